@@ -1,0 +1,38 @@
+"""The exceptions that jali raises.
+
+One class per kind of mistake, so that a program can tell bad input from a broken machine. Every message says
+what was wrong, where, and what would be right.
+"""
+
+from __future__ import annotations
+
+
+class JaliError(Exception):
+    """Base of every exception that jali raises on purpose."""
+
+
+class TraceError(JaliError):
+    """A site function says something that cannot be turned into a kernel.
+
+    Raised while the function is traced, before anything runs; the message ends with the user's file and line.
+    """
+
+
+class FileFormatError(JaliError):
+    """A file is not what it claims to be: unknown format, wrong size, wrong checksum, impossible header."""
+
+
+class LayoutError(JaliError):
+    """A lattice cannot be laid out as asked: bad extents, impossible rank grid, halo wider than the local box."""
+
+
+class RankError(JaliError):
+    """Another rank failed, died or stopped answering; carries the first cause and the rank it came from."""
+
+
+class CompileError(JaliError):
+    """No usable C++ compiler, or the compiler rejected a generated kernel."""
+
+
+class ParameterError(JaliError):
+    """A parameter file, a command-line override or an argument holds an unknown key or an impossible value."""
