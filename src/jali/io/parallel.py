@@ -1,0 +1,123 @@
+"""What the file layer asks of the ranks that share a file, and how they agree on errors.
+
+Readers and writers know nothing of MPI: they take any object with a rank number, a size, `barrier`, `all_gather`
+and `broadcast` of short byte strings. Only headers, checksums and error texts travel through it, never links.
+
+Work is done in phases. A phase touches the file but never communicates (`together` wraps it); between phases all
+ranks learn whether one of them failed, and then all of them raise the same error. So no rank waits for one that has
+given up. A rank that dies without a word is the communicator's business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol, runtime_checkable
+
+from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError, RankError
+
+
+@runtime_checkable
+class RankGroup(Protocol):
+    """The part of a communicator that file input and output need. Every call is made by all ranks."""
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank, from 0."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks share the file."""
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+
+    def all_gather(self, data: bytes) -> Sequence[bytes]:
+        """The byte strings of all ranks, in rank order; lengths may differ."""
+
+    def broadcast(self, data: bytes, root: int) -> bytes:
+        """The byte string that `root` passed; what the others pass is ignored."""
+
+
+class SingleRank:
+    """The rank group of a program without a launcher."""
+
+    rank = 0
+    size = 1
+
+    def barrier(self) -> None:
+        """Nobody to wait for."""
+
+    def all_gather(self, data: bytes) -> list[bytes]:
+        """The one contribution there is."""
+        return [data]
+
+    def broadcast(self, data: bytes, root: int) -> bytes:
+        """The data itself."""
+        return data
+
+
+_KINDS: dict[str, type[JaliError]] = {
+    kind.__name__: kind for kind in (FileFormatError, LayoutError, ParameterError, RankError, JaliError)
+}
+
+
+@contextmanager
+def together(ranks: RankGroup) -> Iterator[None]:
+    """Run a block that must not communicate; afterwards every rank continues or every rank raises the same error.
+
+    The error is that of the lowest failing rank. jali's own errors and `OSError` keep their type; anything else (a
+    defect or exhausted memory) becomes a `RankError` on all ranks, with the original attached where it happened.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as caught:
+        if ranks.size == 1:
+            raise
+        error = caught
+    if ranks.size == 1:
+        return
+    texts = ranks.all_gather(b"" if error is None else _encode(error, ranks.rank))
+    first = next((text for text in texts if text), None)
+    if first is not None:
+        raise _decode(first) from error
+
+
+def sum_over_ranks(ranks: RankGroup, values: Sequence[int], modulus: int) -> tuple[int, ...]:
+    """Sum of each non-negative integer over all ranks, modulo `modulus`."""
+    return tuple(sum(column) % modulus for column in zip(*_gather_integers(ranks, values), strict=True))
+
+
+def xor_over_ranks(ranks: RankGroup, values: Sequence[int]) -> tuple[int, ...]:
+    """Exclusive or of each non-negative integer over all ranks."""
+    result = []
+    for column in zip(*_gather_integers(ranks, values), strict=True):
+        bits = 0
+        for value in column:
+            bits ^= value
+        result.append(bits)
+    return tuple(result)
+
+
+def _gather_integers(ranks: RankGroup, values: Sequence[int]) -> list[list[int]]:
+    return [json.loads(text) for text in ranks.all_gather(json.dumps(list(values)).encode())]
+
+
+def _encode(error: Exception, rank: int) -> bytes:
+    kind = type(error).__name__
+    if isinstance(error, OSError) and error.errno is not None:
+        return json.dumps(
+            {"kind": "OSError", "errno": error.errno, "text": error.strerror, "path": error.filename}, default=str
+        ).encode()
+    if kind in _KINDS:
+        return json.dumps({"kind": kind, "text": str(error)}).encode()
+    return json.dumps({"kind": "RankError", "text": f"rank {rank} failed: {kind}: {error}"}).encode()
+
+
+def _decode(text: bytes) -> Exception:
+    told = json.loads(text)
+    if told["kind"] == "OSError":
+        return OSError(told["errno"], told["text"], told["path"])
+    return _KINDS[told["kind"]](told["text"])
