@@ -273,12 +273,14 @@ def jackknife(f: Callable[..., ArrayLike], data: ArrayLike, bin_size: int = 1) -
 def thermalised_from(series: ArrayLike) -> int:
     """Index from which a series looks thermalised: everything before it should be dropped.
 
-    The rule is the marginal standard error rule (K. P. White, Simulation 69 (1997) 323): drop the d
-    measurements, 0 <= d <= n/2, that make the naive squared error of the remaining mean, sum_{i>=d} (x_i -
-    mean)^2 / (n - d)^2, smallest. A transient costs variance, dropping good data costs statistics; the rule
-    has no tunable constant and loses only a few tau_int of an equilibrated series. It cannot see a transient
-    longer than half the series: a result near n/2, or a large :func:`drift` of what remains, says that the
-        run is too short.
+    The rule starts from the marginal standard error rule (K. P. White, Simulation 69 (1997) 323): the d that
+    makes the naive squared error of the remaining mean, sum_{i>=d} (x_i - mean)^2 / (n - d)^2, smallest. At
+    that
+    point the transient has sunk to about the size of the noise, so 2 d measurements are dropped: an
+    exponential transient that fell from A to sigma in d steps is down to sigma^2 / A after 2 d. Both d and
+    the result are at most n/2. An equilibrated series loses only a few tau_int. A transient longer than half
+    the series cannot be
+    seen: a result of n/2, or a large :func:`drift` of what remains, says that the run is too short.
 
     Returns:
         the index, 0 for a constant series or for fewer than 8 measurements.
@@ -295,7 +297,7 @@ def thermalised_from(series: ArrayLike) -> int:
     sums = np.cumsum(centred[::-1])[::-1]
     squares = np.cumsum(centred[::-1] ** 2)[::-1]
     cost = (squares - sums**2 / remaining) / remaining**2.0
-    return int(np.argmin(cost[: n // 2 + 1]))
+    return min(2 * int(np.argmin(cost[: n // 2 + 1])), n // 2)
 
 
 def drift(series: ArrayLike) -> float:
@@ -382,10 +384,10 @@ def _window(rho: FloatArray, n: int, method: WindowMethod, s: float, c: float) -
     excess = np.cumsum(rho[1 : n // 2 + 1])
     if method == "wolff":
         # rho(t) = a^t sums to e = a / (1 - a), so the decay time is 1 / ln|1 + 1 / e|, for anticorrelation
-        # too.
-        with np.errstate(divide="ignore"):
-            ratio = np.where(excess > -0.5, np.abs(1 + 1 / excess), 1.0)
-            tau = s / np.log(ratio)
+        # too. No decay slower than the lag can be read off; the bound also serves where the partial sum is
+        # too low.
+        e = np.maximum(np.where(excess == 0, 1e-9, excess), -0.5 + 1e-9)
+        tau = s * np.minimum(1 / np.log(np.abs(1 + 1 / e)), lags)
         fulfilled = np.exp(-lags / tau) < tau / np.sqrt(lags * n)
     else:
         fulfilled = lags >= c * (0.5 + excess)
@@ -403,7 +405,7 @@ def _autocovariance(x: FloatArray) -> tuple[FloatArray, float]:
     scale = float(np.abs(deviation).max()) or 1.0
     length = 1 << (2 * n - 1).bit_length()
     spectrum = np.fft.rfft(deviation / scale, length)
-    products = np.fft.irfft(spectrum * spectrum.conj(), length)
+    products: FloatArray = np.fft.irfft(spectrum * spectrum.conj(), length)
     return products[:n] / np.arange(n, 0, -1), scale
 
 

@@ -96,26 +96,27 @@ def test_cut_removes_a_transient_and_keeps_the_rest(relaxation, a):
     for seed in range(20):
         chain = ar1(a, 2000, seed) + 30 * np.exp(-np.arange(2000) / relaxation)
         cut = thermalised_from(chain)
-        # By the cut the transient has fallen to the size of the noise or below, within two units of it.
-        assert 30 * math.exp(-cut / relaxation) < 2.0
-        assert cut < 12 * relaxation + 150
+        assert 30 * math.exp(-cut / relaxation) < 0.4
+        assert cut < 12 * relaxation + 300
         estimate = mean_error(chain[cut:])
         assert abs(estimate.mean) < 4.5 * estimate.error
 
 
 def test_cut_of_an_equilibrated_series_is_short():
     cuts = [thermalised_from(ar1(a, 2000, seed)) for seed in range(50) for a in (0.0, 0.8)]
-    assert np.median(cuts) <= 20
-    assert np.mean(cuts) < 100
+    assert np.median(cuts) <= 40
+    assert np.mean(cuts) < 150
 
 
 def test_cut_of_constant_and_very_short_series_is_zero():
     assert thermalised_from([1.0] * 50) == 0
     assert thermalised_from([9.0, 1.0, 1.0, 1.0]) == 0
+    with pytest.raises(ParameterError, match="0 measurements"):
+        thermalised_from([])
 
 
-def test_cut_ignores_everything_before_a_jump_to_a_constant():
-    assert thermalised_from([5.0] * 10 + [1.0] * 90) == 10
+def test_cut_is_twice_the_time_of_a_jump_to_a_constant():
+    assert thermalised_from([5.0] * 10 + [1.0] * 90) == 20
 
 
 def test_cut_never_passes_the_middle():

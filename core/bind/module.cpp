@@ -1,0 +1,17 @@
+// The Python face of libjali: one function per layer, each in its own file beside this one.
+#include <nanobind/nanobind.h>
+
+namespace nb = nanobind;
+
+void bind_device(nb::module_& m);
+void bind_transport(nb::module_& m);
+void bind_halo(nb::module_& m);
+void bind_schedule(nb::module_& m);
+
+NB_MODULE(_core, m) {
+    m.doc() = "jali's core: memory, ranks, halos and schedules";
+    bind_device(m);
+    bind_transport(m);
+    bind_halo(m);
+    bind_schedule(m);
+}
