@@ -1,13 +1,17 @@
 // A group of ranks: point-to-point messages and the few collectives that jali's control plane needs.
 //
-// The one interface between everything that moves bytes (halo exchange, sums, files) and whatever carries them
-// (`thread`: virtual ranks of one process, `mpi`: any MPI library, `self`: one rank). A transport is one file.
-// Every blocking call either returns or throws: a failure on any rank reaches the others as RankFailure with the
-// first cause. It knows nothing of lattices.
+// The one interface between everything that moves bytes (halo exchange, sums, files) and whatever carries
+// them
+// (`thread`: virtual ranks of one process, `mpi`: any MPI library, `self`: one rank). A transport is one
+// file. Every blocking call either returns or throws: a failure on any rank reaches the others as RankFailure
+// with the first cause, and a rank whose program has ended is not waited for. It knows nothing of lattices.
+//
+// A communicator and its requests are used by one thread at a time (with MPI: the thread that started MPI).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -18,46 +22,75 @@ namespace jali {
 
 // Another rank failed (or this one was told to stop); carries the first cause.
 struct RankFailure : std::runtime_error {
-    RankFailure(int rank, const std::string& cause)
-        : std::runtime_error(cause), rank(rank) {}
+    RankFailure(int rank, const std::string& cause) : std::runtime_error(cause), rank(rank) {}
     int rank; // where the first cause arose; -1 if unknown
 };
 
-// A message under way. Completed by Communicator::test or wait.
+// The transport itself went wrong: nothing moved for the watchdog's time, a message of another size than
+// expected, an error of the MPI library.
+struct TransportError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+constexpr int max_tag = 32767; // what every MPI library guarantees
+
+// A message under way. Completed by Communicator::test or wait; must not outlive its communicator. Dropping
+// one that is not complete withdraws it: only for a rank that gives up.
 class Request {
-public:
+  public:
     virtual ~Request() = default;
 };
 
 class Communicator {
-public:
+  public:
     virtual ~Communicator() = default;
 
     virtual int rank() const = 0;
     virtual int size() const = 0;
     virtual const char* transport() const = 0; // "self", "thread" or "mpi"
 
-    // Point to point. Messages between two ranks with the same tag arrive in the order sent; tags are 0..32767.
-    // Buffers must stay alive and untouched (send) or unread (receive) until the request completes. A received
-    // message must have exactly `bytes` bytes.
+    // Point to point. Messages between two ranks with the same tag arrive in the order sent; tags are
+    // 0..max_tag. Buffers must stay alive and untouched (send) or unread (receive) until the request
+    // completes. A received message must have exactly `bytes` bytes; TransportError at the receiver if not.
     virtual std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) = 0;
     virtual std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) = 0;
     virtual bool test(Request& request) = 0; // makes progress; throws RankFailure if a rank failed
 
-    // Waits for all; throws RankFailure, or names `what` when nothing moved for the watchdog's time.
+    // Waits for all (empty pointers are skipped). Throws RankFailure if a rank failed or has left;
+    // TransportError that names `what` when nothing moved for the watchdog's time.
     virtual void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) = 0;
 
     // Collectives over all ranks, called in the same order everywhere.
     virtual void barrier() = 0;
-    virtual void all_reduce_sum(std::span<std::int64_t> values) = 0; // exact, in place
+    virtual void all_reduce_sum(std::span<std::int64_t> values) = 0; // exact (modulo 2^64), in place
     virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) = 0;
     virtual std::vector<std::byte> broadcast(std::span<const std::byte> data, int root) = 0;
 
-    // Tells every other rank that this one failed; they throw RankFailure at their next call or while waiting.
+    // Tells every other rank that this one failed; they throw RankFailure at their next call or while
+    // waiting. Only the first call counts, and none after another rank's failure was heard.
     virtual void fail(const std::string& cause) noexcept = 0;
     virtual void check() = 0; // throws RankFailure if some rank has failed
+
+    // Tells every other rank that the program of this one is over: messages already sent will still arrive,
+    // but whoever waits for more throws. Only await_others_leaving may follow.
+    virtual void leave() noexcept = 0;
+
+    // After leave(): returns when every other rank has left too, or one has failed. Call it before the
+    // transport itself is shut down. Throws only what the wait hook throws.
+    virtual void await_others_leaving() = 0;
 };
 
 std::shared_ptr<Communicator> make_self_communicator();
+
+// `ranks` virtual ranks of this process, each to be used by a thread of its own.
+std::vector<std::shared_ptr<Communicator>> make_thread_communicators(int ranks);
+
+// Over a duplicate of an MPI communicator, given as the integer value of its handle; collective over it.
+// `library` is the path of a loaded object through which the MPI library can be reached (mpi4py's extension
+// module), or empty.
+std::shared_ptr<Communicator> make_mpi_communicator(std::intptr_t handle, const std::string& library);
+
+// Called by waiting ranks a few times per second; may throw to end the wait (Python: pending signals).
+void set_wait_hook(std::function<void()> hook);
 
 } // namespace jali

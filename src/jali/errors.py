@@ -36,3 +36,7 @@ class CompileError(JaliError):
 
 class ParameterError(JaliError):
     """A parameter file, a command-line override or an argument holds an unknown key or an impossible value."""
+
+
+class SolverError(JaliError):
+    """A solver broke down or did not converge: the operator is not what the solver needs, or the bound is too small."""

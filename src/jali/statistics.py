@@ -366,7 +366,7 @@ def _analyse(x: FloatArray, method: WindowMethod, s: float, c: float) -> _Analys
     n = len(x)
     gamma, scale = _autocovariance(x)
     window = _window(gamma / gamma[0], n, method, s, c)
-    total = gamma[0] + 2 * float(gamma[1 : window + 1].sum())
+    total = float(gamma[0] + 2 * gamma[1 : window + 1].sum())
     if total <= 0:
         window, total = 0, float(gamma[0])
     # Subtracting the sample mean lowers every Gamma(t) by total / n on average (Wolff).
@@ -411,7 +411,8 @@ def _autocovariance(x: FloatArray) -> tuple[FloatArray, float]:
 
 def _bins(x: FloatArray, size: int) -> FloatArray:
     count = len(x) // size
-    return x[len(x) - count * size :].reshape(count, size, *x.shape[1:]).mean(axis=1)
+    averages: FloatArray = x[len(x) - count * size :].reshape(count, size, *x.shape[1:]).mean(axis=1)
+    return averages
 
 
 def _is_constant(x: FloatArray) -> bool:

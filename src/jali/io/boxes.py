@@ -1,9 +1,10 @@
 """Boxes of sites, and positioned reading and writing of one record per site.
 
-Files hold one record of fixed size per site in global lexicographic order, the first direction fastest. A rank owns
-a box of sites; in the file that is a set of runs of consecutive records, all of one length. Runs are merged over
-directions that the box spans entirely, and moved in chunks of a few MiB, so that memory stays bounded by the
-caller's own array. Everything uses positioned system calls and 64-bit offsets; no rank moves another's data.
+Files hold one record of fixed size per site in global lexicographic order, the first direction fastest. A
+rank owns a box of sites; in the file that is a set of runs of consecutive records, all of one length. Runs
+are merged over directions that the box spans entirely, and moved in chunks of a few MiB, so that memory stays
+bounded by the caller's own array. Everything uses positioned system calls and 64-bit offsets; no rank moves
+another's data.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class Box:
     def check_inside(self, lattice: tuple[int, ...]) -> None:
         """Raise `LayoutError` unless the box lies within a lattice of these extents."""
         if len(lattice) != len(self.extents):
-            raise LayoutError(f"a box with {len(self.extents)} directions cannot lie in the lattice {lattice}")
+            raise LayoutError(
+                f"a box with {len(self.extents)} directions cannot lie in the lattice {lattice}"
+            )
         for d, (o, e, size) in enumerate(zip(self.origin, self.extents, lattice, strict=True)):
             if o + e > size:
                 raise LayoutError(
@@ -70,7 +73,9 @@ class Box:
                 )
 
     def runs(self, lattice: tuple[int, ...]) -> tuple[NDArray[np.int64], int]:
-        """Global numbers of the sites at which runs of consecutive sites begin, in order, and the runs' length."""
+        """Global numbers of the sites at which runs of consecutive sites begin, in order, and the runs'
+        length.
+        """
         length, merged = 1, 0
         for extent, size in zip(self.extents, lattice, strict=True):
             length *= extent
@@ -120,16 +125,17 @@ class SiteRecords:
     lattice: tuple[int, ...]
 
     def read(self, fd: int, box: Box) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint8]]]:
-        """Yield chunks (position of the first site in the box, global site numbers, records as rows of bytes).
+        """Yield chunks (position of the first site in the box, global site numbers, records as rows of
+        bytes).
 
-        The rows are a view of a buffer that the next chunk overwrites. Raises `FileFormatError` where the file ends
-        early.
+        The rows are a view of a buffer that the next chunk overwrites. Raises `FileFormatError` where the
+        file ends early.
         """
         buffer = np.empty((self._sites_per_chunk(box), self.record_bytes), dtype=np.uint8)
         for position, sites, pieces in self._chunks(box):
             rows = buffer[: len(sites)]
             for row, first, count in pieces:
-                self._read_run(fd, memoryview(rows[row : row + count]).cast("B"), first)
+                self._read_run(fd, rows[row : row + count].data.cast("B"), first)
             yield position, sites, rows
 
     def write(
@@ -139,23 +145,24 @@ class SiteRecords:
         encode: Callable[[int, int], NDArray[np.uint8]],
         seen: Callable[[NDArray[np.int64], NDArray[np.uint8]], None],
     ) -> None:
-        """Write the box's records; `encode(first, last)` gives those of a range of its sites as rows of bytes.
+        """Write the box's records; `encode(first, last)` gives those of a range of its sites as rows of
+        bytes.
 
         `seen` receives what was written, chunk by chunk (for checksums).
         """
         for position, sites, pieces in self._chunks(box):
             rows = encode(position, position + len(sites))
             for row, first, count in pieces:
-                write_all(
-                    fd, memoryview(rows[row : row + count]).cast("B"), self.offset + first * self.record_bytes
-                )
+                write_all(fd, rows[row : row + count].data.cast("B"), self.offset + first * self.record_bytes)
             seen(sites, rows)
 
     def _sites_per_chunk(self, box: Box) -> int:
         return max(1, min(box.volume, CHUNK_BYTES // self.record_bytes))
 
     def _chunks(self, box: Box) -> Iterator[tuple[int, NDArray[np.int64], list[tuple[int, int, int]]]]:
-        """Chunks as (position in the box, site numbers, pieces (row in the chunk, first site, number of sites))."""
+        """Chunks as (position in the box, site numbers, pieces (row in the chunk, first site, number of
+        sites)).
+        """
         starts, length = box.runs(self.lattice)
         limit = self._sites_per_chunk(box)
         position = 0

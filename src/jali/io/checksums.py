@@ -1,8 +1,8 @@
 """Checksums of site records that do not depend on the order in which the records are seen.
 
-Each class gathers what one rank has read or written; `combined` joins the ranks' parts. Records come as rows of bytes
-exactly as stored, together with their global site numbers. Formulas: NERSC and SciDAC archive conventions, MILC
-version 5; `MixedSum` is our own, for checkpoints.
+Each class gathers what one rank has read or written; `combined` joins the ranks' parts. Records come as rows
+of bytes exactly as stored, together with their global site numbers. Formulas: NERSC and SciDAC archive
+conventions, MILC version 5; `MixedSum` is our own, for checkpoints.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SiteCrc:
     def add(self, sites: Sites, records: Records) -> None:
         """Take in the CRC of each record."""
         count, size = records.shape
-        view = memoryview(records.reshape(-1))
+        view = records.reshape(-1).data
         crc = zlib.crc32
         codes = np.fromiter(
             (crc(view[at : at + size]) for at in range(0, count * size, size)), dtype=np.uint32, count=count
@@ -89,9 +89,9 @@ class RotatedWords:
 class MixedSum:
     """Checkpoints: sum modulo 2**64 of a bijective mix of every 64-bit word with its position.
 
-    Records are padded with zeros to whole words; word k of site r has position r * words_per_site + k. The mix is the
-    finaliser of SplitMix64 (Steele, Lea and Flood 2014), so one changed word always changes the sum and any other
-    change escapes with probability 2**-64.
+    Records are padded with zeros to whole words; word k of site r has position r * words_per_site + k. The
+    mix is the finaliser of SplitMix64 (Steele, Lea and Flood 2014), so one changed word always changes the
+    sum and any other change escapes with probability 2**-64.
     """
 
     def __init__(self) -> None:

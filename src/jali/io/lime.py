@@ -1,8 +1,8 @@
 """The LIME container: a sequence of typed records, each with a 144-byte big-endian header, padded to 8 bytes.
 
-Only headers are looked at here; data stay where they are. Message grouping is ignored on reading, except that a file
-whose writer marks the ends of messages must not stop in the middle of one: that is how a cut between two
-records shows.
+Only headers are looked at here; data stay where they are. Message grouping is ignored on reading, except that
+a file whose writer marks the ends of messages must not stop in the middle of one: that is how a cut between
+two records shows.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ def scan_records(path: str, fd: int, size: int) -> list[Record]:
         try:
             kind = name.split(b"\0", 1)[0].decode("ascii")
         except UnicodeDecodeError:
-            raise FileFormatError(f"{path}: LIME record at offset {at} has type {name[:40]!r}, not ASCII") from None
+            raise FileFormatError(
+                f"{path}: LIME record at offset {at} has type {name[:40]!r}, not ASCII"
+            ) from None
         data = at + _HEADER.size
         if data + length > size:
             raise FileFormatError(
-                f"{path}: truncated: record {kind!r} at offset {data} should have {length} bytes, the file has "
-                f"{size - data} from there on"
+                f"{path}: truncated: record {kind!r} at offset {data} should have {length} bytes, the file "
+                f"has {size - data} from there on"
             )
         records.append(Record(kind, flags, data, length))
         if len(records) > _RECORD_LIMIT:
@@ -65,8 +67,8 @@ def scan_records(path: str, fd: int, size: int) -> list[Record]:
         at = data + padded(length)
     if any(record.flags & MESSAGE_END for record in records) and not records[-1].flags & MESSAGE_END:
         raise FileFormatError(
-            f"{path}: truncated: the last record, {records[-1].type!r} at offset {records[-1].offset}, does not end "
-            f"its message"
+            f"{path}: truncated: the last record, {records[-1].type!r} at offset {records[-1].offset}, does "
+            "not end its message"
         )
     return records
 

@@ -1,9 +1,9 @@
 """How links are stored in a file, and what a file says about itself.
 
-`LinkStorage` turns site records into complex matrices and back: byte order, precision, and the two-row form in which
-row 3 = conj(row 1 x row 2). `Contents` is what a header parser hands on: where the records are, how they are stored,
-the checksum to expect and the metadata. The helpers here settle what a header leaves open with the payload's size and
-what the caller knows, and refuse contradictions.
+`LinkStorage` turns site records into complex matrices and back: byte order, precision, and the two-row form
+in which row 3 = conj(row 1 x row 2). `Contents` is what a header parser hands on: where the records are, how
+they are stored, the checksum to expect and the metadata. The helpers here settle what a header leaves open
+with the payload's size and what the caller knows, and refuse contradictions.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def first_non_finite(links: NDArray) -> tuple[int, int, complex] | None:
 class Contents:
     """What the header of a configuration file says, with gaps filled in.
 
-    `plaquette` and `link_trace` are kept as printed, since the number of digits decides how well they can be checked.
+    `plaquette` and `link_trace` are kept as printed, since the number of digits decides how well they can be
+    checked.
     """
 
     format: str
@@ -159,7 +160,13 @@ def group_order(group: str | int) -> int:
 
 
 def storage_from_size(
-    path: str, where: str, *, payload: int, lattice: tuple[int, ...], n: int | None = None
+    path: str,
+    where: str,
+    *,
+    payload: int,
+    lattice: tuple[int, ...],
+    n: int | None = None,
+    precision: int | None = None,
 ) -> tuple[int, int]:
     """(n, precision) of full matrices that fill a payload exactly; raise `FileFormatError` if none does.
 
@@ -168,13 +175,18 @@ def storage_from_size(
     links = DIRECTIONS * math.prod(lattice)
     size, rest = divmod(payload, links)
     for bits in (32, 64):
-        order = math.isqrt(max(0, size * 4 // bits))
-        if rest == 0 and order > 0 and 2 * order * order * bits // 8 == size and n in (None, order):
+        order = math.isqrt(size * 4 // bits)
+        fits = rest == 0 and order > 0 and order * order * bits // 4 == size
+        if fits and n in (None, order) and precision in (None, bits):
             return order, bits
     kind = "N x N" if n is None else f"{n} x {n}"
-    wanted = "" if n is None else f"; expected {links * n * n * 8} (32 bit) or {links * n * n * 16} (64 bit) bytes"
+    digits = "32 or 64" if precision is None else str(precision)
+    wanted = (
+        "" if n is None else f"; expected {links * n * n * 8} (32 bit) or {links * n * n * 16} (64 bit) bytes"
+    )
     raise FileFormatError(
-        f"{path}: {where} has {payload} bytes, which is not a lattice {_by(lattice)} of {kind} matrices{wanted}"
+        f"{path}: {where} has {payload} bytes, which are not the links of a lattice {_by(lattice)} as "
+        f"{kind} complex matrices in {digits} bits{wanted}"
     )
 
 
@@ -197,13 +209,16 @@ def check_payload_size(path: str, where: str, records: SiteRecords, payload: int
 
 
 def guess_byte_order(path: str, fd: int, offset: int, n: int, precision: int) -> str:
-    """Byte order of a payload that does not tell: the one in which the first row of the first link has norm 1.
+    """Byte order of a payload that does not tell: the one in which the first row of the first link has norm
+    1.
 
     Big-endian, the convention of such files, if that does not decide.
     """
     data = os.pread(fd, 2 * n * precision // 8, offset)
     if len(data) < 2 * n * precision // 8:
-        raise FileFormatError(f"{path}: truncated: the file ends before its first link at offset {offset} does")
+        raise FileFormatError(
+            f"{path}: truncated: the file ends before its first link at offset {offset} does"
+        )
     with np.errstate(over="ignore", invalid="ignore"):
         norm = {
             order: float((np.frombuffer(data, f"{order}f{precision // 8}").astype(np.float64) ** 2).sum())
@@ -221,11 +236,10 @@ def positive_integer(path: str, where: str, text: str) -> int:
 
 def finite_number(path: str, where: str, text: str) -> str:
     """A printed number from a header, returned as printed, or `FileFormatError`."""
-    try:
-        if math.isfinite(float(text)):
-            return text.strip()
-    except ValueError:
-        pass
+    text = text.strip()
+    digits = r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?"
+    if re.fullmatch(digits, text) and math.isfinite(float(text)):
+        return text
     raise FileFormatError(f"{path}: {where} is {text[:40]!r}, expected a finite number")
 
 
@@ -236,16 +250,36 @@ def hexadecimal(path: str, where: str, text: str) -> int:
     return int(text, 16)
 
 
+RESERVED_KEYS = frozenset(
+    {"HDR_VERSION", "DATATYPE", "STORAGE_FORMAT", "LINK_TRACE", "PLAQUETTE", "CHECKSUM", "FLOATING_POINT"}
+    | {f"{name}_{d}" for name in ("DIMENSION", "BOUNDARY") for d in range(1, 5)}
+)
+"""Header keys that describe the payload; metadata cannot use them."""
+
+
 def checked_metadata(metadata: Mapping[str, object] | None) -> dict[str, str]:
-    """Metadata for a header as text; raise `ParameterError` for keys and values that a header line cannot hold."""
+    """Metadata to be written, as text; raise `ParameterError` for what a header line cannot hold."""
     result = {}
     for key, value in (metadata or {}).items():
         text = str(value)
-        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", key):
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", key):
             raise ParameterError(f"metadata key {key!r} should be letters, digits, '_', '.' and '-'")
+        if key.upper() in RESERVED_KEYS:
+            raise ParameterError(f"metadata cannot set {key}: the writer does")
         if not text.isprintable() or not text.isascii():
             raise ParameterError(f"metadata {key} = {text[:60]!r} should be one line of printable ASCII")
         result[key] = text.strip()
+    return result
+
+
+def portable_metadata(found: Mapping[str, object]) -> dict[str, str]:
+    """Metadata of a file in the form that `checked_metadata` accepts: it survives a change of format."""
+    result = {}
+    for key, value in found.items():
+        name = re.sub(r"[^A-Za-z0-9_.-]+", "_", key.strip()).lstrip(".-")
+        text = " ".join(str(value).split()).encode("ascii", "backslashreplace").decode()
+        if name and name.upper() not in RESERVED_KEYS:
+            result[name] = "".join(c if c.isprintable() else "?" for c in text)
     return result
 
 

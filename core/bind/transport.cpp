@@ -1,0 +1,157 @@
+// core/transport in Python. Every call that may wait releases the interpreter lock.
+#include "bind/errors.hpp"
+#include "transport/communicator.hpp"
+#include "transport/mpi_abi.hpp"
+
+#include <memory>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace jali;
+
+namespace {
+
+using Released = nb::call_guard<nb::gil_scoped_release>;
+using Source = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
+using Target = nb::ndarray<nb::c_contig, nb::device::cpu>;
+
+// A request together with what must outlive it.
+struct PendingMessage {
+    std::shared_ptr<Communicator> communicator;
+    nb::object buffer;
+    std::unique_ptr<Request> request;
+};
+
+std::span<const std::byte> bytes_of(const nb::bytes& data) {
+    return {static_cast<const std::byte*>(data.data()), data.size()};
+}
+
+nb::bytes to_python(const std::vector<std::byte>& data) {
+    return nb::bytes(data.data(), data.size());
+}
+
+void wait_for(Communicator& communicator, const std::vector<PendingMessage*>& pending,
+              const std::string& what) {
+    std::vector<std::unique_ptr<Request>> requests;
+    bool complete = true;
+    for (auto* message : pending) {
+        requests.push_back(std::move(message->request));
+        complete = complete && (!requests.back() || communicator.test(*requests.back()));
+    }
+    if (complete) return; // getting the lock back would cost more than the message
+    nb::gil_scoped_release released;
+    communicator.wait(requests, what);
+}
+
+} // namespace
+
+void bind_transport(nb::module_& m) {
+    nb::register_exception_translator(
+        [](const std::exception_ptr& pointer, void*) {
+            try {
+                std::rethrow_exception(pointer);
+            } catch (const RankFailure& failure) {
+                const nb::object kind = nb::module_::import_("jali.errors").attr("RankError");
+                nb::object error =
+                    kind("rank " + std::to_string(failure.rank) + " failed: " + failure.what());
+                error.attr("rank") = failure.rank;
+                error.attr("cause") = failure.what();
+                PyErr_SetObject(kind.ptr(), error.ptr());
+            }
+        },
+        nullptr);
+    translate_error<TransportError>("RankError");
+
+    set_wait_hook([] {
+        nb::gil_scoped_acquire acquired;
+        if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    });
+
+    nb::class_<PendingMessage>(m, "PendingMessage", "A message under way; keeps its buffer alive.");
+
+    nb::class_<Communicator>(m, "Communicator", "A group of ranks; see jali.comm.Communicator.")
+        .def_prop_ro("rank", &Communicator::rank)
+        .def_prop_ro("size", &Communicator::size)
+        .def_prop_ro("transport", [](const Communicator& self) { return std::string(self.transport()); })
+        .def(
+            "send",
+            [](std::shared_ptr<Communicator> self, nb::object data, int to, int tag) {
+                const auto source = nb::cast<Source>(data, false);
+                auto request = self->send(source.data(), source.nbytes(), to, tag);
+                return PendingMessage{std::move(self), std::move(data), std::move(request)};
+            },
+            "data"_a, "to"_a, "tag"_a)
+        .def(
+            "receive",
+            [](std::shared_ptr<Communicator> self, nb::object data, int from, int tag) {
+                const auto target = nb::cast<Target>(data, false);
+                auto request = self->receive(target.data(), target.nbytes(), from, tag);
+                return PendingMessage{std::move(self), std::move(data), std::move(request)};
+            },
+            "data"_a, "source"_a, "tag"_a)
+        .def(
+            "test",
+            [](Communicator& self, PendingMessage& message) {
+                if (message.request && self.test(*message.request)) message.request.reset();
+                return !message.request;
+            },
+            "message"_a)
+        .def("wait", &wait_for, "messages"_a, "what"_a)
+        .def("barrier", &Communicator::barrier, Released())
+        .def(
+            "all_reduce_sum",
+            [](Communicator& self, nb::ndarray<std::int64_t, nb::c_contig, nb::device::cpu> values) {
+                std::span<std::int64_t> span(values.data(), values.size());
+                nb::gil_scoped_release released;
+                self.all_reduce_sum(span);
+            },
+            "values"_a.noconvert())
+        .def(
+            "all_gather",
+            [](Communicator& self, nb::bytes data) {
+                std::vector<std::vector<std::byte>> all;
+                {
+                    const auto mine = bytes_of(data);
+                    nb::gil_scoped_release released;
+                    all = self.all_gather(mine);
+                }
+                nb::list result;
+                for (const auto& one : all) result.append(to_python(one));
+                return result;
+            },
+            "data"_a)
+        .def(
+            "broadcast",
+            [](Communicator& self, nb::bytes data, int root) {
+                std::vector<std::byte> result;
+                {
+                    const auto mine = bytes_of(data);
+                    nb::gil_scoped_release released;
+                    result = self.broadcast(mine, root);
+                }
+                return to_python(result);
+            },
+            "data"_a, "root"_a)
+        .def("fail", &Communicator::fail, "cause"_a, Released())
+        .def("check", &Communicator::check)
+        .def("leave", &Communicator::leave, Released())
+        .def("await_others_leaving", &Communicator::await_others_leaving, Released());
+
+    m.def("make_self_communicator", &make_self_communicator);
+    m.def("make_thread_communicators", &make_thread_communicators, "ranks"_a);
+    m.def("make_mpi_communicator", &make_mpi_communicator, "handle"_a, "library"_a, Released());
+    m.def(
+        "mpi_library",
+        [](const std::string& library) {
+            const auto& mpi = MpiAbi::find(library);
+            return nb::make_tuple(mpi.family, mpi.path);
+        },
+        "library"_a, "(family, path) of the MPI library in use.");
+}

@@ -1,0 +1,218 @@
+#include "halo/exchange.hpp"
+
+#include <algorithm>
+
+namespace jali {
+
+namespace {
+
+constexpr int send_buffer = 0, receive_buffer = 1, first_field_buffer = 2;
+
+std::string slab_name(const Slab& slab) {
+    std::string text = "slab (";
+    for (std::size_t d = 0; d < slab.key.size(); ++d) {
+        text += (d ? ", " : "") + std::string(slab.key[d] > 0 ? "+" : "") + std::to_string(slab.key[d]);
+    }
+    return text + ")";
+}
+
+} // namespace
+
+void fill_standard_words(std::uint64_t* words, const Layout& layout, const std::int32_t* blocks) {
+    std::fill(words, words + 8, 0);
+    words[0] = reinterpret_cast<std::uint64_t>(blocks);
+    words[4] = reinterpret_cast<std::uint64_t>(layout.coordinates().data());
+    words[5] = reinterpret_cast<std::uint64_t>(layout.lane_offsets().data());
+    words[7] = reinterpret_cast<std::uint64_t>(layout.partition().global_extents().data());
+}
+
+int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field) {
+    const auto found = std::find(fields_.begin(), fields_.end(), field);
+    if (found != fields_.end()) return first_field_buffer + static_cast<int>(found - fields_.begin());
+    fields_.push_back(field);
+    const auto blocks = layout_->nblocks() + layout_->ghost_blocks();
+    return schedule.add_buffer(field->label(), static_cast<std::size_t>(blocks) * field->block_bytes(), true);
+}
+
+int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to) {
+    const std::size_t first = parity ? slab.send_count[0] : 0;
+    const std::string name = "pack " + field->label() + " for " + slab_name(slab) + (parity ? " odd" : " even");
+    const HaloProducer* producer = field->producer();
+    if (producer == nullptr) {
+        const int buffer = buffer_of(schedule, field);
+        const Region owned{buffer, 0, static_cast<std::size_t>(layout_->nblocks()) * field->block_bytes()};
+        return schedule.add(name, Copy{{{owned, to, field->block_bytes(), slab.send_blocks, first}}});
+    }
+    Kernel kernel;
+    kernel.writes = {{to}};
+    kernel.reads.emplace_back();
+    for (const auto& [word, source] : producer->sources) {
+        kernel.reads[0].push_back({buffer_of(schedule, source.get()), 0,
+                                   static_cast<std::size_t>(layout_->nblocks()) * source->block_bytes()});
+    }
+    const auto blocks = slab.send_blocks;
+    const auto count = slab.send_count[parity];
+    kernel.body = [layout = layout_.get(), producer, blocks, first, count, to](int, std::span<std::byte* const> buffers,
+                                                                                const Progress*) {
+        std::vector<std::uint64_t> words = producer->words;
+        fill_standard_words(words.data(), *layout, blocks->data() + first);
+        for (const auto& [word, source] : producer->sources) {
+            words[word] = reinterpret_cast<std::uint64_t>(source->data());
+        }
+        words[producer->output_word] = reinterpret_cast<std::uint64_t>(buffers[to.buffer] + to.offset);
+        producer->kernel(words.data(), 0, count);
+    };
+    return schedule.add_kernel(name, std::move(kernel), {Part{}});
+}
+
+HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
+                           const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
+                           std::function<void(int part, const Progress*)> body)
+    : layout_(std::move(layout)) {
+    // What each message carries, in the order of the requests; double fields come first, so that every part of
+    // a message is aligned for vectors.
+    std::vector<std::vector<std::size_t>> carried(layout_->slabs().size());
+    for (int scalar : {8, 4}) {
+        for (std::size_t k = 0; k < requests.size(); ++k) {
+            if (requests[k].field->scalar_bytes() == scalar && (stale[2 * k] || stale[2 * k + 1])) {
+                carried[requests[k].slab].push_back(k);
+                kept_.push_back(requests[k].field);
+            }
+        }
+    }
+    auto schedule = std::make_shared<Schedule>();
+    struct Message {
+        std::size_t send_offset = 0, send_bytes = 0, receive_offset = 0, receive_bytes = 0;
+        bool direct = false;
+    };
+    std::vector<Message> messages(carried.size());
+    for (const Slab& slab : layout_->slabs()) {
+        Message& m = messages[slab.number];
+        m.direct = carried[slab.number].size() == 1;
+        for (std::size_t k : carried[slab.number]) {
+            for (int parity = 0; parity < 2; ++parity) {
+                if (!stale[2 * k + parity]) continue;
+                FieldStorage* field = requests[k].field.get();
+                m.send_bytes += slab.send_count[parity] * field->block_bytes();
+                m.receive_bytes += slab.count[parity] * field->block_bytes();
+                filled_.push_back({field, slab.number, parity, 0});
+            }
+        }
+        auto reserve = [](std::size_t& total, std::size_t bytes) {
+            const std::size_t offset = total;
+            total += (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
+            return offset;
+        };
+        m.send_offset = reserve(send_bytes_, m.send_bytes);
+        if (!m.direct) m.receive_offset = reserve(receive_bytes_, m.receive_bytes);
+    }
+    schedule->add_buffer("messages sent", send_bytes_);
+    schedule->add_buffer("messages received", receive_bytes_);
+
+    std::vector<Port> packed, arrived;
+    for (const Slab& slab : layout_->slabs()) {
+        const auto& parts = carried[slab.number];
+        const Message& m = messages[slab.number];
+        if (m.receive_bytes > 0) {
+            Region into{receive_buffer, m.receive_offset, m.receive_bytes};
+            if (m.direct) {
+                FieldStorage* field = requests[parts[0]].field.get();
+                const auto skipped = stale[2 * parts[0]] ? 0 : slab.count[0];
+                into = {buffer_of(*schedule, field),
+                        static_cast<std::size_t>(layout_->nblocks() + slab.first + skipped) * field->block_bytes(),
+                        m.receive_bytes};
+            }
+            const int receive = schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number});
+            int last = schedule->add("halo exchange: " + slab_name(slab) + " from rank " + std::to_string(slab.from),
+                                     Wait{receive}, {{receive, 0}});
+            if (!m.direct) {
+                Copy unpack;
+                std::size_t offset = m.receive_offset;
+                for (std::size_t k : parts) {
+                    FieldStorage* field = requests[k].field.get();
+                    std::int64_t block = layout_->nblocks() + slab.first + (stale[2 * k] ? 0 : slab.count[0]);
+                    std::int64_t count = (stale[2 * k] ? slab.count[0] : 0) + (stale[2 * k + 1] ? slab.count[1] : 0);
+                    const std::size_t bytes = count * field->block_bytes();
+                    unpack.rows.push_back({{receive_buffer, offset, bytes},
+                                           {buffer_of(*schedule, field), block * field->block_bytes(), bytes},
+                                           field->block_bytes(),
+                                           nullptr,
+                                           0});
+                    offset += bytes;
+                }
+                last = schedule->add("unpack " + slab_name(slab), std::move(unpack), {{last, 0}});
+            }
+            arrived.push_back({last, 0});
+        }
+        if (m.send_bytes > 0) {
+            std::vector<Port> ready;
+            std::size_t offset = m.send_offset;
+            for (std::size_t k : parts) {
+                FieldStorage* field = requests[k].field.get();
+                for (int parity = 0; parity < 2; ++parity) {
+                    const std::size_t bytes = slab.send_count[parity] * field->block_bytes();
+                    if (!stale[2 * k + parity] || bytes == 0) continue;
+                    ready.push_back({add_pack(*schedule, slab, field, parity, {send_buffer, offset, bytes}), 0});
+                    offset += bytes;
+                    auto found = std::find_if(counts_.begin(), counts_.end(), [&](auto& c) { return c.first == field; });
+                    if (found == counts_.end()) found = counts_.insert(counts_.end(), {field, {}});
+                    found->second.bytes += static_cast<std::int64_t>(bytes);
+                }
+                for (auto& [counted, counters] : counts_) counters.messages += counted == field;
+            }
+            packed.insert(packed.end(), ready.begin(), ready.end());
+            const int send = schedule->add("send " + slab_name(slab),
+                                           Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready);
+            schedule->add("halo exchange: " + slab_name(slab) + " to rank " + std::to_string(slab.to), Wait{send}, {{send, 0}});
+            ++total_.messages;
+            total_.bytes += static_cast<std::int64_t>(m.send_bytes);
+        }
+    }
+    total_.exchanged = static_cast<std::int64_t>(filled_.size());
+
+    // The kernel may write what was packed, so it starts after packing; only its last part reads arrivals.
+    Kernel kernel;
+    kernel.body = [body = std::move(body)](int part, std::span<std::byte* const>, const Progress* progress) {
+        body(part, progress);
+    };
+    std::vector<Part> parts;
+    if (overlap) parts.push_back({"bulk", packed});
+    parts.push_back({overlap ? "boundary" : "", packed});
+    parts.back().needs.insert(parts.back().needs.end(), arrived.begin(), arrived.end());
+    kernel.reads.resize(parts.size());
+    kernel.writes.resize(parts.size());
+    for (const Filled& f : filled_) {
+        const Slab& slab = layout_->slabs()[f.slab];
+        const auto block = layout_->nblocks() + slab.first + (f.parity ? slab.count[0] : 0);
+        kernel.reads.back().push_back({buffer_of(*schedule, f.field), block * f.field->block_bytes(),
+                                       slab.count[f.parity] * f.field->block_bytes()});
+    }
+    for (FieldStorage* field : written) {
+        for (auto& writes : kernel.writes) {
+            writes.push_back({buffer_of(*schedule, field), 0, layout_->nblocks() * field->block_bytes()});
+        }
+    }
+    schedule->add_kernel("kernel", std::move(kernel), std::move(parts));
+    executor_ = std::make_unique<Executor>(std::move(schedule));
+    addresses_.resize(first_field_buffer + fields_.size());
+}
+
+void HaloExchange::run(Communicator& communicator) {
+    addresses_[send_buffer] = layout_->send_space(send_bytes_);
+    addresses_[receive_buffer] = layout_->receive_space(receive_bytes_);
+    for (std::size_t k = 0; k < fields_.size(); ++k) addresses_[first_field_buffer + k] = fields_[k]->data();
+    for (Filled& f : filled_) f.version = f.field->version(f.parity);
+    executor_->run(addresses_, communicator);
+    for (const Filled& f : filled_) {
+        f.field->set_held(f.slab, f.parity, f.version);
+        ++f.field->counters.exchanged;
+    }
+    for (auto& [field, counters] : counts_) {
+        field->counters.messages += counters.messages;
+        field->counters.bytes += counters.bytes;
+    }
+    layout_->counters.add(total_);
+    count_in_process(total_);
+}
+
+} // namespace jali

@@ -1,0 +1,64 @@
+// The exchange of one set of stale ghost parts, built as a schedule around a kernel.
+//
+// One message per slab, tagged by the slab's number, carries the stale parities of every field that is read
+// there. Messages are matched by slab, not by peer: with two ranks in a direction both neighbours are the same
+// peer. A message with one field lands in its ghosts directly; otherwise it is unpacked. Ghost blocks are whole
+// blocks of the sender, so packing gathers blocks; for a halo item a kernel writes the message. What the kernel's
+// parts compute is the caller's business.
+#pragma once
+
+#include "halo/policy.hpp"
+#include "halo/storage.hpp"
+#include "schedule/executor.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace jali {
+
+// Ghosts of one field (or halo item) that a launch reads.
+struct HaloRequest {
+    std::shared_ptr<FieldStorage> field;
+    int slab = 0;
+    int parities = 0; // 1 even, 2 odd
+};
+
+class HaloExchange {
+  public:
+    // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part runs
+    // after all arrivals. Requests and staleness must be the same on all ranks. `written` are the fields that the
+    // kernel writes.
+    HaloExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests, const std::vector<char>& stale,
+                 bool overlap, std::vector<FieldStorage*> written,
+                 std::function<void(int part, const Progress*)> body);
+
+    // Exchanges, computes, marks the ghosts as filled with the versions at the start, and counts.
+    void run(Communicator& communicator);
+
+    const Schedule& schedule() const { return executor_->schedule(); }
+
+  private:
+    struct Filled {
+        FieldStorage* field;
+        int slab, parity;
+        std::uint64_t version;
+    };
+    int buffer_of(Schedule& schedule, FieldStorage* field);
+    // Adds the steps that write this field's part of the message at `to`; returns the last.
+    int add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to);
+
+    std::shared_ptr<Layout> layout_;
+    std::vector<std::shared_ptr<FieldStorage>> kept_; // keeps the fields below alive
+    std::vector<FieldStorage*> fields_;               // of buffer 2 + k
+    std::vector<Filled> filled_;
+    std::vector<std::pair<FieldStorage*, HaloCounters>> counts_; // per run
+    HaloCounters total_;                                         // per run
+    std::size_t send_bytes_ = 0, receive_bytes_ = 0;
+    std::vector<std::byte*> addresses_;
+    std::unique_ptr<Executor> executor_;
+};
+
+// Words 0 to 7 of the kernel ABI for positions of a block list, without sums, masks and counters.
+void fill_standard_words(std::uint64_t* words, const Layout& layout, const std::int32_t* blocks);
+
+} // namespace jali

@@ -1,0 +1,348 @@
+#include "halo/layout.hpp"
+
+#include <algorithm>
+
+namespace jali {
+
+namespace {
+
+std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+std::int64_t floor_mod(std::int64_t a, std::int64_t b) { return a - floor_div(a, b) * b; }
+
+// Calls f(c) for every c in the box, direction 0 fastest.
+template <class F>
+void for_each_site(const Extents& box, F f) {
+    Extents c(box.size(), 0);
+    for (auto n : box) {
+        if (n == 0) return;
+    }
+    while (true) {
+        f(c);
+        std::size_t d = 0;
+        while (d < box.size() && ++c[d] == box[d]) c[d++] = 0;
+        if (d == box.size()) return;
+    }
+}
+
+std::int64_t lexicographic(const Extents& c, const Extents& box) {
+    std::int64_t index = 0;
+    for (std::size_t d = box.size(); d-- > 0;) index = index * box[d] + c[d];
+    return index;
+}
+
+std::int64_t product(const Extents& box) {
+    std::int64_t n = 1;
+    for (auto e : box) n *= e;
+    return n;
+}
+
+std::string format_offset(const Offset& offset) {
+    std::string text = "(";
+    for (std::size_t d = 0; d < offset.size(); ++d) text += (d ? ", " : "") + std::to_string(offset[d]);
+    return text + ")";
+}
+
+} // namespace
+
+std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
+                                      const std::vector<std::uint8_t>& parity) {
+    Extents step = tile.empty() ? blocks : tile, tiles(blocks.size());
+    for (std::size_t d = 0; d < blocks.size(); ++d) {
+        step[d] = std::min(step[d], blocks[d]);
+        tiles[d] = (blocks[d] + step[d] - 1) / step[d];
+    }
+    std::vector<std::int32_t> order;
+    order.reserve(parity.size());
+    for (std::uint8_t wanted = 0; wanted < 2; ++wanted) {
+        for_each_site(tiles, [&](const Extents& t) {
+            Extents inner(blocks.size()), c(blocks.size());
+            for (std::size_t d = 0; d < blocks.size(); ++d) inner[d] = std::min(step[d], blocks[d] - t[d] * step[d]);
+            for_each_site(inner, [&](const Extents& i) {
+                for (std::size_t d = 0; d < blocks.size(); ++d) c[d] = t[d] * step[d] + i[d];
+                const auto index = lexicographic(c, blocks);
+                if (parity[index] == wanted) order.push_back(static_cast<std::int32_t>(index));
+            });
+        });
+    }
+    return order;
+}
+
+Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile)
+    : partition_(std::move(partition)), rank_(rank), extents_(partition_.extents(rank)),
+      origin_(partition_.origin(rank)), v_(lane_grid(partition_, wanted_lanes)), b_(extents_), tile_(std::move(tile)) {
+    const int n = ndim();
+    if (!tile_.empty() && (tile_.size() != extents_.size() || *std::min_element(tile_.begin(), tile_.end()) < 1)) {
+        throw LayoutError("tile " + format_extents(tile_) + ": give one extent of at least 1 for each of the " +
+                          std::to_string(n) + " directions");
+    }
+    for (int d = 0; d < n; ++d) {
+        b_[d] = extents_[d] / v_[d];
+        lanes_ *= static_cast<int>(v_[d]);
+    }
+    // The limit holds for the largest rank, so that all ranks agree.
+    double largest = 1;
+    for (int d = 0; d < n; ++d) largest *= static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(v_[d]);
+    if (largest >= static_cast<double>(max_blocks)) {
+        throw LayoutError("local lattice " + format_extents(extents_) + " with " + std::to_string(lanes_) +
+                          " lanes has " + std::to_string(static_cast<std::int64_t>(largest)) +
+                          " blocks; at most 2^26 - 1 = " + std::to_string(max_blocks - 1) + " fit, so use more ranks");
+    }
+    nblocks_ = product(b_);
+
+    std::vector<std::uint8_t> parity;
+    parity.reserve(nblocks_);
+    for_each_site(b_, [&](const Extents& c) {
+        std::int64_t sum = 0;
+        for (int d = 0; d < n; ++d) sum += origin_[d] + c[d];
+        parity.push_back(sum & 1);
+    });
+    const auto order = block_order(b_, tile_, parity);
+    even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
+
+    coordinates_.resize(n * nblocks_);
+    block_of_.resize(nblocks_);
+    box_index_.resize(nblocks_);
+    for (std::int64_t block = 0; block < nblocks_; ++block) {
+        std::int64_t rest = order[block], index = 0, stride = 1;
+        block_of_[rest] = static_cast<std::int32_t>(block);
+        for (int d = 0; d < n; ++d) {
+            const std::int64_t c = rest % b_[d];
+            rest /= b_[d];
+            coordinates_[d * nblocks_ + block] = static_cast<std::int32_t>(origin_[d] + c);
+            index += c * stride;
+            stride *= extents_[d];
+        }
+        box_index_[block] = index;
+    }
+    lane_offsets_.resize(n * lanes_);
+    box_lane_.assign(lanes_, 0);
+    for (int lane = 0; lane < lanes_; ++lane) {
+        std::int64_t rest = lane, stride = 1;
+        for (int d = 0; d < n; ++d) {
+            const std::int64_t shift = (rest % v_[d]) * b_[d];
+            rest /= v_[d];
+            lane_offsets_[d * lanes_ + lane] = static_cast<std::int32_t>(shift);
+            box_lane_[lane] += shift * stride;
+            stride *= extents_[d];
+        }
+    }
+}
+
+std::pair<std::int64_t, int> Layout::locate(std::span<const std::int64_t> site) const {
+    if (static_cast<int>(site.size()) != ndim()) {
+        throw LayoutError("a site has " + std::to_string(ndim()) + " coordinates; got " + std::to_string(site.size()));
+    }
+    std::int64_t index = 0, lane = 0;
+    for (int d = ndim() - 1; d >= 0; --d) {
+        if (site[d] < 0 || site[d] >= extents_[d]) {
+            throw LayoutError("local coordinate " + std::to_string(site[d]) + " in direction " + std::to_string(d) +
+                              " is outside the local box " + format_extents(extents_) + " of rank " +
+                              std::to_string(rank_));
+        }
+        index = index * b_[d] + site[d] % b_[d];
+        lane = lane * v_[d] + site[d] / b_[d];
+    }
+    return {block_of_[index], static_cast<int>(lane)};
+}
+
+int Layout::reach(int parities, const Offset& offset) const {
+    std::int64_t sum = 0;
+    for (int d = 0; d < ndim(); ++d) {
+        if (offset[d] != 0 && partition_.global_extents()[d] % 2 != 0) return 3;
+        sum += offset[d];
+    }
+    return sum % 2 == 0 ? parities : ((parities & 1) << 1 | (parities & 2) >> 1);
+}
+
+std::byte* Layout::space(Memory& memory, std::size_t bytes, const char* label) {
+    if (memory.size() < bytes) {
+        memory.release();
+        memory = Arena::host().allocate(bytes, label);
+    }
+    return memory.data();
+}
+
+int Layout::slab_for(const Offset& key) {
+    for (const auto& slab : slabs_) {
+        if (slab.key == key) return slab.number;
+    }
+    Slab slab;
+    slab.key = key;
+    slab.number = static_cast<int>(slabs_.size());
+    slab.first = ghosts_;
+    Extents box(ndim()), ghost_start(ndim()), send_start(ndim()), from = partition_.coordinates(rank_), to = from;
+    for (int d = 0; d < ndim(); ++d) {
+        const auto k = key[d];
+        box[d] = k == 0 ? b_[d] : 1;
+        ghost_start[d] = k > 0 ? extents_[d] - 1 + k : k;
+        send_start[d] = k > 0 ? k - 1 : k < 0 ? extents_[d] + k : 0;
+        from[d] += (k > 0) - (k < 0);
+        to[d] -= (k > 0) - (k < 0);
+    }
+    slab.from = partition_.rank_at(from);
+    slab.to = partition_.rank_at(to);
+
+    // Both sides list the same sites by global coordinates, so they agree on order and parity.
+    auto send = std::make_shared<std::vector<std::int32_t>>();
+    slab.place.assign(product(box), 0);
+    for (int parity = 0; parity < 2; ++parity) {
+        for_each_site(box, [&](const Extents& c) {
+            std::int64_t ghost_sum = 0, send_sum = 0;
+            Extents mine(ndim());
+            for (int d = 0; d < ndim(); ++d) {
+                ghost_sum += floor_mod(origin_[d] + ghost_start[d] + c[d], partition_.global_extents()[d]);
+                mine[d] = send_start[d] + c[d];
+                send_sum += origin_[d] + mine[d];
+            }
+            if ((ghost_sum & 1) == parity) {
+                slab.place[lexicographic(c, box)] = static_cast<std::int32_t>(slab.blocks());
+                ++slab.count[parity];
+            }
+            if ((send_sum & 1) == parity) {
+                send->push_back(block_of_[lexicographic(mine, b_)]);
+                ++slab.send_count[parity];
+            }
+        });
+    }
+    slab.send_blocks = std::move(send);
+    if (nblocks_ + ghosts_ + slab.blocks() >= max_blocks) {
+        throw LayoutError("local lattice " + format_extents(extents_) + " has " + std::to_string(nblocks_) + " blocks and " +
+                          std::to_string(ghosts_ + slab.blocks()) + " ghost blocks; at most 2^26 - 1 = " +
+                          std::to_string(max_blocks - 1) + " fit, so use more ranks");
+    }
+    ghosts_ += slab.blocks();
+    slab_of_ghost_.resize(ghosts_, slab.number);
+    slabs_.push_back(std::move(slab));
+    return slabs_.back().number;
+}
+
+std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, bool windings) {
+    const int n = ndim();
+    if (static_cast<int>(offset.size()) != n) {
+        throw LayoutError("offset " + format_offset(offset) + " has " + std::to_string(offset.size()) +
+                          " components; the lattice has " + std::to_string(n) + " directions");
+    }
+    if (auto found = tables_.find({offset, windings}); found != tables_.end()) return found->second;
+    for (int d = 0; d < n; ++d) {
+        const auto width = offset[d] < 0 ? -offset[d] : offset[d];
+        const auto extent = partition_.smallest_extent(d);
+        if (partition_.split(d) && width > extent) {
+            const auto whole = partition_.global_extents()[d];
+            throw LayoutError("local extent " + std::to_string(extent) + " in direction " + std::to_string(d) +
+                              " cannot carry a halo of width " + std::to_string(width) + "; use at most " +
+                              std::to_string(std::max<std::int64_t>(1, whole / width)) + " ranks in direction " +
+                              std::to_string(d) + " (lattice " + std::to_string(whole) + ")");
+        }
+    }
+
+    auto table = std::make_shared<NeighbourTable>();
+    table->offset = offset;
+    table->with_windings = windings;
+
+    // The slabs: in each split direction the layers 1..|o|, and the local extent unless the shift leaves it on
+    // every rank. The list depends on the partition and the offset only, so all ranks number alike.
+    Offset key(n, 0);
+    std::vector<std::vector<std::int64_t>> choices(n);
+    for (int d = 0; d < n; ++d) {
+        const auto width = offset[d] < 0 ? -offset[d] : offset[d];
+        if (!partition_.split(d) || width < partition_.largest_extent(d)) choices[d].push_back(0);
+        for (std::int64_t j = 1; partition_.split(d) && j <= width; ++j) choices[d].push_back(offset[d] < 0 ? -j : j);
+    }
+    Extents counts(n);
+    for (int d = 0; d < n; ++d) counts[d] = static_cast<std::int64_t>(choices[d].size());
+    std::map<Offset, int> slab_of_key;
+    for_each_site(counts, [&](const Extents& pick) {
+        for (int d = 0; d < n; ++d) key[d] = choices[d][pick[d]];
+        if (std::any_of(key.begin(), key.end(), [](auto k) { return k != 0; })) {
+            const int number = slab_for(key);
+            slab_of_key[key] = number;
+            table->slabs.push_back(number);
+        }
+    });
+
+    // Per direction and block coordinate: where the shift lands, and how many virtual nodes (unsplit) or global
+    // boundaries (split) it crosses. A class is a vector of crossings: at most two values per direction.
+    struct Landing {
+        std::int64_t c, key, crossed;
+    };
+    std::vector<std::vector<Landing>> landings(n);
+    for (int d = 0; d < n; ++d) {
+        for (std::int64_t c = 0; c < b_[d]; ++c) {
+            const auto y = c + offset[d];
+            if (partition_.split(d)) {
+                const auto k = y < 0 ? y : y >= b_[d] ? y - b_[d] + 1 : 0;
+                landings[d].push_back({k == 0 ? y : 0, k, floor_div(origin_[d] + y, partition_.global_extents()[d])});
+            } else {
+                landings[d].push_back({floor_mod(y, b_[d]), 0, floor_div(y, b_[d])});
+            }
+        }
+    }
+    std::map<std::vector<std::int64_t>, std::uint32_t> class_of_crossings;
+    // Appends the class's rows, or finds equal ones: class 0 is the plain load and always present.
+    auto class_for = [&](const std::vector<std::int64_t>& crossings) -> std::uint32_t {
+        std::vector<std::int32_t> source(lanes_), wound(windings ? n * lanes_ : 0);
+        for (int lane = 0; lane < lanes_; ++lane) {
+            std::int64_t rest = lane, stride = 1, from = 0;
+            for (int d = 0; d < n; ++d) {
+                const auto v = rest % v_[d] + (partition_.split(d) ? 0 : crossings[d]);
+                from += floor_mod(v, v_[d]) * stride;
+                if (windings) {
+                    wound[d * lanes_ + lane] =
+                        static_cast<std::int32_t>(partition_.split(d) ? crossings[d] : floor_div(v, v_[d]));
+                }
+                rest /= v_[d];
+                stride *= v_[d];
+            }
+            source[lane] = static_cast<std::int32_t>(from);
+        }
+        for (int k = 0; k < table->classes; ++k) {
+            if (std::equal(source.begin(), source.end(), table->permutations.begin() + k * lanes_) &&
+                std::equal(wound.begin(), wound.end(), table->windings.begin() + k * static_cast<int>(wound.size()))) {
+                return k;
+            }
+        }
+        if (table->classes == max_classes) {
+            throw LayoutError("offset " + format_offset(offset) + " needs more than " + std::to_string(max_classes) +
+                              " classes of lane permutations and windings");
+        }
+        table->permutations.insert(table->permutations.end(), source.begin(), source.end());
+        table->windings.insert(table->windings.end(), wound.begin(), wound.end());
+        return table->classes++;
+    };
+    class_for(std::vector<std::int64_t>(n, 0));
+
+    table->entries.resize(nblocks_);
+    std::vector<std::int64_t> crossings(n), last_crossings;
+    std::uint32_t last_class = 0;
+    Extents target(n), slab_box(n);
+    std::int64_t index = 0;
+    for_each_site(b_, [&](const Extents& c) {
+        bool ghost = false;
+        for (int d = 0; d < n; ++d) {
+            const auto& landing = landings[d][c[d]];
+            target[d] = landing.c;
+            key[d] = landing.key;
+            crossings[d] = landing.crossed;
+            ghost |= landing.key != 0;
+        }
+        if (crossings != last_crossings) {
+            auto [found, fresh] = class_of_crossings.try_emplace(crossings, 0);
+            if (fresh) found->second = class_for(crossings);
+            last_class = found->second;
+            last_crossings = crossings;
+        }
+        std::int64_t block;
+        if (ghost) {
+            const Slab& slab = slabs_[slab_of_key.at(key)];
+            for (int d = 0; d < n; ++d) slab_box[d] = key[d] == 0 ? b_[d] : 1;
+            block = nblocks_ + slab.first + slab.place[lexicographic(target, slab_box)];
+        } else {
+            block = block_of_[lexicographic(target, b_)];
+        }
+        table->entries[block_of_[index++]] = last_class << block_bits | static_cast<std::uint32_t>(block);
+    });
+    tables_[{offset, windings}] = table;
+    return table;
+}
+
+} // namespace jali

@@ -1,0 +1,140 @@
+// One rank's part of a lattice: blocks, lanes, neighbour tables and ghost slabs.
+//
+// The local box is cut into `lanes` virtual nodes; a block is the sites with the same place in each of them, one
+// per vector lane. Owned blocks are ordered parity first (even blocks, then odd), then by `block_order`; ghost
+// blocks follow, slab by slab, each slab parity first and then lexicographically. Tables and slabs are built on
+// first use and kept. Every rank must ask for the same tables in the same order: slabs are numbered as they
+// appear, and the number is the tag of their messages. Nothing here communicates or holds field data.
+#pragma once
+
+#include "device/arena.hpp"
+#include "halo/partition.hpp"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace jali {
+
+inline constexpr int block_bits = 26;
+inline constexpr std::uint32_t block_mask = (1u << block_bits) - 1;
+inline constexpr std::int64_t max_blocks = std::int64_t{1} << block_bits;
+inline constexpr int max_classes = 1 << (32 - block_bits);
+
+using Offset = std::vector<std::int64_t>;
+
+// For one offset: where each owned block's neighbours are.
+struct NeighbourTable {
+    Offset offset;
+    bool with_windings = false;
+    std::vector<std::uint32_t> entries;     // [block]: class << 26 | block; class 0 is a plain load
+    std::vector<std::int32_t> permutations; // [class][lane]: the source lane
+    // [class][ndim][lane]: crossings of the global boundary in +d minus those in -d; only with_windings
+    std::vector<std::int32_t> windings;
+    int classes = 0;
+    std::vector<int> slabs; // numbers of the ghost slabs that a read at this offset falls into
+};
+
+// What moved, in slab parts (one parity of one slab of one field) and messages.
+struct HaloCounters {
+    std::int64_t exchanged = 0; // stale parts that were filled
+    std::int64_t avoided = 0;   // parts that a launch read and that were still valid
+    std::int64_t messages = 0;  // sent; in a field's counters, messages that carried it
+    std::int64_t bytes = 0;     // sent
+
+    void add(const HaloCounters& more) {
+        exchanged += more.exchanged;
+        avoided += more.avoided;
+        messages += more.messages;
+        bytes += more.bytes;
+    }
+};
+
+// A layer of sites next to the local box, and its counterpart that this rank owns and sends.
+struct Slab {
+    Offset key;         // +j: the layer extent - 1 + j; -j: the layer -j; 0: the whole local extent
+    int number = 0;     // also the message tag
+    int from = 0;       // the rank that owns these sites
+    int to = 0;         // the rank whose slab of this key this rank owns
+    std::int64_t first; // ghost blocks: nblocks + first ...
+    std::array<std::int64_t, 2> count{};      // even, odd ghost blocks
+    std::array<std::int64_t, 2> send_count{}; // even, odd blocks in send_blocks
+    std::shared_ptr<const std::vector<std::int32_t>> send_blocks; // in the order of the receiver's ghost blocks
+    std::vector<std::int32_t> place; // [lexicographic in the slab]: ghost block - first
+
+    std::int64_t blocks() const { return count[0] + count[1]; }
+};
+
+// The order of owned blocks within one parity: storage position -> lexicographic block index (direction 0 fastest).
+// `parity` gives a block's parity by lexicographic index. Blocks are visited tile by tile (tile extents in
+// blocks; an empty tile means one tile), lexicographically in both. This is the one place that decides it:
+// everything else goes through the tables made from it.
+std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
+                                      const std::vector<std::uint8_t>& parity);
+
+class Layout {
+  public:
+    // Throws LayoutError if the rank is outside the partition or there are 2^26 blocks or more.
+    Layout(Partition partition, int rank, int wanted_lanes, Extents tile = {});
+
+    const Partition& partition() const { return partition_; }
+    int rank() const { return rank_; }
+    int ndim() const { return partition_.ndim(); }
+    const Extents& extents() const { return extents_; } // local
+    const Extents& origin() const { return origin_; }
+    const Extents& virtual_nodes() const { return v_; }
+    const Extents& block_extents() const { return b_; }
+    const Extents& tile() const { return tile_; }
+    int lanes() const { return lanes_; }
+    std::int64_t sites() const { return nblocks_ * lanes_; }
+    std::int64_t nblocks() const { return nblocks_; }
+    std::int64_t even_blocks() const { return even_; } // blocks [0, even) are even, [even, nblocks) odd
+    std::int64_t ghost_blocks() const { return ghosts_; }
+
+    const std::vector<std::int32_t>& coordinates() const { return coordinates_; }   // [ndim][block], lane 0, global
+    const std::vector<std::int32_t>& lane_offsets() const { return lane_offsets_; } // [ndim][lane]
+    // Site index in the local box (direction 0 fastest) = box_index[block] + box_lane[lane].
+    const std::vector<std::int64_t>& box_index() const { return box_index_; }
+    const std::vector<std::int64_t>& box_lane() const { return box_lane_; }
+    const std::vector<std::int32_t>& block_of() const { return block_of_; } // [lexicographic block] -> block
+
+    // (block, lane) of a site given by local coordinates; throws LayoutError outside the local box.
+    std::pair<std::int64_t, int> locate(std::span<const std::int64_t> site) const;
+
+    // Throws LayoutError if a split direction's smallest local extent is less than the offset in it.
+    std::shared_ptr<const NeighbourTable> neighbours(const Offset& offset, bool windings = false);
+
+    const std::vector<Slab>& slabs() const { return slabs_; }
+    int slab_of_ghost(std::int64_t ghost) const { return slab_of_ghost_[ghost]; }
+
+    HaloCounters counters; // of all fields of this layout
+
+    // Scratch for the messages of one exchange at a time, at least this large; its contents are not kept.
+    std::byte* send_space(std::size_t bytes) { return space(send_space_, bytes, "halo messages sent"); }
+    std::byte* receive_space(std::size_t bytes) { return space(receive_space_, bytes, "halo messages received"); }
+
+    // The parities (1 even, 2 odd, 3 both) that can be read at an offset from sites of these parities.
+    // Conservative where a global extent is odd, since there the boundary joins equal parities.
+    int reach(int parities, const Offset& offset) const;
+
+  private:
+    int slab_for(const Offset& key); // its number, made if need be
+    static std::byte* space(Memory& memory, std::size_t bytes, const char* label);
+
+    Partition partition_;
+    int rank_;
+    Extents extents_, origin_, v_, b_, tile_;
+    int lanes_ = 1;
+    std::int64_t nblocks_ = 0, even_ = 0, ghosts_ = 0;
+    std::vector<std::int32_t> coordinates_, lane_offsets_, block_of_; // block_of_[lexicographic] = block
+    std::vector<std::int64_t> box_index_, box_lane_;
+    std::map<std::pair<Offset, bool>, std::shared_ptr<const NeighbourTable>> tables_;
+    std::vector<Slab> slabs_;
+    std::vector<std::int32_t> slab_of_ghost_;
+    Memory send_space_, receive_space_;
+};
+
+} // namespace jali

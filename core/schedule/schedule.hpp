@@ -1,0 +1,121 @@
+// A graph of steps that move or compute: receive, send, wait, copy, kernel, over named buffers.
+//
+// A step has parts (most have one); a part runs after the step's earlier parts and after the parts it needs, so a
+// kernel whose last part needs an arrival is one step with a port. Buffers are named slots: their addresses are given at every run, so a schedule
+// outlives moves of the memory behind it. check() proves what can be proved on one rank, check_messages() what
+// needs all. It knows nothing of lattices: exchanges of halos and, later, collectives are built on top.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace jali {
+
+struct ScheduleError : std::logic_error {
+    using std::logic_error::logic_error;
+};
+
+struct Buffer {
+    std::string name;
+    std::size_t bytes = 0;
+    bool holds_data = false; // before the schedule starts
+};
+
+struct Region {
+    int buffer = 0;
+    std::size_t offset = 0, bytes = 0;
+};
+
+struct Port {
+    int step = 0, part = 0;
+};
+
+struct Receive {
+    Region into;
+    int from = 0, tag = 0;
+};
+
+struct Send {
+    Region from;
+    int to = 0, tag = 0;
+};
+
+// Ends when the message of that Receive or Send step is complete.
+struct Wait {
+    int step = 0;
+};
+
+// Gathers rows of `row_bytes` into `to`: row k comes from from.offset + rows[k] * row_bytes, or, without a list,
+// from from.offset + k * row_bytes.
+struct CopyRows {
+    Region from, to;
+    std::size_t row_bytes = 0;
+    std::shared_ptr<const std::vector<std::int32_t>> rows;
+    std::size_t first_row = 0; // where in `rows` this copy begins
+};
+
+struct Copy {
+    std::vector<CopyRows> rows;
+};
+
+using Progress = std::function<void()>;
+
+// Runs part `part`; calls `*progress` between blocks of work if it is given.
+struct Kernel {
+    using Body = std::function<void(int part, std::span<std::byte* const> buffers, const Progress* progress)>;
+    Body body;
+    std::vector<std::vector<Region>> reads, writes; // per part
+};
+
+struct Part {
+    std::string name;
+    std::vector<Port> needs;
+};
+
+struct Step {
+    std::string name;
+    std::variant<Receive, Send, Wait, Copy, Kernel> action;
+    std::vector<Part> parts; // one, or as many as a kernel has
+};
+
+class Schedule {
+  public:
+    int add_buffer(std::string name, std::size_t bytes, bool holds_data = false);
+    // One part that needs `needs`; returns the step's number.
+    template <class Action>
+    int add(std::string name, Action action, std::vector<Port> needs = {}) {
+        steps_.push_back({std::move(name), std::move(action), {Part{"", std::move(needs)}}});
+        return static_cast<int>(steps_.size()) - 1;
+    }
+    int add_kernel(std::string name, Kernel kernel, std::vector<Part> parts);
+
+    const std::vector<Step>& steps() const { return steps_; }
+    const std::vector<Buffer>& buffers() const { return buffers_; }
+
+    // Parts in an order that respects all needs: what starts messages first, waiting last. Throws ScheduleError
+    // if there is a cycle or a need that does not exist.
+    std::vector<Port> order() const;
+
+    // Throws ScheduleError unless: the graph has no cycle; regions lie inside their buffers; every message is
+    // waited for once; what is read was there or was written before; and parts that may run in either order do
+    // not write what the other reads or writes.
+    void check() const;
+
+    std::string describe() const; // one line per part, in order
+
+  private:
+    std::vector<Buffer> buffers_;
+    std::vector<Step> steps_;
+};
+
+// All ranks' schedules together: every send meets a receive of the same size, peer and tag, in order.
+void check_messages(std::span<const Schedule* const> of_ranks);
+
+} // namespace jali

@@ -1,0 +1,153 @@
+#include "transport/mpi_abi.hpp"
+#include "transport/communicator.hpp"
+
+#include <bit>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include <dlfcn.h>
+#include <link.h>
+
+namespace jali {
+
+namespace {
+
+static_assert(sizeof(void*) == 8 && std::endian::native == std::endian::little,
+              "32-bit MPI handles are kept in the low half of 64-bit words");
+
+// Paths of the loaded libraries whose file name starts with "libmpi".
+std::vector<std::string> loaded_mpi_libraries() {
+    std::vector<std::string> paths;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, std::size_t, void* data) {
+            const std::string path = info->dlpi_name;
+            const auto slash = path.rfind('/');
+            const std::string name = slash == std::string::npos ? path : path.substr(slash + 1);
+            if (name.starts_with("libmpi")) static_cast<std::vector<std::string>*>(data)->push_back(path);
+            return 0;
+        },
+        &paths);
+    return paths;
+}
+
+// A handle through which dlsym finds MPI: first where the caller says, then the global scope (a program
+// linked to MPI), then whatever is loaded.
+void* library_handle(const std::string& hint) {
+    std::vector<std::string> places = loaded_mpi_libraries();
+    const auto usable = [](void* handle) { return dlsym(handle, "PMPI_Isend") != nullptr; };
+    if (!hint.empty()) {
+        void* handle = dlopen(hint.c_str(), RTLD_NOW | RTLD_NOLOAD);
+        if (handle != nullptr && usable(handle)) return handle;
+    }
+    if (usable(RTLD_DEFAULT)) return RTLD_DEFAULT;
+    for (const auto& place : places) {
+        void* handle = dlopen(place.c_str(), RTLD_NOW | RTLD_NOLOAD);
+        if (handle != nullptr && usable(handle)) return handle;
+    }
+    throw TransportError(
+        "no MPI library is loaded in this process: import mpi4py.MPI before asking for MPI ranks");
+}
+
+MpiAbi load(const std::string& hint) {
+    void* handle = library_handle(hint);
+    MpiAbi mpi;
+    Dl_info info;
+    if (dladdr(dlsym(handle, "PMPI_Isend"), &info) != 0 && info.dli_fname != nullptr)
+        mpi.path = info.dli_fname;
+
+    const auto function = [&](auto& pointer, const char* name) {
+        void* address = dlsym(handle, name);
+        if (address == nullptr) throw TransportError("the MPI library " + mpi.path + " lacks " + name);
+        std::memcpy(&pointer, &address, sizeof pointer);
+    };
+    function(mpi.Initialized, "PMPI_Initialized");
+    function(mpi.Finalized, "PMPI_Finalized");
+    function(mpi.Error_string, "PMPI_Error_string");
+    function(mpi.Comm_rank, "PMPI_Comm_rank");
+    function(mpi.Comm_size, "PMPI_Comm_size");
+    function(mpi.Comm_dup, "PMPI_Comm_dup");
+    function(mpi.Comm_free, "PMPI_Comm_free");
+    function(mpi.Comm_set_errhandler, "PMPI_Comm_set_errhandler");
+    function(mpi.Isend, "PMPI_Isend");
+    function(mpi.Irecv, "PMPI_Irecv");
+    function(mpi.Test, "PMPI_Test");
+    function(mpi.Cancel, "PMPI_Cancel");
+    function(mpi.Request_free, "PMPI_Request_free");
+    function(mpi.Get_count, "PMPI_Get_count");
+    function(mpi.Ibarrier, "PMPI_Ibarrier");
+    function(mpi.Ibcast, "PMPI_Ibcast");
+    function(mpi.Iallreduce, "PMPI_Iallreduce");
+    function(mpi.Iallgather, "PMPI_Iallgather");
+    function(mpi.Iallgatherv, "PMPI_Iallgatherv");
+
+    // MPICH's own library has the call too, but answers -1 unless it was built with the standard ABI.
+    int abi_major = -1, abi_minor = -1;
+    if (void* address = dlsym(handle, "PMPI_Abi_get_version"); address != nullptr)
+        reinterpret_cast<int (*)(int*, int*)>(address)(&abi_major, &abi_minor);
+
+    // Open MPI's predefined handles are objects; in a program linked to it they live in the program.
+    const auto object = [&](const char* name) -> MpiHandle {
+        void* address = dlsym(RTLD_DEFAULT, name);
+        if (address == nullptr) address = dlsym(handle, name);
+        if (address == nullptr) throw TransportError("the MPI library " + mpi.path + " lacks " + name);
+        return reinterpret_cast<MpiHandle>(address);
+    };
+
+    if (abi_major > 0) { // values of the MPI 5.0 standard, appendix A
+        mpi.family = "MPI-5 standard ABI";
+        mpi.byte_type = 0x247;
+        mpi.int64_type = 0x258;
+        mpi.sum = 0x21;
+        mpi.errors_return = 0x143;
+        mpi.any_source = -1;
+    } else if (dlsym(handle, "ompi_mpi_comm_self") != nullptr) {
+        mpi.family = "Open MPI";
+        mpi.byte_type = object("ompi_mpi_byte");
+        mpi.int64_type = object("ompi_mpi_int64_t");
+        mpi.sum = object("ompi_mpi_op_sum");
+        mpi.errors_return = object("ompi_mpi_errors_return");
+        mpi.any_source = -1;
+    } else { // values of the MPICH ABI initiative
+        mpi.family = "MPICH";
+        mpi.byte_type = 0x4c00010d;
+        mpi.int64_type = 0x4c00083a;
+        mpi.sum = 0x58000003;
+        mpi.errors_return = 0x54000001;
+        mpi.any_source = -2;
+    }
+    return mpi;
+}
+
+} // namespace
+
+const MpiAbi& MpiAbi::find(const std::string& hint) {
+    static std::mutex mutex;
+    static const MpiAbi* found = nullptr; // never freed: communicators refer to it until the process ends
+    std::lock_guard lock(mutex);
+    if (found == nullptr) found = new MpiAbi(load(hint));
+    return *found;
+}
+
+void MpiAbi::check(int code, const char* doing) const {
+    if (code == 0) return;
+    std::vector<char> text(8192, '\0'); // more than the longest message of any family
+    int length = 0;
+    Error_string(code, text.data(), &length);
+    throw TransportError(std::string("MPI error in ") + doing + ": " + text.data());
+}
+
+void MpiAbi::check_running() const {
+    int initialized = 0;
+    Initialized(&initialized);
+    if (!initialized) throw TransportError("MPI (" + path + ") is loaded but not initialised");
+    if (finalized()) throw TransportError("MPI (" + path + ") has been finalised already");
+}
+
+bool MpiAbi::finalized() const {
+    int flag = 0;
+    Finalized(&flag);
+    return flag != 0;
+}
+
+} // namespace jali

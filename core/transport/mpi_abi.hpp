@@ -1,0 +1,61 @@
+// The functions and constants of whatever MPI library is loaded, without mpi.h.
+//
+// MPI libraries come in three binary families, which differ in how handles look and in the values of
+// constants: MPICH (32-bit integers; also Intel MPI, MVAPICH, Cray), Open MPI (addresses of objects) and the
+// standard ABI of MPI 5 (small integers in pointers). Here every handle is an intptr_t: a 32-bit handle is
+// its low half, which the calling conventions of 64-bit little-endian machines allow. Functions are looked up
+// by their PMPI_ names, so that profilers do not see jali's own traffic. Statuses have a different layout
+// everywhere and are only ever handed back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace jali {
+
+using MpiHandle = std::intptr_t;
+
+// Large enough for a status of any family.
+struct alignas(16) MpiStatus {
+    std::byte bytes[128];
+};
+
+struct MpiAbi {
+    // Finds the library: through the loaded object `hint` if it is given, else among everything that is
+    // loaded. Throws TransportError if there is none, it lacks a function, or MPI is not running.
+    static const MpiAbi& find(const std::string& hint);
+
+    // Throws TransportError with the library's text unless `code` is success. `doing` names the call.
+    void check(int code, const char* doing) const;
+    void check_running() const; // throws TransportError unless MPI is initialised and not finalised
+    bool finalized() const;
+
+    std::string family; // "MPICH", "Open MPI" or "MPI-5 standard ABI"
+    std::string path;   // of the library
+
+    MpiHandle byte_type, int64_type, sum, errors_return;
+    int any_source;
+
+    int (*Initialized)(int*);
+    int (*Finalized)(int*);
+    int (*Error_string)(int, char*, int*);
+    int (*Comm_rank)(MpiHandle, int*);
+    int (*Comm_size)(MpiHandle, int*);
+    int (*Comm_dup)(MpiHandle, MpiHandle*);
+    int (*Comm_free)(MpiHandle*);
+    int (*Comm_set_errhandler)(MpiHandle, MpiHandle);
+    int (*Isend)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
+    int (*Irecv)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
+    int (*Test)(MpiHandle*, int*, MpiStatus*);
+    int (*Cancel)(MpiHandle*);
+    int (*Request_free)(MpiHandle*);
+    int (*Get_count)(const MpiStatus*, MpiHandle, int*);
+    int (*Ibarrier)(MpiHandle, MpiHandle*);
+    int (*Ibcast)(void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
+    int (*Iallreduce)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
+    int (*Iallgather)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
+    int (*Iallgatherv)(const void*, int, MpiHandle, void*, const int*, const int*, MpiHandle, MpiHandle,
+                       MpiHandle*);
+};
+
+} // namespace jali

@@ -1,0 +1,55 @@
+#include "transport/patience.hpp"
+#include "transport/communicator.hpp"
+
+#include <cmath>
+#include <cstdlib>
+#include <mutex>
+#include <sstream>
+
+namespace jali {
+
+namespace {
+
+std::mutex hook_mutex;
+std::function<void()> wait_hook;
+
+} // namespace
+
+void set_wait_hook(std::function<void()> hook) {
+    std::lock_guard lock(hook_mutex);
+    wait_hook = std::move(hook);
+}
+
+void run_wait_hook() {
+    std::function<void()> hook;
+    {
+        std::lock_guard lock(hook_mutex);
+        hook = wait_hook;
+    }
+    if (hook) hook();
+}
+
+double watchdog_seconds() {
+    const char* text = std::getenv("JALI_WATCHDOG");
+    if (text == nullptr || *text == '\0') return 600;
+    char* end = nullptr;
+    const double seconds = std::strtod(text, &end);
+    if (*end != '\0' || !(seconds > 0) || !std::isfinite(seconds))
+        throw std::invalid_argument("JALI_WATCHDOG=" + std::string(text) +
+                                    " is not a time: give a number of seconds above 0 (600 is the default)");
+    return seconds;
+}
+
+std::string seconds_text(double seconds) {
+    std::ostringstream text;
+    text << seconds << " s";
+    return text.str();
+}
+
+void Patience::lose(const std::string& description) const {
+    throw TransportError(
+        description + ": nothing has moved for " + seconds_text(limit_) +
+        ", so a rank hangs or waits for something else (JALI_WATCHDOG=SECONDS changes this limit)");
+}
+
+} // namespace jali

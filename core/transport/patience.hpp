@@ -1,0 +1,81 @@
+// How a rank waits: spin, then give the core away; listen for interrupts; lose patience in the end.
+//
+// Shared by all transports, so that the watchdog and its message are the same everywhere. It does not know
+// what is waited for: the transport looks, and tells whether something moved.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+
+namespace jali {
+
+// Seconds without any movement after which a wait is an error: JALI_WATCHDOG, else 600. Throws
+// std::invalid_argument.
+double watchdog_seconds();
+
+// Lets the hook of set_wait_hook run.
+void run_wait_hook();
+
+inline void pause_core() {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+// "1 s", "600 s", "0.5 s"
+std::string seconds_text(double seconds);
+
+// The clock of one wait. `look` is called after each look that found nothing, every few microseconds or
+// milliseconds; it reads the time only now and then, runs the hook four times per second and throws
+// TransportError when `limit` seconds have passed since the start or the last `moved()`.
+class Patience {
+  public:
+    explicit Patience(double limit) : limit_(limit) {}
+
+    void moved() {
+        looks_ = 0;
+        started_ = false;
+    }
+
+    // `describe` says what is waited for: "rank 0 waited in the halo of U for ... (transport thread)".
+    template <class Describe>
+    void look(Describe&& describe) {
+        if (++looks_ % 64 == 0) look_at_clock(std::forward<Describe>(describe));
+    }
+
+    // For waits that slept meanwhile: the clock is read at once.
+    template <class Describe>
+    void look_at_clock(Describe&& describe) {
+        using namespace std::chrono;
+        const auto now = steady_clock::now();
+        if (!started_) {
+            started_ = true;
+            start_ = hook_ = now;
+            return;
+        }
+        waited_ = duration<double>(now - start_).count();
+        if (now - hook_ > milliseconds(250)) {
+            hook_ = now;
+            run_wait_hook();
+        }
+        if (waited_ > limit_) lose(describe());
+    }
+
+    double waited() const {
+        return started_ ? waited_ : 0;
+    } // seconds since something moved, at the last clock reading
+
+  private:
+    [[noreturn]] void lose(const std::string& description) const;
+
+    double limit_;
+    unsigned looks_ = 0;
+    bool started_ = false;
+    double waited_ = 0;
+    std::chrono::steady_clock::time_point start_{}, hook_{};
+};
+
+} // namespace jali

@@ -1,0 +1,458 @@
+// Virtual ranks: threads of one process that exchange messages by copying, once, from buffer to buffer.
+//
+// Between every ordered pair of ranks there is a channel with two queues: receives that wait for a message
+// and messages that wait for a receive. Whoever comes second finds the first in order with the same tag and
+// copies; short messages that come first are put aside, so that their sender is free. Each rank has a bell
+// that is rung when something it may wait for has happened; it spins for a moment, then sleeps on the bell.
+// `self` is a group of one.
+#include "transport/communicator.hpp"
+#include "transport/patience.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include <sched.h>
+
+namespace jali {
+
+namespace {
+
+constexpr std::size_t eager_bytes = 8192; // up to here an early message is copied aside
+constexpr int spins = 128; // looks before a waiting rank lets others have the core: some microseconds
+constexpr int yields = 32; // times that it does so before it sleeps
+
+// Wakes one rank. A rank notes the count, looks, and sleeps only if the count has not changed since.
+class alignas(64) Bell {
+  public:
+    unsigned count() const { return count_.load(); }
+
+    void ring() {
+        count_.fetch_add(1);
+        if (!sleeping_.load()) return;
+        {
+            std::lock_guard lock(mutex_);
+        }
+        awake_.notify_one();
+    }
+
+    void sleep(unsigned seen, std::chrono::milliseconds at_most) {
+        std::unique_lock lock(mutex_);
+        sleeping_.store(true);
+        awake_.wait_for(lock, at_most, [&] { return count_.load() != seen; });
+        sleeping_.store(false);
+    }
+
+  private:
+    std::atomic<unsigned> count_{0};
+    std::atomic<bool> sleeping_{false};
+    std::mutex mutex_;
+    std::condition_variable awake_;
+};
+
+struct Channel;
+
+enum class State { waiting, copying, done, wrong_size };
+
+struct ThreadRequest final : Request {
+    ThreadRequest(Channel& channel, void* data, std::size_t bytes, int peer, int tag, bool sending)
+        : channel(channel), data(data), bytes(bytes), peer(peer), tag(tag), sending(sending) {}
+    ~ThreadRequest() override;
+
+    Channel& channel;
+    void* data; // a send only reads it
+    std::size_t bytes;
+    int peer;
+    int tag;
+    bool sending;
+    std::size_t arrived = 0; // size of the message that came, where it is not `bytes`
+    std::atomic<State> state{State::waiting};
+};
+
+// A message that waits for its receive: kept aside, or still in the buffer of its (waiting) send.
+struct Parcel {
+    int tag;
+    std::size_t bytes;
+    std::unique_ptr<std::byte[]> aside;
+    ThreadRequest* send;
+};
+
+// One ordered pair of ranks.
+struct Channel {
+    std::mutex mutex;
+    std::deque<ThreadRequest*> receives;
+    std::deque<Parcel> parcels;
+};
+
+ThreadRequest::~ThreadRequest() {
+    if (state.load(std::memory_order_acquire) == State::waiting) {
+        std::lock_guard lock(channel.mutex);
+        if (state.load() == State::waiting) {
+            if (sending)
+                std::erase_if(channel.parcels, [this](const Parcel& parcel) { return parcel.send == this; });
+            else
+                std::erase(channel.receives, this);
+            return;
+        }
+    }
+    while (state.load(std::memory_order_acquire) == State::copying) std::this_thread::yield();
+}
+
+enum class Gathering { barrier, sum, gather, broadcast };
+
+const char* name_of(Gathering kind) {
+    switch (kind) {
+    case Gathering::barrier:
+        return "a barrier";
+    case Gathering::sum:
+        return "a sum";
+    case Gathering::gather:
+        return "an all-gather";
+    case Gathering::broadcast:
+        return "a broadcast";
+    }
+    return "";
+}
+
+// What one rank shows to the others in a collective.
+struct alignas(64) Contribution {
+    Gathering kind;
+    const void* data;
+    std::size_t bytes;
+};
+
+struct Group {
+    explicit Group(int ranks)
+        : ranks(ranks), bells(ranks), left(ranks), contributions(ranks),
+          channels(static_cast<std::size_t>(ranks) * ranks), watchdog(watchdog_seconds()) {}
+
+    Channel& channel(int from, int to) { return channels[static_cast<std::size_t>(from) * ranks + to]; }
+
+    void ring_all() {
+        for (auto& bell : bells) bell.ring();
+    }
+
+    int ranks;
+    std::vector<Bell> bells;
+    std::vector<std::atomic<bool>> left; // programs that are over
+    std::vector<Contribution> contributions;
+    std::vector<Channel> channels;
+    double watchdog;
+
+    // Ranks that have arrived at the present meeting (low 16 bits) and number of meetings so far (above).
+    alignas(64) std::atomic<std::uint64_t> meeting{0};
+
+    alignas(64) std::atomic<bool> failed{false};
+    std::mutex failure_mutex;
+    int failed_rank = -1;
+    std::string cause;
+};
+
+constexpr int meeting_shift = 16;
+
+class ThreadCommunicator final : public Communicator {
+  public:
+    ThreadCommunicator(std::shared_ptr<Group> group, int rank, const char* transport)
+        : group_(std::move(group)), rank_(rank), transport_(transport) {}
+
+    int rank() const override { return rank_; }
+    int size() const override { return group_->ranks; }
+    const char* transport() const override { return transport_; }
+
+    std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
+        check_message(to, tag);
+        Channel& channel = group_->channel(rank_, to);
+        auto request =
+            std::make_unique<ThreadRequest>(channel, const_cast<void*>(data), bytes, to, tag, true);
+        ThreadRequest* receive = nullptr;
+        {
+            std::lock_guard lock(channel.mutex);
+            auto found = std::find_if(channel.receives.begin(), channel.receives.end(),
+                                      [&](const ThreadRequest* r) { return r->tag == tag; });
+            if (found != channel.receives.end()) {
+                receive = *found;
+                receive->state.store(State::copying, std::memory_order_relaxed);
+                channel.receives.erase(found);
+            } else if (bytes <= eager_bytes) {
+                auto aside = std::make_unique_for_overwrite<std::byte[]>(bytes);
+                if (bytes > 0) std::memcpy(aside.get(), data, bytes);
+                channel.parcels.push_back({tag, bytes, std::move(aside), nullptr});
+                request->state.store(State::done, std::memory_order_relaxed);
+            } else {
+                channel.parcels.push_back({tag, bytes, nullptr, request.get()});
+            }
+        }
+        if (receive != nullptr) {
+            deliver(data, bytes, *receive, to);
+            request->state.store(State::done, std::memory_order_relaxed);
+        }
+        return request;
+    }
+
+    std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
+        check_message(from, tag);
+        Channel& channel = group_->channel(from, rank_);
+        auto request = std::make_unique<ThreadRequest>(channel, data, bytes, from, tag, false);
+        Parcel parcel;
+        {
+            std::lock_guard lock(channel.mutex);
+            auto found = std::find_if(channel.parcels.begin(), channel.parcels.end(),
+                                      [&](const Parcel& p) { return p.tag == tag; });
+            if (found == channel.parcels.end()) {
+                channel.receives.push_back(request.get());
+                return request;
+            }
+            parcel = std::move(*found);
+            channel.parcels.erase(found);
+            if (parcel.send != nullptr) parcel.send->state.store(State::copying, std::memory_order_relaxed);
+        }
+        const void* source = parcel.send != nullptr ? parcel.send->data : parcel.aside.get();
+        deliver(source, parcel.bytes, *request, rank_);
+        if (parcel.send != nullptr) {
+            parcel.send->state.store(State::done, std::memory_order_release);
+            group_->bells[from].ring();
+        }
+        return request;
+    }
+
+    bool test(Request& request) override {
+        if (arrived(static_cast<ThreadRequest&>(request))) return true;
+        check();
+        return false;
+    }
+
+    void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
+        for (auto& request : requests) {
+            if (!request) continue;
+            auto& waited = static_cast<ThreadRequest&>(*request);
+            wait_until([&] { return arrived(waited); }, waited.peer,
+                       [&] {
+                           return what + " (" + (waited.sending ? "message to" : "message from") + " rank " +
+                                  std::to_string(waited.peer) + ", tag " + std::to_string(waited.tag) + ", " +
+                                  std::to_string(waited.bytes) + " bytes)";
+                       });
+        }
+    }
+
+    void barrier() override {
+        check();
+        meet(Gathering::barrier, {}, [] {});
+    }
+
+    void all_reduce_sum(std::span<std::int64_t> values) override {
+        check();
+        if (size() == 1) return;
+        std::vector<std::uint64_t> total(values.size()); // unsigned: wraps instead of overflowing
+        meet(Gathering::sum, std::as_bytes(values), [&] {
+            for (const auto& other : group_->contributions) {
+                if (other.bytes != values.size_bytes())
+                    throw TransportError("a sum over ranks of " + std::to_string(values.size()) +
+                                         " numbers here and " + std::to_string(other.bytes / 8) +
+                                         " elsewhere");
+                const auto* theirs = static_cast<const std::int64_t*>(other.data);
+                for (std::size_t i = 0; i < total.size(); ++i)
+                    total[i] += static_cast<std::uint64_t>(theirs[i]);
+            }
+        });
+        for (std::size_t i = 0; i < total.size(); ++i) values[i] = static_cast<std::int64_t>(total[i]);
+    }
+
+    std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
+        check();
+        std::vector<std::vector<std::byte>> all;
+        meet(Gathering::gather, mine, [&] {
+            for (const auto& other : group_->contributions) {
+                const auto* bytes = static_cast<const std::byte*>(other.data);
+                all.emplace_back(bytes, bytes + other.bytes);
+            }
+        });
+        return all;
+    }
+
+    std::vector<std::byte> broadcast(std::span<const std::byte> data, int root) override {
+        check_rank(root);
+        check();
+        std::vector<std::byte> result;
+        meet(Gathering::broadcast, data, [&] {
+            const auto& chosen = group_->contributions[root];
+            const auto* bytes = static_cast<const std::byte*>(chosen.data);
+            result.assign(bytes, bytes + chosen.bytes);
+        });
+        return result;
+    }
+
+    void fail(const std::string& cause) noexcept override {
+        {
+            std::lock_guard lock(group_->failure_mutex);
+            if (group_->failed.load()) return;
+            group_->failed_rank = rank_;
+            group_->cause = cause;
+            group_->failed.store(true);
+        }
+        group_->ring_all();
+    }
+
+    void check() override {
+        if (group_->failed.load(std::memory_order_acquire))
+            throw RankFailure(group_->failed_rank, group_->cause);
+    }
+
+    void leave() noexcept override {
+        group_->left[rank_].store(true);
+        group_->ring_all();
+    }
+
+    // Nothing is shut down that the others still need: the group lives as long as its last communicator.
+    void await_others_leaving() override {}
+
+  private:
+    void check_rank(int rank) const {
+        if (rank < 0 || rank >= size())
+            throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
+                                        std::to_string(size()));
+    }
+
+    void check_message(int peer, int tag) {
+        check_rank(peer);
+        if (tag < 0 || tag > max_tag)
+            throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
+                                        std::to_string(max_tag));
+        check();
+    }
+
+    // Copies a message into a receive of rank `to`, which nobody else can reach any more.
+    void deliver(const void* data, std::size_t bytes, ThreadRequest& receive, int to) {
+        State state = State::done;
+        if (receive.bytes != bytes) {
+            receive.arrived = bytes;
+            state = State::wrong_size;
+        } else if (bytes > 0) {
+            std::memcpy(receive.data, data, bytes);
+        }
+        receive.state.store(state, std::memory_order_release); // from here on it may be gone
+        if (to != rank_) group_->bells[to].ring();
+    }
+
+    bool arrived(const ThreadRequest& request) const {
+        const State state = request.state.load(std::memory_order_acquire);
+        if (state == State::wrong_size)
+            throw TransportError("rank " + std::to_string(rank_) + " expected " +
+                                 std::to_string(request.bytes) + " bytes from rank " +
+                                 std::to_string(request.peer) + " with tag " + std::to_string(request.tag) +
+                                 ", but " + std::to_string(request.arrived) + " came");
+        return state == State::done;
+    }
+
+    // Waits until `ready()`. `peer` is the rank that must act, -1 for all of them.
+    template <class Ready, class What>
+    void wait_until(Ready ready, int peer, What what) {
+        for (int i = 0; i < spins; ++i) {
+            if (ready()) return;
+            pause_core();
+        }
+        Bell& bell = group_->bells[rank_];
+        Patience patience(group_->watchdog);
+        for (int round = 0;; ++round) {
+            const unsigned seen = bell.count();
+            // Read before looking: what a rank did before it left is then seen by the look.
+            const int gone = departed(peer);
+            if (ready()) return;
+            check();
+            if (size() == 1) throw TransportError("the only rank waits for itself: " + what());
+            if (gone >= 0)
+                throw RankFailure(gone, "its program ended while rank " + std::to_string(rank_) +
+                                            " waited for " + what());
+            if (round < yields) {
+                sched_yield();
+                continue;
+            }
+            bell.sleep(seen, std::chrono::milliseconds(100));
+            patience.look_at_clock([&] {
+                return "rank " + std::to_string(rank_) + " waited for " + what() + " (transport " +
+                       transport_ + ")";
+            });
+        }
+    }
+
+    // A rank among those that must act whose program is over, or -1.
+    int departed(int peer) const {
+        for (int rank = 0; rank < size(); ++rank)
+            if ((peer < 0 || peer == rank) && group_->left[rank].load()) return rank;
+        return -1;
+    }
+
+    // Waits until all ranks have arrived. If the wait fails, this rank takes its arrival back, unless all
+    // have arrived meanwhile.
+    void assemble(Gathering kind, bool may_fail) {
+        auto& meeting = group_->meeting;
+        const auto everybody = static_cast<std::uint64_t>(size());
+        std::uint64_t before = meeting.load();
+        std::uint64_t after;
+        do {
+            after = before + 1;
+            if ((after & 0xffff) == everybody) after = ((before >> meeting_shift) + 1) << meeting_shift;
+        } while (!meeting.compare_exchange_weak(before, after));
+        const std::uint64_t number = before >> meeting_shift;
+        if (after >> meeting_shift != number) return group_->ring_all();
+        const auto over = [&] { return meeting.load(std::memory_order_acquire) >> meeting_shift != number; };
+        if (!may_fail) {
+            for (int i = 0; !over(); ++i) i % 64 < 63 ? pause_core() : static_cast<void>(sched_yield());
+            return;
+        }
+        try {
+            wait_until(over, -1, [&] { return std::string(name_of(kind)) + " with all ranks"; });
+        } catch (...) {
+            std::uint64_t now = meeting.load();
+            do {
+                if (now >> meeting_shift != number) return;
+            } while (!meeting.compare_exchange_weak(now, now - 1));
+            throw;
+        }
+    }
+
+    // Shows `mine` to all ranks, runs `look` while everybody's contribution is visible, and holds it until
+    // all have looked. The second meeting cannot fail: everybody who was at the first comes, whatever happens
+    // to it.
+    template <class Look>
+    void meet(Gathering kind, std::span<const std::byte> mine, Look look) {
+        group_->contributions[rank_] = {kind, mine.data(), mine.size()};
+        assemble(kind, true);
+        struct Second {
+            ThreadCommunicator& self;
+            Gathering kind;
+            ~Second() { self.assemble(kind, false); }
+        } second{*this, kind};
+        for (int rank = 0; rank < size(); ++rank)
+            if (group_->contributions[rank].kind != kind)
+                throw TransportError("ranks have parted: rank " + std::to_string(rank_) + " came to " +
+                                     name_of(kind) + ", rank " + std::to_string(rank) + " to " +
+                                     name_of(group_->contributions[rank].kind));
+        look();
+    }
+
+    std::shared_ptr<Group> group_;
+    int rank_;
+    const char* transport_;
+};
+
+} // namespace
+
+std::shared_ptr<Communicator> make_self_communicator() {
+    return std::make_shared<ThreadCommunicator>(std::make_shared<Group>(1), 0, "self");
+}
+
+std::vector<std::shared_ptr<Communicator>> make_thread_communicators(int ranks) {
+    if (ranks < 1 || ranks > 1024)
+        throw std::invalid_argument(std::to_string(ranks) + " virtual ranks: give 1 to 1024");
+    auto group = std::make_shared<Group>(ranks);
+    std::vector<std::shared_ptr<Communicator>> all;
+    for (int rank = 0; rank < ranks; ++rank)
+        all.push_back(std::make_shared<ThreadCommunicator>(group, rank, "thread"));
+    return all;
+}
+
+} // namespace jali

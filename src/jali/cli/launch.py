@@ -1,0 +1,25 @@
+"""Decides whether `-n N` on the command line has to start ranks, or is said by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jali.comm.launcher import relaunch
+from jali.comm.place import expected_ranks, place_under_launcher
+from jali.errors import ParameterError
+
+
+def start_ranks(count: int, arguments: Sequence[str]) -> int | None:
+    """Start `jali` with these arguments on `count` ranks and return its exit status.
+
+    Returns None if there is nothing to start: one rank is wanted, or this process is one of `count`
+    already. Raises ParameterError under a launcher that has started another number of ranks.
+    """
+    place = place_under_launcher()
+    started = expected_ranks() or (place.size if place else 1)
+    if started > 1 and started != count:
+        raise ParameterError(
+            f"-n {count} asks for {count} ranks, but a launcher has started {started} already; "
+            "give the number to one of them only"
+        )
+    return None if started == count else relaunch(count, arguments)

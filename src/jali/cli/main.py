@@ -1,0 +1,132 @@
+"""The `jali` command line: finds the command, starts ranks if asked, turns exceptions into exit codes.
+
+A command is a module with `add_arguments(parser)` and `execute(arguments) -> int`; it is imported only when
+it is asked for, so that `jali --help` needs nothing. Every command takes `--json` and `-n N`. What a
+command does is its own business; what its failure looks like to a shell is decided here, once:
+
+0 done, 1 failed, 2 bad input (arguments, parameters, files, layouts), 130 and 143 interrupted (SIGINT,
+SIGTERM) with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jali.cli import launch
+from jali.comm.stopping import end_job, speaker
+from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
+from jali.version import __version__
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+BAD_INPUT_ERRORS = (
+    ParameterError,
+    FileFormatError,
+    LayoutError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+    PermissionError,
+)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A row of the table of commands: where it lives and what `jali --help` says about it."""
+
+    module: str
+    summary: str
+
+
+COMMANDS = {
+    "run": Command("jali.cli.run", "run a simulation that a parameter file describes, or resume one"),
+    "measure": Command(
+        "jali.cli.measure", "measure plaquette, Polyakov loop and more on configuration files"
+    ),
+    "convert": Command("jali.cli.convert", "rewrite a configuration file in another format"),
+    "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
+}
+
+EPILOG = """\
+exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a checkpoint is left)
+environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS"""
+
+
+def make_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """The parser; only the command named `chosen` is imported and has its own arguments."""
+    parser = argparse.ArgumentParser(
+        prog="jali",
+        description="Lattice field theory from one Python function to native kernels.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"jali {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, command in COMMANDS.items():
+        subparser = commands.add_parser(name, help=command.summary, description=_sentence(command.summary))
+        subparser.add_argument("--json", action="store_true", help="print one JSON document instead of text")
+        subparser.add_argument(
+            "-n",
+            "--ranks",
+            type=_rank_count,
+            metavar="N",
+            help="start N MPI ranks, with the launcher of the MPI library",
+        )
+        if name == chosen:
+            module = importlib.import_module(command.module)
+            module.add_arguments(subparser)
+            subparser.set_defaults(execute=module.execute)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the `jali` command with these arguments (default: the process's); returns the exit status."""
+    arguments_given = list(sys.argv[1:] if argv is None else argv)
+    try:
+        chosen = next((word for word in arguments_given if not word.startswith("-")), None)
+        arguments = make_parser(chosen).parse_args(arguments_given)
+        if arguments.ranks is not None:
+            status = launch.start_ranks(arguments.ranks, arguments_given)
+            if status is not None:
+                return status
+        status = arguments.execute(arguments)
+        sys.stdout.flush()
+        return status
+    except BAD_INPUT_ERRORS as error:
+        return _fail(error, BAD_INPUT)
+    except (JaliError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            # The reader of our output left (`jali info | head`): nothing to tell, and nobody to tell it to.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
+        return _fail(error, FAILED)
+    except KeyboardInterrupt as interruption:
+        print(f"{speaker()}: interrupted", file=sys.stderr, flush=True)
+        end_job(interruption, INTERRUPTED)
+        return INTERRUPTED
+
+
+def _fail(error: Exception, status: int) -> int:
+    """Say what went wrong, in one line; under MPI the other ranks are stopped too, so this may not return."""
+    print(f"{speaker()}: {error}", file=sys.stderr, flush=True)
+    end_job(error, status)
+    return status
+
+
+def _rank_count(text: str) -> int:
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; give 1 or more")
+    return count
+
+
+def _sentence(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."

@@ -1,0 +1,255 @@
+"""Reading, overriding and echoing parameter files.
+
+A file is strict TOML: every key must be one of ``jali.cli.schema`` and every value of its type and in its
+range. All problems of a file are reported at once, each with its line and with what would be right. The echo
+contains every value, defaults included, with its meaning as a comment, and reads back to exactly the same
+parameters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import textwrap
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from jali.cli.schema import REQUIRED, Parameters, Row, find_inconsistencies, rows, section_docs, toml_value
+from jali.errors import ParameterError
+
+__all__ = ["load_parameters", "parse_parameters", "render_parameters", "resolve_key"]
+
+# A value and where it was said, for messages.
+_Said = tuple[Any, str]
+
+
+def load_parameters(path: str | Path, overrides: Iterable[str] = ()) -> Parameters:
+    """Parameters from a TOML file, then from ``key=value`` overrides.
+
+    Raises:
+        ParameterError: the file cannot be read, or see :func:`parse_parameters`.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ParameterError(f"cannot read the parameter file {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ParameterError(
+            f"{path} is not a parameter file: byte {error.start} is not UTF-8 text; TOML is needed"
+        ) from None
+    return parse_parameters(text, str(path), overrides)
+
+
+def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[str] = ()) -> Parameters:
+    """Parameters from TOML text and ``key=value`` overrides, later ones winning.
+
+    Args:
+        text: TOML.
+        source: name of the text in messages.
+        overrides: ``section.key=value`` or, where only one section has the key, ``key=value``. The value is
+            read as TOML; bare words are strings, and lists may be written 8,8,8,16.
+
+    Raises:
+        ParameterError: not TOML; unknown keys (with the nearest right one); wrong types or ranges; keys
+            missing. All problems found are listed, one a line.
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ParameterError(f"{source} is not TOML: {error}") from None
+    lines = text.splitlines()
+    table = rows()
+    problems: list[str] = []
+    said: dict[str, _Said] = {}
+    _collect(document, table, lambda *path: _origin(source, lines, *path), said, problems)
+    for override in overrides:
+        try:
+            row, value = _parse_override(override, table)
+        except ParameterError as error:
+            problems.append(str(error))
+        else:
+            said[row.path] = (value, f"--set {override}")
+    return _build(table, said, source, problems)
+
+
+def render_parameters(parameters: Parameters) -> str:
+    """The parameters as a TOML file with every value and, as comments, what it means and may be."""
+    docs = section_docs()
+    blocks = []
+    for section in dataclasses.fields(Parameters):
+        lines = [f"# {docs[section.name]}", f"[{section.name}]"]
+        for row in rows():
+            if row.section == section.name:
+                value = getattr(getattr(parameters, section.name), row.name)
+                comment = row.doc if row.expected() == "a string" else f"{row.doc} Must be {row.expected()}."
+                lines += textwrap.wrap(comment, 100, initial_indent="# ", subsequent_indent="#   ")
+                lines.append(f"{row.name} = {toml_value(value)}")
+        blocks.append("\n".join(lines))
+    return "\n\n".join(blocks) + "\n"
+
+
+def resolve_key(name: str, table: Sequence[Row] | None = None) -> Row:
+    """The row that ``section.key``, or ``key`` alone if only one section has it, means.
+
+    Raises:
+        ParameterError: no such key, or several.
+    """
+    table = rows() if table is None else table
+    matches = [row for row in table if name in (row.path, row.name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        candidates = ", ".join(row.path for row in matches)
+        raise ParameterError(f'"{name}" is ambiguous; write one of {candidates}')
+    inside = ", ".join(row.path for row in table if row.section == name)
+    if inside:
+        raise ParameterError(f'"{name}" is a section; write one of its parameters: {inside}')
+    raise ParameterError(f'there is no parameter "{name}"{_suggest_path(name, table)}')
+
+
+def _collect(
+    document: dict[str, Any], table: Sequence[Row], origin: Any, said: dict[str, _Said], problems: list[str]
+) -> None:
+    """Sort the values of a document into ``said``; what has no place goes to ``problems``."""
+    sections = list(dict.fromkeys(row.section for row in table))
+    for section, content in document.items():
+        if section not in sections:
+            problems.append(f"{origin(section)}: {_unknown_section(section, content, sections, table)}")
+        elif not isinstance(content, dict):
+            problems.append(
+                f"{origin(section)}: {section} = {toml_value(content)} stands where a section is needed; "
+                f"write [{section}]"
+            )
+        else:
+            for name, value in content.items():
+                if any(row.path == f"{section}.{name}" for row in table):
+                    said[f"{section}.{name}"] = (value, origin(section, name))
+                else:
+                    problems.append(f"{origin(section, name)}: {_unknown_key(section, name, table)}")
+
+
+def _unknown_section(name: str, content: Any, sections: list[str], table: Sequence[Row]) -> str:
+    if isinstance(content, dict):
+        near = difflib.get_close_matches(name.lower(), sections, 1, 0.5)
+        if near:
+            return f"there is no section [{name}]; did you mean [{near[0]}]?"
+        return f"there is no section [{name}]; the sections are {', '.join(f'[{s}]' for s in sections)}"
+    homes = [row.section for row in table if row.name == name]
+    if homes:
+        return f'"{name}" stands outside any section; it belongs under [{homes[0]}]'
+    return f'"{name}" stands outside any section and no section has it{_suggest_path(name, table)}'
+
+
+def _unknown_key(section: str, name: str, table: Sequence[Row]) -> str:
+    homes = [row.section for row in table if row.name == name]
+    if homes:
+        return f'"{name}" is not a key of [{section}]; it belongs under [{homes[0]}]'
+    own = [row.name for row in table if row.section == section]
+    near = difflib.get_close_matches(name.lower(), own, 1, 0.6)
+    if near:
+        return f'[{section}] has no key "{name}"; did you mean "{near[0]}"?'
+    elsewhere = _nearest(name, table)
+    if elsewhere:
+        return f'[{section}] has no key "{name}"; did you mean "{elsewhere.name}" of [{elsewhere.section}]?'
+    return f'[{section}] has no key "{name}"; its keys are {", ".join(own)}'
+
+
+def _nearest(name: str, table: Sequence[Row]) -> Row | None:
+    key = name.lower().rpartition(".")[2]
+    near = difflib.get_close_matches(key, [row.name for row in table], 1, 0.6)
+    return next((row for row in table if near and row.name == near[0]), None)
+
+
+def _suggest_path(name: str, table: Sequence[Row]) -> str:
+    nearest = _nearest(name, table)
+    if nearest:
+        return f'; did you mean "{nearest.path}"?'
+    return f"; the parameters are {', '.join(row.path for row in table)}"
+
+
+def _parse_override(override: str, table: Sequence[Row]) -> tuple[Row, Any]:
+    name, equals, text = override.partition("=")
+    name, text = name.strip(), text.strip()
+    if not equals or not name:
+        raise ParameterError(f"--set {override}: write --set key=value, for example --set beta=6.0")
+    try:
+        row = resolve_key(name, table)
+    except ParameterError as error:
+        raise ParameterError(f"--set {override}: {error}") from None
+    if row.is_list and re.fullmatch(r"\d+(\s*,\s*\d+)*", text):
+        text = f"[{text}]"
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        document = {}
+    # What is not exactly one TOML value is a bare word; so is anything unquoted where a string is wanted.
+    value = document["value"] if list(document) == ["value"] else text
+    return row, text if row.is_text and not isinstance(value, str) else value
+
+
+def _build(table: Sequence[Row], said: dict[str, _Said], source: str, problems: list[str]) -> Parameters:
+    values: dict[str, dict[str, Any]] = {row.section: {} for row in table}
+    for row in table:
+        if row.path in said:
+            value, origin = said[row.path]
+            try:
+                values[row.section][row.name] = _encodable(row.check(value))
+            except ValueError as error:
+                problems.append(f"{origin}: {row.name} = {error}")
+        elif row.default is REQUIRED:
+            problems.append(
+                f"{source}: {row.name} is missing under [{row.section}]; "
+                f"for example {row.name} = {toml_value(row.example)}"
+            )
+    if not problems:
+        hints = get_type_hints(Parameters)
+        parameters = Parameters(**{section: hints[section](**keys) for section, keys in values.items()})
+        for path, complaint in find_inconsistencies(parameters):
+            origin = said[path][1] if path in said else source
+            problems.append(f"{origin}: {path.partition('.')[2]} {complaint}")
+        if not problems:
+            return parameters
+    raise ParameterError("\n".join(problems))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{value!r}; a parameter file holds UTF-8 text, which cannot say this") from None
+    return value
+
+
+def _origin(source: str, lines: list[str], section: str, name: str | None = None) -> str:
+    line = _line_of(lines, section, name)
+    return f"{source}, line {line}" if line else source
+
+
+def _line_of(lines: list[str], section: str, name: str | None) -> int | None:
+    """Line, from 1, where a key or section is written, however it is spelled; None where it was not found."""
+    current = ""
+    fallback = None
+    for number, line in enumerate(lines, 1):
+        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
+        if header and not re.match(r"\s*[\w\"'.-]+\s*=", line):
+            current = header[1].strip("\"'")
+            if current == section or current.startswith(section + "."):
+                fallback = fallback or number
+                if name is not None and current == f"{section}.{name}":
+                    return number
+            continue
+        assignment = re.match(r"\s*([\w\"'.\s-]+?)\s*=", line)
+        if assignment:
+            path = ".".join(filter(None, [current, re.sub(r"[\"'\s]", "", assignment[1])]))
+            if name is None and path.split(".")[0] == section:
+                fallback = fallback or number
+            elif name is not None and (path + ".").startswith(f"{section}.{name}."):
+                return number
+            elif path == section:
+                fallback = number
+    return fallback

@@ -1,0 +1,243 @@
+"""``report.html``: one page that shows and judges a run, and the picture of its history.
+
+The page is self-contained (inline SVG, no scripts, nothing fetched) and is made from the files of the run
+directory alone, so it can be rewritten at any time. What it reads is described in ``jali.cli.report_data``.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+import os
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from jali.cli.parameters import render_parameters
+from jali.cli.report_data import RunSummary, summarise
+from jali.cli.report_plots import (
+    STYLE,
+    autocorrelation_figure,
+    binning_figure,
+    history_figure,
+    lattice_name,
+    polyakov_figure,
+    timing_figure,
+)
+from jali.statistics import format_value
+
+__all__ = ["plot_history", "write_report"]
+
+_NAMES = {
+    "plaquette": "plaquette",
+    "plaquette_spatial": "plaquette, spatial",
+    "plaquette_temporal": "plaquette, temporal",
+    "polyakov_re": "Polyakov loop, real part",
+    "polyakov_im": "Polyakov loop, imaginary part",
+}
+
+_CSS = """
+:root { color-scheme: light; }
+body { margin: 0; background: #f5f7fa; color: #243b53; font: 15px/1.5 system-ui, sans-serif; }
+main { max-width: 1060px; margin: 0 auto; padding: 36px 20px 60px; }
+h1 { font-size: 26px; font-weight: 600; margin: 0 0 2px; }
+h2 { font-size: 16px; font-weight: 600; margin: 0 0 12px; }
+.sub { color: #627d98; margin: 0 0 24px; }
+.card { background: #fff; border: 1px solid #e4e9ee; border-radius: 10px; padding: 18px 20px; }
+.card { margin: 0 0 18px; }
+.result { display: flex; flex-wrap: wrap; gap: 10px 44px; align-items: baseline; }
+.result .value { font-size: 30px; font-weight: 600; }
+.result .label { color: #627d98; display: block; font-size: 13px; }
+.result .small { font-size: 19px; font-weight: 500; }
+.good { color: #27745a; } .bad { color: #b3261e; }
+.note { margin: 12px 0 0; padding: 8px 12px; background: #fff8ec; border-left: 3px solid #e0a03c; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 0 18px; }
+svg { width: 100%; height: auto; display: block; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+th { text-align: left; font-weight: 500; color: #627d98; font-size: 13px; }
+th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid #eef1f4; }
+pre { font-size: 12.5px; overflow-x: auto; margin: 12px 0 0; }
+summary { cursor: pointer; font-weight: 600; }
+@media (max-width: 520px) { .pair { grid-template-columns: 1fr; } }
+"""
+
+
+def write_report(directory: str | Path) -> Path:
+    """Write ``report.html`` into a run directory and return its path.
+
+    A run without measurements, or with too few for errors, gets a page that says so.
+
+    Raises:
+        ParameterError, FileFormatError: see :func:`jali.cli.report_data.summarise`.
+        OSError: the page cannot be written.
+    """
+    directory = Path(directory)
+    summary = summarise(directory)
+    path = directory / "report.html"
+    beside = directory / "report.html.new"
+    beside.write_text(_page(summary), encoding="utf-8")
+    os.replace(beside, path)
+    return path
+
+
+def plot_history(directory: str | Path, png_path: str | Path) -> Path:
+    """Draw the plaquette history of a run as a PNG, 1800 pixels wide, and return its path.
+
+    Raises:
+        ParameterError, FileFormatError: see :func:`jali.cli.report_data.summarise`.
+        OSError: the picture cannot be written.
+    """
+    path = Path(png_path)
+    figure = history_figure(summarise(directory), title=True)
+    with mpl.rc_context(STYLE):
+        figure.savefig(path, format="png", dpi=180, metadata={"Software": None})
+    return path
+
+
+def _page(summary: RunSummary) -> str:
+    parameters = summary.parameters
+    gauge, run = parameters.gauge, parameters.run
+    title = f"{gauge.group} on {lattice_name(parameters.lattice.extents)} at β = {gauge.beta:g}"
+    subtitle = (
+        f"{parameters.update.thermalisation} sweeps of thermalisation, then {int(summary.measured.sum())} "
+        f"measurements, one every {_plural(summary.interval, 'sweep')}; {_sweep_words(summary)}; "
+        f"seed {run.seed}, {run.precision}"
+    )
+    echo = html.escape(render_parameters(parameters))
+    figures = [
+        _inline(figure, name)
+        for figure, name in (
+            (autocorrelation_figure(summary), "autocorrelation"),
+            (polyakov_figure(summary), "polyakov"),
+            (binning_figure(summary), "binning"),
+            (timing_figure(summary), "timing"),
+        )
+        if figure is not None
+    ]
+    cards = "".join(f'<div class="card">{figure}</div>' for figure in figures)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{html.escape(title)}</title><style>{_CSS}</style></head>
+<body><main>
+<h1>{html.escape(title)}</h1>
+<p class="sub">{html.escape(subtitle)}</p>
+<div class="card">{_result(summary)}</div>
+<div class="card">{_inline(history_figure(summary), "history")}</div>
+<div class="pair">{cards}</div>
+<div class="card"><h2>Results</h2>{_table(summary)}</div>
+<div class="card"><details><summary>Parameters</summary><pre>{echo}</pre></details></div>
+</main></body></html>
+"""
+
+
+def _result(summary: RunSummary) -> str:
+    estimate = summary.estimates.get("plaquette")
+    if estimate is None:
+        return "<p>No measurements after thermalisation yet.</p>"
+    items = [("plaquette", "value", "", format_value(estimate.mean, estimate.error))]
+    if math.isfinite(estimate.tau_int):
+        tau = format_value(estimate.tau_int * summary.interval, estimate.tau_int_error * summary.interval)
+        items.append(("integrated autocorrelation time", "small", "", f"{tau} sweeps"))
+        items.append(("independent measurements", "small", "", f"{estimate.independent:.0f} of {estimate.n}"))
+    notes = []
+    reference = summary.reference
+    if reference:
+        label = "exact" if reference.error == 0 else "literature"
+        known = (
+            f"{reference.value:.8g}"
+            if reference.error == 0
+            else format_value(reference.value, reference.error)
+        )
+        items.append((label, "small", "", known))
+        if summary.deviation is not None:
+            colour = "" if reference.caution else ("good" if abs(summary.deviation) < 3 else "bad")
+            items.append(("deviation", "small", colour, f"{summary.deviation:+.1f} σ"))
+        notes.append(
+            f"Compared with: {reference.source}" + (f"; {reference.caution}." if reference.caution else ".")
+        )
+    if estimate.n < 50 * max(estimate.tau_int, 0.5):
+        notes.append(
+            f"{estimate.n} measurements are few for an autocorrelation time of "
+            f"{estimate.tau_int * summary.interval:.2g} sweeps: the error may be too small."
+        )
+    elif abs(summary.drift) > 3:
+        notes.append(
+            f"The halves of the run differ by {summary.drift:+.1f} σ: thermalisation may be too short."
+        )
+    spans = "".join(
+        f'<div><span class="label">{html.escape(label)}</span>'
+        f'<span class="{size} {colour}">{html.escape(text)}</span></div>'
+        for label, size, colour, text in items
+    )
+    plain = f'<p class="sub" style="margin:10px 0 0">{html.escape(notes.pop(0))}</p>' if reference else ""
+    return f'<div class="result">{spans}</div>{plain}' + "".join(
+        f'<p class="note">{html.escape(note)}</p>' for note in notes
+    )
+
+
+def _table(summary: RunSummary) -> str:
+    head = (
+        "observable",
+        "value",
+        "error",
+        "τ_int [sweeps]",
+        "window [sweeps]",
+        "measurements",
+        "volume",
+        "comparison",
+    )
+    lines = ["<table><thead><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr></thead><tbody>"]
+    for name, estimate in summary.estimates.items():
+        comparison = ""
+        if name == "plaquette" and summary.reference and summary.deviation is not None:
+            comparison = f"{summary.deviation:+.2f} σ from {summary.reference.value:.8g}"
+        tau = format_value(estimate.tau_int * summary.interval, estimate.tau_int_error * summary.interval)
+        cells = (
+            _NAMES[name],
+            format_value(estimate.mean, estimate.error),
+            f"{estimate.error:.2g}" if math.isfinite(estimate.error) else "unknown",
+            tau if math.isfinite(estimate.tau_int) else "unknown",
+            f"{estimate.window * summary.interval}",
+            f"{estimate.n}",
+            lattice_name(summary.parameters.lattice.extents),
+            comparison,
+        )
+        lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+    return "".join(lines) + "</tbody></table>" + _speed(summary)
+
+
+def _speed(summary: RunSummary) -> str:
+    timing = summary.timing
+    if timing is None or not len(timing["sweep"]):
+        return ""
+    update, measure = float(timing["update_seconds"].sum()), float(timing["measure_seconds"].sum())
+    median = float(np.median(timing["update_seconds"]))
+    text = (
+        f"{len(timing['sweep'])} sweeps: {update:.3g} s updating, {measure:.3g} s measuring; "
+        f"median sweep {1e3 * median:.3g} ms for {summary.links} links."
+    )
+    return f'<p class="sub" style="margin:12px 0 0">{html.escape(text)}</p>'
+
+
+def _sweep_words(summary: RunSummary) -> str:
+    update = summary.parameters.update
+    name = "heat bath" if update.algorithm == "heatbath" else "Metropolis"
+    words = f"a sweep is {update.heatbath} {name}"
+    return words + (f" and {update.overrelaxation} overrelaxation passes" if update.overrelaxation else "")
+
+
+def _plural(number: int, noun: str) -> str:
+    return noun if number == 1 else f"{number} {noun}s"
+
+
+def _inline(figure: Figure, name: str) -> str:
+    """The figure as an <svg> element; ``name`` keeps element ids of several figures apart."""
+    buffer = io.StringIO()
+    with mpl.rc_context({**STYLE, "svg.hashsalt": name}):
+        figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]

@@ -1,0 +1,369 @@
+"""What a parameter file of ``jali run`` may contain: one table, from which everything else follows.
+
+Each section is a frozen dataclass and each key one of its fields: name, type, default, range, unit and a
+sentence that says what it does. Checking (``jali.cli.parameters``), the echoed file and the documentation
+page are derived from it, so a key is added by adding one line here. Nothing here reads files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, get_type_hints
+
+__all__ = [
+    "REQUIRED",
+    "Gauge",
+    "LatticeShape",
+    "Measure",
+    "Parameters",
+    "Row",
+    "RunControl",
+    "Update",
+    "find_inconsistencies",
+    "group_name",
+    "rows",
+    "schema_markdown",
+    "toml_value",
+]
+
+REQUIRED = dataclasses.MISSING
+
+
+def key(doc: str, default: Any = REQUIRED, **limits: Any) -> Any:
+    """A dataclass field that carries its row of the schema; see :class:`Row` for the limits."""
+    return field(default=default, metadata={"doc": doc, **limits})
+
+
+@dataclass(frozen=True)
+class LatticeShape:
+    """The lattice and its split over ranks."""
+
+    extents: tuple[int, ...] = key(
+        "Sites in each direction; the last one is time.", low=1, lengths=(2, 4), example=(8, 8, 8, 8)
+    )
+    grid: tuple[int, ...] = key(
+        "Ranks in each direction; an empty list lets jali choose.", (), low=1, lengths=(0, 4)
+    )
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """The theory and the configuration to start from."""
+
+    group: str = key(
+        "Gauge group: U(1) or SU(N) with N from 2; SU3 is understood too.", parse="group", example="SU(3)"
+    )
+    beta: float = key(
+        "Coupling of the Wilson action, which weighs a configuration with exp((beta/N) sum Re Tr U_p).",
+        low=0.0,
+        example=6.0,
+    )
+    start: str = key(
+        "First configuration: every link 1 (cold), every link random (hot), or read from start_file.",
+        "hot",
+        choices=("cold", "hot", "file"),
+    )
+    start_file: str = key('Configuration file to start from, with start = "file".', "")
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one sweep does and how many there are."""
+
+    algorithm: str = key("Update that brings randomness.", "heatbath", choices=("heatbath", "metropolis"))
+    sweeps: int = key("Sweeps after thermalisation, over which averages are taken.", 200, low=0)
+    thermalisation: int = key("Sweeps before averages begin.", 100, low=0)
+    heatbath: int = key("Passes of the algorithm over the lattice in each sweep.", 1, low=1)
+    overrelaxation: int = key("Overrelaxation passes after them in each sweep.", 4, low=0)
+    metropolis_hits: int = key("Metropolis proposals for a link in each pass.", 8, low=1)
+    metropolis_step: float = key(
+        "Size of a Metropolis proposal: the angle by which it rotates a link.",
+        0.3,
+        above=0.0,
+        high=math.pi,
+        unit="radians",
+    )
+
+
+@dataclass(frozen=True)
+class RunControl:
+    """Random numbers, precision and what happens how often."""
+
+    seed: int = key("Seed of the random numbers; equal seeds give equal bits.", 1, low=0, high=2**63 - 1)
+    stream: int = key("Independent stream of random numbers for the same seed.", 0, low=0, high=2**32 - 1)
+    precision: str = key("Precision of links and arithmetic.", "float64", choices=("float64", "float32"))
+    measure_every: int = key("Interval of measurements.", 1, low=1, unit="sweeps")
+    checkpoint_every: int = key(
+        "Interval of checkpoints; 0 writes one at the end only.", 100, low=0, unit="sweeps"
+    )
+    reunitarise_every: int = key(
+        "Interval of projections back to the group; 0 never.", 10, low=0, unit="sweeps"
+    )
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What is measured besides the plaquette."""
+
+    polyakov: bool = key("Measure the Polyakov loop.", True)
+    flow: bool = key("Measure energy density and topological charge along the gradient flow.", False)
+    flow_every: int = key("Interval of flow measurements.", 10, low=1, unit="sweeps")
+    flow_time: float = key(
+        "Flow time at which the flow ends.", 1.0, above=0.0, unit="lattice spacings squared"
+    )
+    flow_step: float = key(
+        "Step of the third-order integrator of the flow.",
+        0.02,
+        above=0.0,
+        high=0.5,
+        unit="lattice spacings squared",
+    )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Everything that ``jali run`` needs to know, complete and checked."""
+
+    lattice: LatticeShape
+    gauge: Gauge
+    update: Update = field(default_factory=Update)
+    run: RunControl = field(default_factory=RunControl)
+    measure: Measure = field(default_factory=Measure)
+
+    @property
+    def volume(self) -> int:
+        """Number of sites."""
+        return math.prod(self.lattice.extents)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One key: where it stands, what it may be and what it means.
+
+    ``low`` and ``high`` are inclusive, ``above`` is exclusive; for lists they bound each entry, and
+    ``lengths`` bounds their number. ``example`` stands in for the default of a required key.
+    """
+
+    section: str
+    name: str
+    kind: type | Any
+    default: Any
+    doc: str
+    unit: str = ""
+    low: float | None = None
+    above: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    lengths: tuple[int, int] | None = None
+    parse: str = ""
+    example: Any = None
+
+    @property
+    def path(self) -> str:
+        return f"{self.section}.{self.name}"
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind is str
+
+    @property
+    def is_list(self) -> bool:
+        return self.lengths is not None
+
+    def expected(self) -> str:
+        """What a right value looks like, as the end of the sentence "must be ..."."""
+        if self.choices:
+            return "one of " + ", ".join(toml_value(choice) for choice in self.choices)
+        if self.parse == "group":
+            return '"U(1)" or "SU(N)" with N from 2'
+        if self.kind is bool:
+            return "true or false"
+        if self.is_text:
+            return "a string"
+        noun = "a number" if self.kind is float else "an integer"
+        if self.lengths:
+            least, most = self.lengths
+            noun = f"a list of {least} to {most} integers" if least else f"a list of up to {most} integers"
+        each = ", each" if self.lengths else ""
+        high = repr(self.high) if isinstance(self.high, int) else f"{self.high or 0:.6g}"
+        if self.low is not None:
+            text = (
+                f"{noun}{each} from {self.low:g} to {high}"
+                if self.high is not None
+                else f"{noun}{each or ','} {self.low:g} or more"
+            )
+        elif self.above is not None:
+            text = f"{noun}{each} above {self.above:g}" + (
+                f" and at most {high}" if self.high is not None else ""
+            )
+        else:
+            text = noun
+        return text + (f" ({self.unit})" if self.unit else "")
+
+    def check(self, value: Any) -> Any:
+        """The value as the program uses it.
+
+        Raises:
+            ValueError: it is of the wrong type or out of range; the message says what would be right.
+        """
+        if self.parse:
+            if isinstance(value, str):
+                return _PARSERS[self.parse](value)
+        elif self.choices:
+            if value in self.choices:
+                return value
+        elif self.is_list:
+            return self._check_list(value)
+        elif self.kind is float:
+            if type(value) in (int, float) and math.isfinite(value) and self._in_range(value):
+                return float(value)
+        elif self.kind in (bool, str):
+            if type(value) is self.kind:
+                return value
+        elif type(value) is int and self._in_range(value):
+            return value
+        raise ValueError(f"{toml_value(value)}{self._hint(value)}; must be {self.expected()}")
+
+    def _check_list(self, value: Any) -> tuple[int, ...]:
+        assert self.lengths is not None
+        least, most = self.lengths
+        if (
+            isinstance(value, list | tuple)
+            and least <= len(value) <= most
+            and all(type(entry) is int and self._in_range(entry) for entry in value)
+        ):
+            return tuple(value)
+        raise ValueError(f"{toml_value(value)}; must be {self.expected()}")
+
+    def _in_range(self, value: float) -> bool:
+        return (
+            (self.low is None or value >= self.low)
+            and (self.above is None or value > self.above)
+            and (self.high is None or value <= self.high)
+        )
+
+    def _hint(self, value: Any) -> str:
+        if isinstance(value, str) and not self.is_text:
+            return ", a string"
+        if (
+            self.kind is int
+            and isinstance(value, float)
+            and value == int(value if math.isfinite(value) else 0)
+        ):
+            return f", not an integer (write {int(value)})"
+        return ""
+
+
+def rows() -> tuple[Row, ...]:
+    """The whole schema, in the order in which sections and keys are written."""
+    table = []
+    for section in dataclasses.fields(Parameters):
+        cls = get_type_hints(Parameters)[section.name]
+        hints = get_type_hints(cls)
+        for one in dataclasses.fields(cls):
+            table.append(Row(section.name, one.name, hints[one.name], one.default, **one.metadata))
+    return tuple(table)
+
+
+def section_docs() -> dict[str, str]:
+    """The sentence that describes each section."""
+    hints = get_type_hints(Parameters)
+    return {s.name: (hints[s.name].__doc__ or "").strip() for s in dataclasses.fields(Parameters)}
+
+
+def group_name(text: str) -> str:
+    """Canonical name of a gauge group: ``SU3``, ``su(3)`` and ``SU(3)`` give ``SU(3)``; ``U1`` gives
+    ``U(1)``.
+
+    Raises:
+        ValueError: not U(1) and not SU(N) with N >= 2.
+    """
+    match = re.fullmatch(r"(SU|U)(?:\((\d{1,3})\)|(\d{1,3}))", text.strip().replace(" ", "").upper())
+    if match:
+        family, number = match[1], int(match[2] or match[3])
+        if (family == "U" and number == 1) or (family == "SU" and number >= 2):
+            return f"{family}({number})"
+    raise ValueError(f'{toml_value(text)} is not a gauge group; must be "U(1)" or "SU(N)" with N from 2')
+
+
+_PARSERS: dict[str, Callable[[str], str]] = {"group": group_name}
+
+
+def find_inconsistencies(parameters: Parameters) -> list[tuple[str, str]]:
+    """Values that are right alone but not together: pairs of the key to blame and what is wrong with it."""
+    problems = []
+    extents, grid = parameters.lattice.extents, parameters.lattice.grid
+    if grid and len(grid) != len(extents):
+        problems.append(
+            (
+                "lattice.grid",
+                f"has {len(grid)} entries for a lattice of {len(extents)} directions {list(extents)}",
+            )
+        )
+    for direction, (ranks, sites) in enumerate(zip(grid, extents, strict=False)):
+        if ranks > sites:
+            problems.append(
+                (
+                    "lattice.grid",
+                    f"puts {ranks} ranks on the {sites} sites of direction {direction}; use at most {sites}",
+                )
+            )
+    gauge = parameters.gauge
+    if gauge.start == "file" and not gauge.start_file:
+        problems.append(("gauge.start", 'is "file", so start_file must name a configuration'))
+    if gauge.start_file and gauge.start != "file":
+        problems.append(
+            ("gauge.start_file", f'is given, but start is {toml_value(gauge.start)}; write start = "file"')
+        )
+    measure = parameters.measure
+    if measure.flow and measure.flow_step > measure.flow_time:
+        problems.append(
+            ("measure.flow_step", f"{measure.flow_step:g} is longer than flow_time = {measure.flow_time:g}")
+        )
+    return problems
+
+
+def toml_value(value: Any) -> str:
+    """A value as TOML writes it; floats in their shortest exact form."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return '"' + "".join(_escaped(c) for c in value) + '"'
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(toml_value(entry) for entry in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {toml_value(entry)}" for name, entry in value.items()) + "}"
+    return repr(value) if isinstance(value, int | float) else str(value)
+
+
+def _escaped(c: str) -> str:
+    named = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    if c in named:
+        return named[c]
+    return f"\\u{ord(c):04X}" if ord(c) < 0x20 or ord(c) == 0x7F else c
+
+
+def schema_markdown() -> str:
+    """The parameter reference as Markdown: one table per section."""
+    docs = section_docs()
+    lines = []
+    for section in dict.fromkeys(row.section for row in rows()):
+        lines += [
+            f"## `[{section}]`",
+            "",
+            docs[section],
+            "",
+            "| key | default | may be | meaning |",
+            "|---|---|---|---|",
+        ]
+        for row in rows():
+            if row.section == section:
+                default = "required" if row.default is REQUIRED else f"`{toml_value(row.default)}`"
+                expected = row.expected().replace("|", "\\|")
+                lines.append(f"| `{row.name}` | {default} | {expected} | {row.doc} |")
+        lines.append("")
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""From a traced site function to a compiled kernel: types, trace, IR, passes, C++ text, compiler, cache."""

@@ -1,0 +1,155 @@
+"""The kernel cache: sources and shared objects by content, shared by all processes of one user.
+
+The key covers the text, the prelude, the flags, the compiler, the processor and jali's version, so nothing here is ever
+stale. Sources are kept and may be edited: a source newer than its object is compiled again. The directory holds code, so
+it must belong to its user alone. One process compiles, others wait on a file lock and load what it made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import functools
+import hashlib
+import os
+import re
+import stat
+import threading
+from pathlib import Path
+
+from jali import version
+from jali.codegen import compiler, target
+from jali.errors import CompileError
+
+PRELUDE = ("cpu.hpp", "elementary.hpp", "matrix.hpp", "random.hpp", "kernel.hpp")
+
+_loaded: dict[str, tuple[ctypes.CDLL, int]] = {}
+_guard = threading.Lock()
+
+
+def cache_directory() -> Path:
+    """$JALI_CACHE_DIR, or jali/ in the user's cache directory. Made if absent, with mode 0700.
+
+    Raises CompileError when it cannot be made, belongs to somebody else or can be written by others.
+    """
+    asked = os.environ.get("JALI_CACHE_DIR")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    directory = Path(asked) if asked else Path(base) / "jali"
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        status = directory.stat()
+    except OSError as error:
+        raise CompileError(
+            f"the kernel cache {directory} cannot be made: {error.strerror}; set JALI_CACHE_DIR to a directory of yours"
+        ) from None
+    if not stat.S_ISDIR(status.st_mode):
+        raise CompileError(f"the kernel cache {directory} is not a directory; set JALI_CACHE_DIR to one")
+    if status.st_uid != os.getuid():
+        raise CompileError(f"the kernel cache {directory} belongs to another user; set JALI_CACHE_DIR to a directory of yours")
+    if status.st_mode & 0o022:
+        raise CompileError(
+            f"the kernel cache {directory} can be written by others (mode {stat.S_IMODE(status.st_mode):o}) and would be "
+            f"run as your code: chmod 700 {directory}, or set JALI_CACHE_DIR"
+        )
+    return directory
+
+
+@functools.cache
+def prelude() -> str:
+    """The C++ that every kernel starts with."""
+    folder = Path(__file__).parent / "prelude"
+    return "".join((folder / name).read_text() for name in PRELUDE if (folder/name).exists())
+
+
+def _strip(text: str) -> str:
+    """The text without comments: who is bound to a kernel does not make another kernel."""
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def kernel_key(name: str, text: str, lanes: int, precision: str) -> str:
+    """Name of a kernel in the cache."""
+    found = compiler.find_compiler()
+    parts = (
+        version.__version__,
+        found.identity,
+        " ".join(found.flags),
+        target.host().fingerprint,
+        f"{lanes} {precision}",
+        prelude(),
+        _strip(text),
+    )
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+    return f"{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}-{digest}"
+
+
+def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
+    """Address of the compiled kernel and the path of its source; compiles on first use.
+
+    Raises CompileError: no compiler, rejected text, unusable cache.
+    """
+    key = kernel_key(name, text, lanes, precision)
+    with _guard:
+        directory = cache_directory()
+        source, shared = directory / f"{key}.cpp", directory / f"{key}.so"
+        memory = str(shared)
+        found = _loaded.get(memory)
+        if found is None:
+            if not _current(source, shared):
+                _make(directory, source, shared, text, lanes, precision)
+            try:
+                library = ctypes.CDLL(memory)
+            except OSError:
+                # a damaged object: make it again, once
+                shared.unlink(missing_ok=True)
+                _make(directory, source, shared, text, lanes, precision)
+                library = ctypes.CDLL(memory)
+            address = ctypes.cast(library.kernel, ctypes.c_void_p).value
+            assert address is not None
+            found = _loaded[memory] = (library, address)
+    return found[1], source
+
+
+def _current(source: Path, shared: Path) -> bool:
+    try:
+        made = shared.stat()
+        return made.st_size > 0 and source.stat().st_mtime_ns <= made.st_mtime_ns
+    except OSError:
+        return False
+
+
+def _make(directory: Path, source: Path, shared: Path, text: str, lanes: int, precision: str) -> None:
+    found = compiler.find_compiler()
+    head = hashlib.sha256(prelude().encode()).hexdigest()[:12]
+    include = directory / f"prelude-{head}.hpp"
+    try:
+        with open(directory / f"{shared.stem}.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _current(source, shared):
+                return
+            _write(include, prelude())
+            if not source.exists() or source.stat().st_size == 0:
+                scalar = "double" if precision == "float64" else "float"
+                _write(source, f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{include.name}"\n\n{text}')
+            temporary = directory / f"{shared.name}.{os.getpid()}.{threading.get_ident()}"
+            try:
+                found.compile(source, temporary, directory)
+                os.replace(temporary, shared)
+            finally:
+                temporary.unlink(missing_ok=True)
+        (directory / f"{shared.stem}.lock").unlink(missing_ok=True)
+    except OSError as error:
+        raise CompileError(
+            f"the kernel cache {directory} cannot be written: {error.strerror}; free some space or set JALI_CACHE_DIR"
+        ) from None
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a file so that other processes see all of it or none."""
+    if path.exists() and path.stat().st_size > 0:
+        return
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        temporary.write_text(text)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,88 @@
+"""Finds a C++ compiler and runs it. No CMake, no linker scripts: one source, one shared object."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from jali.errors import CompileError
+
+FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-march=native",
+    "-ffp-contract=off",  # a fused multiply-add is written where it is meant
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-shared",
+    "-w",
+)
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C++ compiler. `identity` changes when the program on disk does."""
+
+    command: tuple[str, ...]
+    path: str
+    identity: str
+    flags: tuple[str, ...] = FLAGS
+
+    @property
+    def version(self) -> str:
+        """First line of `--version`."""
+        try:
+            out = subprocess.run([*self.command, "--version"], capture_output=True, text=True, timeout=30, check=True)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise CompileError(f"{self.path} does not run: {error}") from None
+        return out.stdout.splitlines()[0] if out.stdout else "unknown"
+
+    def compile(self, source: Path, output: Path, include: Path) -> None:
+        """Compiles `source` to the shared object `output`. Raises CompileError with the compiler's words."""
+        command = [*self.command, *self.flags, f"-I{include}", "-o", str(output), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+        except OSError as error:
+            raise CompileError(f"cannot start the compiler {self.path}: {error}") from None
+        except subprocess.TimeoutExpired:
+            raise CompileError(f"the compiler took more than 600 s for {source}") from None
+        if done.returncode != 0:
+            tail = "\n".join((done.stderr or done.stdout).splitlines()[:30])
+            raise CompileError(f"the compiler rejected a generated kernel\n  {shlex.join(command)}\n{tail}")
+
+
+@functools.cache
+def _find(cxx: str, path: str) -> Compiler:
+    candidates = [tuple(shlex.split(cxx))] if cxx else [("c++",), ("g++",), ("clang++",)]
+    for command in candidates:
+        found = shutil.which(command[0], path=path)
+        if found:
+            real = os.path.realpath(found)
+            status = os.stat(real)
+            return Compiler((found, *command[1:]), found, f"{real} {status.st_size} {status.st_mtime_ns} {command[1:]}")
+    if not cxx:
+        try:
+            import ziglang  # type: ignore[import-not-found]
+        except ImportError:
+            pass
+        else:
+            version = Path(ziglang.__file__).parent
+            command = (sys.executable, "-m", "ziglang", "c++")
+            return Compiler(command, "ziglang", f"{version} {os.stat(version).st_mtime_ns}")
+    asked = f"CXX is set to {cxx!r}, which is not on the PATH" if cxx else "no c++, g++ or clang++ is on the PATH"
+    raise CompileError(
+        f"kernels need a C++ compiler: {asked}. Install one (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
+        "any system: pip install ziglang) or set CXX"
+    )
+
+
+def find_compiler() -> Compiler:
+    """$CXX if set, else c++, g++ or clang++ on the PATH, else the `ziglang` wheel. Raises CompileError if there is none."""
+    return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""))

@@ -1,0 +1,149 @@
+"""What is known of a `SiteProgram` before any text is written.
+
+`analyse` does, in this order: halo analysis (which fields are read at which offsets), dead-code removal (only what an effect
+needs is scheduled), scheduling (each value just before its first use, effects in source order), fusion of products
+into the sums that consume them, and counting of flops and bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from jali.codegen.ir import OPERATIONS, Node, SiteProgram, Store
+
+# Operations that only rename components of their arguments: they need no memory of their own.
+RENAMING = frozenset({"element", "build", "real", "imag", "complex", "conj", "adjoint", "uniform", "gaussian", "repeat_value"})
+
+
+@dataclass
+class Analysis:
+    """Facts about one program.
+
+    `order` lists the scheduled nodes; nodes that vary inside a `repeat_until` are listed in `bodies[loop]` instead.
+    `reads[slot]` are the offsets read (seen from the written site) with the user's first line that reads there.
+    """
+
+    order: list[Node]
+    bodies: dict[int, list[Node]]
+    fused: set[int]
+    uses: dict[int, int]
+    reads: dict[int, dict[tuple[int, ...], str]]
+    writes: dict[int, str]
+    flops: int
+    loads: int
+    stores: int
+    coordinates: bool = False
+    randoms: set[int] = field(default_factory=set)
+
+
+def analyse(program: SiteProgram) -> Analysis:
+    """Schedules a program and counts what it does."""
+    roots = [effect.value for effect in program.effects]
+    nodes = _reachable(roots)
+    uses: dict[int, int] = {}
+    for node in nodes:
+        for a in node.args:
+            uses[a.number] = uses.get(a.number, 0) + 1
+    for root in roots:
+        uses[root.number] = uses.get(root.number, 0) + 1
+
+    reads: dict[int, dict[tuple[int, ...], str]] = {}
+    for node in nodes:
+        if node.op == "load":
+            slot, offset = node.attrs
+            reads.setdefault(slot, {}).setdefault(program.offset(offset), node.where)
+    writes = {e.slot: e.where for e in program.effects if isinstance(e, Store)}
+
+    fused = _fuse(nodes, uses)
+    order: list[Node] = []
+    bodies: dict[int, list[Node]] = {}
+    _schedule(roots, fused, order, bodies)
+
+    flops = sum(OPERATIONS[n.op](n) for n in nodes)
+    for effect in program.effects:
+        if not isinstance(effect, Store):
+            flops += effect.value.type.reals
+    loads = sum(
+        program.fields[slot].element.stored_reals * len(offsets) for slot, offsets in reads.items()
+    )
+    stores = sum(program.fields[slot].element.stored_reals for slot in writes)
+    return Analysis(
+        order,
+        bodies,
+        fused,
+        uses,
+        reads,
+        writes,
+        flops,
+        loads,
+        stores,
+        coordinates=any(n.op in ("coordinate", "philox") for n in nodes),
+        randoms={n.attrs[0] for n in nodes if n.op == "philox"},
+    )
+
+
+def _reachable(roots: Iterable[Node]) -> list[Node]:
+    """All nodes that the roots need, arguments first."""
+    seen: set[int] = set()
+    order: list[Node] = []
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+            continue
+        if node.number in seen:
+            continue
+        seen.add(node.number)
+        stack.append((node, True))
+        stack.extend((a, False) for a in reversed(node.args) if a.number not in seen)
+    return order
+
+
+def _fuse(nodes: list[Node], uses: dict[int, int]) -> set[int]:
+    """Products that are used once, by a sum: they are written as multiply-adds of that sum."""
+    fused: set[int] = set()
+    for node in nodes:
+        if node.op not in ("add", "sub"):
+            continue
+        right, left = node.args[1], node.args[0]
+        for candidate, possible in ((right, True), (left, node.op == "add" and right.number not in fused)):
+            if candidate is left and (right.number in fused or not possible):
+                continue
+            if uses[candidate.number] != 1 or candidate.loops != node.loops:
+                continue
+            if candidate.op == "matmul" and candidate.type.kind == "complex" and node.type == candidate.type:
+                fused.add(candidate.number)
+                break
+            if (
+                candidate.op == "mul"
+                and candidate.args[0].type.kind == "real"
+                and not candidate.args[0].type.shape
+                and candidate.type == node.type
+                and node.type.kind in ("real", "complex")
+            ):
+                fused.add(candidate.number)
+                break
+    return fused
+
+
+def _schedule(roots: list[Node], fused: set[int], order: list[Node], bodies: dict[int, list[Node]]) -> None:
+    placed: set[int] = set()
+
+    def place(root: Node) -> None:
+        for node in _reachable([root]):
+            if node.number in placed or node.number in fused or node.loops:
+                continue
+            placed.add(node.number)
+            if node.op == "repeat":
+                loop = node.attrs[0]
+                bodies[loop] = [
+                    n
+                    for n in _reachable(node.args)
+                    if loop in n.loops and n.number not in fused
+                ]
+            order.append(node)
+
+    for root in roots:
+        place(root)

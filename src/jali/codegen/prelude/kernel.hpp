@@ -1,0 +1,43 @@
+// What a generated kernel says besides arithmetic: coordinates, contributions to sums, loops over attempts.
+
+JALI_INLINE mask all_lanes(bool value) { return splat_integer(value ? -1 : 0); }
+
+JALI_INLINE int64_t lanes_unset(mask m) {
+  int64_t count = 0;
+  for (int l = 0; l < JALI_LANES; ++l) count += m[l] == 0;
+  return count;
+}
+
+// Global coordinates of a block's sites in one direction: that of lane 0, and what each lane adds to it.
+JALI_INLINE integer block_coordinate(const int32_t* coordinates, const int32_t* lane_offsets, int64_t x) {
+  integer r;
+  for (int l = 0; l < JALI_LANES; ++l) r[l] = coordinates[x] + lane_offsets[l];
+  return r;
+}
+
+// Quotient and remainder toward minus infinity, for positive divisors.
+JALI_INLINE integer floor_div(integer a, integer b) {
+  integer r;
+  for (int l = 0; l < JALI_LANES; ++l) {
+    const lane_integer quotient = a[l] / b[l];
+    r[l] = quotient - (quotient * b[l] > a[l] ? 1 : 0);
+  }
+  return r;
+}
+JALI_INLINE integer floor_mod(integer a, integer b) {
+  integer r;
+  for (int l = 0; l < JALI_LANES; ++l) {
+    const lane_integer rest = a[l] % b[l];
+    r[l] = rest < 0 ? rest + b[l] : rest;
+  }
+  return r;
+}
+
+// Contributions to sums are doubles in either precision.
+JALI_INLINE void store_sum(double* target, real v) {
+#if JALI_DOUBLE
+  *(real*)target = v;
+#else
+  for (int l = 0; l < JALI_LANES; ++l) target[l] = v[l];
+#endif
+}

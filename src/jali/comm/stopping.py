@@ -1,0 +1,100 @@
+"""How a rank ends: in order, with an error of its own, or because another rank had one.
+
+An uncaught exception on one MPI rank would leave the others waiting for ever. So it is printed once, told
+to all ranks (who raise `RankError` with the cause and print one line), and then MPI is told to end the job.
+A rank whose program ends in order says so, in case somebody still waits for it, and waits for the others
+before MPI is shut down.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import time
+from types import ModuleType, TracebackType
+from typing import Any
+
+from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
+from jali.comm.place import place_under_launcher
+
+MOMENT = 1.0  # seconds that the other ranks get to print why they stop before the job is ended
+PATIENCE = (
+    3.0  # seconds in which a rank that only heard of a failure expects to be ended by the rank that had it
+)
+
+_watched: list[Communicator] = []
+_mpi: Any = None
+
+
+def watch(communicator: Communicator, MPI: ModuleType) -> None:
+    """From now on this process's end concerns the ranks of `communicator`."""
+    global _mpi
+    if communicator.size == 1:
+        return
+    if _mpi is None:
+        _mpi = MPI
+        atexit.register(_leave)
+        sys.excepthook = _Hook(sys.excepthook)
+    _watched.append(communicator)
+
+
+def tell_other_ranks(cause: str) -> None:
+    """Tell the ranks of every MPI communicator in use that this one cannot go on, if there are any."""
+    for communicator in _watched:
+        communicator.fail(cause)
+
+
+def end_job(error: BaseException, status: int = 1) -> None:
+    """End all ranks of an MPI job because of `error`, after the others had a moment to say why they stop.
+
+    For programs that catch and print their errors themselves; uncaught ones come here anyway. Returns (and
+    does nothing) without MPI ranks, and in an orderly end, where the launcher gets `status` from every
+    rank.
+    """
+    if not _watched:
+        return
+    tell_other_ranks(as_cause(error))
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    time.sleep(PATIENCE if came_from_elsewhere(error, _watched[0].rank) else MOMENT)
+    _mpi.COMM_WORLD.Abort(status)
+    os._exit(status)
+
+
+class _Hook:
+    """The `sys.excepthook` of an MPI rank; `before` is the one it found."""
+
+    def __init__(self, before: Any) -> None:
+        self.before = before
+
+    def __call__(
+        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        rank = _watched[0].rank
+        if came_from_elsewhere(error, rank):
+            print(f"jali: rank {rank} stopped: {error}", file=sys.stderr, flush=True)
+        else:
+            # Told first: the others should not wait for our traceback.
+            tell_other_ranks(as_cause(error))
+            print(f"jali: rank {rank} failed:", file=sys.stderr)
+            self.before(kind, error, traceback)
+        end_job(error, 130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def _leave() -> None:
+    """The end of a program, in order as far as this rank knows."""
+    if _mpi.Is_finalized():
+        return
+    for communicator in _watched:
+        communicator.core.leave()
+    for communicator in _watched:
+        communicator.core.await_others_leaving()
+
+
+def speaker() -> str:
+    """Who speaks, for messages to people: "jali", or "jali: rank 3" of several."""
+    place = place_under_launcher()
+    return "jali" if place is None or place.size == 1 else f"jali: rank {place.rank}"

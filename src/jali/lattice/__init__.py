@@ -1,0 +1,23 @@
+"""Lattices, fields and site functions."""
+
+from jali.lattice.boundary import Boundary
+from jali.lattice.domain import ALL, EVEN, ODD, PARITIES, Colouring, Domain
+from jali.lattice.field import Field
+from jali.lattice.lattice import Lattice
+from jali.lattice.random import Random
+from jali.lattice.sites import SiteFunction, site_function
+
+__all__ = [
+    "ALL",
+    "EVEN",
+    "ODD",
+    "PARITIES",
+    "Boundary",
+    "Colouring",
+    "Domain",
+    "Field",
+    "Lattice",
+    "Random",
+    "SiteFunction",
+    "site_function",
+]

@@ -1,0 +1,88 @@
+"""Vector operations on whole fields: `axpy`, `inner`, `norm2`, `copy`.
+
+What a Krylov solver asks of its vectors, each one kernel. A field is seen as one long vector over sites and components; the
+sums are reproducible (same bits on any number of ranks) unless `fast=True`. Formulas with more than two operands are
+better written as site functions of their own: one pass over memory instead of several.
+"""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+from jali.errors import LayoutError
+from jali.lattice.field import Field
+from jali.lattice.sites import site_function
+
+
+@site_function
+def _axpy(X: Any, y: Any, x: Any, a: Any) -> None:
+    y[X] += a * x[X]
+
+
+@site_function
+def _copy(X: Any, y: Any, x: Any) -> None:
+    y[X] = x[X]
+
+
+@site_function
+def _inner(X: Any, x: Any, y: Any, total: Any) -> None:
+    total += x[X].dot(y[X])
+
+
+@site_function
+def _norm2(X: Any, x: Any, total: Any) -> None:
+    total += x[X].norm2()
+
+
+def axpy(a: float | complex, x: Field, y: Field) -> Field:
+    """y += a x, in place; returns y.
+
+    Raises LayoutError when x and y differ in lattice or element, or when `a` is complex and the fields are real.
+    """
+    _same("axpy", x, y)
+    factor = _number(a)
+    if isinstance(factor, complex) and y.element.type.kind == "real":
+        raise LayoutError(f"axpy: the factor {a} is complex, {y.name} holds {y.element}")
+    _axpy(y, x, factor)
+    return y
+
+
+def copy(x: Field, y: Field) -> Field:
+    """y = x, one kernel; returns y. `x.copy()` makes a new field. Raises LayoutError when x and y differ in lattice or element."""
+    _same("copy", x, y)
+    _copy(y, x)
+    return y
+
+
+def inner(x: Field, y: Field, fast: bool = False) -> Any:
+    """Sum over sites and components of conj(x) y: a float for real fields, a complex number for complex ones.
+
+    Raises LayoutError when x and y differ in lattice or element.
+    """
+    _same("inner", x, y)
+    return x.lattice.sum(_inner, x, y, fast=fast)
+
+
+def norm2(x: Field, fast: bool = False) -> float:
+    """Sum over sites and components of |x|^2."""
+    return float(x.lattice.sum(_norm2, x, fast=fast))
+
+
+def _number(a: Any) -> float | complex:
+    """`a` as a Python float, or as a complex number if it has an imaginary type: whole numbers would make another kernel."""
+    if isinstance(a, numbers.Real):
+        return float(a)
+    if isinstance(a, numbers.Complex):
+        return complex(a)
+    raise LayoutError(f"a factor of fields is a number, not {a!r}")
+
+
+def _same(what: str, x: Field, y: Field) -> None:
+    if x.lattice is not y.lattice:
+        raise LayoutError(f"{what}: {x.name} lives on {x.lattice}, {y.name} on {y.lattice}")
+    if x.element != y.element:
+        raise LayoutError(f"{what}: {x.name} holds {x.element}, {y.name} holds {y.element}")
+
+
+__all__ = ["axpy", "copy", "inner", "norm2"]

@@ -1,0 +1,85 @@
+"""Boundary conditions of a field: what its reader multiplies by when it looks across the edge of the lattice."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from typing import Any
+
+import numpy as np
+
+from jali.codegen.directions import Direction
+from jali.codegen.types import Element
+from jali.errors import LayoutError
+
+
+class Boundary:
+    """One condition per direction, applied whenever a read crosses the global boundary.
+
+    `"periodic"` (factor 1), `"antiperiodic"` (-1), `"open"` (what lies outside is zero), or a complex number of modulus
+    one: the factor for a crossing in the positive direction, its conjugate for one in the negative.
+    """
+
+    def __init__(self, ndim: int, conditions: Any, element: Element):
+        self.conditions: list[Any] = ["periodic"] * ndim
+        if conditions is None:
+            items: Any = ()
+        elif isinstance(conditions, dict):
+            items = conditions.items()
+        elif isinstance(conditions, str | complex | float | int):
+            items = [(axis, conditions) for axis in range(ndim)]
+        else:
+            items = list(enumerate(conditions))
+            if len(items) != ndim:
+                raise LayoutError(f"{len(items)} boundary conditions for {ndim} directions; give one each, or a dictionary")
+        for direction, condition in items:
+            axis = direction.axis if isinstance(direction, Direction) else direction
+            if not isinstance(axis, int) or not 0 <= axis < ndim:
+                raise LayoutError(f"boundary condition for direction {direction!r}, which a lattice of {ndim} dimensions does not have")
+            self.conditions[axis] = _condition(condition, axis, element)
+
+    def __repr__(self) -> str:
+        return f"Boundary({', '.join(map(str, self.conditions))})"
+
+    def matters(self, offset: tuple[int, ...]) -> bool:
+        """Whether a read at this offset can meet a factor other than one."""
+        return any(step and c != "periodic" for step, c in zip(offset, self.conditions, strict=True))
+
+    def factors(self, element: Element, windings: np.ndarray, precision: str) -> np.ndarray:
+        """Factors per class and lane, from how often each lane crosses the boundary (`[class][ndim][lane]`).
+
+        Complex elements: `[class][re, im][lane]`; real ones and algebras: `[class][lane]`.
+        """
+        total = np.ones((windings.shape[0], windings.shape[2]), complex)
+        for axis, condition in enumerate(self.conditions):
+            crossings = windings[:, axis, :]
+            if condition == "open":
+                total = np.where(crossings != 0, 0.0, total)
+            elif condition == "antiperiodic":
+                total = np.where(crossings % 2 != 0, -total, total)
+            elif condition != "periodic":
+                for crossing in np.unique(crossings):
+                    if crossing:
+                        total = np.where(crossings == crossing, total * condition ** int(crossing), total)
+        if element.type.kind == "real" or element.codec == "algebra":
+            return np.ascontiguousarray(total.real.astype(precision))
+        return np.ascontiguousarray(np.stack([total.real, total.imag], axis=1).astype(precision))
+
+
+def _condition(condition: Any, axis: int, element: Element) -> Any:
+    if condition in ("periodic", "antiperiodic", "open"):
+        return condition
+    if isinstance(condition, str) or not isinstance(condition, int | float | complex):
+        raise LayoutError(
+            f"boundary condition {condition!r} in direction {axis} is unknown; use 'periodic', 'antiperiodic', 'open' or a phase"
+        )
+    phase = complex(condition)
+    if not math.isclose(abs(phase), 1.0, rel_tol=0, abs_tol=1e-12):
+        raise LayoutError(f"the boundary phase {phase} in direction {axis} has modulus {abs(phase)}, not 1; cmath.exp(1j * angle) has")
+    if phase == 1:
+        return "periodic"
+    if phase == -1:
+        return "antiperiodic"
+    if element.type.kind == "real" or element.codec == "algebra":
+        raise LayoutError(f"a field of {element} cannot carry the complex phase {phase} across a boundary; -1 or 'open' it can")
+    return cmath.rect(1.0, cmath.phase(phase))

@@ -1,0 +1,78 @@
+"""Where a site function runs: all sites, even or odd sites, or one colour of any colouring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jali.errors import LayoutError
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A set of sites. `parities` is a mask: 1 even, 2 odd; `colouring` narrows it to one `colour`."""
+
+    name: str
+    parities: int = 3
+    colouring: Colouring | None = None
+    colour: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def opposite(self) -> Domain:
+        """EVEN for ODD and the reverse. Raises LayoutError for other domains."""
+        if self is EVEN:
+            return ODD
+        if self is ODD:
+            return EVEN
+        raise LayoutError(f"{self.name} has no opposite; only EVEN and ODD have")
+
+
+@dataclass(frozen=True)
+class Colouring:
+    """Divides the sites into `colours` sets by a function of the global coordinates.
+
+    `colour_of(x)` receives a list of integer arrays, one per direction, and returns an array of colours
+    0 .. colours - 1. Example, the four colours of actions with rectangles in a plane::
+
+        four = Colouring(4, lambda x: (x[0] + 2 * x[1]) % 4)
+        for colour in four:
+            update[colour](U)
+    """
+
+    colours: int
+    colour_of: Callable[[list[np.ndarray]], Any] = field(compare=True)
+    name: str = "colour"
+
+    def __getitem__(self, colour: int) -> Domain:
+        if not 0 <= colour < self.colours:
+            raise IndexError(f"colour {colour} does not exist; there are {self.colours}")
+        return Domain(f"{self.name} {colour} of {self.colours}", 3, self, colour)
+
+    def __len__(self) -> int:
+        return self.colours
+
+    def __iter__(self) -> Any:
+        return (self[k] for k in range(self.colours))
+
+    def evaluate(self, coordinates: list[np.ndarray]) -> np.ndarray:
+        """Colours of the given sites. Raises LayoutError when the function returns anything else."""
+        colours = np.broadcast_to(np.asarray(self.colour_of(coordinates)), coordinates[0].shape)
+        if colours.dtype.kind not in "iub":
+            raise LayoutError(f"a colouring returns whole numbers, this one returned {colours.dtype}")
+        if colours.size and (colours.min() < 0 or colours.max() >= self.colours):
+            raise LayoutError(
+                f"the colouring returned colours {colours.min()} to {colours.max()}; it has {self.colours} (0 to {self.colours - 1})"
+            )
+        return colours
+
+
+ALL = Domain("ALL")
+EVEN = Domain("EVEN", 1)
+ODD = Domain("ODD", 2)
+PARITIES = (EVEN, ODD)

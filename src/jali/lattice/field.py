@@ -1,0 +1,209 @@
+"""Fields: one element per site, spread over ranks, seen through NumPy."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jali import _core
+from jali.codegen.ir import trace_error
+from jali.codegen.trace import Site
+from jali.codegen.types import Element
+from jali.errors import LayoutError
+from jali.lattice.boundary import Boundary
+
+if TYPE_CHECKING:
+    from jali.lattice.lattice import Lattice
+
+_serials = itertools.count(1)
+PRECISIONS = ("float32", "float64")
+
+
+class Field:
+    """One `element` per site of a lattice, zero at first.
+
+    `precision` is that of the arithmetic, `storage` that of the memory (by default the same; `float32` under `float64` halves
+    the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
+    `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
+    rank receives the values. Raises LayoutError for unknown precisions, conditions and shapes.
+    """
+
+    def __init__(
+        self,
+        lattice: Lattice,
+        element: Element,
+        precision: str = "float64",
+        storage: str | None = None,
+        boundary: Any = None,
+        name: str = "",
+    ):
+        if not isinstance(element, Element):
+            raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
+        storage = precision if storage is None else storage
+        for what in (precision, storage):
+            if what not in PRECISIONS:
+                raise LayoutError(f"precision {what!r} is unknown; use 'float64' or 'float32'")
+        if precision == "float32" and storage == "float64":
+            raise LayoutError("a field with float32 arithmetic is stored in float32, not float64")
+        self.lattice = lattice
+        self.element = element
+        self.precision = precision
+        self.storage_precision = storage
+        self.boundary = boundary if isinstance(boundary, Boundary) else Boundary(lattice.ndim, boundary, element)
+        self.serial = next(_serials)
+        self.name = name or f"{element} field {self.serial}"
+        self.layout = lattice.layout(precision)
+        self.storage = _core.FieldStorage(
+            self.layout, element.stored_reals, 8 if storage == "float64" else 4, self.name, lattice.pool
+        )
+        self._release: list[Callable[[], None]] = []
+        weakref.finalize(self, _run_all, self._release).atexit = False
+
+    def __repr__(self) -> str:
+        return f"<{self.element} field on {self.lattice}, {self.precision}>"
+
+    def on_release(self, action: Callable[[], None]) -> None:
+        """Calls `action` when this field is gone."""
+        self._release.append(action)
+
+    def like(self, **changes: Any) -> Field:
+        """A field of zeros with the same lattice, element, precision and boundary, but for `changes`."""
+        options: dict[str, Any] = {
+            "precision": self.precision,
+            "storage": self.storage_precision,
+            "boundary": self.boundary,
+        }
+        if "precision" in changes:
+            del options["storage"]
+        options.update(changes)
+        return Field(self.lattice, options.pop("element", self.element), **options)
+
+    def copy(self) -> Field:
+        """A field with the same values."""
+        out = self.like()
+        out.storage.copy_from(self.storage, self.lattice.pool)
+        return out
+
+    def assign(self, other: Field) -> Field:
+        """Takes the values of another field of the same element on the same lattice, whatever its precision. Returns self."""
+        if other.lattice is not self.lattice:
+            raise LayoutError(f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices")
+        if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
+            raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
+        self.storage.copy_from(other.storage, self.lattice.pool)
+        return self
+
+    def astype(self, precision: str) -> Field:
+        """A copy in another precision."""
+        return self.like(precision=precision).assign(self)
+
+    # ---- NumPy -----------------------------------------------------------------------------------
+
+    def local(self) -> np.ndarray:
+        """A copy of this rank's box: array `(*local_extents, *element.numpy_shape)`, first index the first direction."""
+        lattice = self.lattice
+        reals = self.storage.export_box()
+        values = self.element.from_reals(reals)
+        return _reverse(values, lattice.ndim)
+
+    def set_local(self, values: Any) -> Field:
+        """Sets this rank's box from an array `(*local_extents, *element.numpy_shape)`. Every rank calls it. Returns self."""
+        lattice = self.lattice
+        array = np.asarray(values)
+        wanted = lattice.local_extents + self.element.numpy_shape
+        if array.shape != wanted:
+            raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
+        reals = self.element.to_reals(_reverse(array, lattice.ndim), self.storage_precision)
+        self.storage.import_box(np.ascontiguousarray(reals))
+        return self
+
+    def __getitem__(self, index: Any) -> Any:
+        """Values at global sites: one element, or the array of a slice; on every rank."""
+        if isinstance(index, Site):
+            raise trace_error(f"{self.name} is used in a site function but is not one of its arguments; pass it as one")
+        ranges, kept = self._ranges(index)
+        lattice = self.lattice
+        shape = tuple(len(r) for r in ranges)
+        out = np.zeros(shape + self.element.numpy_shape, self.element.numpy_dtype(self.precision))
+        mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
+        payload = b""
+        if mine is not None:
+            payload = np.ascontiguousarray(self.local()[mine[1]]).tobytes()
+        parts = lattice.communicator.all_gather(payload)
+        for rank, data in enumerate(parts):
+            theirs = self._overlap(ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank)))
+            if theirs is not None:
+                block = np.frombuffer(data, out.dtype)
+                out[theirs[0]] = block.reshape(out[theirs[0]].shape)
+        picked = tuple(slice(None) if k else 0 for k in kept)
+        values = out[picked]
+        return values[()] if values.ndim == 0 else values
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Sets global sites; every rank passes the same values."""
+        if isinstance(index, Site):
+            raise trace_error(f"{self.name} is used in a site function but is not one of its arguments; pass it as one")
+        ranges, kept = self._ranges(index)
+        lattice = self.lattice
+        shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
+        array = np.asarray(value)
+        if array.dtype.kind == "c" and self.element.type.kind == "real":
+            raise LayoutError(f"{self.name} is real; complex values cannot be set")
+        try:
+            array = np.broadcast_to(array, shape)
+        except ValueError:
+            raise LayoutError(f"{self.name}[{index}] takes values of shape {shape}, not {array.shape}") from None
+        array = array.reshape(tuple(len(r) for r in ranges) + self.element.numpy_shape)
+        mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
+        local = self.local()
+        if mine is not None:
+            local[mine[1]] = array[mine[0]]
+        self.set_local(local)
+
+    def _ranges(self, index: Any) -> tuple[list[range], list[bool]]:
+        lattice = self.lattice
+        items = index if isinstance(index, tuple) else (index,)
+        if items == (Ellipsis,):
+            items = (slice(None),) * lattice.ndim
+        if len(items) != lattice.ndim:
+            raise LayoutError(f"{self.name} has {lattice.ndim} directions; {len(items)} indices were given")
+        ranges, kept = [], []
+        for axis, (item, n) in enumerate(zip(items, lattice.extents, strict=True)):
+            if isinstance(item, slice):
+                ranges.append(range(n)[item])
+                kept.append(True)
+            elif isinstance(item, int | np.integer) and not isinstance(item, bool):
+                if not -n <= item < n:
+                    raise IndexError(f"coordinate {item} in direction {axis} is outside 0..{n - 1}")
+                ranges.append(range(int(item) % n, int(item) % n + 1))
+                kept.append(False)
+            else:
+                raise LayoutError(f"sites are given by numbers and slices, not by {item!r}")
+        return ranges, kept
+
+    @staticmethod
+    def _overlap(ranges: list[range], origin: tuple[int, ...], extents: tuple[int, ...]) -> Any:
+        """Indices into the selection and into the box of the sites that are in both; None if there are none."""
+        outer, inner = [], []
+        for r, o, n in zip(ranges, origin, extents, strict=True):
+            hits = [(k, x - o) for k, x in enumerate(r) if o <= x < o + n]
+            if not hits:
+                return None
+            outer.append([h[0] for h in hits])
+            inner.append([h[1] for h in hits])
+        return np.ix_(*outer), np.ix_(*inner)
+
+
+def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:
+    """Reverses the order of the first `ndim` axes."""
+    axes = tuple(range(ndim))[::-1] + tuple(range(ndim, array.ndim))
+    return np.transpose(array, axes)
+
+
+def _run_all(actions: list[Callable[[], None]]) -> None:
+    for action in actions:
+        action()

@@ -1,0 +1,90 @@
+"""Functions for use inside site functions; on plain numbers they compute at once."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from collections.abc import Callable
+from typing import Any
+
+from jali.codegen import trace as _trace
+from jali.codegen.trace import Value, complex_number, identity, matrix, vector, where, zero
+
+
+def _one(name: str, plain: Callable[[Any], Any], complex_plain: Callable[[Any], Any] | None = None) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        if isinstance(x, Value):
+            if x.shape and name == "exp":
+                return x.exp()
+            return Value(_trace.current_trace().builder.call(name, [x.node]))
+        if isinstance(x, complex) and complex_plain is not None:
+            return complex_plain(x)
+        return plain(x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{name}` of a number or a symbol."
+    return function
+
+
+def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def function(x: Any, y: Any) -> Any:
+        if isinstance(x, Value) or isinstance(y, Value):
+            return Value(_trace.current_trace().builder.call(ir_name, [_trace.lift(x), _trace.lift(y)]))
+        return plain(x, y)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{name}` of two numbers or symbols."
+    return function
+
+
+exp = _one("exp", math.exp, cmath.exp)
+log = _one("log", math.log, cmath.log)
+sqrt = _one("sqrt", math.sqrt, cmath.sqrt)
+sin = _one("sin", math.sin)
+cos = _one("cos", math.cos)
+tan = _one("tan", math.tan)
+sinh = _one("sinh", math.sinh)
+cosh = _one("cosh", math.cosh)
+tanh = _one("tanh", math.tanh)
+asin = _one("asin", math.asin)
+acos = _one("acos", math.acos)
+atan = _one("atan", math.atan)
+floor = _one("floor", math.floor)
+atan2 = _two("atan2", "atan2", math.atan2)
+power = _two("power", "pow", math.pow)
+minimum = _two("minimum", "min", min)
+maximum = _two("maximum", "max", max)
+
+
+def complex_(re: Any, im: Any) -> Any:
+    """re + i im, of numbers or symbols."""
+    if isinstance(re, Value) or isinstance(im, Value):
+        return complex_number(re, im)
+    return complex(re, im)
+
+
+__all__ = [
+    "acos",
+    "asin",
+    "atan",
+    "atan2",
+    "complex_",
+    "cos",
+    "cosh",
+    "exp",
+    "floor",
+    "identity",
+    "log",
+    "matrix",
+    "maximum",
+    "minimum",
+    "power",
+    "sin",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "vector",
+    "where",
+    "zero",
+]

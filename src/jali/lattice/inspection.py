@@ -1,0 +1,74 @@
+"""`inspect`: what jali made of a site function."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jali.lattice.domain import ALL, Domain
+from jali.lattice.sites import SiteFunction, SiteFunctionOn, Sums
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One compiled kernel.
+
+    `reads` and `writes` map field names to offsets; `flops` and `bytes_moved` are per site, bytes counting every read at every offset
+    and every write once (no reuse by caches); `bytes_least` counts each field once (perfect reuse).
+    """
+
+    name: str
+    source: str
+    path: Path
+    lanes: int
+    precision: str
+    reads: dict[str, list[tuple[int, ...]]]
+    writes: dict[str, list[tuple[int, ...]]]
+    flops: int
+    bytes_moved: int
+    bytes_least: int
+    fields: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.flops} flops, {self.bytes_moved} bytes per site (at least {self.bytes_least}), "
+            f"{self.precision}, {self.lanes} lanes",
+            f"  source {self.path}",
+        ]
+        lines += [f"  reads {name} at {', '.join(map(str, offsets))}" for name, offsets in self.reads.items()]
+        lines += [f"  writes {name} at {', '.join(map(str, offsets))}" for name, offsets in self.writes.items()]
+        return "\n".join([*lines, "", self.source])
+
+
+def inspect(function: SiteFunction | SiteFunctionOn, *arguments: Any, over: Domain = ALL, lattice: Any = None) -> KernelReport:
+    """Compiles (without running) a site function for these arguments and reports on its kernel.
+
+    Sums are what remains of its parameters, as in `lattice.sum`. Raises what a call would raise.
+    """
+    if isinstance(function, SiteFunctionOn):
+        function, over = function.function, function.domain
+    sums = Sums() if len(function.parameters) > len(arguments) else None
+    kernel = function.kernels(*arguments, over=over, lattice=lattice, sums=sums)[0]
+    analysis, program = kernel.text.analysis, kernel.program
+    size = {k: f.storage.scalar_bytes * f.element.stored_reals for k, f in enumerate(kernel.fields)}
+    moved = sum(size[slot] * len(offsets) for slot, offsets in analysis.reads.items())
+    moved += sum(size[slot] for slot in analysis.writes)
+    least = sum(size[slot] for slot in analysis.reads) + sum(size[slot] for slot in analysis.writes)
+    shift = program.shift or (0,) * program.ndim
+    return KernelReport(
+        name=program.name,
+        source=kernel.text.text,
+        path=kernel.source,
+        lanes=kernel.layout.lanes,
+        precision=program.precision,
+        reads={
+            program.fields[slot].name: [tuple(o + s for o, s in zip(offset, shift, strict=True)) for offset in offsets]
+            for slot, offsets in analysis.reads.items()
+        },
+        writes={program.fields[slot].name: [shift] for slot in analysis.writes},
+        flops=analysis.flops,
+        bytes_moved=moved,
+        bytes_least=least,
+        fields=[f.name for f in kernel.fields],
+    )

@@ -1,0 +1,212 @@
+"""The lattice: global extents, how they are split over ranks, and where sites are in memory."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jali import _core, comm
+from jali.codegen import target
+from jali.codegen.directions import Direction, directions
+from jali.codegen.types import Element
+from jali.errors import LayoutError
+from jali.lattice.domain import ALL, Domain
+
+if TYPE_CHECKING:
+    from jali.lattice.field import Field
+    from jali.lattice.sites import SiteFunction
+
+_serials = itertools.count(1)
+_pools: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def _pool_of(communicator: Any) -> Any:
+    """The threads of a rank, shared by all its lattices."""
+    if communicator not in _pools:
+        _pools[communicator] = _core.ThreadPool(communicator.threads)
+    return _pools[communicator]
+
+
+@dataclass(frozen=True)
+class SiteRange:
+    """A domain in one layout: positions begin..end-1, or a list of blocks with lane masks."""
+
+    parities: int
+    begin: int = 0
+    end: int = 0
+    blocks: np.ndarray | None = None
+    masks: np.ndarray | None = None
+
+
+class Lattice:
+    """A periodic box of sites, 1 to 5 dimensions, split over the ranks of a communicator.
+
+    `Lattice(16, 16, 16, 32)` splits itself; `grid=(1, 1, 2, 2)` says how many ranks in each direction. Any
+    extents and any number of ranks work as long as every rank gets a site. `lanes` limits the number of vector lanes
+    (for tests). Raises LayoutError for impossible extents and grids.
+    """
+
+    def __init__(
+        self,
+        *extents: int | Sequence[int],
+        grid: Sequence[int] | None = None,
+        communicator: Any = None,
+        lanes: int | None = None,
+    ):
+        flat = tuple(extents[0]) if len(extents) == 1 and not isinstance(extents[0], int) else extents
+        if not 1 <= len(flat) <= 5:
+            raise LayoutError(f"a lattice has 1 to 5 dimensions, not {len(flat)}")
+        for n in flat:
+            if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
+                raise LayoutError(f"lattice extents are positive whole numbers, not {n!r}")
+        self.extents: tuple[int, ...] = tuple(int(n) for n in flat)  # type: ignore[arg-type]
+        self.serial = next(_serials)
+        self.communicator = comm.current() if communicator is None else communicator
+        self.pool = _pool_of(self.communicator)
+        self._lanes = lanes
+        size = self.communicator.size
+        if grid is None:
+            self.grid = tuple(_core.choose_grid(list(self.extents), size, self._wanted_lanes("float64")))
+        else:
+            self.grid = tuple(int(g) for g in grid)
+        self.partition = _core.Partition(list(self.extents), list(self.grid))
+        if self.partition.nranks != size:
+            raise LayoutError(f"the rank grid {self.grid} has {self.partition.nranks} ranks, but {size} are running")
+        self._layouts: dict[int, Any] = {}
+        self._slices: dict[tuple[int, int], np.ndarray] = {}
+        self._sites: dict[Any, SiteRange] = {}
+
+    def __repr__(self) -> str:
+        return f"Lattice({', '.join(map(str, self.extents))})"
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.extents)
+
+    @property
+    def volume(self) -> int:
+        """Number of sites of the whole lattice."""
+        return int(np.prod(self.extents, dtype=np.int64))
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions, to index lists of fields and shift sites."""
+        return directions(self.ndim)
+
+    @property
+    def rank(self) -> int:
+        """Number of this rank."""
+        return int(self.communicator.rank)
+
+    @property
+    def local_origin(self) -> tuple[int, ...]:
+        """Global coordinates of the first site of this rank."""
+        return tuple(self.partition.origin(self.rank))
+
+    @property
+    def local_extents(self) -> tuple[int, ...]:
+        """Extents of this rank's box."""
+        return tuple(self.partition.extents(self.rank))
+
+    def field(self, element: Element, **options: Any) -> Field:
+        """A field of zeros on this lattice; see `Field`."""
+        from jali.lattice.field import Field
+
+        return Field(self, element, **options)
+
+    def sum(
+        self,
+        function: SiteFunction,
+        *arguments: Any,
+        over: Domain = ALL,
+        per: Direction | int | None = None,
+        fast: bool = False,
+    ) -> Any:
+        """Sums over sites: the parameters of `function` beyond `arguments` are sums (`total += value`).
+
+        Returns a number, complex number or array for one sum, a tuple for several; with `per`, arrays with one entry per
+        slice orthogonal to that direction. The result is the same to the last bit for any ranks, threads and
+        order; `fast=True` gives that up (plain double sums).
+        """
+        from jali.lattice.sites import Sums
+
+        axis = None if per is None else int(per)
+        if axis is not None and not 0 <= axis < self.ndim:
+            raise LayoutError(f"sums per slice of direction {axis}, which a lattice of {self.ndim} dimensions does not have")
+        return function.run(over, arguments, self, Sums(axis, fast))
+
+    # ---- layouts and domains ---------------------------------------------------------------------
+
+    def _wanted_lanes(self, precision: str) -> int:
+        lanes = target.host().lanes(precision)
+        return lanes if self._lanes is None else min(lanes, self._lanes)
+
+    def layout(self, precision: str) -> Any:
+        """The core's layout for fields of this precision."""
+        lanes = self._wanted_lanes(precision)
+        if lanes not in self._layouts:
+            self._layouts[lanes] = _core.Layout(self.partition, self.rank, lanes)
+        return self._layouts[lanes]
+
+    def sites_of(self, domain: Domain, shift: tuple[int, ...], layout: Any) -> SiteRange:
+        """A domain, moved by `shift`, in a layout."""
+        key = (domain, shift, layout.lanes)
+        if key not in self._sites:
+            self._sites[key] = self._find_sites(domain, shift, layout)
+        return self._sites[key]
+
+    def _find_sites(self, domain: Domain, shift: tuple[int, ...], layout: Any) -> SiteRange:
+        if domain.colouring is None and domain.parities == 3:
+            return SiteRange(3, 0, layout.nblocks)
+        odd_wrap = any(s and n % 2 for s, n in zip(shift, self.extents, strict=True))
+        if domain.colouring is None and not odd_wrap:
+            parities = domain.parities if sum(shift) % 2 == 0 else 3 - domain.parities
+            even = layout.even_blocks
+            return SiteRange(parities, 0, even) if parities == 1 else SiteRange(parities, even, layout.nblocks)
+        inside = self._inside(domain, [c - s for c, s in zip(self._coordinates(layout), shift, strict=True)])
+        bits = (inside.astype(np.uint32) << np.arange(layout.lanes, dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
+        blocks = np.flatnonzero(bits).astype(np.int32)
+        masks = np.ascontiguousarray(bits[blocks])
+        if len(blocks) == 0:
+            return SiteRange(3, 0, 0)
+        full = np.uint32((1 << layout.lanes) - 1)
+        return SiteRange(3, 0, 0, blocks, None if bool(np.all(masks == full)) else masks)
+
+    def _coordinates(self, layout: Any) -> list[np.ndarray]:
+        """Global coordinates `[block][lane]` in each direction."""
+        first, lanes = layout.coordinates, layout.lane_offsets
+        return [(first[d][:, None] + lanes[d][None, :]).astype(np.int64) for d in range(self.ndim)]
+
+    def _inside(self, domain: Domain, coordinates: list[np.ndarray]) -> np.ndarray:
+        wrapped = [c % n for c, n in zip(coordinates, self.extents, strict=True)]
+        if domain.colouring is not None:
+            return domain.colouring.evaluate(wrapped) == domain.colour
+        parity = sum(wrapped) % 2
+        inside: np.ndarray = (1 << parity) & domain.parities != 0
+        return inside
+
+    def meets(self, domain: Domain, shift: tuple[int, ...], offset: tuple[int, ...]) -> bool:
+        """Whether some site of the (shifted) domain, moved by `offset`, is in it again and is another site."""
+        moved = tuple(o % n for o, n in zip(offset, self.extents, strict=True))
+        if domain.colouring is None and domain.parities == 3:
+            return True
+        if domain.colouring is None and not any(o and n % 2 for o, n in zip(moved, self.extents, strict=True)):
+            return sum(moved) % 2 == 0
+        layout = self.layout("float64")
+        here = self._coordinates(layout)
+        there = [c + o for c, o in zip(here, offset, strict=True)]
+        found = np.array([int(np.any(self._inside(domain, here) & self._inside(domain, there)))], np.int64)
+        return bool(self.communicator.all_reduce_sum(found)[0])
+
+    def slices_of(self, axis: int, layout: Any) -> np.ndarray:
+        """Global coordinate in direction `axis` of every `[block][lane]`, int32."""
+        key = (axis, layout.lanes)
+        if key not in self._slices:
+            self._slices[key] = np.ascontiguousarray(self._coordinates(layout)[axis].astype(np.int32))
+        return self._slices[key]

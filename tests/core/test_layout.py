@@ -1,0 +1,315 @@
+"""core/halo/layout: blocks, lanes, neighbour tables and slabs against brute force on global coordinates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+
+from jali._core import FieldStorage, Layout, Partition
+from jali.errors import LayoutError
+
+CASES = [  # extents, grid, lanes
+    ((1,), (1,), 4),
+    ((8,), (1,), 4),
+    ((16,), (1,), 4),
+    ((7,), (3,), 4),
+    ((2, 2), (1, 1), 8),
+    ((5, 3), (1, 1), 4),
+    ((8, 4), (1, 2), 4),
+    ((6, 7), (2, 3), 4),
+    ((4, 4, 8), (1, 1, 1), 8),
+    ((3, 8, 5), (1, 1, 2), 2),
+    ((4, 4, 4, 4), (1, 1, 1, 1), 4),
+    ((4, 4, 4, 4), (2, 1, 1, 3), 4),
+    ((8, 8, 4, 6), (1, 2, 1, 1), 16),
+    ((2, 3, 4, 1), (1, 1, 1, 1), 4),
+    ((4, 2, 4, 2, 4), (1, 1, 1, 1, 1), 4),
+    ((3, 2, 4, 2, 4), (3, 1, 1, 2, 1), 4),
+]
+
+
+def layouts(extents, grid, lanes, tile=()):
+    p = Partition(extents, grid)
+    return [Layout(p, rank, lanes, tile) for rank in range(p.nranks)]
+
+
+def sites(layout):
+    """[block][lane] -> global coordinates, as an array [block][lane][direction]."""
+    return (layout.coordinates[:, :, None] + layout.lane_offsets[:, None, :]).transpose(1, 2, 0)
+
+
+@pytest.mark.parametrize(("extents", "grid", "lanes"), CASES)
+def test_blocks_and_lanes_cover_the_lattice_once(extents, grid, lanes):
+    seen = set()
+    for layout in layouts(extents, grid, lanes):
+        s = sites(layout)
+        for block in range(layout.nblocks):
+            for lane in range(layout.lanes):
+                site = tuple(int(c) for c in s[block, lane])
+                assert site not in seen
+                seen.add(site)
+                local = [c - o for c, o in zip(site, layout.origin, strict=True)]
+                assert layout.locate(local) == (block, lane)
+                index = sum(c * math.prod(layout.extents[:d]) for d, c in enumerate(local))
+                assert layout.box_index[block] + layout.box_lane[lane] == index
+    assert len(seen) == math.prod(extents)
+
+
+@pytest.mark.parametrize(("extents", "grid", "lanes"), CASES)
+def test_all_lanes_of_a_block_share_the_parity_of_its_range(extents, grid, lanes):
+    for layout in layouts(extents, grid, lanes):
+        parity = sites(layout).sum(axis=2) % 2
+        assert (parity[: layout.even_blocks] == 0).all()
+        assert (parity[layout.even_blocks :] == 1).all()
+
+
+def test_lanes_go_into_unsplit_directions_from_the_last_and_never_into_odd_blocks():
+    (a,) = layouts((8, 8, 8, 8), (1, 1, 1, 1), 4)
+    assert a.virtual_nodes == (1, 1, 2, 2)
+    (b,) = layouts((8, 8, 8, 6), (1, 1, 1, 1), 4)
+    assert b.virtual_nodes == (1, 2, 2, 1)  # half of 6 is odd
+    (c,) = layouts((16, 3), (1, 1), 8)
+    assert c.virtual_nodes == (8, 1)
+    for d in layouts((8, 8, 8, 8), (1, 1, 1, 2), 4):
+        assert d.virtual_nodes == (1, 2, 2, 1)
+    for e in layouts((8, 8), (2, 2), 4):
+        assert e.lanes == 1
+
+
+@pytest.mark.parametrize("tile", [(2, 2, 2, 2), (3, 1, 4, 2), (100, 100, 1, 1)])
+def test_a_tiled_order_is_another_order_of_the_same_sites(tile):
+    (plain,) = layouts((6, 4, 8, 4), (1, 1, 1, 1), 4)
+    (tiled,) = layouts((6, 4, 8, 4), (1, 1, 1, 1), 4, tile)
+    assert sorted(plain.box_index) == sorted(tiled.box_index)
+    assert tiled.even_blocks == plain.even_blocks
+    for half in (slice(0, plain.even_blocks), slice(plain.even_blocks, None)):
+        assert sorted(plain.box_index[half]) == sorted(tiled.box_index[half])
+    assert list(plain.box_index) != list(tiled.box_index)
+
+
+def ghost_sites(layout):
+    """ghost block number -> [lane] global coordinates, from the meaning of the slab keys."""
+    extents = layout.partition.global_extents
+    lanes = layout.lane_offsets.T
+    found = {}
+    for key, first, even, odd, _, _ in layout.slabs:
+        ranges = []
+        for d, k in enumerate(key):
+            if k > 0:
+                ranges.append([layout.extents[d] - 1 + k])
+            elif k < 0:
+                ranges.append([k])
+            else:
+                ranges.append(range(layout.block_extents[d]))
+        order = {0: [], 1: []}
+        for reverse in itertools.product(*reversed(ranges)):
+            site = [(c + o) % n for c, o, n in zip(reversed(reverse), layout.origin, extents, strict=True)]
+            order[sum(site) % 2].append(site)
+        assert (len(order[0]), len(order[1])) == (even, odd)
+        for number, site in enumerate(order[0] + order[1]):
+            found[first + number] = np.array(site) + lanes
+    return found
+
+
+def check_table(layout, offset):
+    extents = np.array(layout.partition.global_extents)
+    here = sites(layout)
+    table, wound = layout.neighbours(offset), layout.neighbours(offset, True)
+    ghosts = ghost_sites(layout)
+    assert (table.permutations[0] == np.arange(layout.lanes)).all()
+    assert (wound.permutations[0] == np.arange(layout.lanes)).all()
+    assert (wound.windings[0] == 0).all()
+    assert table.classes <= 64
+    for block in range(layout.nblocks):
+        target = here[block] + np.array(offset)
+        for t in (table, wound):
+            entry = int(t.entries[block])
+            number, kind = entry & 0x3FFFFFF, entry >> 26
+            source = here[number] if number < layout.nblocks else ghosts[number]
+            assert (source[t.permutations[kind]] == target % extents).all()
+        kind = int(wound.entries[block]) >> 26
+        assert (wound.windings[kind].T == target // extents).all()
+
+
+@pytest.mark.parametrize(("extents", "grid", "lanes"), CASES)
+def test_neighbour_tables_agree_with_global_coordinates(extents, grid, lanes):
+    draw = random.Random(str((extents, grid)))
+    p = Partition(extents, grid)
+    smallest = [n // g for n, g in zip(extents, grid, strict=True)]
+    offsets = [[0] * len(extents)]
+    for d in range(len(extents)):
+        for sign in (1, -1):
+            offsets.append([sign if e == d else 0 for e in range(len(extents))])
+    for _ in range(12):
+        widths = [min(s, 3) if g > 1 else 2 * n + 1 for s, g, n in zip(smallest, grid, extents, strict=True)]
+        offsets.append([draw.randint(-w, w) for w in widths])
+    for rank in range(p.nranks):
+        layout = Layout(p, rank, lanes)
+        for offset in offsets:
+            check_table(layout, offset)
+
+
+@pytest.mark.parametrize("extent", [1, 2, 3])
+def test_wrap_around_on_tiny_extents(extent):
+    (layout,) = layouts((extent, 4, 4), (1, 1, 1), 4)
+    for offset in range(-7, 8):
+        check_table(layout, [offset, 1, -5])
+
+
+def test_unsplit_directions_have_no_ghosts():
+    (layout,) = layouts((4, 4), (1, 1), 4)
+    layout.neighbours([3, -9])
+    assert layout.ghost_blocks == 0
+    half = layouts((4, 8), (1, 2), 4)[0]
+    half.neighbours([1, 0])
+    assert half.ghost_blocks == 0
+    half.neighbours([1, 2])
+    assert [key for key, *_ in half.slabs] == [(0, 1), (0, 2)]
+
+
+def test_an_offset_needs_exactly_the_slabs_that_its_sites_fall_into():
+    layout = layouts((8, 8), (2, 2), 1)[0]
+    layout.neighbours([1, -2])
+    assert {key for key, *_ in layout.slabs} == {(1, 0), (0, -1), (1, -1), (0, -2), (1, -2)}
+    before = layout.ghost_blocks
+    layout.neighbours([1, 0])
+    layout.neighbours([1, -1])
+    assert layout.ghost_blocks == before  # nothing new
+    whole = layouts((4,), (2,), 1)[0]
+    whole.neighbours([2])
+    assert whole.ghost_blocks == 2
+
+
+def test_slab_sender_lists_the_blocks_that_the_receiver_expects():
+    p = Partition((7, 5, 6), (3, 2, 1))
+    ranks = [Layout(p, rank, 2) for rank in range(p.nranks)]
+    for layout in ranks:
+        for offset in ([1, 0, 0], [-1, 1, 0], [2, -1, 3], [0, 2, 1]):
+            layout.neighbours(offset)
+    for layout in ranks:
+        for number, (key, _, _, _, source, target) in enumerate(layout.slabs):
+            assert ranks[source].slabs[number][5] == layout.rank
+            assert ranks[target].slabs[number][4] == layout.rank
+            assert ranks[source].slabs[number][0] == key
+
+
+def test_reachable_parities():
+    (even,) = layouts((4, 6), (1, 1), 1)
+    assert even.reach(1, [1, 0]) == 2
+    assert even.reach(2, [1, 1]) == 2
+    assert even.reach(3, [1, 0]) == 3
+    (odd,) = layouts((5, 6), (1, 1), 1)
+    assert odd.reach(1, [1, 0]) == 3
+    assert odd.reach(1, [0, 1]) == 2
+
+
+def test_too_wide_a_halo_is_refused_with_advice():
+    layout = Layout(Partition((4, 20), (1, 4)), 0, 4)
+    with pytest.raises(LayoutError) as error:
+        layout.neighbours([0, 6])
+    assert "local extent 5 in direction 1 cannot carry a halo of width 6; use at most 3 ranks in direction 1 (lattice 20)" in str(
+        error.value
+    )
+    uneven = Layout(Partition((7,), (3,)), 0, 1)  # rank 0 owns 3 sites, the others 2
+    with pytest.raises(LayoutError, match="local extent 2"):
+        uneven.neighbours([3])
+
+
+def test_too_many_blocks_are_refused_on_every_rank():
+    for rank in range(2):
+        with pytest.raises(LayoutError, match="2\\^26"):
+            Layout(Partition((2**13 + 1, 2**14), (1, 2)), rank, 1)
+
+
+# FieldStorage
+
+
+@pytest.mark.parametrize(("extents", "grid", "lanes"), CASES)
+@pytest.mark.parametrize("scalar", [4, 8])
+def test_box_round_trip_is_exact_and_places_sites_where_the_tables_say(extents, grid, lanes, scalar):
+    rng = np.random.default_rng(1)
+    dtype = np.float32 if scalar == 4 else np.float64
+    for layout in layouts(extents, grid, lanes):
+        f = FieldStorage(layout, 3, scalar, "f")
+        box = rng.normal(size=(*reversed(layout.extents), 3)).astype(dtype)
+        f.import_box(box)
+        assert (f.export_box() == box).all()
+        flat = box.reshape(-1, 3)
+        memory = np.ctypeslib.as_array(
+            (np.ctypeslib.as_ctypes_type(dtype) * (layout.nblocks * 3 * layout.lanes)).from_address(f.address)
+        ).reshape(layout.nblocks, 3, layout.lanes)
+        index = layout.box_index[:, None] + layout.box_lane[None, :]
+        assert (memory == flat[index].transpose(0, 2, 1)).all()
+
+
+def test_box_conversion_between_precisions_rounds_once():
+    (layout,) = layouts((4, 4, 4), (1, 1, 1), 4)
+    box = np.random.default_rng(2).normal(size=(4, 4, 4, 2, 5))
+    f = FieldStorage(layout, 10, 4, "f")
+    f.import_box(box)
+    assert (f.export_box() == box.astype(np.float32).reshape(4, 4, 4, 10)).all()
+    wide = np.empty((4, 4, 4, 10))
+    f.export_box(wide)
+    assert (wide == box.astype(np.float32).reshape(4, 4, 4, 10)).all()
+
+
+def test_parts_of_a_box_go_in_and_out():
+    layout = layouts((6, 8, 5), (1, 1, 2), 4)[1]
+    f = FieldStorage(layout, 2, 8, "f")
+    box = np.random.default_rng(3).normal(size=(*reversed(layout.extents), 2))
+    f.import_box(box)
+    part = f.export_part([1, 3, 0], [4, 5, 2])
+    assert (part == box[0:2, 3:8, 1:5]).all()
+    before = f.versions()
+    f.import_part([2, 0, 1], -part[:1, :3, :2].copy())
+    assert f.versions() == before
+    box[1:2, 0:3, 2:4] = -part[:1, :3, :2]
+    assert (f.export_box() == box).all()
+    with pytest.raises(LayoutError, match="sites 3 to 9"):
+        f.export_part([3, 0, 0], [7, 1, 1])
+
+
+def test_new_storage_is_zero_and_fill_zero_counts_as_a_write():
+    (layout,) = layouts((4, 4), (1, 1), 4)
+    f = FieldStorage(layout, 1, 8, "f")
+    assert (f.export_box() == 0).all()
+    f.import_box(np.ones((4, 4, 1)))
+    before = f.versions()
+    f.fill_zero()
+    assert (f.export_box() == 0).all()
+    assert f.versions() == (before[0] + 1, before[1] + 1)
+
+
+def test_copy_between_layouts_and_precisions_keeps_sites():
+    p = Partition((8, 4, 6), (1, 1, 1))
+    box = np.random.default_rng(4).normal(size=(6, 4, 8, 3)).astype(np.float32)
+    source = FieldStorage(Layout(p, 0, 1), 3, 8, "source")
+    source.import_box(box)
+    for lanes, scalar, tile in [(1, 4, []), (4, 8, []), (2, 4, [2, 2, 2])]:
+        target = FieldStorage(Layout(p, 0, lanes, tile), 3, scalar, "target")
+        target.copy_from(source)
+        assert (target.export_box() == box).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda f: f.import_box(np.zeros((4, 6, 2))), ["6x4", "4x6"]),
+        (lambda f: f.import_box(np.zeros((6, 4, 3))), ["(6, 4, 3)", "2 reals"]),
+        (lambda f: f.import_box(np.zeros((6, 4, 2), dtype=np.int64)), ["float32 or float64"]),
+        (lambda f: FieldStorage(f.layout, 0, 8, "g"), ["'g'", "0 reals"]),
+        (lambda f: FieldStorage(f.layout, 1, 2, "g"), ["2 bytes"]),
+        (lambda f: f.layout.locate([4, 0]), ["coordinate 4 in direction 0"]),
+        (lambda f: f.layout.neighbours([1]), ["(1)", "2 directions"]),
+    ],
+)
+def test_mistakes_with_fields_are_explained(make, words):
+    (layout,) = layouts((4, 6), (1, 1), 1)
+    with pytest.raises(LayoutError) as error:
+        make(FieldStorage(layout, 2, 8, "f"))
+    for word in words:
+        assert word in str(error.value)
