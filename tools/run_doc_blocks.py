@@ -21,8 +21,12 @@ from pathlib import Path
 FENCE = re.compile(r"^(?P<indent>[ \t]*)(?P<ticks>`{3,})\s*(?P<language>[\w+-]*)")
 
 
+class UnclosedFenceError(Exception):
+    """A code fence that never ends; holds the number of its line."""
+
+
 def python_blocks(text: str) -> list[tuple[int, str]]:
-    """(number of its first line, code) of every Python block; ValueError if a fence is never closed."""
+    """(number of its first line, code) of every Python block; UnclosedFenceError if one never ends."""
     blocks, lines, number = [], text.splitlines(), 0
     while number < len(lines):
         fence = FENCE.match(lines[number])
@@ -33,7 +37,7 @@ def python_blocks(text: str) -> list[tuple[int, str]]:
         while number < len(lines) and lines[number].strip() != fence["ticks"]:
             number += 1
         if number == len(lines):
-            raise ValueError(f"{first}: this code fence is never closed")
+            raise UnclosedFenceError(first)
         if fence["language"] == "python":
             blocks.append((first + 1, textwrap.dedent("\n".join(lines[first:number]))))
         number += 1
@@ -67,10 +71,10 @@ def main() -> int:
         path = page.resolve()
         try:
             count = run_page(path)
+        except UnclosedFenceError as error:
+            print(f"{page}:{error}: this code fence is never closed", file=sys.stderr)
+            return 1
         except Exception as error:
-            if isinstance(error, ValueError) and error.__traceback__ and error.__traceback__.tb_next is None:
-                print(f"{page}:{error}", file=sys.stderr)
-                return 1
             traceback.print_exc()
             print(f"{page}:{line_in(path, error)}: {type(error).__name__}: {error}", file=sys.stderr)
             return 1

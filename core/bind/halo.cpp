@@ -41,9 +41,13 @@ nb::object view(const std::vector<T>& data, std::vector<std::size_t> shape, nb::
     return view(data.data(), std::move(shape), owner);
 }
 
-std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+std::uintptr_t address(const void* pointer) {
+    return reinterpret_cast<std::uintptr_t>(pointer);
+}
 
-nb::tuple tuple_of(const std::vector<std::int64_t>& values) { return nb::tuple(nb::cast(values)); }
+nb::tuple tuple_of(const std::vector<std::int64_t>& values) {
+    return nb::tuple(nb::cast(values));
+}
 
 nb::dict dict_of(const HaloCounters& counters) {
     nb::dict dict;
@@ -91,7 +95,8 @@ void with_reals(const A& array, const FieldStorage& field, F f) {
     } else if (array.dtype() == nb::dtype<float>()) {
         f(static_cast<float*>(const_cast<void*>(static_cast<const void*>(array.data()))));
     } else {
-        throw LayoutError("field '" + field.label() + "': arrays of float32 or float64 go in and out, this one is neither");
+        throw LayoutError("field '" + field.label() +
+                          "': arrays of float32 or float64 go in and out, this one is neither");
     }
 }
 
@@ -99,7 +104,8 @@ nb::object new_array(const FieldStorage& field, const Extents& extents) {
     nb::list shape;
     for (auto d = extents.size(); d-- > 0;) shape.append(extents[d]);
     shape.append(field.reals());
-    return nb::module_::import_("numpy").attr("empty")(nb::tuple(shape), field.scalar_bytes() == 4 ? "float32" : "float64");
+    return nb::module_::import_("numpy").attr("empty")(nb::tuple(shape),
+                                                       field.scalar_bytes() == 4 ? "float32" : "float64");
 }
 
 // A launch and the Python objects whose memory it reads.
@@ -109,59 +115,78 @@ struct BoundLaunch {
 };
 
 void bind_partition(nb::module_& m) {
-    nb::class_<Partition>(m, "Partition", "How a lattice is cut over ranks: a product of one-dimensional cuts.")
+    nb::class_<Partition>(m, "Partition",
+                          "How a lattice is cut over ranks: a product of one-dimensional cuts.")
         .def(nb::init<Extents, Extents>(), "extents"_a, "grid"_a,
              "LayoutError unless every rank of the grid owns at least one site.")
         .def_prop_ro("ndim", &Partition::ndim)
         .def_prop_ro("nranks", &Partition::nranks)
         .def_prop_ro("global_extents", [](const Partition& p) { return tuple_of(p.global_extents()); })
         .def_prop_ro("grid", [](const Partition& p) { return tuple_of(p.grid()); })
-        .def("coordinates", [](const Partition& p, int rank) { return tuple_of(p.coordinates(rank)); }, "rank"_a)
-        .def("origin", [](const Partition& p, int rank) { return tuple_of(p.origin(rank)); }, "rank"_a)
-        .def("extents", [](const Partition& p, int rank) { return tuple_of(p.extents(rank)); }, "rank"_a)
         .def(
-            "rank_at", [](const Partition& p, const Extents& c, bool periodic) { return p.rank_at(c, periodic); },
-            "coordinates"_a, "periodic"_a = true, "Rank at grid coordinates, wrapped; -1 outside if not periodic.")
-        .def("rank_of_site", [](const Partition& p, const Extents& site) { return p.rank_of_site(site); }, "site"_a);
+            "coordinates", [](const Partition& p, int rank) { return tuple_of(p.coordinates(rank)); },
+            "rank"_a)
+        .def(
+            "origin", [](const Partition& p, int rank) { return tuple_of(p.origin(rank)); }, "rank"_a)
+        .def(
+            "extents", [](const Partition& p, int rank) { return tuple_of(p.extents(rank)); }, "rank"_a)
+        .def(
+            "rank_at",
+            [](const Partition& p, const Extents& c, bool periodic) { return p.rank_at(c, periodic); },
+            "coordinates"_a, "periodic"_a = true,
+            "Rank at grid coordinates, wrapped; -1 outside if not periodic.")
+        .def(
+            "rank_of_site", [](const Partition& p, const Extents& site) { return p.rank_of_site(site); },
+            "site"_a);
     m.def(
         "choose_grid",
-        [](const Extents& extents, int nranks, int lanes) { return tuple_of(choose_grid(extents, nranks, lanes)); },
+        [](const Extents& extents, int nranks, int lanes) {
+            return tuple_of(choose_grid(extents, nranks, lanes));
+        },
         "extents"_a, "nranks"_a, "lanes"_a,
-        "Rank grid that keeps the most lanes, then has least volume and surface per rank. LayoutError if none fits.");
+        "Rank grid that keeps the most lanes, then has least volume and surface per rank. LayoutError if "
+        "none fits.");
 }
 
 void bind_layout(nb::module_& m) {
     nb::class_<NeighbourTable>(m, "NeighbourTable", "For one offset: where each block's neighbours are.")
         .def_prop_ro("offset", [](const NeighbourTable& t) { return tuple_of(t.offset); })
         .def_ro("classes", &NeighbourTable::classes)
-        .def_prop_ro("entries",
-                     [](nb::object self) {
-                         const auto& t = nb::cast<const NeighbourTable&>(self);
-                         return view(t.entries, {t.entries.size()}, self);
-                     },
-                     "uint32 [block]: class << 26 | block number; class 0 is a plain load.")
-        .def_prop_ro("permutations",
-                     [](nb::object self) {
-                         const auto& t = nb::cast<const NeighbourTable&>(self);
-                         const auto lanes = t.permutations.size() / t.classes;
-                         return view(t.permutations, {static_cast<std::size_t>(t.classes), lanes}, self);
-                     },
-                     "int32 [class][lane]: source lane.")
-        .def_prop_ro("windings",
-                     [](nb::object self) {
-                         const auto& t = nb::cast<const NeighbourTable&>(self);
-                         const auto lanes = t.permutations.size() / t.classes;
-                         const auto ndim = t.with_windings ? t.offset.size() : 0;
-                         return view(t.windings, {static_cast<std::size_t>(t.classes), ndim, lanes}, self);
-                     },
-                     "int32 [class][direction][lane]: crossings of the global boundary, + minus -.")
+        .def_prop_ro(
+            "entries",
+            [](nb::object self) {
+                const auto& t = nb::cast<const NeighbourTable&>(self);
+                return view(t.entries, {t.entries.size()}, self);
+            },
+            "uint32 [block]: class << 26 | block number; class 0 is a plain load.")
+        .def_prop_ro(
+            "permutations",
+            [](nb::object self) {
+                const auto& t = nb::cast<const NeighbourTable&>(self);
+                const auto lanes = t.permutations.size() / t.classes;
+                return view(t.permutations, {static_cast<std::size_t>(t.classes), lanes}, self);
+            },
+            "int32 [class][lane]: source lane.")
+        .def_prop_ro(
+            "windings",
+            [](nb::object self) {
+                const auto& t = nb::cast<const NeighbourTable&>(self);
+                const auto lanes = t.permutations.size() / t.classes;
+                const auto ndim = t.with_windings ? t.offset.size() : 0;
+                return view(t.windings, {static_cast<std::size_t>(t.classes), ndim, lanes}, self);
+            },
+            "int32 [class][direction][lane]: crossings of the global boundary, + minus -.")
         .def_prop_ro("entries_address", [](const NeighbourTable& t) { return address(t.entries.data()); })
-        .def_prop_ro("permutations_address", [](const NeighbourTable& t) { return address(t.permutations.data()); })
+        .def_prop_ro("permutations_address",
+                     [](const NeighbourTable& t) { return address(t.permutations.data()); })
         .def_prop_ro("windings_address", [](const NeighbourTable& t) { return address(t.windings.data()); });
 
-    nb::class_<Layout>(m, "Layout", "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
-        .def(nb::init<Partition, int, int, Extents>(), "partition"_a, "rank"_a, "lanes"_a, "tile"_a = Extents{},
-             "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage order.")
+    nb::class_<Layout>(m, "Layout",
+                       "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
+        .def(nb::init<Partition, int, int, Extents>(), "partition"_a, "rank"_a, "lanes"_a,
+             "tile"_a = Extents{},
+             "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage "
+             "order.")
         .def_prop_ro("partition", &Layout::partition)
         .def_prop_ro("rank", &Layout::rank)
         .def_prop_ro("ndim", &Layout::ndim)
@@ -174,57 +199,70 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("nblocks", &Layout::nblocks)
         .def_prop_ro("even_blocks", &Layout::even_blocks, "Blocks [0, even_blocks) are even, the others odd.")
         .def_prop_ro("ghost_blocks", &Layout::ghost_blocks)
-        .def_prop_ro("coordinates",
-                     [](nb::object self) {
-                         const auto& l = nb::cast<const Layout&>(self);
-                         return view(l.coordinates(), {static_cast<std::size_t>(l.ndim()), static_cast<std::size_t>(l.nblocks())}, self);
-                     },
-                     "int32 [direction][block]: global coordinates of lane 0.")
-        .def_prop_ro("lane_offsets",
-                     [](nb::object self) {
-                         const auto& l = nb::cast<const Layout&>(self);
-                         return view(l.lane_offsets(), {static_cast<std::size_t>(l.ndim()), static_cast<std::size_t>(l.lanes())}, self);
-                     },
-                     "int32 [direction][lane]: add to lane 0's coordinates.")
-        .def_prop_ro("box_index",
-                     [](nb::object self) {
-                         const auto& l = nb::cast<const Layout&>(self);
-                         return view(l.box_index(), {static_cast<std::size_t>(l.nblocks())}, self);
-                     },
-                     "int64 [block]: index of lane 0 in the local box, direction 0 fastest.")
-        .def_prop_ro("box_lane",
-                     [](nb::object self) {
-                         const auto& l = nb::cast<const Layout&>(self);
-                         return view(l.box_lane(), {static_cast<std::size_t>(l.lanes())}, self);
-                     },
-                     "int64 [lane]: add to box_index.")
-        .def("locate", [](const Layout& l, const Extents& site) { return l.locate(site); }, "site"_a,
-             "(block, lane) of local coordinates.")
+        .def_prop_ro(
+            "coordinates",
+            [](nb::object self) {
+                const auto& l = nb::cast<const Layout&>(self);
+                return view(l.coordinates(),
+                            {static_cast<std::size_t>(l.ndim()), static_cast<std::size_t>(l.nblocks())},
+                            self);
+            },
+            "int32 [direction][block]: global coordinates of lane 0.")
+        .def_prop_ro(
+            "lane_offsets",
+            [](nb::object self) {
+                const auto& l = nb::cast<const Layout&>(self);
+                return view(l.lane_offsets(),
+                            {static_cast<std::size_t>(l.ndim()), static_cast<std::size_t>(l.lanes())}, self);
+            },
+            "int32 [direction][lane]: add to lane 0's coordinates.")
+        .def_prop_ro(
+            "box_index",
+            [](nb::object self) {
+                const auto& l = nb::cast<const Layout&>(self);
+                return view(l.box_index(), {static_cast<std::size_t>(l.nblocks())}, self);
+            },
+            "int64 [block]: index of lane 0 in the local box, direction 0 fastest.")
+        .def_prop_ro(
+            "box_lane",
+            [](nb::object self) {
+                const auto& l = nb::cast<const Layout&>(self);
+                return view(l.box_lane(), {static_cast<std::size_t>(l.lanes())}, self);
+            },
+            "int64 [lane]: add to box_index.")
+        .def(
+            "locate", [](const Layout& l, const Extents& site) { return l.locate(site); }, "site"_a,
+            "(block, lane) of local coordinates.")
         .def(
             "neighbours",
             [](Layout& l, const Offset& offset, bool windings) {
                 return std::const_pointer_cast<NeighbourTable>(l.neighbours(offset, windings));
             },
-            "offset"_a, "windings"_a = false, "Built once and kept; all ranks must ask alike. LayoutError if too wide.")
-        .def("reach", &Layout::reach, "parities"_a, "offset"_a, "Parities (mask) that can be read at the offset.")
-        .def_prop_ro("slabs",
-                     [](const Layout& l) {
-                         nb::list rows;
-                         for (const Slab& s : l.slabs()) {
-                             rows.append(nb::make_tuple(tuple_of(s.key), l.nblocks() + s.first, s.count[0], s.count[1], s.from, s.to));
-                         }
-                         return rows;
-                     },
-                     "[(key, first ghost block, even blocks, odd blocks, from rank, to rank)]")
+            "offset"_a, "windings"_a = false,
+            "Built once and kept; all ranks must ask alike. LayoutError if too wide.")
+        .def("reach", &Layout::reach, "parities"_a, "offset"_a,
+             "Parities (mask) that can be read at the offset.")
+        .def_prop_ro(
+            "slabs",
+            [](const Layout& l) {
+                nb::list rows;
+                for (const Slab& s : l.slabs()) {
+                    rows.append(nb::make_tuple(tuple_of(s.key), l.nblocks() + s.first, s.count[0], s.count[1],
+                                               s.from, s.to));
+                }
+                return rows;
+            },
+            "[(key, first ghost block, even blocks, odd blocks, from rank, to rank)]")
         .def_prop_ro("halo_counters", [](const Layout& l) { return dict_of(l.counters); });
 }
 
 void bind_storage(nb::module_& m) {
-    nb::class_<FieldStorage>(m, "FieldStorage", "One field's data on one rank, [block][real][lane], with ghosts.")
+    nb::class_<FieldStorage>(m, "FieldStorage",
+                             "One field's data on one rank, [block][real][lane], with ghosts.")
         .def(
             "__init__",
-            [](FieldStorage* self, std::shared_ptr<Layout> layout, int reals, int scalar_bytes, std::string label,
-               std::shared_ptr<ThreadPool> pool) {
+            [](FieldStorage* self, std::shared_ptr<Layout> layout, int reals, int scalar_bytes,
+               std::string label, std::shared_ptr<ThreadPool> pool) {
                 new (self) FieldStorage(std::move(layout), reals, scalar_bytes, std::move(label), pool.get());
             },
             "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "pool"_a = nb::none(), "Zeroed.")
@@ -233,15 +271,21 @@ void bind_storage(nb::module_& m) {
         .def_prop_ro("scalar_bytes", &FieldStorage::scalar_bytes)
         .def_prop_ro("label", &FieldStorage::label)
         .def_prop_ro("nbytes", &FieldStorage::bytes)
-        .def_prop_ro("address", [](const FieldStorage& f) { return address(f.data()); }, "Of block 0; moves when ghosts grow.")
+        .def_prop_ro(
+            "address", [](const FieldStorage& f) { return address(f.data()); },
+            "Of block 0; moves when ghosts grow.")
         .def("reserve_ghosts", &FieldStorage::reserve_ghosts)
         .def("versions", [](const FieldStorage& f) { return nb::make_tuple(f.version(0), f.version(1)); })
-        .def("mark_written", &FieldStorage::mark_written, "parities"_a = 3, "On all ranks alike, whichever of them wrote.")
+        .def("mark_written", &FieldStorage::mark_written, "parities"_a = 3,
+             "On all ranks alike, whichever of them wrote.")
         .def("stale", &FieldStorage::stale, "slab"_a, "parity"_a)
         .def_prop_ro("halo_counters", [](const FieldStorage& f) { return dict_of(f.counters); })
-        .def("set_producer_words", [](FieldStorage& f, Vector<std::uint64_t> words) {
-            f.set_producer_words({words.data(), words.data() + words.size()});
-        }, "words"_a)
+        .def(
+            "set_producer_words",
+            [](FieldStorage& f, Vector<std::uint64_t> words) {
+                f.set_producer_words({words.data(), words.data() + words.size()});
+            },
+            "words"_a)
         .def(
             "import_box",
             [](FieldStorage& f, ConstArray array, std::shared_ptr<ThreadPool> pool) {
@@ -251,7 +295,8 @@ void bind_storage(nb::module_& m) {
                     f.import_box(reals, pool.get());
                 });
             },
-            "array"_a, "pool"_a = nb::none(), "From [x_{d-1}]...[x_0][reals], float32 or float64. Marks all as written.")
+            "array"_a, "pool"_a = nb::none(),
+            "From [x_{d-1}]...[x_0][reals], float32 or float64. Marks all as written.")
         .def(
             "export_box",
             [](const FieldStorage& f, std::optional<nb::object> out, std::shared_ptr<ThreadPool> pool) {
@@ -264,7 +309,8 @@ void bind_storage(nb::module_& m) {
                 });
                 return result;
             },
-            "out"_a = nb::none(), "pool"_a = nb::none(), "To [x_{d-1}]...[x_0][reals]; a new array unless given.")
+            "out"_a = nb::none(), "pool"_a = nb::none(),
+            "To [x_{d-1}]...[x_0][reals]; a new array unless given.")
         .def(
             "import_part",
             [](FieldStorage& f, const Extents& origin, ConstArray array) {
@@ -293,18 +339,24 @@ void bind_storage(nb::module_& m) {
             "other"_a, "pool"_a = nb::none(), "Same local box, any lanes, order and precision.");
     m.def(
         "halo_item",
-        [](std::shared_ptr<Layout> layout, int reals, int scalar_bytes, std::string label, std::uintptr_t kernel,
-           Vector<std::uint64_t> words, std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word) {
+        [](std::shared_ptr<Layout> layout, int reals, int scalar_bytes, std::string label,
+           std::uintptr_t kernel, Vector<std::uint64_t> words,
+           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word) {
             HaloProducer producer;
             producer.kernel = reinterpret_cast<KernelFunction>(kernel);
             producer.words.assign(words.data(), words.data() + words.size());
             producer.sources = std::move(sources);
             producer.output_word = output_word;
-            return std::make_shared<FieldStorage>(std::move(layout), reals, scalar_bytes, std::move(label), std::move(producer));
+            return std::make_shared<FieldStorage>(std::move(layout), reals, scalar_bytes, std::move(label),
+                                                  std::move(producer));
         },
-        "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "kernel"_a, "words"_a, "sources"_a, "output_word"_a,
-        "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources [(word, field)].");
-    m.def("halo_counters", [] { return dict_of(process_halo_counters()); }, "Over all layouts of this process.");
+        "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "kernel"_a, "words"_a, "sources"_a,
+        "output_word"_a,
+        "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources [(word, "
+        "field)].");
+    m.def(
+        "halo_counters", [] { return dict_of(process_halo_counters()); },
+        "Over all layouts of this process.");
     m.def(
         "halo_policies",
         [] {
@@ -324,10 +376,11 @@ void bind_launch(nb::module_& m) {
                nb::ndarray<std::uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu> words,
                std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> patches,
                std::vector<std::tuple<std::shared_ptr<FieldStorage>, Offset, int>> reads,
-               std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes, std::int64_t begin, std::int64_t end,
-               std::optional<Vector<std::int32_t>> blocks, std::optional<Vector<std::uint32_t>> masks, int nsums,
-               std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices, int nslices, bool fast,
-               int ncounters, const std::string& policy) {
+               std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes, std::int64_t begin,
+               std::int64_t end, std::optional<Vector<std::int32_t>> blocks,
+               std::optional<Vector<std::uint32_t>> masks, int nsums,
+               std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices,
+               int nslices, bool fast, int ncounters, const std::string& policy) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
@@ -343,7 +396,8 @@ void bind_launch(nb::module_& m) {
                 d.words = words.data();
                 d.nwords = static_cast<int>(words.size());
                 d.patches = std::move(patches);
-                for (auto& [field, offset, parities] : reads) d.reads.push_back({std::move(field), std::move(offset), parities});
+                for (auto& [field, offset, parities] : reads)
+                    d.reads.push_back({std::move(field), std::move(offset), parities});
                 d.writes = std::move(writes);
                 d.sums.count = nsums;
                 if (slices) d.sums.slice.assign(slices->data(), slices->data() + slices->size());
@@ -354,11 +408,14 @@ void bind_launch(nb::module_& m) {
                 nb::object kept = nb::cast(words);
                 new (self) BoundLaunch{std::make_unique<Launch>(std::move(d)), std::move(kept)};
             },
-            "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "words"_a.noconvert(), "patches"_a, "reads"_a, "writes"_a,
-            "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(), "nsums"_a = 0,
-            "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false, "ncounters"_a = 0, "policy"_a = "",
-            "words (uint64) is kept and read at every run: change scalars in place. patches: [(word, field)]; reads: "
-            "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a list.")
+            "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "words"_a.noconvert(), "patches"_a, "reads"_a,
+            "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(),
+            "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false, "ncounters"_a = 0,
+            "policy"_a = "",
+            "words (uint64) is kept and read at every run: change scalars in place. patches: [(word, "
+            "field)]; reads: "
+            "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
+            "list.")
         .def(
             "run",
             [](BoundLaunch& self) -> nb::object {
@@ -368,26 +425,34 @@ void bind_launch(nb::module_& m) {
                     self.launch->run(nullptr);
                     return nb::none();
                 }
-                const auto n = static_cast<std::size_t>(sums.count), slices = static_cast<std::size_t>(sums.nslices);
+                const auto n = static_cast<std::size_t>(sums.count),
+                           slices = static_cast<std::size_t>(sums.nslices);
                 std::unique_ptr<double[]> result(new double[n * slices]);
                 {
                     nb::gil_scoped_release released;
                     self.launch->run(result.get());
                 }
                 double* data = result.get();
-                nb::capsule owner(result.release(), [](void* p) noexcept { delete[] static_cast<double*>(p); });
+                nb::capsule owner(result.release(),
+                                  [](void* p) noexcept { delete[] static_cast<double*>(p); });
                 if (sums.slice.empty()) return nb::cast(nb::ndarray<nb::numpy, double>(data, {n}, owner));
                 return nb::cast(nb::ndarray<nb::numpy, double>(data, {slices, n}, owner));
             },
-            "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all ranks.")
-        .def_prop_ro("counters", [](const BoundLaunch& self) { return self.launch->counters(); },
-                     "Kernel counters of the last run, on this rank.")
+            "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all "
+            "ranks.")
+        .def_prop_ro(
+            "counters", [](const BoundLaunch& self) { return self.launch->counters(); },
+            "Kernel counters of the last run, on this rank.")
         .def_prop_ro("policy", [](const BoundLaunch& self) { return self.launch->definition().policy->name; })
-        .def("describe", [](BoundLaunch& self) { return self.launch->describe(); },
-             "The steps of a run in which every ghost that is read is stale.")
-        .def("check", [](BoundLaunch& self) {
-            if (const auto* schedule = self.launch->full_schedule()) schedule->check();
-        }, "Checks that schedule; RuntimeError says what is wrong.");
+        .def(
+            "describe", [](BoundLaunch& self) { return self.launch->describe(); },
+            "The steps of a run in which every ghost that is read is stale.")
+        .def(
+            "check",
+            [](BoundLaunch& self) {
+                if (const auto* schedule = self.launch->full_schedule()) schedule->check();
+            },
+            "Checks that schedule; RuntimeError says what is wrong.");
     m.def(
         "check_messages",
         [](const std::vector<BoundLaunch*>& of_ranks) {
@@ -403,30 +468,34 @@ void bind_launch(nb::module_& m) {
 void bind_sum(nb::module_& m) {
     nb::class_<BinnedSum>(m, "BinnedSum", "A sum of doubles that does not depend on their order.")
         .def(nb::init<>())
-        .def("deposit",
-             [](BinnedSum& s, nb::ndarray<const double, nb::c_contig, nb::device::cpu> values) {
-                 s.deposit(values.data(), static_cast<std::int64_t>(values.size()));
-             },
-             "values"_a)
+        .def(
+            "deposit",
+            [](BinnedSum& s, nb::ndarray<const double, nb::c_contig, nb::device::cpu> values) {
+                s.deposit(values.data(), static_cast<std::int64_t>(values.size()));
+            },
+            "values"_a)
         .def("merge", &BinnedSum::merge, "other"_a)
         .def("value", &BinnedSum::value)
-        .def("words",
-             [](const BinnedSum& s) {
-                 auto* data = new std::int64_t[BinnedSum::words];
-                 nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<std::int64_t*>(p); });
-                 s.write_words({data, BinnedSum::words});
-                 return nb::ndarray<nb::numpy, std::int64_t>(data, {static_cast<std::size_t>(BinnedSum::words)}, owner);
-             },
-             "int64: add them over ranks, then value_of_words.")
-        .def_static("value_of_words",
-                    [](nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> words) {
-                        if (words.size() != BinnedSum::words) {
-                            throw LayoutError("value_of_words: " + std::to_string(words.size()) + " words, expected " +
-                                              std::to_string(BinnedSum::words));
-                        }
-                        return BinnedSum::value_of_words({words.data(), words.size()});
-                    },
-                    "words"_a);
+        .def(
+            "words",
+            [](const BinnedSum& s) {
+                auto* data = new std::int64_t[BinnedSum::words];
+                nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<std::int64_t*>(p); });
+                s.write_words({data, BinnedSum::words});
+                return nb::ndarray<nb::numpy, std::int64_t>(
+                    data, {static_cast<std::size_t>(BinnedSum::words)}, owner);
+            },
+            "int64: add them over ranks, then value_of_words.")
+        .def_static(
+            "value_of_words",
+            [](nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> words) {
+                if (words.size() != BinnedSum::words) {
+                    throw LayoutError("value_of_words: " + std::to_string(words.size()) +
+                                      " words, expected " + std::to_string(BinnedSum::words));
+                }
+                return BinnedSum::value_of_words({words.data(), words.size()});
+            },
+            "words"_a);
 }
 
 } // namespace

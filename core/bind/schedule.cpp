@@ -24,7 +24,9 @@ using Array = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using RegionTuple = std::tuple<int, std::size_t, std::size_t>;
 using PortPair = std::pair<int, int>;
 
-Region region(const RegionTuple& r) { return {std::get<0>(r), std::get<1>(r), std::get<2>(r)}; }
+Region region(const RegionTuple& r) {
+    return {std::get<0>(r), std::get<1>(r), std::get<2>(r)};
+}
 
 std::vector<Port> ports(const std::vector<PortPair>& pairs) {
     std::vector<Port> result;
@@ -44,19 +46,22 @@ std::vector<std::vector<Region>> regions(const std::vector<std::vector<RegionTup
 } // namespace
 
 void bind_schedule(nb::module_& m) {
-    nb::class_<Schedule>(m, "Schedule",
-                         "A graph of steps over named buffers. Regions are (buffer, offset, bytes); needs are (step, part).")
+    nb::class_<Schedule>(
+        m, "Schedule",
+        "A graph of steps over named buffers. Regions are (buffer, offset, bytes); needs are (step, part).")
         .def(nb::init<>())
         .def("add_buffer", &Schedule::add_buffer, "name"_a, "bytes"_a, "holds_data"_a = false)
         .def(
             "add_receive",
-            [](Schedule& s, std::string name, const RegionTuple& into, int source, int tag, const std::vector<PortPair>& needs) {
+            [](Schedule& s, std::string name, const RegionTuple& into, int source, int tag,
+               const std::vector<PortPair>& needs) {
                 return s.add(std::move(name), Receive{region(into), source, tag}, ports(needs));
             },
             "name"_a, "into"_a, "source"_a, "tag"_a, "needs"_a = std::vector<PortPair>{})
         .def(
             "add_send",
-            [](Schedule& s, std::string name, const RegionTuple& data, int to, int tag, const std::vector<PortPair>& needs) {
+            [](Schedule& s, std::string name, const RegionTuple& data, int to, int tag,
+               const std::vector<PortPair>& needs) {
                 return s.add(std::move(name), Send{region(data), to, tag}, ports(needs));
             },
             "name"_a, "data"_a, "to"_a, "tag"_a, "needs"_a = std::vector<PortPair>{})
@@ -68,22 +73,27 @@ void bind_schedule(nb::module_& m) {
             "name"_a, "step"_a, "needs"_a)
         .def(
             "add_copy",
-            [](Schedule& s, std::string name, const RegionTuple& data, const RegionTuple& to, std::size_t row_bytes,
-               const std::vector<std::int32_t>& rows, const std::vector<PortPair>& needs) {
+            [](Schedule& s, std::string name, const RegionTuple& data, const RegionTuple& to,
+               std::size_t row_bytes, const std::vector<std::int32_t>& rows,
+               const std::vector<PortPair>& needs) {
                 auto list = rows.empty() ? nullptr : std::make_shared<const std::vector<std::int32_t>>(rows);
-                return s.add(std::move(name), Copy{{{region(data), region(to), row_bytes, list, 0}}}, ports(needs));
+                return s.add(std::move(name), Copy{{{region(data), region(to), row_bytes, list, 0}}},
+                             ports(needs));
             },
             "name"_a, "data"_a, "to"_a, "row_bytes"_a, "rows"_a = std::vector<std::int32_t>{},
             "needs"_a = std::vector<PortPair>{})
         .def(
             "add_kernel",
-            [](Schedule& s, std::string name, nb::callable body, const std::vector<std::vector<RegionTuple>>& reads,
-               const std::vector<std::vector<RegionTuple>>& writes, const std::vector<std::vector<PortPair>>& needs) {
+            [](Schedule& s, std::string name, nb::callable body,
+               const std::vector<std::vector<RegionTuple>>& reads,
+               const std::vector<std::vector<RegionTuple>>& writes,
+               const std::vector<std::vector<PortPair>>& needs) {
                 Kernel kernel;
-                auto shared = std::shared_ptr<nb::callable>(new nb::callable(std::move(body)), [](nb::callable* p) {
-                    nb::gil_scoped_acquire acquired;
-                    delete p;
-                });
+                auto shared =
+                    std::shared_ptr<nb::callable>(new nb::callable(std::move(body)), [](nb::callable* p) {
+                        nb::gil_scoped_acquire acquired;
+                        delete p;
+                    });
                 kernel.body = [shared](int part, std::span<std::byte* const>, const Progress*) {
                     nb::gil_scoped_acquire acquired;
                     (*shared)(part);
@@ -91,15 +101,18 @@ void bind_schedule(nb::module_& m) {
                 kernel.reads = regions(reads);
                 kernel.writes = regions(writes);
                 std::vector<Part> parts;
-                for (std::size_t k = 0; k < needs.size(); ++k) parts.push_back({std::to_string(k), ports(needs[k])});
+                for (std::size_t k = 0; k < needs.size(); ++k)
+                    parts.push_back({std::to_string(k), ports(needs[k])});
                 return s.add_kernel(std::move(name), std::move(kernel), std::move(parts));
             },
-            "name"_a, "body"_a, "reads"_a, "writes"_a, "needs"_a, "body(part); reads, writes and needs are given per part.")
+            "name"_a, "body"_a, "reads"_a, "writes"_a, "needs"_a,
+            "body(part); reads, writes and needs are given per part.")
         .def("check", &Schedule::check, "RuntimeError says which step reads, writes, needs or waits wrongly.")
         .def("describe", &Schedule::describe)
         .def(
             "run",
-            [](std::shared_ptr<Schedule> self, const std::vector<Array>& buffers, Communicator& communicator) {
+            [](std::shared_ptr<Schedule> self, const std::vector<Array>& buffers,
+               Communicator& communicator) {
                 if (buffers.size() != self->buffers().size()) {
                     throw ScheduleError(std::to_string(buffers.size()) + " arrays for " +
                                         std::to_string(self->buffers().size()) + " buffers");

@@ -11,7 +11,9 @@ constexpr int send_buffer = 0, receive_buffer = 1, first_field_buffer = 2;
 std::string slab_name(const Slab& slab) {
     std::string text = "slab (";
     for (std::size_t d = 0; d < slab.key.size(); ++d) {
-        text += (d ? ", " : "") + std::string(slab.key[d] > 0 ? "+" : "") + std::to_string(slab.key[d]);
+        text += d ? ", " : "";
+        text += slab.key[d] > 0 ? "+" : "";
+        text += std::to_string(slab.key[d]);
     }
     return text + ")";
 }
@@ -36,7 +38,8 @@ int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field) {
 
 int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to) {
     const std::size_t first = parity ? slab.send_count[0] : 0;
-    const std::string name = "pack " + field->label() + " for " + slab_name(slab) + (parity ? " odd" : " even");
+    const std::string name =
+        "pack " + field->label() + " for " + slab_name(slab) + (parity ? " odd" : " even");
     const HaloProducer* producer = field->producer();
     if (producer == nullptr) {
         const int buffer = buffer_of(schedule, field);
@@ -52,8 +55,8 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
     }
     const auto blocks = slab.send_blocks;
     const auto count = slab.send_count[parity];
-    kernel.body = [layout = layout_.get(), producer, blocks, first, count, to](int, std::span<std::byte* const> buffers,
-                                                                                const Progress*) {
+    kernel.body = [layout = layout_.get(), producer, blocks, first, count,
+                   to](int, std::span<std::byte* const> buffers, const Progress*) {
         std::vector<std::uint64_t> words = producer->words;
         fill_standard_words(words.data(), *layout, blocks->data() + first);
         for (const auto& [word, source] : producer->sources) {
@@ -69,8 +72,8 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                            const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
                            std::function<void(int part, const Progress*)> body)
     : layout_(std::move(layout)) {
-    // What each message carries, in the order of the requests; double fields come first, so that every part of
-    // a message is aligned for vectors.
+    // What each message carries, in the order of the requests; double fields come first, so that every part
+    // of a message is aligned for vectors.
     std::vector<std::vector<std::size_t>> carried(layout_->slabs().size());
     for (int scalar : {8, 4}) {
         for (std::size_t k = 0; k < requests.size(); ++k) {
@@ -119,19 +122,23 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                 FieldStorage* field = requests[parts[0]].field.get();
                 const auto skipped = stale[2 * parts[0]] ? 0 : slab.count[0];
                 into = {buffer_of(*schedule, field),
-                        static_cast<std::size_t>(layout_->nblocks() + slab.first + skipped) * field->block_bytes(),
+                        static_cast<std::size_t>(layout_->nblocks() + slab.first + skipped) *
+                            field->block_bytes(),
                         m.receive_bytes};
             }
-            const int receive = schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number});
-            int last = schedule->add("halo exchange: " + slab_name(slab) + " from rank " + std::to_string(slab.from),
-                                     Wait{receive}, {{receive, 0}});
+            const int receive =
+                schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number});
+            int last =
+                schedule->add("halo exchange: " + slab_name(slab) + " from rank " + std::to_string(slab.from),
+                              Wait{receive}, {{receive, 0}});
             if (!m.direct) {
                 Copy unpack;
                 std::size_t offset = m.receive_offset;
                 for (std::size_t k : parts) {
                     FieldStorage* field = requests[k].field.get();
                     std::int64_t block = layout_->nblocks() + slab.first + (stale[2 * k] ? 0 : slab.count[0]);
-                    std::int64_t count = (stale[2 * k] ? slab.count[0] : 0) + (stale[2 * k + 1] ? slab.count[1] : 0);
+                    std::int64_t count =
+                        (stale[2 * k] ? slab.count[0] : 0) + (stale[2 * k + 1] ? slab.count[1] : 0);
                     const std::size_t bytes = count * field->block_bytes();
                     unpack.rows.push_back({{receive_buffer, offset, bytes},
                                            {buffer_of(*schedule, field), block * field->block_bytes(), bytes},
@@ -152,18 +159,22 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                 for (int parity = 0; parity < 2; ++parity) {
                     const std::size_t bytes = slab.send_count[parity] * field->block_bytes();
                     if (!stale[2 * k + parity] || bytes == 0) continue;
-                    ready.push_back({add_pack(*schedule, slab, field, parity, {send_buffer, offset, bytes}), 0});
+                    ready.push_back(
+                        {add_pack(*schedule, slab, field, parity, {send_buffer, offset, bytes}), 0});
                     offset += bytes;
-                    auto found = std::find_if(counts_.begin(), counts_.end(), [&](auto& c) { return c.first == field; });
+                    auto found = std::find_if(counts_.begin(), counts_.end(),
+                                              [&](auto& c) { return c.first == field; });
                     if (found == counts_.end()) found = counts_.insert(counts_.end(), {field, {}});
                     found->second.bytes += static_cast<std::int64_t>(bytes);
                 }
                 for (auto& [counted, counters] : counts_) counters.messages += counted == field;
             }
             packed.insert(packed.end(), ready.begin(), ready.end());
-            const int send = schedule->add("send " + slab_name(slab),
-                                           Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready);
-            schedule->add("halo exchange: " + slab_name(slab) + " to rank " + std::to_string(slab.to), Wait{send}, {{send, 0}});
+            const int send =
+                schedule->add("send " + slab_name(slab),
+                              Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready);
+            schedule->add("halo exchange: " + slab_name(slab) + " to rank " + std::to_string(slab.to),
+                          Wait{send}, {{send, 0}});
             ++total_.messages;
             total_.bytes += static_cast<std::int64_t>(m.send_bytes);
         }

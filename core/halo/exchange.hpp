@@ -1,10 +1,10 @@
 // The exchange of one set of stale ghost parts, built as a schedule around a kernel.
 //
 // One message per slab, tagged by the slab's number, carries the stale parities of every field that is read
-// there. Messages are matched by slab, not by peer: with two ranks in a direction both neighbours are the same
-// peer. A message with one field lands in its ghosts directly; otherwise it is unpacked. Ghost blocks are whole
-// blocks of the sender, so packing gathers blocks; for a halo item a kernel writes the message. What the kernel's
-// parts compute is the caller's business.
+// there. Messages are matched by slab, not by peer: with two ranks in a direction both neighbours are the
+// same peer. A message with one field lands in its ghosts directly; otherwise it is unpacked. Ghost blocks
+// are whole blocks of the sender, so packing gathers blocks; for a halo item a kernel writes the message.
+// What the kernel's parts compute is the caller's business.
 #pragma once
 
 #include "halo/policy.hpp"
@@ -25,11 +25,11 @@ struct HaloRequest {
 
 class HaloExchange {
   public:
-    // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part runs
-    // after all arrivals. Requests and staleness must be the same on all ranks. `written` are the fields that the
-    // kernel writes.
-    HaloExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests, const std::vector<char>& stale,
-                 bool overlap, std::vector<FieldStorage*> written,
+    // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part
+    // runs after all arrivals. Requests and staleness must be the same on all ranks. `written` are the fields
+    // that the kernel writes.
+    HaloExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
+                 const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
                  std::function<void(int part, const Progress*)> body);
 
     // Exchanges, computes, marks the ghosts as filled with the versions at the start, and counts.

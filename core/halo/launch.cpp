@@ -13,12 +13,14 @@ constexpr std::int64_t contribution_reals = 4096; // per thread: half a first-le
 
 std::string read_name(const LaunchRead& read) {
     std::string text = "'" + read.field->label() + "' at offset (";
-    for (std::size_t d = 0; d < read.offset.size(); ++d) text += (d ? ", " : "") + std::to_string(read.offset[d]);
+    for (std::size_t d = 0; d < read.offset.size(); ++d)
+        text += (d ? ", " : "") + std::to_string(read.offset[d]);
     return text + ")";
 }
 
 std::int32_t block_at(const LaunchDomain& domain, std::int64_t position) {
-    return domain.blocks.empty() ? static_cast<std::int32_t>(domain.begin + position) : domain.blocks[position];
+    return domain.blocks.empty() ? static_cast<std::int32_t>(domain.begin + position)
+                                 : domain.blocks[position];
 }
 
 } // namespace
@@ -28,25 +30,29 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
     const Layout& layout = *d.layout;
     auto refuse = [](const std::string& what) { throw LayoutError("launch: " + what); };
     if (d.kernel == nullptr) refuse("no kernel");
-    if (d.nwords < 8 || d.words == nullptr) refuse(std::to_string(d.nwords) + " words; the ABI has at least 8");
+    if (d.nwords < 8 || d.words == nullptr)
+        refuse(std::to_string(d.nwords) + " words; the ABI has at least 8");
     if (d.policy == nullptr) d.policy = &halo_policy("");
     if (d.domain.blocks.empty()) {
         if (d.domain.begin < 0 || d.domain.end < d.domain.begin || d.domain.end > layout.nblocks()) {
-            refuse("blocks " + std::to_string(d.domain.begin) + " to " + std::to_string(d.domain.end) + " of " +
-                   std::to_string(layout.nblocks()));
+            refuse("blocks " + std::to_string(d.domain.begin) + " to " + std::to_string(d.domain.end) +
+                   " of " + std::to_string(layout.nblocks()));
         }
     } else {
         for (auto block : d.domain.blocks) {
             if (block < 0 || block >= layout.nblocks()) {
-                refuse("block " + std::to_string(block) + " of " + std::to_string(layout.nblocks()) + " in the block list");
+                refuse("block " + std::to_string(block) + " of " + std::to_string(layout.nblocks()) +
+                       " in the block list");
             }
         }
     }
     if (!d.domain.masks.empty()) {
         if (static_cast<std::int64_t>(d.domain.masks.size()) != d.domain.size()) {
-            refuse(std::to_string(d.domain.masks.size()) + " lane masks for " + std::to_string(d.domain.size()) + " blocks");
+            refuse(std::to_string(d.domain.masks.size()) + " lane masks for " +
+                   std::to_string(d.domain.size()) + " blocks");
         }
-        if (layout.lanes() > 32) refuse("lane masks have 32 bits, the layout has " + std::to_string(layout.lanes()) + " lanes");
+        if (layout.lanes() > 32)
+            refuse("lane masks have 32 bits, the layout has " + std::to_string(layout.lanes()) + " lanes");
     }
     auto add_touched = [&](FieldStorage* field) {
         if (field->layout() != d.layout) refuse("field '" + field->label() + "' has another layout");
@@ -54,7 +60,8 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
     };
     for (auto& [word, field] : d.patches) {
         if (word < 8 || word >= d.nwords) {
-            refuse("field '" + field->label() + "' in word " + std::to_string(word) + " of " + std::to_string(d.nwords));
+            refuse("field '" + field->label() + "' in word " + std::to_string(word) + " of " +
+                   std::to_string(d.nwords));
         }
         add_touched(field.get());
     }
@@ -82,7 +89,8 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
 void Launch::add_requests() {
     auto& d = definition_;
     for (auto& read : d.reads) {
-        if (read.field->layout() != d.layout) throw LayoutError("launch: " + read_name(read) + " has another layout");
+        if (read.field->layout() != d.layout)
+            throw LayoutError("launch: " + read_name(read) + " has another layout");
         const auto table = d.layout->neighbours(read.offset);
         for (int slab : table->slabs) {
             auto same = [&](const HaloRequest& r) { return r.field == read.field && r.slab == slab; };
@@ -92,14 +100,18 @@ void Launch::add_requests() {
         }
         if (table->slabs.empty()) continue;
         for (std::int64_t p = 0; p < d.domain.size(); ++p) {
-            const std::int64_t ghost = (table->entries[block_at(d.domain, p)] & block_mask) - d.layout->nblocks();
+            const std::int64_t ghost =
+                (table->entries[block_at(d.domain, p)] & block_mask) - d.layout->nblocks();
             if (ghost < 0) continue;
             const Slab& slab = d.layout->slabs()[d.layout->slab_of_ghost(ghost)];
             const int parity = ghost - slab.first >= slab.count[0];
             if ((read.parities >> parity & 1) == 0) {
                 throw LayoutError("launch: " + read_name(read) + " is said to read " +
-                                  (read.parities == 1 ? "even" : read.parities == 2 ? "odd" : "no") + " sites only, but reads " +
-                                  (parity ? "odd" : "even") + " ones; give the parities that the domain can reach");
+                                  (read.parities == 1   ? "even"
+                                   : read.parities == 2 ? "odd"
+                                                        : "no") +
+                                  " sites only, but reads " + (parity ? "odd" : "even") +
+                                  " ones; give the parities that the domain can reach");
             }
         }
     }
@@ -117,7 +129,8 @@ void Launch::prepare_sums() {
         }
         for (auto slice : sums.slice) {
             if (slice < 0 || slice >= sums.nslices) {
-                throw LayoutError("launch: slice " + std::to_string(slice) + " of " + std::to_string(sums.nslices));
+                throw LayoutError("launch: slice " + std::to_string(slice) + " of " +
+                                  std::to_string(sums.nslices));
             }
         }
     } else if (sums.nslices != 1) {
@@ -177,11 +190,13 @@ Launch::Plan& Launch::plan_for(const std::vector<char>& stale) {
             std::vector<char> stale_part(2 * layout.slabs().size(), 0);
             for (std::size_t k = 0; k < requests_.size(); ++k) {
                 if (requests_[k].field != read.field) continue;
-                for (int parity = 0; parity < 2; ++parity) stale_part[2 * requests_[k].slab + parity] |= stale[2 * k + parity];
+                for (int parity = 0; parity < 2; ++parity)
+                    stale_part[2 * requests_[k].slab + parity] |= stale[2 * k + parity];
             }
             if (table->slabs.empty()) continue;
             for (std::int64_t p = 0; p < domain.size(); ++p) {
-                const std::int64_t ghost = (table->entries[block_at(domain, p)] & block_mask) - layout.nblocks();
+                const std::int64_t ghost =
+                    (table->entries[block_at(domain, p)] & block_mask) - layout.nblocks();
                 if (ghost < 0) continue;
                 const Slab& slab = layout.slabs()[layout.slab_of_ghost(ghost)];
                 late[p] |= stale_part[2 * slab.number + (ghost - slab.first >= slab.count[0])];
@@ -217,7 +232,8 @@ void Launch::run_domain(const LaunchDomain& domain, const ThreadPool::Progress* 
     }
     running_ = &domain;
     const auto begin = listed ? 0 : domain.begin;
-    const auto grain = std::clamp<std::int64_t>(size / (8 * static_cast<std::int64_t>(workers_.size())), 16, largest_piece);
+    const auto grain =
+        std::clamp<std::int64_t>(size / (8 * static_cast<std::int64_t>(workers_.size())), 16, largest_piece);
     definition_.pool->parallel_for(begin, begin + size, grain, body_, progress);
 }
 
@@ -258,7 +274,8 @@ void Launch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
         }
     };
     if (sums.slice.empty()) {
-        for (int k = 0; k < sums.count; ++k) add(k, worker.contributions.as<double>() + k * chunk_ * lanes, n);
+        for (int k = 0; k < sums.count; ++k)
+            add(k, worker.contributions.as<double>() + k * chunk_ * lanes, n);
         return;
     }
     // Sort the chunk by slice once (counting sort), then every component along it.
@@ -273,7 +290,8 @@ void Launch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     std::int32_t start = 0;
     for (auto& slice_end : worker.ends) start += std::exchange(slice_end, start);
     for (auto p = begin; p < end; ++p) {
-        for (std::int64_t l = 0; l < lanes; ++l) worker.place[(p - begin) * lanes + l] = worker.ends[slices_of(p)[l]]++;
+        for (std::int64_t l = 0; l < lanes; ++l)
+            worker.place[(p - begin) * lanes + l] = worker.ends[slices_of(p)[l]]++;
     }
     for (int k = 0; k < sums.count; ++k) {
         const double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
@@ -281,7 +299,9 @@ void Launch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
         std::int32_t first = 0;
         for (int slice = 0; slice < sums.nslices; ++slice) {
             const auto last = worker.ends[slice];
-            if (last > first) add(static_cast<std::size_t>(slice) * sums.count + k, worker.sorted.data() + first, last - first);
+            if (last > first)
+                add(static_cast<std::size_t>(slice) * sums.count + k, worker.sorted.data() + first,
+                    last - first);
             first = last;
         }
     }
@@ -310,13 +330,16 @@ void Launch::reduce(double* sums) {
     }
     auto& total = workers_[0].binned;
     for (std::size_t w = 1; w < workers_.size(); ++w) {
-        for (std::size_t k = 0; workers_[w].used && k < accumulators; ++k) total[k].merge(workers_[w].binned[k]);
+        for (std::size_t k = 0; workers_[w].used && k < accumulators; ++k)
+            total[k].merge(workers_[w].binned[k]);
     }
     if (alone) {
         for (std::size_t k = 0; k < accumulators; ++k) sums[k] = total[k].value();
         return;
     }
-    auto words_of = [&](std::size_t k) { return std::span(reduced_).subspan(k * BinnedSum::words, BinnedSum::words); };
+    auto words_of = [&](std::size_t k) {
+        return std::span(reduced_).subspan(k * BinnedSum::words, BinnedSum::words);
+    };
     for (std::size_t k = 0; k < accumulators; ++k) total[k].write_words(words_of(k));
     d.communicator->all_reduce_sum(reduced_);
     for (std::size_t k = 0; k < accumulators; ++k) sums[k] = BinnedSum::value_of_words(words_of(k));
@@ -328,7 +351,8 @@ void Launch::run(double* sums) {
     Worker& first = workers_[0];
     std::memcpy(first.words.data(), d.words, d.nwords * sizeof(std::uint64_t));
     fill_standard_words(first.words.data(), *d.layout, nullptr);
-    for (const auto& [word, field] : d.patches) first.words[word] = reinterpret_cast<std::uint64_t>(field->data());
+    for (const auto& [word, field] : d.patches)
+        first.words[word] = reinterpret_cast<std::uint64_t>(field->data());
     for (std::size_t w = 1; w < workers_.size(); ++w) {
         std::memcpy(workers_[w].words.data(), first.words.data(), d.nwords * sizeof(std::uint64_t));
     }

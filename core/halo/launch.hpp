@@ -1,10 +1,10 @@
 // A kernel bound to fields, a domain and its halos: everything that one call of a site function does.
 //
-// Built once, run often. run() copies the words that the owner prepared, fills in addresses that may move, finds
-// which ghost slabs are stale, and either runs the kernel over everything or executes the exchange schedule in
-// which the bulk runs while halos travel. Contributions to sums are deposited chunk by chunk and reduced over
-// threads and ranks. All ranks must run the same launches in the same order. The kernel ABI is described in
-// ARCHITECTURE.md, section 3.
+// Built once, run often. run() copies the words that the owner prepared, fills in addresses that may move,
+// finds which ghost slabs are stale, and either runs the kernel over everything or executes the exchange
+// schedule in which the bulk runs while halos travel. Contributions to sums are deposited chunk by chunk and
+// reduced over threads and ranks. All ranks must run the same launches in the same order. The kernel ABI is
+// described in ARCHITECTURE.md, section 3.
 #pragma once
 
 #include "halo/exchange.hpp"
@@ -30,11 +30,13 @@ struct LaunchDomain {
     std::int64_t begin = 0, end = 0;
     std::vector<std::int32_t> blocks;
     std::vector<std::uint32_t> masks; // lane bits per position; empty: all lanes
-    std::int64_t size() const { return blocks.empty() ? end - begin : static_cast<std::int64_t>(blocks.size()); }
+    std::int64_t size() const {
+        return blocks.empty() ? end - begin : static_cast<std::int64_t>(blocks.size());
+    }
 };
 
 struct LaunchSums {
-    int count = 0;                  // doubles per site
+    int count = 0;                   // doubles per site
     std::vector<std::int32_t> slice; // [block][lane]: its slice, or empty for one sum over all sites
     int nslices = 1;
     bool fast = false; // plain double sums: the last bits depend on threads and partition
@@ -58,7 +60,8 @@ struct LaunchDefinition {
 
 class Launch {
   public:
-    explicit Launch(LaunchDefinition definition); // throws LayoutError for anything that does not fit together
+    explicit Launch(
+        LaunchDefinition definition); // throws LayoutError for anything that does not fit together
     Launch(const Launch&) = delete;
 
     // sums: [nslices][count], or null if there are none. Throws RankFailure.
@@ -75,13 +78,13 @@ class Launch {
     struct alignas(64) Worker {
         std::vector<std::uint64_t> words;
         std::vector<std::int64_t> counters;
-        Memory contributions;              // doubles [component][chunk][lane], aligned for vectors
-        std::vector<BinnedSum> binned;     // [slice][component]
-        std::vector<double> plain;         // the same, for fast sums
-        std::vector<double> sorted;        // one component of a chunk, slice by slice
-        std::vector<std::int32_t> place;   // where each value of the chunk goes in it
-        std::vector<std::int32_t> ends;    // [slice]: end of its values
-        bool used = false;                 // in this run
+        Memory contributions;            // doubles [component][chunk][lane], aligned for vectors
+        std::vector<BinnedSum> binned;   // [slice][component]
+        std::vector<double> plain;       // the same, for fast sums
+        std::vector<double> sorted;      // one component of a chunk, slice by slice
+        std::vector<std::int32_t> place; // where each value of the chunk goes in it
+        std::vector<std::int32_t> ends;  // [slice]: end of its values
+        bool used = false;               // in this run
     };
     // An exchange for one set of stale parts, and the positions that may run before it ends.
     struct Plan {

@@ -6,8 +6,12 @@ namespace jali {
 
 namespace {
 
-std::int64_t floor_div(std::int64_t a, std::int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-std::int64_t floor_mod(std::int64_t a, std::int64_t b) { return a - floor_div(a, b) * b; }
+std::int64_t floor_div(std::int64_t a, std::int64_t b) {
+    return a >= 0 ? a / b : -((-a + b - 1) / b);
+}
+std::int64_t floor_mod(std::int64_t a, std::int64_t b) {
+    return a - floor_div(a, b) * b;
+}
 
 // Calls f(c) for every c in the box, direction 0 fastest.
 template <class F>
@@ -56,7 +60,8 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
     for (std::uint8_t wanted = 0; wanted < 2; ++wanted) {
         for_each_site(tiles, [&](const Extents& t) {
             Extents inner(blocks.size()), c(blocks.size());
-            for (std::size_t d = 0; d < blocks.size(); ++d) inner[d] = std::min(step[d], blocks[d] - t[d] * step[d]);
+            for (std::size_t d = 0; d < blocks.size(); ++d)
+                inner[d] = std::min(step[d], blocks[d] - t[d] * step[d]);
             for_each_site(inner, [&](const Extents& i) {
                 for (std::size_t d = 0; d < blocks.size(); ++d) c[d] = t[d] * step[d] + i[d];
                 const auto index = lexicographic(c, blocks);
@@ -69,11 +74,14 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
 
 Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile)
     : partition_(std::move(partition)), rank_(rank), extents_(partition_.extents(rank)),
-      origin_(partition_.origin(rank)), v_(lane_grid(partition_, wanted_lanes)), b_(extents_), tile_(std::move(tile)) {
+      origin_(partition_.origin(rank)), v_(lane_grid(partition_, wanted_lanes)), b_(extents_),
+      tile_(std::move(tile)) {
     const int n = ndim();
-    if (!tile_.empty() && (tile_.size() != extents_.size() || *std::min_element(tile_.begin(), tile_.end()) < 1)) {
-        throw LayoutError("tile " + format_extents(tile_) + ": give one extent of at least 1 for each of the " +
-                          std::to_string(n) + " directions");
+    if (!tile_.empty() &&
+        (tile_.size() != extents_.size() || *std::min_element(tile_.begin(), tile_.end()) < 1)) {
+        throw LayoutError("tile " + format_extents(tile_) +
+                          ": give one extent of at least 1 for each of the " + std::to_string(n) +
+                          " directions");
     }
     for (int d = 0; d < n; ++d) {
         b_[d] = extents_[d] / v_[d];
@@ -81,11 +89,13 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile)
     }
     // The limit holds for the largest rank, so that all ranks agree.
     double largest = 1;
-    for (int d = 0; d < n; ++d) largest *= static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(v_[d]);
+    for (int d = 0; d < n; ++d)
+        largest *= static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(v_[d]);
     if (largest >= static_cast<double>(max_blocks)) {
         throw LayoutError("local lattice " + format_extents(extents_) + " with " + std::to_string(lanes_) +
                           " lanes has " + std::to_string(static_cast<std::int64_t>(largest)) +
-                          " blocks; at most 2^26 - 1 = " + std::to_string(max_blocks - 1) + " fit, so use more ranks");
+                          " blocks; at most 2^26 - 1 = " + std::to_string(max_blocks - 1) +
+                          " fit, so use more ranks");
     }
     nblocks_ = product(b_);
 
@@ -130,14 +140,15 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile)
 
 std::pair<std::int64_t, int> Layout::locate(std::span<const std::int64_t> site) const {
     if (static_cast<int>(site.size()) != ndim()) {
-        throw LayoutError("a site has " + std::to_string(ndim()) + " coordinates; got " + std::to_string(site.size()));
+        throw LayoutError("a site has " + std::to_string(ndim()) + " coordinates; got " +
+                          std::to_string(site.size()));
     }
     std::int64_t index = 0, lane = 0;
     for (int d = ndim() - 1; d >= 0; --d) {
         if (site[d] < 0 || site[d] >= extents_[d]) {
-            throw LayoutError("local coordinate " + std::to_string(site[d]) + " in direction " + std::to_string(d) +
-                              " is outside the local box " + format_extents(extents_) + " of rank " +
-                              std::to_string(rank_));
+            throw LayoutError("local coordinate " + std::to_string(site[d]) + " in direction " +
+                              std::to_string(d) + " is outside the local box " + format_extents(extents_) +
+                              " of rank " + std::to_string(rank_));
         }
         index = index * b_[d] + site[d] % b_[d];
         lane = lane * v_[d] + site[d] / b_[d];
@@ -170,7 +181,8 @@ int Layout::slab_for(const Offset& key) {
     slab.key = key;
     slab.number = static_cast<int>(slabs_.size());
     slab.first = ghosts_;
-    Extents box(ndim()), ghost_start(ndim()), send_start(ndim()), from = partition_.coordinates(rank_), to = from;
+    Extents box(ndim()), ghost_start(ndim()), send_start(ndim()), from = partition_.coordinates(rank_),
+                                                                  to = from;
     for (int d = 0; d < ndim(); ++d) {
         const auto k = key[d];
         box[d] = k == 0 ? b_[d] : 1;
@@ -206,9 +218,10 @@ int Layout::slab_for(const Offset& key) {
     }
     slab.send_blocks = std::move(send);
     if (nblocks_ + ghosts_ + slab.blocks() >= max_blocks) {
-        throw LayoutError("local lattice " + format_extents(extents_) + " has " + std::to_string(nblocks_) + " blocks and " +
-                          std::to_string(ghosts_ + slab.blocks()) + " ghost blocks; at most 2^26 - 1 = " +
-                          std::to_string(max_blocks - 1) + " fit, so use more ranks");
+        throw LayoutError("local lattice " + format_extents(extents_) + " has " + std::to_string(nblocks_) +
+                          " blocks and " + std::to_string(ghosts_ + slab.blocks()) +
+                          " ghost blocks; at most 2^26 - 1 = " + std::to_string(max_blocks - 1) +
+                          " fit, so use more ranks");
     }
     ghosts_ += slab.blocks();
     slab_of_ghost_.resize(ghosts_, slab.number);
@@ -228,10 +241,11 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         const auto extent = partition_.smallest_extent(d);
         if (partition_.split(d) && width > extent) {
             const auto whole = partition_.global_extents()[d];
-            throw LayoutError("local extent " + std::to_string(extent) + " in direction " + std::to_string(d) +
-                              " cannot carry a halo of width " + std::to_string(width) + "; use at most " +
-                              std::to_string(std::max<std::int64_t>(1, whole / width)) + " ranks in direction " +
-                              std::to_string(d) + " (lattice " + std::to_string(whole) + ")");
+            throw LayoutError("local extent " + std::to_string(extent) + " in direction " +
+                              std::to_string(d) + " cannot carry a halo of width " + std::to_string(width) +
+                              "; use at most " + std::to_string(std::max<std::int64_t>(1, whole / width)) +
+                              " ranks in direction " + std::to_string(d) + " (lattice " +
+                              std::to_string(whole) + ")");
         }
     }
 
@@ -239,14 +253,15 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
     table->offset = offset;
     table->with_windings = windings;
 
-    // The slabs: in each split direction the layers 1..|o|, and the local extent unless the shift leaves it on
-    // every rank. The list depends on the partition and the offset only, so all ranks number alike.
+    // The slabs: in each split direction the layers 1..|o|, and the local extent unless the shift leaves it
+    // on every rank. The list depends on the partition and the offset only, so all ranks number alike.
     Offset key(n, 0);
     std::vector<std::vector<std::int64_t>> choices(n);
     for (int d = 0; d < n; ++d) {
         const auto width = offset[d] < 0 ? -offset[d] : offset[d];
         if (!partition_.split(d) || width < partition_.largest_extent(d)) choices[d].push_back(0);
-        for (std::int64_t j = 1; partition_.split(d) && j <= width; ++j) choices[d].push_back(offset[d] < 0 ? -j : j);
+        for (std::int64_t j = 1; partition_.split(d) && j <= width; ++j)
+            choices[d].push_back(offset[d] < 0 ? -j : j);
     }
     Extents counts(n);
     for (int d = 0; d < n; ++d) counts[d] = static_cast<std::int64_t>(choices[d].size());
@@ -260,8 +275,9 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         }
     });
 
-    // Per direction and block coordinate: where the shift lands, and how many virtual nodes (unsplit) or global
-    // boundaries (split) it crosses. A class is a vector of crossings: at most two values per direction.
+    // Per direction and block coordinate: where the shift lands, and how many virtual nodes (unsplit) or
+    // global boundaries (split) it crosses. A class is a vector of crossings: at most two values per
+    // direction.
     struct Landing {
         std::int64_t c, key, crossed;
     };
@@ -271,7 +287,8 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
             const auto y = c + offset[d];
             if (partition_.split(d)) {
                 const auto k = y < 0 ? y : y >= b_[d] ? y - b_[d] + 1 : 0;
-                landings[d].push_back({k == 0 ? y : 0, k, floor_div(origin_[d] + y, partition_.global_extents()[d])});
+                landings[d].push_back(
+                    {k == 0 ? y : 0, k, floor_div(origin_[d] + y, partition_.global_extents()[d])});
             } else {
                 landings[d].push_back({floor_mod(y, b_[d]), 0, floor_div(y, b_[d])});
             }
@@ -297,13 +314,14 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         }
         for (int k = 0; k < table->classes; ++k) {
             if (std::equal(source.begin(), source.end(), table->permutations.begin() + k * lanes_) &&
-                std::equal(wound.begin(), wound.end(), table->windings.begin() + k * static_cast<int>(wound.size()))) {
+                std::equal(wound.begin(), wound.end(),
+                           table->windings.begin() + k * static_cast<int>(wound.size()))) {
                 return k;
             }
         }
         if (table->classes == max_classes) {
-            throw LayoutError("offset " + format_offset(offset) + " needs more than " + std::to_string(max_classes) +
-                              " classes of lane permutations and windings");
+            throw LayoutError("offset " + format_offset(offset) + " needs more than " +
+                              std::to_string(max_classes) + " classes of lane permutations and windings");
         }
         table->permutations.insert(table->permutations.end(), source.begin(), source.end());
         table->windings.insert(table->windings.end(), wound.begin(), wound.end());

@@ -1,10 +1,10 @@
 // One rank's part of a lattice: blocks, lanes, neighbour tables and ghost slabs.
 //
-// The local box is cut into `lanes` virtual nodes; a block is the sites with the same place in each of them, one
-// per vector lane. Owned blocks are ordered parity first (even blocks, then odd), then by `block_order`; ghost
-// blocks follow, slab by slab, each slab parity first and then lexicographically. Tables and slabs are built on
-// first use and kept. Every rank must ask for the same tables in the same order: slabs are numbered as they
-// appear, and the number is the tag of their messages. Nothing here communicates or holds field data.
+// The local box is cut into `lanes` virtual nodes; a block is the sites with the same place in each of them,
+// one per vector lane. Owned blocks are ordered parity first (even blocks, then odd), then by `block_order`;
+// ghost blocks follow, slab by slab, each slab parity first and then lexicographically. Tables and slabs are
+// built on first use and kept. Every rank must ask for the same tables in the same order: slabs are numbered
+// as they appear, and the number is the tag of their messages. Nothing here communicates or holds field data.
 #pragma once
 
 #include "device/arena.hpp"
@@ -62,16 +62,17 @@ struct Slab {
     std::int64_t first; // ghost blocks: nblocks + first ...
     std::array<std::int64_t, 2> count{};      // even, odd ghost blocks
     std::array<std::int64_t, 2> send_count{}; // even, odd blocks in send_blocks
-    std::shared_ptr<const std::vector<std::int32_t>> send_blocks; // in the order of the receiver's ghost blocks
+    std::shared_ptr<const std::vector<std::int32_t>>
+        send_blocks;                 // in the order of the receiver's ghost blocks
     std::vector<std::int32_t> place; // [lexicographic in the slab]: ghost block - first
 
     std::int64_t blocks() const { return count[0] + count[1]; }
 };
 
-// The order of owned blocks within one parity: storage position -> lexicographic block index (direction 0 fastest).
-// `parity` gives a block's parity by lexicographic index. Blocks are visited tile by tile (tile extents in
-// blocks; an empty tile means one tile), lexicographically in both. This is the one place that decides it:
-// everything else goes through the tables made from it.
+// The order of owned blocks within one parity: storage position -> lexicographic block index (direction 0
+// fastest). `parity` gives a block's parity by lexicographic index. Blocks are visited tile by tile (tile
+// extents in blocks; an empty tile means one tile), lexicographically in both. This is the one place that
+// decides it: everything else goes through the tables made from it.
 std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
                                       const std::vector<std::uint8_t>& parity);
 
@@ -94,7 +95,9 @@ class Layout {
     std::int64_t even_blocks() const { return even_; } // blocks [0, even) are even, [even, nblocks) odd
     std::int64_t ghost_blocks() const { return ghosts_; }
 
-    const std::vector<std::int32_t>& coordinates() const { return coordinates_; }   // [ndim][block], lane 0, global
+    const std::vector<std::int32_t>& coordinates() const {
+        return coordinates_;
+    } // [ndim][block], lane 0, global
     const std::vector<std::int32_t>& lane_offsets() const { return lane_offsets_; } // [ndim][lane]
     // Site index in the local box (direction 0 fastest) = box_index[block] + box_lane[lane].
     const std::vector<std::int64_t>& box_index() const { return box_index_; }
@@ -114,7 +117,9 @@ class Layout {
 
     // Scratch for the messages of one exchange at a time, at least this large; its contents are not kept.
     std::byte* send_space(std::size_t bytes) { return space(send_space_, bytes, "halo messages sent"); }
-    std::byte* receive_space(std::size_t bytes) { return space(receive_space_, bytes, "halo messages received"); }
+    std::byte* receive_space(std::size_t bytes) {
+        return space(receive_space_, bytes, "halo messages received");
+    }
 
     // The parities (1 even, 2 odd, 3 both) that can be read at an offset from sites of these parities.
     // Conservative where a global extent is odd, since there the boundary joins equal parities.

@@ -18,14 +18,14 @@ namespace {
 
 void check_extents(const Extents& extents) {
     if (extents.empty() || extents.size() > max_dimensions) {
-        throw LayoutError("a lattice has 1 to " + std::to_string(max_dimensions) + " directions; got "
-                          + std::to_string(extents.size()));
+        throw LayoutError("a lattice has 1 to " + std::to_string(max_dimensions) + " directions; got " +
+                          std::to_string(extents.size()));
     }
     for (std::size_t d = 0; d < extents.size(); ++d) {
         if (extents[d] < 1 || extents[d] > 0x3fffffff) {
-            throw LayoutError("lattice " + format_extents(extents) + ": extent " + std::to_string(extents[d])
-                              + " in direction " + std::to_string(d) + "; extents are 1 to "
-                              + std::to_string(0x3fffffff));
+            throw LayoutError("lattice " + format_extents(extents) + ": extent " +
+                              std::to_string(extents[d]) + " in direction " + std::to_string(d) +
+                              "; extents are 1 to " + std::to_string(0x3fffffff));
         }
     }
 }
@@ -43,16 +43,17 @@ std::int64_t product(std::span<const std::int64_t> factors) {
 Partition::Partition(Extents extents, Extents grid) : extents_(std::move(extents)), grid_(std::move(grid)) {
     check_extents(extents_);
     if (grid_.size() != extents_.size()) {
-        throw LayoutError("rank grid " + format_extents(grid_) + " has " + std::to_string(grid_.size())
-                          + " directions, lattice " + format_extents(extents_) + " has "
-                          + std::to_string(extents_.size()));
+        throw LayoutError("rank grid " + format_extents(grid_) + " has " + std::to_string(grid_.size()) +
+                          " directions, lattice " + format_extents(extents_) + " has " +
+                          std::to_string(extents_.size()));
     }
     std::int64_t ranks = 1;
     for (int d = 0; d < ndim(); ++d) {
         if (grid_[d] < 1 || grid_[d] > extents_[d]) {
-            throw LayoutError("rank grid " + format_extents(grid_) + " on lattice " + format_extents(extents_)
-                              + ": " + std::to_string(grid_[d]) + " ranks in direction " + std::to_string(d)
-                              + "; every rank must own a site, so use 1 to " + std::to_string(extents_[d]));
+            throw LayoutError("rank grid " + format_extents(grid_) + " on lattice " +
+                              format_extents(extents_) + ": " + std::to_string(grid_[d]) +
+                              " ranks in direction " + std::to_string(d) +
+                              "; every rank must own a site, so use 1 to " + std::to_string(extents_[d]));
         }
         ranks *= grid_[d];
         if (ranks > 0x7fffffff) {
@@ -64,8 +65,8 @@ Partition::Partition(Extents extents, Extents grid) : extents_(std::move(extents
 
 void Partition::check_rank(int rank) const {
     if (rank < 0 || rank >= nranks_) {
-        throw LayoutError("rank " + std::to_string(rank) + " is outside the grid " + format_extents(grid_)
-                          + " of " + std::to_string(nranks_) + " ranks");
+        throw LayoutError("rank " + std::to_string(rank) + " is outside the grid " + format_extents(grid_) +
+                          " of " + std::to_string(nranks_) + " ranks");
     }
 }
 
@@ -97,8 +98,8 @@ Extents Partition::extents(int rank) const {
 
 int Partition::rank_at(std::span<const std::int64_t> coordinates, bool periodic) const {
     if (coordinates.size() != grid_.size()) {
-        throw LayoutError("rank_at: " + std::to_string(coordinates.size()) + " coordinates for a grid of "
-                          + std::to_string(grid_.size()) + " directions");
+        throw LayoutError("rank_at: " + std::to_string(coordinates.size()) + " coordinates for a grid of " +
+                          std::to_string(grid_.size()) + " directions");
     }
     std::int64_t rank = 0;
     for (int d = ndim() - 1; d >= 0; --d) {
@@ -116,14 +117,15 @@ int Partition::rank_at(std::span<const std::int64_t> coordinates, bool periodic)
 
 int Partition::rank_of_site(std::span<const std::int64_t> site) const {
     if (site.size() != extents_.size()) {
-        throw LayoutError("a site of lattice " + format_extents(extents_) + " has "
-                          + std::to_string(extents_.size()) + " coordinates; got " + std::to_string(site.size()));
+        throw LayoutError("a site of lattice " + format_extents(extents_) + " has " +
+                          std::to_string(extents_.size()) + " coordinates; got " +
+                          std::to_string(site.size()));
     }
     Extents c(extents_.size());
     for (int d = 0; d < ndim(); ++d) {
         if (site[d] < 0 || site[d] >= extents_[d]) {
-            throw LayoutError("coordinate " + std::to_string(site[d]) + " in direction " + std::to_string(d)
-                              + " is outside the lattice " + format_extents(extents_));
+            throw LayoutError("coordinate " + std::to_string(site[d]) + " in direction " + std::to_string(d) +
+                              " is outside the lattice " + format_extents(extents_));
         }
         const std::int64_t small = extents_[d] / grid_[d], larger = extents_[d] % grid_[d];
         const std::int64_t in_larger = larger * (small + 1); // sites owned by the ranks that have one more
@@ -199,10 +201,10 @@ Extents choose_grid(const Extents& extents, int nranks, int wanted_lanes) {
     };
     split(0, nranks);
     if (best.empty()) {
-        throw LayoutError("lattice " + format_extents(extents) + " (" + std::to_string(product(extents))
-                          + " sites) cannot be split over " + std::to_string(nranks)
-                          + " ranks: no rank grid of that product gives every rank a site; every factor of the "
-                            "number of ranks must fit into a direction");
+        throw LayoutError("lattice " + format_extents(extents) + " (" + std::to_string(product(extents)) +
+                          " sites) cannot be split over " + std::to_string(nranks) +
+                          " ranks: no rank grid of that product gives every rank a site; every factor of the "
+                          "number of ranks must fit into a direction");
     }
     return best;
 }

@@ -1,8 +1,8 @@
 // How a lattice is cut over ranks: a product of one-dimensional cuts.
 //
-// Direction d of n sites is cut into p pieces; the first n % p pieces get one site more. Ranks are numbered with
-// direction 0 fastest. Every rank knows the whole partition, so nothing here communicates. Arrays use it too: it
-// knows nothing of lanes, parity or fields.
+// Direction d of n sites is cut into p pieces; the first n % p pieces get one site more. Ranks are numbered
+// with direction 0 fastest. Every rank knows the whole partition, so nothing here communicates. Arrays use it
+// too: it knows nothing of lanes, parity or fields.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ using Extents = std::vector<std::int64_t>;
 std::string format_extents(std::span<const std::int64_t> extents); // "4x4x8"
 
 class Partition {
-public:
+  public:
     // Throws LayoutError unless there are 1 to 5 directions, and every rank owns at least one site.
     Partition(Extents extents, Extents grid);
 
@@ -45,22 +45,23 @@ public:
     int rank_at(std::span<const std::int64_t> coordinates, bool periodic = true) const;
     int rank_of_site(std::span<const std::int64_t> site) const;
 
-private:
+  private:
     void check_rank(int rank) const;
 
     Extents extents_, grid_;
     int nranks_ = 1;
 };
 
-// The number of virtual nodes per direction. Lanes go into directions that are not split, first into the last ones,
-// by powers of two, and only where the block extent stays even, so that all lanes of a block share a parity. What
-// does not fit makes the vector narrower. Split directions never hold lanes: ghosts are whole blocks, so that
-// packing copies blocks; the price is that a lattice that is split in every direction runs one lane wide.
+// The number of virtual nodes per direction. Lanes go into directions that are not split, first into the last
+// ones, by powers of two, and only where the block extent stays even, so that all lanes of a block share a
+// parity. What does not fit makes the vector narrower. Split directions never hold lanes: ghosts are whole
+// blocks, so that packing copies blocks; the price is that a lattice that is split in every direction runs
+// one lane wide.
 Extents lane_grid(const Partition& partition, int wanted_lanes);
 
 // The grid that keeps the most lanes, then communicates and computes least (largest local volume plus largest
-// local surface), then leaves fewest odd local extents, then splits the last directions. Throws LayoutError if no
-// grid of nranks ranks fits.
+// local surface), then leaves fewest odd local extents, then splits the last directions. Throws LayoutError
+// if no grid of nranks ranks fits.
 Extents choose_grid(const Extents& extents, int nranks, int wanted_lanes);
 
 } // namespace jali

@@ -14,7 +14,9 @@ constexpr HaloPolicy rows[] = {
 
 } // namespace
 
-std::span<const HaloPolicy> halo_policies() { return rows; }
+std::span<const HaloPolicy> halo_policies() {
+    return rows;
+}
 
 const HaloPolicy& halo_policy(const std::string& name) {
     const char* set = std::getenv("JALI_HALO_POLICY");

@@ -14,8 +14,8 @@ struct HaloPolicy {
 
 std::span<const HaloPolicy> halo_policies();
 
-// The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. Throws std::invalid_argument
-// with the list of rows for any other name.
+// The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. Throws
+// std::invalid_argument with the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name);
 
 } // namespace jali

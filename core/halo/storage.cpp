@@ -18,10 +18,11 @@ void for_range(ThreadPool* pool, std::int64_t end, std::int64_t grain, const Thr
     }
 }
 
-// One box array element per lane and real: array[(site(block) + lane site) * reals + r] <-> data[(block * reals + r) * W + lane].
+// One box array element per lane and real: array[(site(block) + lane site) * reals + r] <-> data[(block *
+// reals + r) * W + lane].
 template <int W, class Store, class T>
-void import_blocks(Store* data, const T* array, int reals, const std::int64_t* site, const std::int64_t* lane_site,
-                   std::int64_t begin, std::int64_t end) {
+void import_blocks(Store* data, const T* array, int reals, const std::int64_t* site,
+                   const std::int64_t* lane_site, std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         const T* from[W];
         for (int l = 0; l < W; ++l) from[l] = array + (site[block] + lane_site[l]) * reals;
@@ -33,8 +34,8 @@ void import_blocks(Store* data, const T* array, int reals, const std::int64_t* s
 }
 
 template <int W, class Store, class T>
-void export_blocks(const Store* data, T* array, int reals, const std::int64_t* site, const std::int64_t* lane_site,
-                   std::int64_t begin, std::int64_t end) {
+void export_blocks(const Store* data, T* array, int reals, const std::int64_t* site,
+                   const std::int64_t* lane_site, std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         T* to[W];
         for (int l = 0; l < W; ++l) to[l] = array + (site[block] + lane_site[l]) * reals;
@@ -49,13 +50,20 @@ void export_blocks(const Store* data, T* array, int reals, const std::int64_t* s
 template <class F>
 void with_lanes(int lanes, F f) {
     switch (lanes) {
-    case 1: return f.template operator()<1>();
-    case 2: return f.template operator()<2>();
-    case 4: return f.template operator()<4>();
-    case 8: return f.template operator()<8>();
-    case 16: return f.template operator()<16>();
-    case 32: return f.template operator()<32>();
-    default: return f.template operator()<64>();
+    case 1:
+        return f.template operator()<1>();
+    case 2:
+        return f.template operator()<2>();
+    case 4:
+        return f.template operator()<4>();
+    case 8:
+        return f.template operator()<8>();
+    case 16:
+        return f.template operator()<16>();
+    case 32:
+        return f.template operator()<32>();
+    default:
+        return f.template operator()<64>();
     }
 }
 
@@ -69,7 +77,8 @@ void with_scalar(const FieldStorage& storage, F f) {
     }
 }
 
-// Calls f(block, lane, index) for every site of a part of the local box; index counts them, direction 0 fastest.
+// Calls f(block, lane, index) for every site of a part of the local box; index counts them, direction 0
+// fastest.
 template <class F>
 void for_each_site_of_part(const Layout& layout, const Extents& origin, const Extents& extents, F f) {
     const int n = layout.ndim();
@@ -79,9 +88,9 @@ void for_each_site_of_part(const Layout& layout, const Extents& origin, const Ex
     }
     for (int d = 0; d < n; ++d) {
         if (origin[d] < 0 || extents[d] < 0 || origin[d] + extents[d] > layout.extents()[d]) {
-            throw LayoutError("direction " + std::to_string(d) + ": sites " + std::to_string(origin[d]) + " to " +
-                              std::to_string(origin[d] + extents[d] - 1) + " are not inside the local extent " +
-                              std::to_string(layout.extents()[d]));
+            throw LayoutError("direction " + std::to_string(d) + ": sites " + std::to_string(origin[d]) +
+                              " to " + std::to_string(origin[d] + extents[d] - 1) +
+                              " are not inside the local extent " + std::to_string(layout.extents()[d]));
         }
         if (extents[d] == 0) return;
     }
@@ -117,10 +126,12 @@ void count_in_process(const HaloCounters& more) {
     process_bytes.fetch_add(more.bytes, std::memory_order_relaxed);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes, std::string label,
-                           ThreadPool* pool)
-    : layout_(std::move(layout)), reals_(reals_per_site), scalar_bytes_(scalar_bytes), label_(std::move(label)) {
-    if (reals_ < 1) throw LayoutError("field '" + label_ + "': " + std::to_string(reals_) + " reals per site");
+FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes,
+                           std::string label, ThreadPool* pool)
+    : layout_(std::move(layout)), reals_(reals_per_site), scalar_bytes_(scalar_bytes),
+      label_(std::move(label)) {
+    if (reals_ < 1)
+        throw LayoutError("field '" + label_ + "': " + std::to_string(reals_) + " reals per site");
     if (scalar_bytes_ != 4 && scalar_bytes_ != 8) {
         throw LayoutError("field '" + label_ + "': scalars of " + std::to_string(scalar_bytes_) +
                           " bytes; use 4 (float) or 8 (double)");
@@ -130,19 +141,21 @@ FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, i
     allocate(pool);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes, std::string label,
-                           HaloProducer producer)
-    : layout_(std::move(layout)), reals_(reals_per_site), scalar_bytes_(scalar_bytes), label_(std::move(label)),
-      producer_(std::make_unique<HaloProducer>(std::move(producer))) {
+FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes,
+                           std::string label, HaloProducer producer)
+    : layout_(std::move(layout)), reals_(reals_per_site), scalar_bytes_(scalar_bytes),
+      label_(std::move(label)), producer_(std::make_unique<HaloProducer>(std::move(producer))) {
     const int nwords = static_cast<int>(producer_->words.size());
     auto fits = [&](int word) { return word >= 8 && word < nwords; };
     if (producer_->kernel == nullptr || !fits(producer_->output_word) ||
-        !std::all_of(producer_->sources.begin(), producer_->sources.end(), [&](auto& s) { return fits(s.first); })) {
+        !std::all_of(producer_->sources.begin(), producer_->sources.end(),
+                     [&](auto& s) { return fits(s.first); })) {
         throw LayoutError("halo item '" + label_ + "': needs a kernel, and addresses in words 8 to " +
                           std::to_string(nwords - 1));
     }
     for (auto& [word, source] : producer_->sources) {
-        if (source->layout() != layout_) throw LayoutError("halo item '" + label_ + "': a source field has another layout");
+        if (source->layout() != layout_)
+            throw LayoutError("halo item '" + label_ + "': a source field has another layout");
     }
     block_bytes_ = static_cast<std::size_t>(reals_) * scalar_bytes_ * layout_->lanes();
     allocate(nullptr);
@@ -208,7 +221,8 @@ void FieldStorage::import_box(const T* array, ThreadPool* pool) {
     with_scalar(*this, [&](auto* data) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, owned_, box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                import_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(), b, e);
+                import_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(),
+                                 b, e);
             });
         });
     });
@@ -221,7 +235,8 @@ void FieldStorage::export_box(T* array, ThreadPool* pool) const {
     with_scalar(*this, [&](const auto* data) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, owned_, box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                export_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(), b, e);
+                export_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(),
+                                 b, e);
             });
         });
     });
@@ -232,11 +247,12 @@ void FieldStorage::import_part(const Extents& origin, const Extents& extents, co
     require_sites("import_part");
     const auto lanes = layout_->lanes();
     with_scalar(*this, [&]<class Store>(Store* data) {
-        for_each_site_of_part(*layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-            for (int r = 0; r < reals_; ++r) {
-                data[(block * reals_ + r) * lanes + lane] = static_cast<Store>(array[i * reals_ + r]);
-            }
-        });
+        for_each_site_of_part(
+            *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
+                for (int r = 0; r < reals_; ++r) {
+                    data[(block * reals_ + r) * lanes + lane] = static_cast<Store>(array[i * reals_ + r]);
+                }
+            });
     });
 }
 
@@ -245,11 +261,12 @@ void FieldStorage::export_part(const Extents& origin, const Extents& extents, T*
     require_sites("export_part");
     const auto lanes = layout_->lanes();
     with_scalar(*this, [&](const auto* data) {
-        for_each_site_of_part(*layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-            for (int r = 0; r < reals_; ++r) {
-                array[i * reals_ + r] = static_cast<T>(data[(block * reals_ + r) * lanes + lane]);
-            }
-        });
+        for_each_site_of_part(
+            *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
+                for (int r = 0; r < reals_; ++r) {
+                    array[i * reals_ + r] = static_cast<T>(data[(block * reals_ + r) * lanes + lane]);
+                }
+            });
     });
 }
 
@@ -266,11 +283,13 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
     other.require_sites("copy_from");
     const Layout &to = *layout_, &from = *other.layout_;
     if (to.extents() != from.extents() || to.origin() != from.origin() || reals_ != other.reals_) {
-        throw LayoutError("copy_from: '" + other.label_ + "' has local box " + format_extents(from.extents()) + " and " +
-                          std::to_string(other.reals_) + " reals per site, '" + label_ + "' has " +
-                          format_extents(to.extents()) + " and " + std::to_string(reals_));
+        throw LayoutError("copy_from: '" + other.label_ + "' has local box " +
+                          format_extents(from.extents()) + " and " + std::to_string(other.reals_) +
+                          " reals per site, '" + label_ + "' has " + format_extents(to.extents()) + " and " +
+                          std::to_string(reals_));
     }
-    const bool same_order = layout_ == other.layout_ || (to.box_index() == from.box_index() && to.lanes() == from.lanes());
+    const bool same_order =
+        layout_ == other.layout_ || (to.box_index() == from.box_index() && to.lanes() == from.lanes());
     // Where the source holds each site of the box.
     std::vector<std::int64_t> place;
     if (!same_order) {

@@ -1,9 +1,9 @@
 // The data of one field on one rank: owned blocks, ghost blocks, and what the ghosts hold.
 //
-// Memory is [block][real][lane]. Every parity of the field counts its writes; every ghost slab remembers, per parity,
-// the count it was filled at, so staleness is one comparison. Boxes of NumPy-like arrays ([x_{d-1}]...[x_0][real])
-// go in and out. A storage with a producer is a halo item: it owns no sites, and its ghosts are filled with what
-// the producer's kernel computes at the sender. Nothing here communicates.
+// Memory is [block][real][lane]. Every parity of the field counts its writes; every ghost slab remembers, per
+// parity, the count it was filled at, so staleness is one comparison. Boxes of NumPy-like arrays
+// ([x_{d-1}]...[x_0][real]) go in and out. A storage with a producer is a halo item: it owns no sites, and
+// its ghosts are filled with what the producer's kernel computes at the sender. Nothing here communicates.
 #pragma once
 
 #include "device/arena.hpp"
@@ -24,9 +24,9 @@ using KernelFunction = void (*)(const std::uint64_t*, std::int64_t, std::int64_t
 
 class FieldStorage;
 
-// Computes what a halo item carries: a kernel over the sender's blocks that uses its fields at the block itself
-// only, and writes position p's reals to output + p * reals (vectors), output being words[output_word]. Words 0 to
-// 7 and the addresses are filled in.
+// Computes what a halo item carries: a kernel over the sender's blocks that uses its fields at the block
+// itself only, and writes position p's reals to output + p * reals (vectors), output being
+// words[output_word]. Words 0 to 7 and the addresses are filled in.
 struct HaloProducer {
     KernelFunction kernel = nullptr;
     std::vector<std::uint64_t> words;
@@ -53,8 +53,8 @@ class FieldStorage {
     // Replaces the words of the producer; a change makes the item stale.
     void set_producer_words(const std::vector<std::uint64_t>& words);
 
-    // Address of block 0. For a halo item that block does not exist, but ghosts are found in the same way. Valid
-    // until the next reserve_ghosts that grows.
+    // Address of block 0. For a halo item that block does not exist, but ghosts are found in the same way.
+    // Valid until the next reserve_ghosts that grows.
     std::byte* data() const { return base_; }
     bool lacks_ghosts() const { return ghosts_ < layout_->ghost_blocks(); }
     void reserve_ghosts(); // room for all ghost blocks of the layout; keeps the data
@@ -70,7 +70,8 @@ class FieldStorage {
     bool stale(int slab, int parity) const { return held(slab, parity) != version(parity); }
     HaloCounters counters;
 
-    // Whole local box. T is float or double; the array has sites() * reals() of them. import marks both parities.
+    // Whole local box. T is float or double; the array has sites() * reals() of them. import marks both
+    // parities.
     template <class T>
     void import_box(const T* array, ThreadPool* pool = nullptr);
     template <class T>

@@ -23,7 +23,8 @@ void copy_rows(const CopyRows& copy, std::span<std::byte* const> buffers) {
 } // namespace
 
 Executor::Executor(std::shared_ptr<const Schedule> schedule)
-    : schedule_(std::move(schedule)), order_(schedule_->order()), requests_(schedule_->steps().size()) {}
+    : schedule_(std::move(schedule)), order_(schedule_->order()), requests_(schedule_->steps().size()) {
+}
 
 void Executor::run(std::span<std::byte* const> buffers, Communicator& communicator) {
     try {
@@ -47,8 +48,8 @@ void Executor::run_steps(std::span<std::byte* const> buffers, Communicator& comm
     for (const Port& port : order_) {
         const Step& step = schedule_->steps()[port.step];
         if (const auto* a = std::get_if<Receive>(&step.action)) {
-            requests_[port.step] =
-                communicator.receive(buffers[a->into.buffer] + a->into.offset, a->into.bytes, a->from, a->tag);
+            requests_[port.step] = communicator.receive(buffers[a->into.buffer] + a->into.offset,
+                                                        a->into.bytes, a->from, a->tag);
         } else if (const auto* a = std::get_if<Send>(&step.action)) {
             requests_[port.step] =
                 communicator.send(buffers[a->from.buffer] + a->from.offset, a->from.bytes, a->to, a->tag);

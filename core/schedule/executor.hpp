@@ -1,7 +1,8 @@
-// Runs a schedule on the host: one thread walks the steps in their order, and kernels make progress on messages.
+// Runs a schedule on the host: one thread walks the steps in their order, and kernels make progress on
+// messages.
 //
-// The order starts every message that can be started before anything is computed, and waits only when there is
-// nothing else to do. An error on this rank is told to the others before it is thrown on.
+// The order starts every message that can be started before anything is computed, and waits only when there
+// is nothing else to do. An error on this rank is told to the others before it is thrown on.
 #pragma once
 
 #include "schedule/schedule.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <sstream>
 #include <tuple>
 
 namespace jali {
@@ -16,17 +17,18 @@ struct Overloaded : F... {
 
 // Start messages, feed the other ranks, compute, and only then wait; for our own sends last of all.
 int urgency(const Schedule& schedule, const Port& port) {
-    return std::visit(Overloaded{
-                          [](const Receive&) { return 0; },
-                          [](const Send&) { return 1; },
-                          [](const Copy&) { return 2; },
-                          [](const Kernel&) { return 3; },
-                          [&](const Wait& a) {
-                              const bool exists = a.step >= 0 && a.step < static_cast<int>(schedule.steps().size());
-                              return exists && std::holds_alternative<Send>(schedule.steps()[a.step].action) ? 5 : 4;
-                          },
-                      },
-                      schedule.steps()[port.step].action);
+    return std::visit(
+        Overloaded{
+            [](const Receive&) { return 0; },
+            [](const Send&) { return 1; },
+            [](const Copy&) { return 2; },
+            [](const Kernel&) { return 3; },
+            [&](const Wait& a) {
+                const bool exists = a.step >= 0 && a.step < static_cast<int>(schedule.steps().size());
+                return exists && std::holds_alternative<Send>(schedule.steps()[a.step].action) ? 5 : 4;
+            },
+        },
+        schedule.steps()[port.step].action);
 }
 
 // What a part runs after: its needs, and the part before it.
@@ -43,23 +45,24 @@ struct Access {
 Access access_of(const Schedule& schedule, const Port& port) {
     const Step& step = schedule.steps()[port.step];
     Access access;
-    std::visit(Overloaded{
-                   // The bytes of a message are there once it was waited for; until then nobody else may touch them.
-                   [&](const Receive& a) { access.writes.push_back(a.into); },
-                   [&](const Send& a) { access.reads.push_back(a.from); },
-                   [&](const Wait&) {},
-                   [&](const Copy& a) {
-                       for (const auto& rows : a.rows) {
-                           access.reads.push_back(rows.from);
-                           access.writes.push_back(rows.to);
-                       }
-                   },
-                   [&](const Kernel& a) {
-                       if (port.part < static_cast<int>(a.reads.size())) access.reads = a.reads[port.part];
-                       if (port.part < static_cast<int>(a.writes.size())) access.writes = a.writes[port.part];
-                   },
-               },
-               step.action);
+    std::visit(
+        Overloaded{
+            // The bytes of a message are there once it was waited for; until then nobody else may touch them.
+            [&](const Receive& a) { access.writes.push_back(a.into); },
+            [&](const Send& a) { access.reads.push_back(a.from); },
+            [&](const Wait&) {},
+            [&](const Copy& a) {
+                for (const auto& rows : a.rows) {
+                    access.reads.push_back(rows.from);
+                    access.writes.push_back(rows.to);
+                }
+            },
+            [&](const Kernel& a) {
+                if (port.part < static_cast<int>(a.reads.size())) access.reads = a.reads[port.part];
+                if (port.part < static_cast<int>(a.writes.size())) access.writes = a.writes[port.part];
+            },
+        },
+        step.action);
     return access;
 }
 
@@ -90,7 +93,8 @@ std::vector<Port> Schedule::order() const {
     std::vector<int> first(steps_.size());
     for (std::size_t s = 0; s < steps_.size(); ++s) {
         first[s] = static_cast<int>(all.size());
-        for (std::size_t p = 0; p < steps_[s].parts.size(); ++p) all.push_back({static_cast<int>(s), static_cast<int>(p)});
+        for (std::size_t p = 0; p < steps_[s].parts.size(); ++p)
+            all.push_back({static_cast<int>(s), static_cast<int>(p)});
     }
     std::vector<int> open(all.size(), 0);
     std::vector<std::vector<int>> next(all.size());
@@ -98,8 +102,9 @@ std::vector<Port> Schedule::order() const {
         for (const Port& need : needs_of(*this, all[i])) {
             if (need.step < 0 || need.step >= static_cast<int>(steps_.size()) || need.part < 0 ||
                 need.part >= static_cast<int>(steps_[need.step].parts.size())) {
-                throw ScheduleError("step " + name_of(*this, all[i]) + " needs part " + std::to_string(need.part) +
-                                    " of step " + std::to_string(need.step) + ", which does not exist");
+                throw ScheduleError("step " + name_of(*this, all[i]) + " needs part " +
+                                    std::to_string(need.part) + " of step " + std::to_string(need.step) +
+                                    ", which does not exist");
             }
             next[first[need.step] + need.part].push_back(static_cast<int>(i));
             ++open[i];
@@ -120,7 +125,9 @@ std::vector<Port> Schedule::order() const {
         }
     }
     for (std::size_t i = 0; i < all.size(); ++i) {
-        if (open[i] > 0) throw ScheduleError("step " + name_of(*this, all[i]) + " waits for itself through a cycle of needs");
+        if (open[i] > 0)
+            throw ScheduleError("step " + name_of(*this, all[i]) +
+                                " waits for itself through a cycle of needs");
     }
     return result;
 }
@@ -146,13 +153,14 @@ void Schedule::check() const {
             if (wait->step < 0 || wait->step >= static_cast<int>(steps_.size()) ||
                 !(std::holds_alternative<Receive>(steps_[wait->step].action) ||
                   std::holds_alternative<Send>(steps_[wait->step].action))) {
-                throw ScheduleError("step " + name_of(*this, ports[i]) + " waits for step " + std::to_string(wait->step) +
-                                    ", which is not a message");
+                throw ScheduleError("step " + name_of(*this, ports[i]) + " waits for step " +
+                                    std::to_string(wait->step) + ", which is not a message");
             }
             ++waits[wait->step];
             const auto message = index[{wait->step, 0}];
             if (!before[i][message]) {
-                throw ScheduleError("step " + name_of(*this, ports[i]) + " waits for a message that it does not follow");
+                throw ScheduleError("step " + name_of(*this, ports[i]) +
+                                    " waits for a message that it does not follow");
             }
             end[message] = i;
         }
@@ -164,8 +172,9 @@ void Schedule::check() const {
             for (const Region& r : *regions) {
                 if (r.buffer < 0 || r.buffer >= static_cast<int>(buffers_.size()) ||
                     r.offset + r.bytes > buffers_[r.buffer].bytes) {
-                    throw ScheduleError("step " + name_of(*this, ports[i]) + " uses bytes " + std::to_string(r.offset) +
-                                        " to " + std::to_string(r.offset + r.bytes) + " of " +
+                    throw ScheduleError("step " + name_of(*this, ports[i]) + " uses bytes " +
+                                        std::to_string(r.offset) + " to " +
+                                        std::to_string(r.offset + r.bytes) + " of " +
                                         (r.buffer < 0 || r.buffer >= static_cast<int>(buffers_.size())
                                              ? "a buffer that does not exist"
                                              : "buffer '" + buffers_[r.buffer].name + "', which has " +
@@ -174,7 +183,8 @@ void Schedule::check() const {
             }
         }
         const auto& action = steps_[ports[i].step].action;
-        if ((std::holds_alternative<Receive>(action) || std::holds_alternative<Send>(action)) && waits[ports[i].step] != 1) {
+        if ((std::holds_alternative<Receive>(action) || std::holds_alternative<Send>(action)) &&
+            waits[ports[i].step] != 1) {
             throw ScheduleError("message " + name_of(*this, ports[i]) + " is waited for " +
                                 std::to_string(waits[ports[i].step]) + " times instead of once");
         }
@@ -199,8 +209,9 @@ void Schedule::check() const {
                 if (from <= covered) covered = std::max(covered, to);
             }
             if (covered < read.offset + read.bytes) {
-                throw ScheduleError("step " + name_of(*this, ports[i]) + " reads byte " + std::to_string(covered) +
-                                    " of buffer '" + buffers_[read.buffer].name + "' before it is written");
+                throw ScheduleError("step " + name_of(*this, ports[i]) + " reads byte " +
+                                    std::to_string(covered) + " of buffer '" + buffers_[read.buffer].name +
+                                    "' before it is written");
             }
         }
         for (std::size_t j = 0; j < n; ++j) {
@@ -209,7 +220,8 @@ void Schedule::check() const {
                 for (const auto* others : {&access[j].reads, &access[j].writes}) {
                     for (const Region& other : *others) {
                         if (overlap(w, other)) {
-                            throw ScheduleError("steps " + name_of(*this, ports[i]) + " and " + name_of(*this, ports[j]) +
+                            throw ScheduleError("steps " + name_of(*this, ports[i]) + " and " +
+                                                name_of(*this, ports[j]) +
                                                 " may run in either order, and both use buffer '" +
                                                 buffers_[w.buffer].name + "', which the first writes");
                         }
@@ -221,45 +233,49 @@ void Schedule::check() const {
 }
 
 std::string Schedule::describe() const {
-    std::string text;
+    std::ostringstream text;
     auto region = [&](const Region& r) {
-        return buffers_[r.buffer].name + "[" + std::to_string(r.offset) + ":" + std::to_string(r.offset + r.bytes) + "]";
+        text << buffers_[r.buffer].name << '[' << r.offset << ':' << r.offset + r.bytes << ']';
+    };
+    auto name = [&](const Port& port) {
+        text << port.step;
+        if (steps_[port.step].parts.size() > 1) text << '.' << port.part;
     };
     for (const Port& port : order()) {
         const Step& step = steps_[port.step];
-        text += std::to_string(port.step) + (step.parts.size() > 1 ? "." + std::to_string(port.part) : "") + "  ";
-        text += step.name + (step.parts[port.part].name.empty() ? "" : "/" + step.parts[port.part].name) + ": ";
-        text += std::visit(
-            Overloaded{
-                [&](const Receive& a) {
-                    return "receive " + std::to_string(a.into.bytes) + " B from rank " + std::to_string(a.from) + ", tag " +
-                           std::to_string(a.tag) + ", into " + region(a.into);
-                },
-                [&](const Send& a) {
-                    return "send " + std::to_string(a.from.bytes) + " B to rank " + std::to_string(a.to) + ", tag " +
-                           std::to_string(a.tag) + ", from " + region(a.from);
-                },
-                [&](const Wait& a) { return "wait for step " + std::to_string(a.step); },
-                [&](const Copy& a) {
-                    std::string copies = "copy";
-                    for (const auto& rows : a.rows) {
-                        copies += " " + std::to_string(rows.row_bytes ? rows.to.bytes / rows.row_bytes : 0) + "x" +
-                                  std::to_string(rows.row_bytes) + " B " + buffers_[rows.from.buffer].name + " -> " +
-                                  region(rows.to);
-                    }
-                    return copies;
-                },
-                [&](const Kernel&) { return std::string("compute"); },
-            },
-            step.action);
-        const auto& needs = step.parts[port.part].needs;
-        for (std::size_t k = 0; k < needs.size(); ++k) {
-            text += (k ? ", " : "; after ") + std::to_string(needs[k].step);
-            if (steps_[needs[k].step].parts.size() > 1) text += "." + std::to_string(needs[k].part);
+        const Part& part = step.parts[port.part];
+        name(port);
+        text << "  " << step.name << (part.name.empty() ? "" : "/") << part.name << ": ";
+        std::visit(Overloaded{
+                       [&](const Receive& a) {
+                           text << "receive " << a.into.bytes << " B from rank " << a.from << ", tag "
+                                << a.tag << ", into ";
+                           region(a.into);
+                       },
+                       [&](const Send& a) {
+                           text << "send " << a.from.bytes << " B to rank " << a.to << ", tag " << a.tag
+                                << ", from ";
+                           region(a.from);
+                       },
+                       [&](const Wait& a) { text << "wait for step " << a.step; },
+                       [&](const Copy& a) {
+                           text << "copy";
+                           for (const auto& rows : a.rows) {
+                               text << ' ' << (rows.row_bytes ? rows.to.bytes / rows.row_bytes : 0) << 'x'
+                                    << rows.row_bytes << " B " << buffers_[rows.from.buffer].name << " -> ";
+                               region(rows.to);
+                           }
+                       },
+                       [&](const Kernel&) { text << "compute"; },
+                   },
+                   step.action);
+        for (std::size_t k = 0; k < part.needs.size(); ++k) {
+            text << (k ? ", " : "; after ");
+            name(part.needs[k]);
         }
-        text += "\n";
+        text << '\n';
     }
-    return text;
+    return text.str();
 }
 
 void check_messages(std::span<const Schedule* const> of_ranks) {
@@ -270,8 +286,10 @@ void check_messages(std::span<const Schedule* const> of_ranks) {
         const int here = static_cast<int>(rank);
         for (const Port& port : of_ranks[rank]->order()) {
             const auto& action = of_ranks[rank]->steps()[port.step].action;
-            if (const auto* a = std::get_if<Send>(&action)) sent[{here, a->to, a->tag}].push_back(a->from.bytes);
-            if (const auto* a = std::get_if<Receive>(&action)) expected[{a->from, here, a->tag}].push_back(a->into.bytes);
+            if (const auto* a = std::get_if<Send>(&action))
+                sent[{here, a->to, a->tag}].push_back(a->from.bytes);
+            if (const auto* a = std::get_if<Receive>(&action))
+                expected[{a->from, here, a->tag}].push_back(a->into.bytes);
         }
     }
     for (const auto* side : {&sent, &expected}) {
@@ -284,9 +302,9 @@ void check_messages(std::span<const Schedule* const> of_ranks) {
                 for (auto b : bytes) text += (text.empty() ? "" : ", ") + std::to_string(b);
                 return text.empty() ? std::string("nothing") : text + " B";
             };
-            throw ScheduleError("messages from rank " + std::to_string(from) + " to rank " + std::to_string(to) + ", tag " +
-                                std::to_string(tag) + ": " + list(sent[lane]) + " sent, " + list(expected[lane]) +
-                                " received");
+            throw ScheduleError("messages from rank " + std::to_string(from) + " to rank " +
+                                std::to_string(to) + ", tag " + std::to_string(tag) + ": " +
+                                list(sent[lane]) + " sent, " + list(expected[lane]) + " received");
         }
     }
 }

@@ -1,9 +1,10 @@
 // A graph of steps that move or compute: receive, send, wait, copy, kernel, over named buffers.
 //
-// A step has parts (most have one); a part runs after the step's earlier parts and after the parts it needs, so a
-// kernel whose last part needs an arrival is one step with a port. Buffers are named slots: their addresses are given at every run, so a schedule
-// outlives moves of the memory behind it. check() proves what can be proved on one rank, check_messages() what
-// needs all. It knows nothing of lattices: exchanges of halos and, later, collectives are built on top.
+// A step has parts (most have one); a part runs after the step's earlier parts and after the parts it needs,
+// so a kernel whose last part needs an arrival is one step with a port. Buffers are named slots: their
+// addresses are given at every run, so a schedule outlives moves of the memory behind it. check() proves what
+// can be proved on one rank, check_messages() what needs all. It knows nothing of lattices: exchanges of
+// halos and, later, collectives are built on top.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +53,8 @@ struct Wait {
     int step = 0;
 };
 
-// Gathers rows of `row_bytes` into `to`: row k comes from from.offset + rows[k] * row_bytes, or, without a list,
-// from from.offset + k * row_bytes.
+// Gathers rows of `row_bytes` into `to`: row k comes from from.offset + rows[k] * row_bytes, or, without a
+// list, from from.offset + k * row_bytes.
 struct CopyRows {
     Region from, to;
     std::size_t row_bytes = 0;
@@ -99,13 +100,13 @@ class Schedule {
     const std::vector<Step>& steps() const { return steps_; }
     const std::vector<Buffer>& buffers() const { return buffers_; }
 
-    // Parts in an order that respects all needs: what starts messages first, waiting last. Throws ScheduleError
-    // if there is a cycle or a need that does not exist.
+    // Parts in an order that respects all needs: what starts messages first, waiting last. Throws
+    // ScheduleError if there is a cycle or a need that does not exist.
     std::vector<Port> order() const;
 
     // Throws ScheduleError unless: the graph has no cycle; regions lie inside their buffers; every message is
-    // waited for once; what is read was there or was written before; and parts that may run in either order do
-    // not write what the other reads or writes.
+    // waited for once; what is read was there or was written before; and parts that may run in either order
+    // do not write what the other reads or writes.
     void check() const;
 
     std::string describe() const; // one line per part, in order

@@ -14,15 +14,18 @@ namespace jali {
 
 namespace {
 
-constexpr int lowest = -1074;       // exponent of bin 0's unit: every double is a multiple of it
+constexpr int lowest = -1074;        // exponent of bin 0's unit: every double is a multiple of it
 constexpr std::int64_t chunk = 4096; // values whose digits, 2^39 each, add exactly in double: 2^51 units
 
-constexpr int unit_exponent(int bin) { return BinnedSum::bin_bits * bin + lowest; }
+constexpr int unit_exponent(int bin) {
+    return BinnedSum::bin_bits * bin + lowest;
+}
 
 // K(x) for finite x != 0.
 int top_bin(double largest) {
     const int e = std::ilogb(largest); // largest < 2^(e + 1)
-    return std::max(2, (e + 1 - (BinnedSum::bin_bits - 1) - lowest + BinnedSum::bin_bits - 1) / BinnedSum::bin_bits);
+    return std::max(2, (e + 1 - (BinnedSum::bin_bits - 1) - lowest + BinnedSum::bin_bits - 1) /
+                           BinnedSum::bin_bits);
 }
 
 // Portable fixed-width vectors: the compiler lowers them to whatever the target has.
@@ -39,9 +42,13 @@ JALI_INLINE Vector load(const double* p) {
     return v;
 }
 
-JALI_INLINE Vector broadcast(double x) { return Vector{x, x, x, x}; }
+JALI_INLINE Vector broadcast(double x) {
+    return Vector{x, x, x, x};
+}
 
-JALI_INLINE double add_up(Vector v) { return v[0] + v[1] + v[2] + v[3]; }
+JALI_INLINE double add_up(Vector v) {
+    return v[0] + v[1] + v[2] + v[3];
+}
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define JALI_CLONES __attribute__((target_clones("avx2", "default")))
@@ -89,7 +96,8 @@ JALI_CLONES void cut(const double* values, std::int64_t n, const double* magic, 
 void cut_highest(const double* values, std::int64_t n, double* sums) {
     const int top = BinnedSum::bins - 1;
     const double scaled_magic = std::ldexp(1.5, 52 + unit_exponent(top) - 100);
-    const double magic[2] = {std::ldexp(1.5, 52 + unit_exponent(top - 1)), std::ldexp(1.5, 52 + unit_exponent(top - 2))};
+    const double magic[2] = {std::ldexp(1.5, 52 + unit_exponent(top - 1)),
+                             std::ldexp(1.5, 52 + unit_exponent(top - 2))};
     sums[0] = sums[1] = sums[2] = 0;
     for (std::int64_t i = 0; i < n; ++i) {
         double x = values[i];
@@ -149,7 +157,8 @@ void BinnedSum::deposit_chunk(const double* values, std::int64_t n) {
         add_digits(0, static_cast<std::int64_t>(std::ldexp(sums[0], 100 - unit_exponent(top_))));
     } else {
         double magic[kept];
-        for (int slot = 0; slot < kept; ++slot) magic[slot] = std::ldexp(1.5, 52 + unit_exponent(top_ - slot));
+        for (int slot = 0; slot < kept; ++slot)
+            magic[slot] = std::ldexp(1.5, 52 + unit_exponent(top_ - slot));
         cut(values, n, magic, sums);
         add_digits(0, static_cast<std::int64_t>(std::ldexp(sums[0], -unit_exponent(top_))));
     }
@@ -207,12 +216,14 @@ double BinnedSum::value_of_words(std::span<const std::int64_t> in) {
         __extension__ __int128 digits = in[2 * (top - slot) + 1];
         digits = digits * (std::int64_t{1} << 32) + in[2 * (top - slot)];
         const std::uint64_t sign = digits < 0 ? ~std::uint64_t{0} : 0;
-        const std::uint64_t limbs[3] = {static_cast<std::uint64_t>(digits), static_cast<std::uint64_t>(digits >> 64), sign};
+        const std::uint64_t limbs[3] = {static_cast<std::uint64_t>(digits),
+                                        static_cast<std::uint64_t>(digits >> 64), sign};
         const int shift = bin_bits * (kept - 1 - slot), limb = shift / 64, bits = shift % 64;
         bool carry = false;
         for (int k = 0; k < 4; ++k) {
             const auto at = [&](int j) { return j < 0 ? 0 : limbs[std::min(j, 2)]; };
-            const std::uint64_t part = bits == 0 ? at(k - limb) : at(k - limb) << bits | at(k - limb - 1) >> (64 - bits);
+            const std::uint64_t part =
+                bits == 0 ? at(k - limb) : at(k - limb) << bits | at(k - limb - 1) >> (64 - bits);
             const std::uint64_t sum = total[k] + part;
             const std::uint64_t with_carry = sum + carry;
             carry = sum < part || with_carry < sum;
@@ -231,8 +242,8 @@ double BinnedSum::value_of_words(std::span<const std::int64_t> in) {
     while (length > 0 && (total[(length - 1) / 64] >> ((length - 1) % 64) & 1) == 0) --length;
     if (length == 0) return 0;
 
-    // Round to 53 bits, to nearest even. Shorter integers are exact, subnormal results included: all are multiples
-    // of the smallest double.
+    // Round to 53 bits, to nearest even. Shorter integers are exact, subnormal results included: all are
+    // multiples of the smallest double.
     const int drop = std::max(0, length - 53);
     const auto bit = [&](int k) { return total[k / 64] >> (k % 64) & 1; };
     std::uint64_t mantissa = 0;

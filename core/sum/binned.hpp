@@ -1,20 +1,20 @@
 // Sums of doubles that do not depend on order, lanes, threads or ranks (after Ahrens, Demmel and Nguyen).
 //
-// The number line is cut on a fixed grid: bin i holds integer multiples of 2^(40 i - 1074). A value x starts in
-// its top bin K(x), the smallest K >= 2 with |x| < 2^39 units of bin K, and is cut into digits by rounding to
-// nearest (even): q_K = rint(x / unit_K), the rest goes to bin K-1, and so on; digits are integers of magnitude at
-// most 2^39. Sums of digits are exact, so their order is free. The result is made of the bins T, T-1, T-2 where
-// T is the top bin of the largest value of all.
+// The number line is cut on a fixed grid: bin i holds integer multiples of 2^(40 i - 1074). A value x starts
+// in its top bin K(x), the smallest K >= 2 with |x| < 2^39 units of bin K, and is cut into digits by rounding
+// to nearest (even): q_K = rint(x / unit_K), the rest goes to bin K-1, and so on; digits are integers of
+// magnitude at most 2^39. Sums of digits are exact, so their order is free. The result is made of the bins T,
+// T-1, T-2 where T is the top bin of the largest value of all.
 //
 // Why a value's digits do not depend on what is summed beside it: a chunk is cut with the top bin K of its
-// largest value, so x may meet bins above K(x). There |x| < 2^39 unit_K(x) = unit_(K(x)+1) / 2, which rounds to
-// digit 0 and leaves x unchanged; from K(x) downward the cut is the one above. An accumulator keeps the three bins
-// below its own top; these include every bin that counts at the end, because T is at least that top, and bins
-// above it hold zeros.
+// largest value, so x may meet bins above K(x). There |x| < 2^39 unit_K(x) = unit_(K(x)+1) / 2, which rounds
+// to digit 0 and leaves x unchanged; from K(x) downward the cut is the one above. An accumulator keeps the
+// three bins below its own top; these include every bin that counts at the end, because T is at least that
+// top, and bins above it hold zeros.
 //
-// Each value is rounded to a multiple of unit_(T-2), and max|x| >= 2^79 unit_(T-2), so the error of a sum of N values
-// is at most N 2^-80 max|x|, before the one rounding of the result to a double. nan and inf are counted and decide the
-// result as in IEEE arithmetic; intermediate sums cannot overflow.
+// Each value is rounded to a multiple of unit_(T-2), and max|x| >= 2^79 unit_(T-2), so the error of a sum of
+// N values is at most N 2^-80 max|x|, before the one rounding of the result to a double. nan and inf are
+// counted and decide the result as in IEEE arithmetic; intermediate sums cannot overflow.
 #pragma once
 
 #include <array>
@@ -28,8 +28,8 @@ class BinnedSum {
     static constexpr int bin_bits = 40;
     static constexpr int bins = 53; // bin 0 has unit 2^-1074, bin 52 holds the largest doubles
     static constexpr int kept = 3;
-    // Words for merging over ranks: low and high half of each bin's sum, how many accumulators have each top bin
-    // (two per word), nan, +inf and -inf counts.
+    // Words for merging over ranks: low and high half of each bin's sum, how many accumulators have each top
+    // bin (two per word), nan, +inf and -inf counts.
     static constexpr int words = 2 * bins + (bins + 1) / 2 + 3;
 
     void clear() { *this = BinnedSum(); }

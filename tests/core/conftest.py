@@ -1,6 +1,6 @@
 """Fixtures for tests of the core: kernels written by hand in the kernel ABI, and virtual ranks.
 
-The kernels read and write whole blocks with portable vector types of any width, so that every lane count is tested.
+The kernels loop over lanes, so that every lane count is tested.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ extern "C" void shift_add(const uint64_t* w, int64_t begin, int64_t end) {
     }
 }
 
-// 8: lanes, 9: number of terms, 10: out (one real), then per term: field, reals, float?, table, permutations, item.
-// out[X] = sum over terms and reals of field[X + offset] * (1 + real); where the term has an item, ghosts come from it
+// 8: lanes, 9: number of terms, 10: out (one real), then per term: field, reals, float?, table, permutations,
+// unused.   out[X] = sum over terms and reals of field[X + offset] * (1 + real)
 extern "C" void gather(const uint64_t* w, int64_t begin, int64_t end) {
     const int64_t W = w[8], n = w[9];
     double* out = (double*)w[10];
@@ -133,7 +133,8 @@ extern "C" void number_sites(const uint64_t* w, int64_t begin, int64_t end) {
         int64_t x = block_at(w, p);
         for (int64_t l = 0; l < W; l++) {
             int64_t site = 0;
-            for (int64_t d = D - 1; d >= 0; d--) site = site * extents[d] + coordinates[d * B + x] + lanes[d * W + l];
+            for (int64_t d = D - 1; d >= 0; d--)
+                site = site * extents[d] + coordinates[d * B + x] + lanes[d * W + l];
             out[x * W + l] = site;
         }
     }
@@ -148,14 +149,16 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], int]:
     source = folder / "kernels.cpp"
     source.write_text(SOURCE)
     library = folder / "kernels.so"
-    subprocess.run(["g++", "-std=c++20", "-O2", "-shared", "-fPIC", str(source), "-o", str(library)], check=True)
+    subprocess.run(
+        ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", str(source), "-o", str(library)], check=True
+    )
     module = _core.KernelModule(str(library))
     return module.symbol
 
 
 @pytest.fixture
 def on_ranks() -> Callable[..., list[Any]]:
-    """Runs `body(communicator)` on n virtual ranks; returns the results by rank and raises the first error."""
+    """Runs `body(communicator)` on n virtual ranks; returns results by rank, raises the first error."""
 
     def run(n: int, body: Callable[[Any], Any], timeout: float = 60.0) -> list[Any]:
         results: list[Any] = [None] * n

@@ -80,7 +80,7 @@ def test_lanes_go_into_unsplit_directions_from_the_last_and_never_into_odd_block
         assert e.lanes == 1
 
 
-@pytest.mark.parametrize("tile", [(2, 2, 2, 2), (3, 1, 4, 2), (100, 100, 1, 1)])
+@pytest.mark.parametrize("tile", [(2, 2, 2, 2), (3, 1, 4, 2), (100, 2, 4, 1)])
 def test_a_tiled_order_is_another_order_of_the_same_sites(tile):
     (plain,) = layouts((6, 4, 8, 4), (1, 1, 1, 1), 4)
     (tiled,) = layouts((6, 4, 8, 4), (1, 1, 1, 1), 4, tile)
@@ -132,7 +132,7 @@ def check_table(layout, offset):
             source = here[number] if number < layout.nblocks else ghosts[number]
             assert (source[t.permutations[kind]] == target % extents).all()
         kind = int(wound.entries[block]) >> 26
-        assert (wound.windings[kind].T == target // extents).all()
+        assert (target // extents == wound.windings[kind].T).all()
 
 
 @pytest.mark.parametrize(("extents", "grid", "lanes"), CASES)
@@ -211,8 +211,9 @@ def test_too_wide_a_halo_is_refused_with_advice():
     layout = Layout(Partition((4, 20), (1, 4)), 0, 4)
     with pytest.raises(LayoutError) as error:
         layout.neighbours([0, 6])
-    assert "local extent 5 in direction 1 cannot carry a halo of width 6; use at most 3 ranks in direction 1 (lattice 20)" in str(
-        error.value
+    assert (
+        "local extent 5 in direction 1 cannot carry a halo of width 6; "
+        "use at most 3 ranks in direction 1 (lattice 20)" in str(error.value)
     )
     uneven = Layout(Partition((7,), (3,)), 0, 1)  # rank 0 owns 3 sites, the others 2
     with pytest.raises(LayoutError, match="local extent 2"):

@@ -68,7 +68,7 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
 
 
 def mpi_library() -> dict[str, Any]:
-    """The MPI library that mpi4py loads: name, MPI standard, file, ABI family (mpich, openmpi or standard).
+    """The MPI library that mpi4py loads: name, MPI standard, file, ABI family as the core sees it.
 
     Asked of another process, since a broken library may take the process that loads it along.
     """
@@ -141,7 +141,7 @@ def render(report: dict[str, Any]) -> str:
             "mpi",
             f"none: {mpi['missing']}" if "missing" in mpi else f"{mpi['library']}  (MPI {mpi['standard']})",
         ),
-        *([] if "missing" in mpi else [("", f"{mpi['path']}  ({mpi['abi']} ABI)")]),
+        *([] if "missing" in mpi else [("", f"{mpi['path']}  ({mpi['abi']})")]),
         ("devices", "none (CPU only in this version)"),
         ("compiler", compiler.get("missing") or f"{compiler['version']}  {compiler['path']}"),
         *([] if "missing" in compiler else [("", " ".join(compiler["flags"]))]),

@@ -45,7 +45,9 @@ def cache_directory() -> Path:
     if not stat.S_ISDIR(status.st_mode):
         raise CompileError(f"the kernel cache {directory} is not a directory; set JALI_CACHE_DIR to one")
     if status.st_uid != os.getuid():
-        raise CompileError(f"the kernel cache {directory} belongs to another user; set JALI_CACHE_DIR to a directory of yours")
+        raise CompileError(
+            f"the kernel cache {directory} belongs to another user; set JALI_CACHE_DIR to a directory of yours"
+        )
     if status.st_mode & 0o022:
         raise CompileError(
             f"the kernel cache {directory} can be written by others (mode {stat.S_IMODE(status.st_mode):o}) and would be "
@@ -58,7 +60,7 @@ def cache_directory() -> Path:
 def prelude() -> str:
     """The C++ that every kernel starts with."""
     folder = Path(__file__).parent / "prelude"
-    return "".join((folder / name).read_text() for name in PRELUDE if (folder/name).exists())
+    return "".join((folder / name).read_text() for name in PRELUDE if (folder / name).exists())
 
 
 def _strip(text: str) -> str:
@@ -129,7 +131,10 @@ def _make(directory: Path, source: Path, shared: Path, text: str, lanes: int, pr
             _write(include, prelude())
             if not source.exists() or source.stat().st_size == 0:
                 scalar = "double" if precision == "float64" else "float"
-                _write(source, f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{include.name}"\n\n{text}')
+                _write(
+                    source,
+                    f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{include.name}"\n\n{text}',
+                )
             temporary = directory / f"{shared.name}.{os.getpid()}.{threading.get_ident()}"
             try:
                 found.compile(source, temporary, directory)

@@ -18,7 +18,17 @@ from jali.codegen.directions import Offset
 from jali.errors import TraceError
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_QUIET_MODULES = {"jali", "numpy", "math", "cmath", "operator", "itertools", "functools", "builtins", "random"}
+_QUIET_MODULES = {
+    "jali",
+    "numpy",
+    "math",
+    "cmath",
+    "operator",
+    "itertools",
+    "functools",
+    "builtins",
+    "random",
+}
 _LARGEST_ARRAY = 4096
 
 
@@ -62,7 +72,9 @@ class Captured:
         elif isinstance(value, types.ModuleType):
             if value.__name__.partition(".")[0] not in _QUIET_MODULES:
                 self._object(value, names)
-        elif isinstance(value, types.FunctionType | types.MethodType) or hasattr(value, "__wrapped_site_function__"):
+        elif isinstance(value, types.FunctionType | types.MethodType) or hasattr(
+            value, "__wrapped_site_function__"
+        ):
             module = getattr(value, "__module__", "") or ""
             self._getters.append(lambda: id(getter()))
             if not module.startswith("jali."):
@@ -87,7 +99,9 @@ class Captured:
             except Exception:  # an attribute of another object that happens to share the name
                 continue
             if isinstance(attribute, types.MethodType):
-                if id(attribute.__func__) not in self._seen and not type(value).__module__.startswith("jali."):
+                if id(attribute.__func__) not in self._seen and not type(value).__module__.startswith(
+                    "jali."
+                ):
                     self._function(attribute)
             elif isinstance(attribute, (*_PLAIN, numbers.Number, np.generic, Offset)):
                 self._getters.append(lambda value=value, name=name: _plain(getattr(value, name, None)))

@@ -39,7 +39,9 @@ class Compiler:
     def version(self) -> str:
         """First line of `--version`."""
         try:
-            out = subprocess.run([*self.command, "--version"], capture_output=True, text=True, timeout=30, check=True)
+            out = subprocess.run(
+                [*self.command, "--version"], capture_output=True, text=True, timeout=30, check=True
+            )
         except (OSError, subprocess.SubprocessError) as error:
             raise CompileError(f"{self.path} does not run: {error}") from None
         return out.stdout.splitlines()[0] if out.stdout else "unknown"
@@ -66,7 +68,9 @@ def _find(cxx: str, path: str) -> Compiler:
         if found:
             real = os.path.realpath(found)
             status = os.stat(real)
-            return Compiler((found, *command[1:]), found, f"{real} {status.st_size} {status.st_mtime_ns} {command[1:]}")
+            return Compiler(
+                (found, *command[1:]), found, f"{real} {status.st_size} {status.st_mtime_ns} {command[1:]}"
+            )
     if not cxx:
         try:
             import ziglang  # type: ignore[import-not-found]
@@ -76,7 +80,9 @@ def _find(cxx: str, path: str) -> Compiler:
             version = Path(ziglang.__file__).parent
             command = (sys.executable, "-m", "ziglang", "c++")
             return Compiler(command, "ziglang", f"{version} {os.stat(version).st_mtime_ns}")
-    asked = f"CXX is set to {cxx!r}, which is not on the PATH" if cxx else "no c++, g++ or clang++ is on the PATH"
+    asked = (
+        f"CXX is set to {cxx!r}, which is not on the PATH" if cxx else "no c++, g++ or clang++ is on the PATH"
+    )
     raise CompileError(
         f"kernels need a C++ compiler: {asked}. Install one (Debian/Ubuntu: apt install g++; Fedora: dnf install gcc-c++; "
         "any system: pip install ziglang) or set CXX"

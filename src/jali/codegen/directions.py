@@ -48,7 +48,10 @@ class Offset:
         return hash(tuple(self.steps.items()))
 
     def __repr__(self) -> str:
-        terms = [f"{'+' if n > 0 else '-'} {abs(n) if abs(n) != 1 else ''}e{axis}" for axis, n in self.steps.items()]
+        terms = [
+            f"{'+' if n > 0 else '-'} {abs(n) if abs(n) != 1 else ''}e{axis}"
+            for axis, n in self.steps.items()
+        ]
         return " ".join(terms) or "0"
 
     def vector(self, ndim: int) -> tuple[int, ...]:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from jali.codegen.ir import Node, SiteProgram, Store, Sum
-from jali.codegen.passes import RENAMING, Analysis, analyse
+from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
+from jali.codegen.items import Item
+from jali.codegen.passes import RENAMING, Analysis, analyse, reachable
 
 FIRST_WORD = 8  # words 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 
@@ -22,15 +23,18 @@ class Variant:
 
     lanes: int
     masked: bool = False  # some lanes of some blocks are outside the domain
-    phased: frozenset[tuple[int, tuple[int, ...]]] = frozenset()  # (slot, offset) with non-periodic boundaries
+    phased: frozenset[tuple[int, tuple[int, ...]]] = (
+        frozenset()
+    )  # (slot, offset) with non-periodic boundaries
     single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
+    items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
 
 
 @dataclass(frozen=True)
 class Word:
     """What a word of the kernel's argument list holds, from word 8 on."""
 
-    what: str  # field, table, permutations, phases, scalar, key, call, blocks
+    what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output
     slot: int = 0
     offset: tuple[int, ...] = ()
     windings: bool = False
@@ -66,7 +70,7 @@ class _Value:
 
 def emit(program: SiteProgram, variant: Variant) -> KernelText:
     """The C++ text of a program."""
-    return _Emitter(program, variant, analyse(program)).run()
+    return _Emitter(program, variant, analyse(program, variant.items)).run()
 
 
 def _number(value: float) -> str:
@@ -93,7 +97,9 @@ class _Emitter:
         self.last: dict[int, int] = {}
         self.loop: int | None = None
         self.position = 0
+        self.branch: Item | None = None
         self.numbers: dict[int, int] = {}
+        self.item_of = {node.number: item for item in variant.items for node in item.cut}
 
     def number(self, node: Node) -> int:
         """Numbers values in the order they are written, so that equal programs have equal text."""
@@ -137,13 +143,18 @@ class _Emitter:
         if node.op == "repeat":
             for inner in self.analysis.bodies[node.attrs[0]]:
                 out += self._arguments(inner)
+        if node.number in self.item_of:
+            return []  # what an item needs is written inside its own branch
         return out
 
     def _roots(self, node: Node) -> frozenset[int]:
         found = self.roots.get(node.number)
         if found is None:
             found = frozenset({node.number})
-            if node.op in RENAMING or node.number in self.analysis.fused:
+            item = self.item_of.get(node.number)
+            if item is not None:
+                found = found | item.cone | {n.number for n in item.cut}
+            elif node.op in RENAMING or node.number in self.analysis.fused:
                 found = found.union(*(self._roots(a) for a in node.args))
             self.roots[node.number] = found
         return found
@@ -225,12 +236,19 @@ class _Emitter:
 
     def _effects(self) -> None:
         component = 0
+        for effect in self.program.effects:
+            if isinstance(effect, Output):
+                word = self.word(Word("output"))
+                target = f"(real*)w[{word}] + i * {self.program.outputs} + {effect.first}"
+                self.line(f"copy<{effect.value.type.reals}>({target}, {self.array(effect.value)});")
         stores = [e for e in self.program.effects if isinstance(e, Store)]
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
         for total in sums:
             for part in self.parts(total.value):
                 inside = f"select(active, {part}, splat(0))" if self.variant.masked else part
-                self.line(f"store_sum(sums + ({component} * sum_stride + (i - begin)) * JALI_LANES, {inside});")
+                self.line(
+                    f"store_sum(sums + ({component} * sum_stride + (i - begin)) * JALI_LANES, {inside});"
+                )
                 component += 1
         # A stored value that is still a bare load of another stored field must be read before that field is written.
         written = {s.slot for s in stores}
@@ -259,14 +277,18 @@ class _Emitter:
 
     def _assemble(self) -> str:
         program, analysis = self.program, self.analysis
-        out = [f"// {program.name}: {analysis.flops} flops, reads {analysis.loads} and writes {analysis.stores} reals per site."]
+        out = [
+            f"// {program.name}: {analysis.flops} flops, reads {analysis.loads} and writes {analysis.stores} reals per site."
+        ]
         for slot in [word.slot for word in self.words if word.what == "field"]:
             field = program.fields[slot]
             reads = ", ".join(_shift(o) for o in analysis.reads.get(slot, {}))
             what = [f"read at {reads}"] if reads else []
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
-        out.append('extern "C" __attribute__((visibility("default"))) void kernel(const uint64_t* w, int64_t begin, int64_t end) {')
+        out.append(
+            'extern "C" __attribute__((visibility("default"))) void kernel(const uint64_t* w, int64_t begin, int64_t end) {'
+        )
         head = ["const int32_t* const blocks = (const int32_t*)w[0];"]
         if self.variant.masked:
             head.append("const uint32_t* const masks = (const uint32_t*)w[1];")
@@ -311,8 +333,56 @@ class _Emitter:
     # ---- operations ------------------------------------------------------------------------------
 
     def emit(self, node: Node) -> None:
+        item = self.item_of.get(node.number)
+        if item is not None and self.branch is not item:
+            if node.number not in self.values:
+                self._item(item)
+            return
         handler: Callable[[Node], None] = getattr(self, f"_{node.op}")
         handler(node)
+
+    def _item(self, item: Item) -> None:
+        """Values that are computed from a neighbour of this rank, or arrive computed from another one."""
+        offset = self.program.offset(item.offset)
+        phased = any((slot, offset) in self.variant.phased for slot in item.slots)
+        table = self.word(Word("table", offset=offset, windings=phased))
+        permutations = self.word(Word("permutations", offset=offset, windings=phased))
+        storage, blocks = self.word(Word("item", offset=offset)), self.word(Word("blocks"))
+        names = [f"g{self.number(node)}" for node in item.cut]
+        for name in names:
+            self.line(f"const real* {name};")
+        self.line(f"if ((n{table}[x] & ENTRY_BLOCK) < w[{blocks}]) {{")
+        self.depth += 1
+        outer, self.loop, self.branch = self.loop, -1, item
+        for node in reachable(item.cut):
+            if node.op == "const" and node.number in self.values:
+                continue
+            if node.number not in self.analysis.fused:
+                self.emit(node)
+        for name, node in zip(names, item.cut, strict=True):
+            self.line(f"{name} = {self.array(node)};")
+        self.depth -= 1
+        self.line("} else {")
+        self.depth += 1
+        staged = self.buffer(item.reals, item.cut[0])
+        arguments = f"{staged}, (const JALI_REAL*)w[{storage}], n{table}[x], n{permutations}"
+        kind = ""
+        if phased:
+            slot = next(s for s in item.slots if (s, offset) in self.variant.phased)
+            arguments += f", h{self.word(Word('phases', slot, offset, True))}"
+            kind = "_phased" if item.cut[0].type.kind == "complex" else "_signed"
+        self.line(
+            f"const real* const arrived = stage{kind}<{item.reals}>({arguments});  // sent by {_shift(offset)}"
+        )
+        first = 0
+        for name, node in zip(names, item.cut, strict=True):
+            self.line(f"{name} = arrived + {first};")
+            first += node.type.reals
+        self.depth -= 1
+        self.line("}")
+        self.loop, self.branch = outer, None
+        for name, node in zip(names, item.cut, strict=True):
+            self.values[node.number] = _Value(node.type.reals, name)
 
     def _const(self, node: Node) -> None:
         value = node.attrs[0]
@@ -351,7 +421,9 @@ class _Emitter:
         if not any(offset):
             if single:
                 staged = self.buffer(reals, node)
-                self.line(f"const real* const {name} = block_at_f32<{reals}>({staged}, {self.field(slot)}, x);")
+                self.line(
+                    f"const real* const {name} = block_at_f32<{reals}>({staged}, {self.field(slot)}, x);"
+                )
             else:
                 self.line(f"const real* const {name} = block_at<{reals}>({self.field(slot)}, x);")
         else:
@@ -365,7 +437,9 @@ class _Emitter:
                 phases = self.word(Word("phases", slot, offset, True))
                 arguments += f", h{phases}"
                 kind = "_phased" if element.type.kind == "complex" and element.codec == "plain" else "_signed"
-            self.line(f"const real* const {name} = stage{kind}{single}<{reals}>({arguments});  // {self.program.fields[slot].name} at {_shift(offset)}")
+            self.line(
+                f"const real* const {name} = stage{kind}{single}<{reals}>({arguments});  // {self.program.fields[slot].name} at {_shift(offset)}"
+            )
         if element.codec == "algebra":
             decoded = self.result(node)
             self.line(f"algebra_decode<{element.type.shape[0]}>({decoded}, {name});")
@@ -414,7 +488,14 @@ class _Emitter:
         array = self.value(left).array
         owned = self.owned.get(left.number, [])
         last = self.last.get(left.number, -1) <= self.position and self.loop is None
-        if array is not None and array in owned and array not in keep and last and left.op not in RENAMING and left.op != "load":
+        if (
+            array is not None
+            and array in owned
+            and array not in keep
+            and last
+            and left.op not in RENAMING
+            and left.op != "load"
+        ):
             owned.remove(array)
             self.owned.setdefault(node.number, []).append(array)
             self.values[node.number] = _Value(node.type.reals, array)
@@ -464,7 +545,11 @@ class _Emitter:
         if a.op == "const" and a.attrs[0].real == 0.0:
             out = []
             for re, im in _pairs(value.parts):
-                out += [f"-({si} * {im})", f"{si} * {re}"] if abs(a.attrs[0].imag) != 1 else _turn(a.attrs[0].imag, re, im)
+                out += (
+                    [f"-({si} * {im})", f"{si} * {re}"]
+                    if abs(a.attrs[0].imag) != 1
+                    else _turn(a.attrs[0].imag, re, im)
+                )
             self.name(node, out)
             return
         out = []
@@ -727,7 +812,9 @@ def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> 
         scalar = "float" if word.slot in variant.single else "JALI_REAL"
         return [f"{scalar}* const f{index} = ({scalar}*)w[{index}];  // {program.fields[word.slot].name}"]
     if word.what == "table":
-        return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {_shift(word.offset)}"]
+        return [
+            f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {_shift(word.offset)}"
+        ]
     if word.what == "permutations":
         return [f"const int32_t* const n{index} = (const int32_t*)w[{index}];"]
     if word.what == "phases":

@@ -80,6 +80,15 @@ class Sum:
 
 
 @dataclass
+class Output:
+    """Effect of a halo item's producer: `value` goes into the message, from real number `first` of each position on."""
+
+    first: int
+    value: Node
+    where: str = ""
+
+
+@dataclass
 class FieldSlot:
     """A field as the program sees it: its element type and where it is read and written."""
 
@@ -99,10 +108,11 @@ class SiteProgram:
     fields: list[FieldSlot]
     scalars: list[tuple[str, Type]]
     randoms: list[str]
-    effects: list[Store | Sum]
+    effects: list[Any]  # Store, Sum or Output, in source order
     sums: list[Type]
     shift: tuple[int, ...] = ()  # all writes carry this offset: the kernel runs over the written sites
     loops: list[Any] = field(default_factory=list)
+    outputs: int = 0  # reals per position that Output effects write
 
     def offset(self, offset: tuple[int, ...]) -> tuple[int, ...]:
         """An offset of the source, seen from the written site."""
@@ -175,8 +185,10 @@ OPERATIONS: dict[str, Callable[[Node], int]] = {
     "matmul": _flops_matmul,
     "adjoint": _zero,
     "transpose": _zero,
-    "trace": lambda n: n.args[0].type.shape[0] * (2 if n.type.kind == "complex" else 1)
-    - (2 if n.type.kind == "complex" else 1),
+    "trace": lambda n: (
+        n.args[0].type.shape[0] * (2 if n.type.kind == "complex" else 1)
+        - (2 if n.type.kind == "complex" else 1)
+    ),
     "trace_mul": _flops_trace_mul,
     "retrace_mul": _flops_trace_mul,
     "dot": lambda n: 8 * n.args[0].type.size - 2 if n.type.kind == "complex" else 2 * n.args[0].type.size - 1,
@@ -204,6 +216,7 @@ OPERATIONS: dict[str, Callable[[Node], int]] = {
     "repeat_value": _zero,
 }
 
+
 def _is_zero(a: Node) -> bool:
     """Whether a value is the constant zero, so that an accumulation may start from `jali.zero` at no cost."""
     if a.op == "build":
@@ -212,9 +225,7 @@ def _is_zero(a: Node) -> bool:
 
 
 # Elementary functions of one or two real arguments; complex exp, log and sqrt exist too.
-FUNCTIONS_1 = (
-    "exp log sqrt sin cos tan sinh cosh tanh asin acos atan abs floor".split()
-)
+FUNCTIONS_1 = "exp log sqrt sin cos tan sinh cosh tanh asin acos atan abs floor".split()
 FUNCTIONS_2 = ("atan2", "pow", "min", "max")
 
 
@@ -287,7 +298,9 @@ class Builder:
             return self.convert(a, kind)
         if a.type.shape:
             zero = self.const(0.0)
-            parts = [self.node("complex", (self.element(a, k), zero), (), COMPLEX) for k in range(a.type.size)]
+            parts = [
+                self.node("complex", (self.element(a, k), zero), (), COMPLEX) for k in range(a.type.size)
+            ]
             return self.build(Type("complex", a.type.shape), parts)
         return self.node("complex", (a, self.const(0.0)), (), COMPLEX)
 

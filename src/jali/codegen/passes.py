@@ -9,11 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from jali.codegen.ir import OPERATIONS, Node, SiteProgram, Store
+from jali.codegen.ir import OPERATIONS, Node, SiteProgram, Store, Sum
+
+if TYPE_CHECKING:
+    from jali.codegen.items import Item
 
 # Operations that only rename components of their arguments: they need no memory of their own.
-RENAMING = frozenset({"element", "build", "real", "imag", "complex", "conj", "adjoint", "uniform", "gaussian", "repeat_value"})
+RENAMING = frozenset(
+    {"element", "build", "real", "imag", "complex", "conj", "adjoint", "uniform", "gaussian", "repeat_value"}
+)
 
 
 @dataclass
@@ -37,10 +43,13 @@ class Analysis:
     randoms: set[int] = field(default_factory=set)
 
 
-def analyse(program: SiteProgram) -> Analysis:
-    """Schedules a program and counts what it does."""
+def analyse(program: SiteProgram, items: Iterable[Item] = ()) -> Analysis:
+    """Schedules a program and counts what it does. What lies below the cut of a halo item is not scheduled: it is
+    written where the item is."""
+    below = frozenset().union(*(item.cone for item in items))
+    cuts = {node.number for item in items for node in item.cut}
     roots = [effect.value for effect in program.effects]
-    nodes = _reachable(roots)
+    nodes = reachable(roots)
     uses: dict[int, int] = {}
     for node in nodes:
         for a in node.args:
@@ -55,18 +64,16 @@ def analyse(program: SiteProgram) -> Analysis:
             reads.setdefault(slot, {}).setdefault(program.offset(offset), node.where)
     writes = {e.slot: e.where for e in program.effects if isinstance(e, Store)}
 
-    fused = _fuse(nodes, uses)
+    fused = _fuse(nodes, uses) - cuts
     order: list[Node] = []
     bodies: dict[int, list[Node]] = {}
-    _schedule(roots, fused, order, bodies)
+    _schedule(roots, fused | below, order, bodies)
 
     flops = sum(OPERATIONS[n.op](n) for n in nodes)
     for effect in program.effects:
-        if not isinstance(effect, Store):
+        if isinstance(effect, Sum):
             flops += effect.value.type.reals
-    loads = sum(
-        program.fields[slot].element.stored_reals * len(offsets) for slot, offsets in reads.items()
-    )
+    loads = sum(program.fields[slot].element.stored_reals * len(offsets) for slot, offsets in reads.items())
     stores = sum(program.fields[slot].element.stored_reals for slot in writes)
     return Analysis(
         order,
@@ -83,7 +90,7 @@ def analyse(program: SiteProgram) -> Analysis:
     )
 
 
-def _reachable(roots: Iterable[Node]) -> list[Node]:
+def reachable(roots: Iterable[Node]) -> list[Node]:
     """All nodes that the roots need, arguments first."""
     seen: set[int] = set()
     order: list[Node] = []
@@ -128,20 +135,18 @@ def _fuse(nodes: list[Node], uses: dict[int, int]) -> set[int]:
     return fused
 
 
-def _schedule(roots: list[Node], fused: set[int], order: list[Node], bodies: dict[int, list[Node]]) -> None:
+def _schedule(roots: list[Node], skipped: set[int], order: list[Node], bodies: dict[int, list[Node]]) -> None:
     placed: set[int] = set()
 
     def place(root: Node) -> None:
-        for node in _reachable([root]):
-            if node.number in placed or node.number in fused or node.loops:
+        for node in reachable([root]):
+            if node.number in placed or node.number in skipped or node.loops:
                 continue
             placed.add(node.number)
             if node.op == "repeat":
                 loop = node.attrs[0]
                 bodies[loop] = [
-                    n
-                    for n in _reachable(node.args)
-                    if loop in n.loops and n.number not in fused
+                    n for n in reachable(node.args) if loop in n.loops and n.number not in skipped
                 ]
             order.append(node)
 

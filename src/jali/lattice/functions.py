@@ -11,7 +11,9 @@ from jali.codegen import trace as _trace
 from jali.codegen.trace import Value, complex_number, identity, matrix, vector, where, zero
 
 
-def _one(name: str, plain: Callable[[Any], Any], complex_plain: Callable[[Any], Any] | None = None) -> Callable[[Any], Any]:
+def _one(
+    name: str, plain: Callable[[Any], Any], complex_plain: Callable[[Any], Any] | None = None
+) -> Callable[[Any], Any]:
     def function(x: Any) -> Any:
         if isinstance(x, Value):
             if x.shape and name == "exp":

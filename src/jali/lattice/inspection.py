@@ -37,11 +37,15 @@ class KernelReport:
             f"  source {self.path}",
         ]
         lines += [f"  reads {name} at {', '.join(map(str, offsets))}" for name, offsets in self.reads.items()]
-        lines += [f"  writes {name} at {', '.join(map(str, offsets))}" for name, offsets in self.writes.items()]
+        lines += [
+            f"  writes {name} at {', '.join(map(str, offsets))}" for name, offsets in self.writes.items()
+        ]
         return "\n".join([*lines, "", self.source])
 
 
-def inspect(function: SiteFunction | SiteFunctionOn, *arguments: Any, over: Domain = ALL, lattice: Any = None) -> KernelReport:
+def inspect(
+    function: SiteFunction | SiteFunctionOn, *arguments: Any, over: Domain = ALL, lattice: Any = None
+) -> KernelReport:
     """Compiles (without running) a site function for these arguments and reports on its kernel.
 
     Sums are what remains of its parameters, as in `lattice.sum`. Raises what a call would raise.
@@ -63,7 +67,9 @@ def inspect(function: SiteFunction | SiteFunctionOn, *arguments: Any, over: Doma
         lanes=kernel.layout.lanes,
         precision=program.precision,
         reads={
-            program.fields[slot].name: [tuple(o + s for o, s in zip(offset, shift, strict=True)) for offset in offsets]
+            program.fields[slot].name: [
+                tuple(o + s for o, s in zip(offset, shift, strict=True)) for offset in offsets
+            ]
             for slot, offsets in analysis.reads.items()
         },
         writes={program.fields[slot].name: [shift] for slot in analysis.writes},

@@ -48,7 +48,7 @@ class Lattice:
 
     `Lattice(16, 16, 16, 32)` splits itself; `grid=(1, 1, 2, 2)` says how many ranks in each direction. Any
     extents and any number of ranks work as long as every rank gets a site. `lanes` limits the number of vector lanes
-    (for tests). Raises LayoutError for impossible extents and grids.
+    and `halo_items=False` sends whole fields only (for tests and comparisons; neither changes a bit of any result). Raises LayoutError for impossible extents and grids.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class Lattice:
         grid: Sequence[int] | None = None,
         communicator: Any = None,
         lanes: int | None = None,
+        halo_items: bool = True,
     ):
         flat = tuple(extents[0]) if len(extents) == 1 and not isinstance(extents[0], int) else extents
         if not 1 <= len(flat) <= 5:
@@ -69,6 +70,7 @@ class Lattice:
         self.communicator = comm.current() if communicator is None else communicator
         self.pool = _pool_of(self.communicator)
         self._lanes = lanes
+        self.halo_items = halo_items
         size = self.communicator.size
         if grid is None:
             self.grid = tuple(_core.choose_grid(list(self.extents), size, self._wanted_lanes("float64")))
@@ -76,7 +78,9 @@ class Lattice:
             self.grid = tuple(int(g) for g in grid)
         self.partition = _core.Partition(list(self.extents), list(self.grid))
         if self.partition.nranks != size:
-            raise LayoutError(f"the rank grid {self.grid} has {self.partition.nranks} ranks, but {size} are running")
+            raise LayoutError(
+                f"the rank grid {self.grid} has {self.partition.nranks} ranks, but {size} are running"
+            )
         self._layouts: dict[int, Any] = {}
         self._slices: dict[tuple[int, int], np.ndarray] = {}
         self._sites: dict[Any, SiteRange] = {}
@@ -138,7 +142,9 @@ class Lattice:
 
         axis = None if per is None else int(per)
         if axis is not None and not 0 <= axis < self.ndim:
-            raise LayoutError(f"sums per slice of direction {axis}, which a lattice of {self.ndim} dimensions does not have")
+            raise LayoutError(
+                f"sums per slice of direction {axis}, which a lattice of {self.ndim} dimensions does not have"
+            )
         return function.run(over, arguments, self, Sums(axis, fast))
 
     # ---- layouts and domains ---------------------------------------------------------------------
@@ -168,9 +174,13 @@ class Lattice:
         if domain.colouring is None and not odd_wrap:
             parities = domain.parities if sum(shift) % 2 == 0 else 3 - domain.parities
             even = layout.even_blocks
-            return SiteRange(parities, 0, even) if parities == 1 else SiteRange(parities, even, layout.nblocks)
+            return (
+                SiteRange(parities, 0, even) if parities == 1 else SiteRange(parities, even, layout.nblocks)
+            )
         inside = self._inside(domain, [c - s for c, s in zip(self._coordinates(layout), shift, strict=True)])
-        bits = (inside.astype(np.uint32) << np.arange(layout.lanes, dtype=np.uint32)).sum(axis=1, dtype=np.uint32)
+        bits = (inside.astype(np.uint32) << np.arange(layout.lanes, dtype=np.uint32)).sum(
+            axis=1, dtype=np.uint32
+        )
         blocks = np.flatnonzero(bits).astype(np.int32)
         masks = np.ascontiguousarray(bits[blocks])
         if len(blocks) == 0:
@@ -196,7 +206,9 @@ class Lattice:
         moved = tuple(o % n for o, n in zip(offset, self.extents, strict=True))
         if domain.colouring is None and domain.parities == 3:
             return True
-        if domain.colouring is None and not any(o and n % 2 for o, n in zip(moved, self.extents, strict=True)):
+        if domain.colouring is None and not any(
+            o and n % 2 for o, n in zip(moved, self.extents, strict=True)
+        ):
             return sum(moved) % 2 == 0
         layout = self.layout("float64")
         here = self._coordinates(layout)

@@ -21,11 +21,12 @@ from jali.codegen import cache
 from jali.codegen.captured import Captured
 from jali.codegen.directions import Direction, Offset
 from jali.codegen.emit import FIRST_WORD, KernelText, Variant, emit
-from jali.codegen.ir import SiteProgram, Store
+from jali.codegen.ir import Output, SiteProgram, Store
+from jali.codegen.items import Item, find_items
 from jali.codegen.trace import FieldArgument, Site, Value, trace
 from jali.codegen.types import Element, Type
 from jali.errors import LayoutError, TraceError
-from jali.lattice.binding import BoundKernel
+from jali.lattice.binding import BoundKernel, CompiledKernel
 from jali.lattice.domain import ALL, Domain
 from jali.lattice.field import Field
 from jali.lattice.random import Random
@@ -50,10 +51,14 @@ class SiteFunction:
         signature = inspect.signature(function)
         names = list(signature.parameters)
         if not names:
-            raise TraceError(f"{function.__name__} takes no site; its first parameter is the site, usually called X")
+            raise TraceError(
+                f"{function.__name__} takes no site; its first parameter is the site, usually called X"
+            )
         for parameter in signature.parameters.values():
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                raise TraceError(f"{function.__name__}: site functions take plain positional parameters, not {parameter}")
+                raise TraceError(
+                    f"{function.__name__}: site functions take plain positional parameters, not {parameter}"
+                )
         self.parameters = names[1:]
         self.exhausted = 0
         self._captured = Captured(function)
@@ -72,9 +77,17 @@ class SiteFunction:
         self.run(ALL, arguments)
         return None
 
-    def run(self, domain: Domain, arguments: tuple[Any, ...], lattice: Any = None, sums: Sums | None = None) -> Any:
+    def run(
+        self, domain: Domain, arguments: tuple[Any, ...], lattice: Any = None, sums: Sums | None = None
+    ) -> Any:
         """Runs over a domain; with `sums`, the parameters beyond `arguments` are sums and their values are returned."""
-        key = (domain, sums, None if lattice is None else lattice.serial, self._captured.values(), *map(_key, arguments))
+        key = (
+            domain,
+            sums,
+            None if lattice is None else lattice.serial,
+            self._captured.values(),
+            *map(_key, arguments),
+        )
         bound = self._bound.get(key)
         if bound is None:
             bound = self._bind(domain, arguments, lattice, sums)
@@ -83,7 +96,9 @@ class SiteFunction:
         self.exhausted += bound.exhausted
         return result
 
-    def kernels(self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None) -> list[BoundKernel]:
+    def kernels(
+        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
+    ) -> list[BoundKernel]:
         """The kernels that a call with these arguments runs, compiled and bound but not run."""
         return self._bind(over, arguments, lattice, sums).kernels
 
@@ -103,12 +118,21 @@ class SiteFunction:
                     f"{self.__name__} takes {wanted}, {len(arguments)} were given; sums over sites are called as "
                     f"lattice.sum({self.__name__}, ...)"
                 )
-            raise TraceError(f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum")
+            raise TraceError(
+                f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum"
+            )
         fields = list(_fields(arguments))
         lattice = _common_lattice(self.__name__, fields, lattice)
         precision = _common_precision(self.__name__, fields)
         shapes = tuple(_describe(a, n) for a, n in zip(arguments, self.parameters, strict=False))
-        key = (lattice.ndim, precision, nsums, self._captured.values(), repr(_aliases(fields)), _hashable(shapes))
+        key = (
+            lattice.ndim,
+            precision,
+            nsums,
+            self._captured.values(),
+            repr(_aliases(fields)),
+            _hashable(shapes),
+        )
         programs = self._programs.get(key)
         if programs is None:
             programs = trace(self.function, shapes, self.parameters, lattice.ndim, precision, nsums)
@@ -248,7 +272,9 @@ def _common_lattice(name: str, fields: list[Field], lattice: Any) -> Any:
                 f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; a site function runs on one lattice"
             )
     if lattice is None:
-        raise LayoutError(f"{name} has no field argument, so its lattice is unknown; use lattice.sum or pass a field")
+        raise LayoutError(
+            f"{name} has no field argument, so its lattice is unknown; use lattice.sum or pass a field"
+        )
     return lattice
 
 
@@ -266,7 +292,9 @@ def _common_precision(name: str, fields: list[Field]) -> str:
 def _scalars(arguments: Any) -> Any:
     """Values of the run-time scalars, in the order in which the tracer numbered them."""
     for a in arguments:
-        if isinstance(a, Field | Random | Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain):
+        if isinstance(
+            a, Field | Random | Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain
+        ):
             continue
         if getattr(a, "fields", None) is not None:
             continue
@@ -330,7 +358,9 @@ class _Bound:
             if out is not None and result is None:
                 result = out
         if self.counted:
-            self.exhausted = sum(int(kernel.launch.counters[0]) for kernel in self.kernels if kernel.text.analysis.bodies)
+            self.exhausted = sum(
+                int(kernel.launch.counters[0]) for kernel in self.kernels if kernel.text.analysis.bodies
+            )
         return None if not self.types else self._shape(result)
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
@@ -385,7 +415,9 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
         kernel.floats[index] = float(value)
 
 
-def _lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domain, sums: Sums | None) -> BoundKernel:
+def _lower(
+    program: SiteProgram, fields: list[Field], lattice: Any, domain: Domain, sums: Sums | None
+) -> BoundKernel:
     """Chooses the variant for these fields and this domain, compiles and binds."""
     check_races(program, lattice, domain)
     layout = lattice.layout(program.precision)
@@ -397,13 +429,67 @@ def _lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Doma
     )
     single = frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision)
     sites = lattice.sites_of(domain, program.shift, layout)
-    variant = Variant(layout.lanes, sites.masks is not None, phased, single)
+    items = _items(program, phased, fields, lattice)
+    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items)
+    kernel = _compile(program, variant)
+    producers = [
+        (item, _compile(_producer(program, item), Variant(layout.lanes, single=single))) for item in items
+    ]
+    return BoundKernel(program, variant, kernel, producers, fields, lattice, layout, sites, sums)
+
+
+def _compile(program: SiteProgram, variant: Variant) -> CompiledKernel:
     text = _emit(program, variant)
-    address, source = cache.load(program.name, text.text, layout.lanes, program.precision)
-    return BoundKernel(program, text, variant, fields, lattice, layout, sites, sums, address, source)
+    address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
+    return CompiledKernel(text, address, source)
 
 
-_texts: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+def _items(program: SiteProgram, phased: Any, fields: list[Field], lattice: Any) -> tuple[Item, ...]:
+    """Halo items of the offsets that can leave this rank's box, where they cannot change a bit."""
+    if not lattice.halo_items or lattice.communicator.size == 1:
+        return ()
+    crossing = tuple(
+        dict.fromkeys(
+            offset
+            for offsets in _reads(program).values()
+            for offset in offsets
+            if any(step and ranks > 1 for step, ranks in zip(offset, lattice.grid, strict=True))
+            and not any(
+                fields[slot].boundary.rounds(offset) for slot, at in _reads(program).items() if offset in at
+            )
+        )
+    )
+    known = program.__dict__.setdefault("_items", {})
+    key = (crossing, phased)
+    if key not in known:
+        known[key] = tuple(find_items(program, crossing, phased))
+    found: tuple[Item, ...] = known[key]
+    return found
+
+
+def _producer(program: SiteProgram, item: Item) -> SiteProgram:
+    """The program that computes an item at the sender's own site."""
+    known = program.__dict__.setdefault("_producers", {})
+    if item not in known:
+        effects, first = [], 0
+        for node in item.cut:
+            effects.append(Output(first, node))
+            first += node.type.reals
+        known[item] = SiteProgram(
+            f"{program.name}_item",
+            program.ndim,
+            program.precision,
+            program.fields,
+            [],
+            [],
+            effects,
+            [],
+            item.offset,
+            [],
+            first,
+        )
+    made: SiteProgram = known[item]
+    return made
 
 
 def _emit(program: SiteProgram, variant: Variant) -> KernelText:

@@ -355,11 +355,17 @@ JALI_INLINE const real* block_at(const JALI_REAL* base, int64_t block) {
   return (const real*)base + block * N;
 }
 
+// One number per lane from memory of any alignment: boundary factors live in NumPy arrays.
+JALI_INLINE real load_factor(const JALI_REAL* p) {
+  real r;
+  __builtin_memcpy(&r, p, sizeof r);
+  return r;
+}
 // Multiplies N/2 complex numbers by a phase per lane. (1, 0) leaves the bits alone, (-1, 0) flips signs, and (0, 0)
 // gives +0 whatever the value was: an open boundary has nothing behind it.
 template <int N>
 JALI_CALL void apply_phase(real* x, const JALI_REAL* phase) {
-  const real re = *(const real*)phase, im = *(const real*)(phase + JALI_LANES);
+  const real re = load_factor(phase), im = load_factor(phase + JALI_LANES);
   const real zero = splat(0);
   const mask is_real = im == zero, inside = ~(is_real & (re == zero));
   if (all(is_real)) {
@@ -375,7 +381,7 @@ JALI_CALL void apply_phase(real* x, const JALI_REAL* phase) {
 // Multiplies N reals by a sign per lane: 1, -1, or 0 with the meaning of apply_phase.
 template <int N>
 JALI_CALL void apply_sign(real* x, const JALI_REAL* factor) {
-  const real sign = *(const real*)factor;
+  const real sign = load_factor(factor);
   const mask inside = sign != splat(0);
   for (int c = 0; c < N; ++c) x[c] = keep(inside, x[c] * sign);
 }

@@ -75,6 +75,7 @@ constexpr JALI_REAL ATAN_P[] = {-3.333331645e-01f, 1.999852955e-01f, -1.42444238
 constexpr JALI_REAL ASIN_P[] = {1.666665971e-01f, 7.500521094e-02f, 4.451363534e-02f,
                                 3.183604777e-02f, 1.432925649e-02f, 3.767490387e-02f};
 #endif
+constexpr JALI_REAL LIFT = JALI_REAL(lane_integer(1) << (MANTISSA_BITS + 1));  // makes denormal numbers normal
 constexpr JALI_REAL INFINITE = __builtin_inff();
 constexpr JALI_REAL NOT_A_NUMBER = __builtin_nanf("");
 
@@ -91,35 +92,55 @@ JALI_INLINE real polynomial(real x, const JALI_REAL (&c)[N]) {
   return fma(odd, x, even);
 }
 
+// a + b and its rounding error; the quick form needs |a| >= |b| or a = 0
+struct two_words {
+  real high, low;
+};
+JALI_INLINE two_words two_sum(real a, real b) {
+  const real sum = a + b, part = sum - a;
+  return {sum, (a - (sum - part)) + (b - part)};
+}
+JALI_INLINE two_words quick_sum(real a, real b) {
+  const real sum = a + b;
+  return {sum, b - (sum - a)};
+}
+// a / b in two words
+JALI_INLINE two_words quotient(two_words a, two_words b) {
+  const real high = a.high / b.high;
+  return {high, (fnma(high, b.high, a.high) + fnma(high, b.low, a.low)) / b.high};
+}
+
 // 2^n for an n that ROUNDING_OFFSET + n carries in its low bits
 JALI_INLINE real power_of_two(real offset_plus_n) {
   return real_of_bits((bits_of(offset_plus_n) << MANTISSA_BITS) + splat_integer(EXPONENT_BIAS << MANTISSA_BITS));
 }
 
-// x + low = n ln 2 + r with |r| <= ln(2)/2; returns exp(r) - 1
+// x + low = n ln 2 + r with |r| <= ln(2)/2; exp(r) - 1 is the (unrounded) sum of r and the second word
 template <bool LOW>
-JALI_INLINE real exp_reduced(real x, real low, real* n) {
+JALI_INLINE two_words exp_reduced(real x, real low, real* n) {
   *n = fma(x, splat(LOG2_E), splat(ROUNDING_OFFSET)) - splat(ROUNDING_OFFSET);
   real r = fnma(*n, splat(LN2_TAIL), fnma(*n, splat(LN2_HEAD), x));
   if (LOW) r = r + low;
-  return fma(r * r, polynomial(r, EXP_P), r);
+  return {r, r * r * polynomial(r, EXP_P)};
 }
 // 2^SHIFT exp(x + low), |low| far below one ulp of x; 2^n is applied in two steps so that denormal results are reached
 template <bool LOW, int SHIFT>
 JALI_INLINE real exp_shifted(real x, real low) {
   const real inside = vmin(vmax(x, splat(EXP_LOWEST)), splat(EXP_HIGHEST));
   real n;
-  const real p = exp_reduced<LOW>(inside, low, &n);
+  const two_words p = exp_reduced<LOW>(inside, low, &n), sum = quick_sum(splat(1), p.high);
+  const real mantissa = sum.high + (sum.low + p.low);
   const real half = fma(n, splat(JALI_REAL(0.5)), splat(ROUNDING_OFFSET));
   const real rest = n - (half - splat(ROUNDING_OFFSET)) + splat(ROUNDING_OFFSET + SHIFT);
-  return select(x == x, (splat(1) + p) * power_of_two(half) * power_of_two(rest), x);
+  return select(x == x, mantissa * power_of_two(half) * power_of_two(rest), x);
 }
 // exp(x) - 1 for |x| <= 2 TANH_ONE
-JALI_INLINE real expm1_bounded(real x) {
+JALI_INLINE two_words expm1_bounded(real x) {
   real n;
-  const real p = exp_reduced<false>(x, x, &n);
+  const two_words p = exp_reduced<false>(x, x, &n), whole = quick_sum(p.high, p.low);
   const real power = power_of_two(n + splat(ROUNDING_OFFSET));
-  return fma(power, p, power - splat(1));
+  const two_words sum = two_sum(power - splat(1), power * whole.high);
+  return quick_sum(sum.high, fma(power, whole.low, sum.low));
 }
 
 JALI_CALL real vexp(real x) { return exp_shifted<false, 0>(x, x); }
@@ -130,7 +151,6 @@ JALI_INLINE real split_power(real x, real* k) {
   constexpr lane_integer ONE = EXPONENT_BIAS << MANTISSA_BITS;
   constexpr lane_integer FRACTION = (lane_integer(1) << MANTISSA_BITS) - 1;
   constexpr lane_integer WHOLE = (EXPONENT_BIAS + MANTISSA_BITS) << MANTISSA_BITS;  // bits of 2^MANTISSA_BITS
-  constexpr JALI_REAL LIFT = JALI_REAL(lane_integer(1) << (MANTISSA_BITS + 1));
   const mask denormal = x < splat(SMALLEST_NORMAL);
   const integer bits = bits_of(select(denormal, x * splat(LIFT), x)) + splat_integer(ONE - ROOT_HALF);
   const integer biased = as_signed(as_unsigned(bits) >> MANTISSA_BITS);
@@ -215,27 +235,28 @@ JALI_CALL void reduce_large_lanes(real x, mask wanted, real* r, real* tail, inte
 }
 
 // x = quadrant pi/2 + r + tail, |r| a little above pi/4 at most. n HALF_PI[0] is subtracted without error, since the
-// difference is a multiple of the last bit of HALF_PI[0] (or of x); the second subtraction leaves its error in the tail.
+// difference is a multiple of the last bit of HALF_PI[0] (or of x); the rest is subtracted in two words.
 JALI_INLINE void reduce_angle(real x, real* r, real* tail, integer* quadrant) {
   const real shifted = fma(x, splat(TWO_OVER_PI), splat(ROUNDING_OFFSET));
   const real n = shifted - splat(ROUNDING_OFFSET);
   *quadrant = bits_of(shifted);
   const real exact = fnma(n, splat(HALF_PI[0]), x);
-  const real difference = fnma(n, splat(HALF_PI[1]), exact);
-  const real lost = fnma(n, splat(HALF_PI[2]), fnma(n, splat(HALF_PI[1]), exact - difference));
-  *r = difference + lost;
-  *tail = lost - (*r - difference);
+  const real second = n * splat(HALF_PI[1]), second_low = fms(n, splat(HALF_PI[1]), second);
+  const two_words difference = two_sum(exact, -second);
+  const two_words reduced = quick_sum(difference.high, fnma(n, splat(HALF_PI[2]), difference.low - second_low));
+  *r = reduced.high;
+  *tail = reduced.low;
   const mask large = ~(vabs(x) < splat(TRIG_LIMIT));
   if (any(large)) reduce_large_lanes(x, large, r, tail, quadrant);
 }
-JALI_INLINE real sin_reduced(real r, real tail) {
+JALI_INLINE two_words sin_reduced(real r, real tail) {
   const real z = r * r;
   const real low = fnma(splat(JALI_REAL(0.5)) * z, tail, tail);
-  return r + fma(r * z, polynomial(z, SIN_P), low);
+  return {r, fma(r * z, polynomial(z, SIN_P), low)};
 }
-JALI_INLINE real cos_reduced(real r, real tail) {
+JALI_INLINE two_words cos_reduced(real r, real tail) {
   const real z = r * r, half = splat(JALI_REAL(0.5)) * z, leading = splat(1) - half;
-  return leading + ((splat(1) - leading - half) + fma(z * z, polynomial(z, COS_P), -(r * tail)));
+  return {leading, (splat(1) - leading - half) + fma(z * z, polynomial(z, COS_P), -(r * tail))};
 }
 // The sign bit that bit 1 of the quadrant asks for
 JALI_INLINE integer quadrant_sign(integer quadrant) {
@@ -243,7 +264,8 @@ JALI_INLINE integer quadrant_sign(integer quadrant) {
 }
 // sine and cosine of quadrant pi/2 + r + tail
 JALI_INLINE void sincos_reduced(real* s, real* c, real r, real tail, integer quadrant) {
-  const real sine = sin_reduced(r, tail), cosine = cos_reduced(r, tail);
+  const two_words a = sin_reduced(r, tail), b = cos_reduced(r, tail);
+  const real sine = a.high + a.low, cosine = b.high + b.low;
   const mask odd = (quadrant & splat_integer(1)) != splat_integer(0);
   *s = real_of_bits(bits_of(select(odd, cosine, sine)) ^ quadrant_sign(quadrant));
   *c = real_of_bits(bits_of(select(odd, sine, cosine)) ^ quadrant_sign(quadrant + splat_integer(1)));
@@ -270,15 +292,24 @@ JALI_CALL real vcos(real x) {
   return c;
 }
 JALI_CALL real vtan(real x) {
-  real s, c;
-  vsincos(&s, &c, x);
-  return s / c;
+  real r, tail;
+  integer quadrant;
+  reduce_angle(x, &r, &tail, &quadrant);
+  const two_words a = sin_reduced(r, tail), b = cos_reduced(r, tail);
+  const two_words sine = quick_sum(a.high, a.low), cosine = quick_sum(b.high, b.low);
+  const mask odd = (quadrant & splat_integer(1)) != splat_integer(0);
+  const two_words over = {select(odd, -cosine.high, sine.high), select(odd, -cosine.low, sine.low)};
+  const two_words under = {select(odd, sine.high, cosine.high), select(odd, sine.low, cosine.low)};
+  const two_words t = quotient(over, under);
+  return select(x == splat(0), x, t.high + t.low);
 }
 
 JALI_CALL real vsinh(real x) {
   const real a = vabs(x);
-  const real t = expm1_bounded(vmin(a, splat(1)));
-  const real small = splat(JALI_REAL(0.5)) * (t + t / (t + splat(1)));
+  const two_words t = expm1_bounded(vmin(a, splat(1)));
+  const two_words above = two_sum(splat(1), t.high), q = quotient(t, {above.high, above.low + t.low});
+  const two_words sum = quick_sum(t.high, q.high);
+  const real small = splat(JALI_REAL(0.5)) * (sum.high + (sum.low + (t.low + q.low)));
   const real large = exp_shifted<false, -1>(a, a) - exp_shifted<false, -1>(-a, a);
   return select(x == x, copy_sign(select(a < splat(1), small, large), x), x);
 }
@@ -288,35 +319,41 @@ JALI_CALL real vcosh(real x) {
 }
 JALI_CALL real vtanh(real x) {
   const real a = vmin(vabs(x), splat(TANH_ONE));
-  const real t = expm1_bounded(a + a);
-  return select(x == x, copy_sign(t / (t + splat(2)), x), x);
+  const two_words t = expm1_bounded(a + a), above = two_sum(splat(2), t.high);
+  const two_words q = quotient(t, {above.high, above.low + t.low});
+  return select(x == x, copy_sign(q.high + q.low, x), x);
 }
 
 // The angle of (x, y). The smaller over the larger coordinate is at most 1; above tan(pi/8) it is turned by pi/4, and the
 // multiple of pi/4 that is left is added with its low part.
 JALI_CALL real vatan2(real y, real x) {
   real a = vmin(vabs(x), vabs(y)), b = vmax(vabs(x), vabs(y));
-  const mask both_infinite = a == splat(INFINITE), huge = b > splat(1 / (4 * SMALLEST_NORMAL));
-  a = select(both_infinite, splat(1), a);
-  b = select(both_infinite, splat(1), b);
-  a = select(huge, a * splat(JALI_REAL(0.25)), a);
-  b = select(huge, b * splat(JALI_REAL(0.25)), b);
+  const mask both_infinite = a == splat(INFINITE);
+  const mask huge = b > splat(1 / (4 * SMALLEST_NORMAL)), tiny = b < splat(SMALLEST_NORMAL * LIFT);
+  const real unit = select(huge, splat(JALI_REAL(0.25)), select(tiny, splat(LIFT), splat(1)));
+  a = select(both_infinite, splat(1), a * unit);
+  b = select(both_infinite, splat(1), b * unit);
   const mask turned = a > splat(JALI_REAL(0.41421356237309503)) * b;
-  const real r = keep(b != splat(0), select(turned, a - b, a) / select(turned, a + b, b));
+  const two_words less = quick_sum(-b, a), more = quick_sum(b, a);
+  const two_words over = {select(turned, less.high, a), keep(turned, less.low)};
+  const two_words under = {select(turned, more.high, b), keep(turned, more.low)};
+  const two_words ratio = quotient(over, under);
+  const real r = keep(b != splat(0), ratio.high);
+  const real r_low = keep((b != splat(0)) & (b < splat(INFINITE)), ratio.low);
   const mask steep = vabs(y) > vabs(x), left = bits_of(x) < splat_integer(0);
   // angle = eighths pi/4 + sign (r + r^3 P)
   const real eighth = select(turned, splat(1), splat(0));
   const real steep_eighths = select(left, splat(2) + eighth, splat(2) - eighth);
   const real flat_eighths = select(left, splat(4) - eighth, eighth);
   const real eighths = select(steep, steep_eighths, flat_eighths);
-  const real signed_r = real_of_bits(bits_of(r) ^ (sign_bits() & (steep ^ left)));
+  const integer turn = sign_bits() & (steep ^ left);
+  const real signed_r = real_of_bits(bits_of(r) ^ turn), signed_low = real_of_bits(bits_of(r_low) ^ turn);
   const real z = r * r, head = eighths * splat(QUARTER_PI[0]);
-  const real low = fma(eighths, splat(QUARTER_PI[1]), fms(eighths, splat(QUARTER_PI[0]), head));
+  const real low = signed_low + fma(eighths, splat(QUARTER_PI[1]), fms(eighths, splat(QUARTER_PI[0]), head));
   const real small = fma(signed_r * z, polynomial(z, ATAN_P), low);
-  // head + signed_r is rounded once, its error joins the small terms; |head| > |signed_r| unless head is 0
-  const real sum = head + signed_r;
-  const real angle = sum + ((head - sum) + signed_r + small);
-  const real result = copy_sign(select(eighths == splat(0), signed_r + small, angle), y);
+  // |head| > |signed_r| unless head is 0
+  const two_words sum = quick_sum(head, signed_r);
+  const real result = copy_sign(sum.high + (sum.low + small), y);
   return select((x == x) & (y == y), result, x + y);
 }
 JALI_CALL real vatan(real x) { return vatan2(x, splat(1)); }
@@ -339,9 +376,8 @@ JALI_INLINE arc_parts arc_split(real a) {
 JALI_CALL real vasin(real x) {
   const arc_parts p = arc_split(vabs(x));
   const real twice = p.root + p.root;
-  const real head = splat(HALF_PI[0]) - twice;
-  const real lost = (splat(HALF_PI[0]) - head) - twice;
-  const real outer = head + (lost + fnma(splat(2), p.small, splat(HALF_PI[1])));
+  const two_words sum = quick_sum(splat(HALF_PI[0]), -twice);
+  const real outer = sum.high + (sum.low + fnma(splat(2), p.small, splat(HALF_PI[1])));
   return copy_sign(select(p.outer, outer, p.root + p.small), x);
 }
 JALI_CALL real vacos(real x) {
@@ -349,11 +385,11 @@ JALI_CALL real vacos(real x) {
   const mask negative = x < splat(0);
   const real arc = p.root + p.small;
   const real root = copy_sign(p.root, x), small = real_of_bits(bits_of(p.small) ^ (bits_of(x) & sign_bits()));
-  const real head = splat(HALF_PI[0]) - root;
-  const real inner = head + (((splat(HALF_PI[0]) - head) - root) + (splat(HALF_PI[1]) - small));
-  const real twice = p.root + p.root, pi = splat(2 * HALF_PI[0]);
-  const real far = pi - twice;
-  const real outer = select(negative, far + (((pi - far) - twice) + fnma(splat(2), p.small, splat(2 * HALF_PI[1]))), arc + arc);
+  const two_words near = quick_sum(splat(HALF_PI[0]), -root);
+  const real inner = near.high + (near.low + (splat(HALF_PI[1]) - small));
+  const two_words far = quick_sum(splat(2 * HALF_PI[0]), -(p.root + p.root));
+  const real beyond = far.high + (far.low + fnma(splat(2), p.small, splat(2 * HALF_PI[1])));
+  const real outer = select(negative, beyond, arc + arc);
   return select(p.outer, outer, select(x == x, inner, x));
 }
 
@@ -370,18 +406,15 @@ JALI_CALL real vpow(real x, real y) {
   const real t = z * splat(THIRD[0]);
   const real t_low = fma(z_low, splat(THIRD[0]), fma(z, splat(THIRD[1]), fms(z, splat(THIRD[0]), t)));
   const real q = z * z * polynomial(z, ATANH_P);
-  const real u = t + q, u_low = (t - u) + q + t_low;
+  const two_words u = quick_sum(t, q);
   const real s2 = s + s, s2_low = s_low + s_low;
-  const real v = s2 * u, v_low = fma(s2_low, u, fma(s2, u_low, fms(s2, u, v)));
-  const real w = s2 + v, w_low = (s2 - w) + v + (s2_low + v_low);
-  const real shift = k * splat(LN2_SHORT);
-  const real sum = shift + w;
-  const real log_low = (shift - sum) + w + fma(k, splat(LN2_REST), w_low);
-  // shift is 0 or larger than w; one more normalisation keeps the low word below an ulp
-  const real log_high = sum + log_low;
-  const real log_rest = log_low - (log_high - sum);
-  const real lost = keep((a > zero) & (a < splat(INFINITE)), log_rest);
-  const real logarithm = select(a == zero, splat(-INFINITE), select(a == splat(INFINITE), a, log_high));
+  const real v = s2 * u.high, v_low = fma(s2_low, u.high, fma(s2, u.low + t_low, fms(s2, u.high, v)));
+  const two_words w = quick_sum(s2, v);
+  // k ln 2 is 0 or larger than w
+  const two_words sum = quick_sum(k * splat(LN2_SHORT), w.high);
+  const two_words log = quick_sum(sum.high, sum.low + fma(k, splat(LN2_REST), w.low + (s2_low + v_low)));
+  const real lost = keep((a > zero) & (a < splat(INFINITE)), log.low);
+  const real logarithm = select(a == zero, splat(-INFINITE), select(a == splat(INFINITE), a, log.high));
   const real power = keep(a != one, y * logarithm);
   const mask moderate = (power > splat(EXP_LOWEST)) & (power < splat(EXP_HIGHEST));
   const real low = keep(moderate, fma(y, lost, fms(y, logarithm, power)));

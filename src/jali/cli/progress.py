@@ -1,0 +1,107 @@
+"""What a run says while it runs: a bar with live plaquette and time left on a terminal, plain lines elsewhere.
+
+Only one rank makes one of these. Knows numbers of sweeps and a plaquette, nothing else.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+# A line is due after a share of the sweeps, but not too soon, and in any case after a while.
+SHARE, SOONEST, LATEST = 0.05, 1.0, 10.0
+
+
+class PlainProgress:
+    """Lines for logs: every 5 % of the sweeps, every ten seconds at the latest, at most one a second."""
+
+    def __init__(self, stream: TextIO, first: int, total: int, thermalisation: int) -> None:
+        self._stream = stream
+        self._total = total
+        self._thermalisation = thermalisation
+        self._shown = self._begun = first
+        self._time = time.monotonic()
+        # The first sweep may include compiling, so speed is counted from the second on.
+        self._counted_from: tuple[int, float] | None = None
+
+    def __enter__(self) -> PlainProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing stays open."""
+
+    def advance(self, sweep: int, plaquette: float | None) -> None:
+        """Sweep number `sweep` is done; `plaquette` is the latest that was measured."""
+        now = time.monotonic()
+        if self._counted_from is None:
+            self._counted_from = (sweep, now)
+        waited = now - self._time
+        share = (sweep - self._shown) >= SHARE * (self._total - self._begun)
+        if not (waited >= LATEST or (share and waited >= SOONEST) or sweep == self._total):
+            return
+        self._shown, self._time = sweep, now
+        width = len(str(self._total))
+        parts = [f"sweep {sweep:{width}d}/{self._total}"]
+        if plaquette is not None:
+            parts.append(f"plaquette {plaquette:.6f}")
+        counted, since = self._counted_from
+        if sweep > counted and now > since:
+            speed = (sweep - counted) / (now - since)
+            parts.append(f"{speed:.3g} sweeps/s")
+            if sweep < self._total:
+                parts.append(f"{clock((self._total - sweep) / speed)} left")
+        if sweep <= self._thermalisation:
+            parts.append("thermalising")
+        print("  ".join(parts), file=self._stream, flush=True)
+
+
+class TerminalProgress:
+    """A bar that redraws itself."""
+
+    def __init__(self, stream: TextIO, first: int, total: int, thermalisation: int) -> None:
+        self._thermalisation = thermalisation
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("plaquette {task.fields[plaquette]}"),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=Console(file=stream),
+        )
+        self._task = self._progress.add_task(
+            self._phase(first), total=total, completed=first, plaquette="--------"
+        )
+
+    def __enter__(self) -> TerminalProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def advance(self, sweep: int, plaquette: float | None) -> None:
+        """Sweep number `sweep` is done; `plaquette` is the latest that was measured."""
+        change: dict[str, Any] = {} if plaquette is None else {"plaquette": f"{plaquette:.6f}"}
+        self._progress.update(self._task, completed=sweep, description=self._phase(sweep), **change)
+
+    def _phase(self, sweep: int) -> str:
+        return "thermalising" if sweep < self._thermalisation else "measuring"
+
+
+def show_progress(
+    stream: TextIO, first: int, total: int, thermalisation: int
+) -> PlainProgress | TerminalProgress:
+    """The progress display that fits the stream, with `first` of `total` sweeps done."""
+    kind = TerminalProgress if stream.isatty() else PlainProgress
+    return kind(stream, first, total, thermalisation)
+
+
+def clock(seconds: float) -> str:
+    """Seconds as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

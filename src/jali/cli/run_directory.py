@@ -1,0 +1,138 @@
+"""The directory of a run: which files are a run's, and tables that grow by rows and can go back to a checkpoint.
+
+A checkpoint keeps a mark of each table: its length and digest. Resuming cuts the table off there, so that rows after the
+checkpoint are made again, and refuses a table that is not the one that the checkpoint belongs to. Only rank 0 uses this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jali.cli.parameters import render_parameters
+from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS
+from jali.cli.schema import Parameters
+from jali.errors import FileFormatError, ParameterError
+
+FLOW_COLUMNS = ("sweep", "flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
+TABLES = {"history": HISTORY_COLUMNS, "timing": TIMING_COLUMNS, "flow": FLOW_COLUMNS}
+
+PARAMETERS, CHECKPOINT, REPORT = "parameters.toml", "checkpoint", "report.html"
+
+
+def tables_of(parameters: Parameters) -> list[str]:
+    """The tables that a run with these parameters keeps."""
+    return [name for name in TABLES if name != "flow" or parameters.measure.flow]
+
+
+def csv_field(value: float | None) -> str:
+    """A number as the tables hold it: shortest exact decimal form; nothing where there is no value."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    return repr(value)
+
+
+class Table:
+    """A CSV file that is written row by row, each row complete and flushed before the next."""
+
+    def __init__(self, path: Path, file: Any, length: int, digest: Any) -> None:
+        self.path = path
+        self._file = file
+        self._length = length
+        self._digest = digest
+
+    @classmethod
+    def create(cls, path: Path, columns: Sequence[str]) -> Table:
+        """A new table with a header line. Raises FileExistsError, OSError."""
+        table = cls(path, open(path, "xb", buffering=0), 0, hashlib.sha256())
+        table._write((",".join(columns) + "\n").encode())
+        return table
+
+    @classmethod
+    def reopen(cls, path: Path, mark: Mapping[str, Any]) -> Table:
+        """The table as it was at `mark`; what follows is cut off.
+
+        Raises FileFormatError if its beginning is not what it was, OSError.
+        """
+        file = open(path, "r+b", buffering=0)
+        length, digest = int(mark["bytes"]), hashlib.sha256()
+        left = length
+        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+            digest.update(chunk)
+            left -= len(chunk)
+        if left or digest.hexdigest() != mark["sha256"]:
+            file.close()
+            found = f"ends after {length - left} bytes" if left else "has other contents"
+            raise FileFormatError(
+                f"{path} {found}, but the checkpoint belongs to a table whose first {length} bytes have "
+                f"SHA-256 {mark['sha256'][:16]}...; was it edited? Restore it to resume this run"
+            )
+        file.truncate(length)
+        return cls(path, file, length, digest)
+
+    def append(self, rows: Sequence[Sequence[float | None]]) -> None:
+        """Add rows; all of them or, if the disk is full, none. Raises OSError."""
+        if rows:
+            self._write("".join(",".join(map(csv_field, row)) + "\n" for row in rows).encode())
+
+    def mark(self) -> dict[str, Any]:
+        """Where the table stands now, safely on disk; for `reopen`."""
+        os.fsync(self._file.fileno())
+        return {"bytes": self._length, "sha256": self._digest.hexdigest()}
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _write(self, text: bytes) -> None:
+        try:
+            self._file.seek(self._length)
+            done = 0
+            while done < len(text):
+                done += self._file.write(text[done:])
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self._length)
+            raise OSError(error.errno, f"cannot write {self.path}: {os.strerror(error.errno or 0)}") from error
+        self._digest.update(text)
+        self._length += len(text)
+
+
+def prepare(directory: Path) -> bool:
+    """Make sure that a new run can be written to `directory`; True if it had to be made.
+
+    Raises ParameterError if it holds (part of) a run already, OSError if it cannot be made or written.
+    """
+    names = [PARAMETERS, CHECKPOINT, REPORT, *(f"{name}.csv" for name in TABLES)]
+    if directory.exists() and not directory.is_dir():
+        raise NotADirectoryError(f"cannot write a run to {directory}: it is a file, not a directory")
+    found = [name for name in names if (directory / name).exists()]
+    if found:
+        way = (
+            f"jali run --resume {directory} continues it, another --output begins a new one"
+            if (directory / CHECKPOINT / "manifest.json").exists()
+            else "remove it, or give another --output"
+        )
+        raise ParameterError(f"{directory} holds a run already ({', '.join(found)}); {way}")
+    made = not directory.exists()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / f".jali-{os.getpid()}.tmp"
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise OSError(error.errno, f"cannot write a run to {directory}: {reason}") from error
+    return made
+
+
+def write_parameters(directory: Path, parameters: Parameters) -> None:
+    """Write parameters.toml, as understood, in place of an older one. Raises OSError."""
+    beside = directory / f"{PARAMETERS}.new"
+    beside.write_text(render_parameters(parameters), encoding="utf-8")
+    os.replace(beside, directory / PARAMETERS)

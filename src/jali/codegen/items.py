@@ -1,0 +1,143 @@
+"""Halo items: expressions that the sender evaluates, so that fewer bytes travel.
+
+What a kernel needs from the site at offset o is often less than the fields that it reads there: a projected spinor is
+half a spinor, U^dagger times it makes the link unnecessary. `find_items` looks, for one offset, for the smallest set of values through
+which everything read there passes (a vertex cut); the reader then evaluates these values itself where the neighbour is its own,
+and takes them from the ghosts where it is not. Both evaluate the same expression, so the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jali.codegen.ir import Node, SiteProgram
+from jali.codegen.passes import reachable
+
+# Operations through which a boundary factor of one of the arguments passes unchanged.
+_LINEAR = frozenset({"add", "sub", "neg", "element", "build", "matmul", "mul"})
+
+
+@dataclass(frozen=True)
+class Item:
+    """The values that travel for one offset (of the source), and the fields they are made of."""
+
+    offset: tuple[int, ...]
+    cut: tuple[Node, ...]
+    cone: frozenset[int]  # numbers of the nodes below the cut that nothing else uses
+    slots: tuple[int, ...]
+
+    @property
+    def reals(self) -> int:
+        """Reals per site."""
+        return sum(node.type.reals for node in self.cut)
+
+
+def find_items(
+    program: SiteProgram, offsets: Iterable[tuple[int, ...]], phased: frozenset[tuple[int, tuple[int, ...]]]
+) -> list[Item]:
+    """The items worth having, at most one for each of `offsets` (seen from the written site).
+
+    An item must be at most half as large as the largest field it replaces, because the ghosts of fields that have
+    not changed are kept, and items are not. `phased` names (slot, offset) with boundary factors: the item must be linear in them.
+    """
+    nodes = reachable(effect.value for effect in program.effects)
+    items = []
+    for seen in offsets:
+        source = tuple(o + s for o, s in zip(seen, program.shift, strict=True))
+        item = _smallest_cut(nodes, program, source)
+        if item is None:
+            continue
+        largest = max(program.fields[slot].element.stored_reals for slot in item.slots)
+        factors = {slot for slot, offset in phased if offset == seen}
+        if 2 * item.reals <= largest and all(_degree(n, factors) is not None for n in item.cut):
+            degrees = {_degree(n, factors) for n in item.cut}
+            if len(degrees) == 1 and (not factors or degrees == {1}):
+                items.append(item)
+    return items
+
+
+def _smallest_cut(nodes: list[Node], program: SiteProgram, offset: tuple[int, ...]) -> Item | None:
+    local: dict[int, Node] = {}  # values that depend on loads at the offset, and on nothing else that varies
+    for node in nodes:
+        if node.op == "load":
+            if node.attrs[1] == offset:
+                local[node.number] = node
+        elif (
+            node.args
+            and not node.loops
+            and node.op not in ("repeat", "repeat_value")
+            and node.type.kind in ("real", "complex")
+            and any(a.number in local for a in node.args)
+            and all(a.number in local or a.op == "const" for a in node.args)
+        ):
+            local[node.number] = node
+    loads = [n for n in local.values() if n.op == "load"]
+    if not loads:
+        return None
+    best: dict[int, frozenset[Node]] = {}
+    for node in nodes:
+        if node.number not in local:
+            continue
+        below = frozenset().union(*(best[a.number] for a in node.args if a.number in local))
+        below = _whole(below)
+        here = frozenset({node})
+        best[node.number] = below if node.op != "load" and _reals(below) <= node.type.reals else here
+    used_outside = [n for n in local.values() if _leaves(n, nodes, local, program)]
+    cut = _whole(frozenset().union(*(best[n.number] for n in used_outside)))
+    if _reals(cut) >= sum(n.type.reals for n in loads):
+        return None
+    numbers = {n.number for n in cut}
+    below_cut = {n.number for n in reachable(cut) if n.number in local and n.number not in numbers}
+    above = {n.number for n in reachable(used_outside) if n.number in local} - below_cut - numbers
+    # every load must pass through the cut
+    for node in nodes:
+        if node.number in below_cut:
+            continue
+        if node.number not in numbers and any(a.number in below_cut for a in node.args):
+            return None
+    del above
+    ordered = tuple(sorted(cut, key=lambda n: n.number))
+    slots = tuple(sorted({n.attrs[0] for n in loads}))
+    return Item(offset, ordered, frozenset(below_cut), slots)
+
+
+def _leaves(node: Node, nodes: list[Node], local: dict[int, Node], program: SiteProgram) -> bool:
+    if any(effect.value is node for effect in program.effects):
+        return True
+    return any(node in other.args for other in nodes if other.number not in local)
+
+
+def _whole(cut: frozenset[Node]) -> frozenset[Node]:
+    """Components of one matrix are replaced by the matrix where that is no larger."""
+    parents: dict[Node, int] = {}
+    for node in cut:
+        if node.op == "element":
+            parents[node.args[0]] = parents.get(node.args[0], 0) + node.type.reals
+    out = set(cut)
+    for parent, reals in parents.items():
+        if parent in cut or reals >= parent.type.reals:
+            out = {n for n in out if not (n.op == "element" and n.args[0] is parent)} | {parent}
+    return frozenset(out)
+
+
+def _reals(cut: frozenset[Node]) -> int:
+    return sum(n.type.reals for n in cut)
+
+
+def _degree(node: Node, factors: set[int]) -> int | None:
+    """0 if the value has no boundary factor, 1 if it is linear in one, None if it is neither."""
+    if node.op == "load":
+        return 1 if node.attrs[0] in factors else 0
+    degrees = [_degree(a, factors) for a in node.args if not (a.op == "const" and a.attrs[0] == 0)]
+    if None in degrees:
+        return None
+    if not any(degrees):
+        return 0
+    if node.op not in _LINEAR:
+        return None
+    if node.op in ("matmul", "mul"):
+        flags = node.attrs or (False, False)
+        total = sum(d for d in degrees if d is not None)
+        return 1 if total == 1 and not any(f and d for f, d in zip(flags, degrees, strict=False)) else None
+    return 1 if set(degrees) == {1} else None

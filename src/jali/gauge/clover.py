@@ -1,0 +1,98 @@
+"""The field strength from clover leaves: energy density and topological charge.
+
+G_mu,nu(x) is a quarter of the traceless anti-Hermitian part of the four plaquettes of a plane that meet at x, all run through
+in the same sense; it is a^2 times the field strength up to O(a^2). G = G^a T^a with tr(T^a T^b) = -delta_ab / 2.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jali
+from jali.codegen.directions import Direction
+from jali.errors import LayoutError
+from jali.gauge.field import GaugeField
+from jali.gauge.observables import plaquette_trace
+
+
+def field_strength(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
+    """G_mu,nu(x), an algebra element, inside a site function."""
+    # Four leaves, each from x round to x. Those that share a side share its product.
+    right = U[mu][X] * U[nu][X + mu] * (U[nu][X] * U[mu][X + nu]).dagger()
+    top = U[nu][X] * U[mu][X - mu + nu].dagger() * (U[mu][X - mu].dagger() * U[nu][X - mu]).dagger()
+    left = (U[nu][X - mu - nu] * U[mu][X - mu]).dagger() * (U[mu][X - mu - nu] * U[nu][X - nu])
+    bottom = U[nu][X - nu].dagger() * U[mu][X - nu] * (U[mu][X] * U[nu][X + mu - nu].dagger()).dagger()
+    return 0.25 * (right + top + left + bottom).traceless_antihermitian()
+
+
+@dataclass(frozen=True)
+class FieldStrength:
+    """What one pass over the lattice says about the field strength.
+
+    `energy` is the mean of E = -sum_{mu<nu} tr G_mu,nu^2 (= G^a G^a / 4 summed over all mu, nu) per site with the clover
+    G, `energy_plaquette` that of 2 sum_{mu<nu} Re tr(1 - U_p); both in lattice units, M. Luscher, JHEP 08 (2010) 071,
+    arXiv:1006.4518, section 3. `charge` is the clover topological charge, nan except in four dimensions.
+    """
+
+    energy: float
+    energy_plaquette: float
+    charge: float
+
+
+@jali.site_function
+def _sums(X: Any, U: Any, clover: Any, plaquettes: Any, charge: Any) -> None:
+    G = {}
+    for mu, nu in X.planes():
+        G[int(mu), int(nu)] = field_strength(X, U, mu, nu)
+        clover += G[int(mu), int(nu)].norm2()
+        plaquettes += plaquette_trace(X, U, mu, nu)
+    charge += 0.0
+    if X.ndim == 4:
+        density = (G[0, 1] * G[2, 3]).trace() - (G[0, 2] * G[1, 3]).trace() + (G[0, 3] * G[1, 2]).trace()
+        charge += density.real
+
+
+def measure_field_strength(U: GaugeField) -> FieldStrength:
+    """Energy densities and topological charge in one pass. Raises LayoutError in one dimension."""
+    d = U.lattice.ndim
+    if d < 2:
+        raise LayoutError("a one-dimensional lattice has no field strength")
+    clover, plaquettes, charge = U.lattice.sum(_sums, U)
+    volume = U.lattice.volume
+    # epsilon_{mu nu rho sigma} tr(G G) has eight equal terms for each of the three pairings
+    return FieldStrength(
+        clover / volume,
+        2 * (U.n * d * (d - 1) / 2 - plaquettes / volume),
+        -charge / (4 * math.pi**2) if d == 4 else math.nan,
+    )
+
+
+def energy_density(U: GaugeField) -> float:
+    """Mean clover energy density E per site; see `FieldStrength`."""
+    return measure_field_strength(U).energy
+
+
+@jali.site_function
+def _angles(X: Any, U: Any, total: Any) -> None:
+    mu, nu = X.directions()
+    loop = U[mu][X] * U[nu][X + mu] * (U[nu][X] * U[mu][X + nu]).dagger()
+    total += jali.atan2(loop[0, 0].imag, loop[0, 0].real)
+
+
+def topological_charge(U: GaugeField) -> float:
+    """The topological charge.
+
+    In four dimensions Q = -(1 / 32 pi^2) sum_x epsilon tr(G G) with the clover field strength (an integer only for smooth
+    fields: apply the gradient flow first). For U(1) in two dimensions the sum of the plaquette angles in (-pi, pi] over
+    2 pi, an integer on every periodic configuration. Raises LayoutError for other dimensions and groups.
+    """
+    if U.lattice.ndim == 4:
+        return measure_field_strength(U).charge
+    if U.lattice.ndim == 2 and U.n == 1:
+        return float(U.lattice.sum(_angles, U)) / (2 * math.pi)
+    raise LayoutError(
+        f"the topological charge is defined here in four dimensions and for U(1) in two, not for {U.group} "
+        f"in {U.lattice.ndim}"
+    )

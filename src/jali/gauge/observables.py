@@ -1,0 +1,116 @@
+"""Plaquettes, link trace and Polyakov loops: what a simulation watches.
+
+All are means of (1/n) Re tr, so that ordered links give 1. The last direction is time: `temporal` plaquettes contain it.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import jali
+from jali.codegen.directions import Direction
+from jali.codegen.types import Matrix
+from jali.errors import LayoutError
+from jali.gauge.field import GaugeField
+from jali.lattice import Colouring
+
+
+def plaquette_trace(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
+    """Re tr of the plaquette at X in the plane of mu and nu, inside a site function: two products and a trace."""
+    return ((U[mu][X] * U[nu][X + mu]) * (U[nu][X] * U[mu][X + nu]).dagger()).trace().real
+
+
+@jali.site_function
+def plaquette_sums(X: Any, U: Any, spatial: Any, temporal: Any) -> None:
+    """Sums Re tr over the plaquettes without and with the last direction."""
+    time = X.directions()[-1]
+    spatial += 0.0
+    for mu, nu in X.planes():
+        if nu == time:
+            temporal += plaquette_trace(X, U, mu, nu)
+        else:
+            spatial += plaquette_trace(X, U, mu, nu)
+
+
+def plaquettes(U: GaugeField) -> tuple[float, float, float]:
+    """Mean plaquette (1/n) Re tr U_p over all planes, over the spatial and over the temporal ones.
+
+    In two dimensions there are no spatial plaquettes: that mean is nan. Raises LayoutError in one dimension.
+    """
+    d = U.lattice.ndim
+    if d < 2:
+        raise LayoutError("a one-dimensional lattice has no plaquettes")
+    spatial, temporal = U.lattice.sum(plaquette_sums, U)
+    per_plane = 1.0 / (U.n * U.lattice.volume)
+    planes = (d - 1) * (d - 2) // 2
+    return (
+        (spatial + temporal) * per_plane / (planes + d - 1),
+        spatial * per_plane / planes if planes else math.nan,
+        temporal * per_plane / (d - 1),
+    )
+
+
+def plaquette(U: GaugeField) -> float:
+    """Mean plaquette (1/n) Re tr U_p."""
+    return plaquettes(U)[0]
+
+
+@jali.site_function
+def _traces(X: Any, U: Any, total: Any) -> None:
+    for mu in X.directions():
+        total += U[mu][X].trace().real
+
+
+def link_trace(U: GaugeField) -> float:
+    """Mean of (1/n) Re tr U_mu(x) over all links; it depends on the gauge and serves as a fingerprint of files."""
+    return float(U.lattice.sum(_traces, U)) / (U.n * U.links)
+
+
+# ---- Polyakov loops --------------------------------------------------------------------------------------
+
+
+@jali.site_function
+def _begin(X: Any, line: Any, u: Any) -> None:
+    line[X] = u[X]
+
+
+@jali.site_function
+def _extend(X: Any, line: Any, u: Any, mu: Any) -> None:
+    line[X] = u[X] * line[X + mu]
+
+
+@jali.site_function
+def _line_trace(X: Any, line: Any, total: Any) -> None:
+    total += line[X].trace()
+
+
+@functools.cache
+def slices(axis: int, extent: int) -> Colouring:
+    """The slices of a lattice orthogonal to a direction, as a colouring: colour = coordinate."""
+    return Colouring(extent, lambda x: x[axis], f"slice of direction {axis}")
+
+
+def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
+    """The untraced Polyakov loops U_mu(x) U_mu(x + mu) ... around the lattice, valid where coordinate mu is 0.
+
+    Built slice by slice from the far end, each reading only its neighbour, so that mu may be split over ranks. The field is a
+    workspace of U: the next call overwrites it.
+    """
+    axis = range(U.lattice.ndim)[mu] if isinstance(mu, int) else int(mu)
+    direction, extent = U.lattice.directions[axis], U.lattice.extents[axis]
+    line = U.workspace("Polyakov line", Matrix(U.n))
+    colours = slices(axis, extent)
+    _begin[colours[extent - 1]](line, U[axis])
+    for coordinate in reversed(range(extent - 1)):
+        _extend[colours[coordinate]](line, U[axis], direction)
+    return line
+
+
+def polyakov_loop(U: GaugeField, mu: Any = -1) -> complex:
+    """Mean Polyakov loop (1/n) tr prod U_mu over the sites orthogonal to mu; by default mu is time, the last direction."""
+    axis = range(U.lattice.ndim)[mu] if isinstance(mu, int) else int(mu)
+    extent = U.lattice.extents[axis]
+    total = U.lattice.sum(_line_trace, polyakov_lines(U, axis), over=slices(axis, extent)[0])
+    return complex(total) * (extent / (U.n * U.lattice.volume))

@@ -1,0 +1,108 @@
+"""Sweeps: every link once by heat bath, overrelaxation or Metropolis, in an order that keeps the updates independent.
+
+Links of one direction on sites of one colour do not share a plaquette, so they are updated together. Even extents need two colours, odd ones
+three. The weight is exp((beta/n) sum_p Re tr U_p).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from jali.errors import LayoutError, ParameterError
+from jali.gauge.field import GaugeField
+from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton, heat_bath_u1, needs_creutz
+from jali.gauge.metropolis import metropolis
+from jali.gauge.overrelaxation import overrelax, overrelax_u1
+from jali.lattice import PARITIES, Colouring, Domain, Lattice, Random
+
+
+def sweep(
+    U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxation: int = 4
+) -> None:
+    """Updates all links: `heatbath` heat-bath sweeps, then `overrelaxation` overrelaxation sweeps."""
+    for _ in range(heatbath):
+        heat_bath_sweep(U, beta, rng)
+    for _ in range(overrelaxation):
+        overrelaxation_sweep(U)
+
+
+def heat_bath_sweep(U: GaugeField, beta: float, rng: Random) -> None:
+    """Draws every link once from its conditional distribution. Raises ParameterError for a negative beta."""
+    beta = _coupling(beta)
+    n = U.n
+    kernel, parameter = heat_bath_u1, beta
+    if n > 1 and needs_creutz(n, beta, U.lattice.ndim):
+        kernel, parameter = heat_bath_creutz, beta / n
+    elif n > 1:
+        kernel, parameter = heat_bath_kennedy_pendleton, n / (2 * beta)
+    for mu, colour in _parts(U.lattice):
+        kernel[colour](U, rng, parameter, mu)
+
+
+def overrelaxation_sweep(U: GaugeField) -> None:
+    """Reflects every link once; the action stays as it is."""
+    kernel = overrelax if U.n > 1 else overrelax_u1
+    for mu, colour in _parts(U.lattice):
+        kernel[colour](U, mu)
+
+
+def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3, hits: int = 4) -> float:
+    """Proposes `hits` changes exp(width A) U of every link, A a Gaussian element of the algebra; returns the acceptance.
+
+    Raises ParameterError for a negative beta, a width that is not positive and fewer than one hit.
+    """
+    beta = _coupling(beta)
+    if not (math.isfinite(width) and width > 0) or hits < 1:
+        raise ParameterError(f"Metropolis needs a positive width and at least one hit, not {width} and {hits}")
+    kernel = metropolis(hits)
+    accepted = 0.0
+    for mu, colour in _parts(U.lattice):
+        accepted += U.lattice.sum(kernel, U, rng, beta / U.n, float(width), mu, over=colour)
+    return accepted / (U.links * hits)
+
+
+def exhausted_attempts() -> int:
+    """How many heat-bath draws so far have kept the old value because no attempt was accepted; practically never."""
+    kernels = (heat_bath_u1, heat_bath_creutz, heat_bath_kennedy_pendleton)
+    return sum(kernel.exhausted for kernel in kernels)
+
+
+def _coupling(beta: float) -> float:
+    if not (math.isfinite(beta) and beta >= 0):
+        raise ParameterError(f"beta is a number from 0, not {beta}")
+    return float(beta)
+
+
+def _parts(lattice: Lattice) -> Iterable[tuple[Any, Domain]]:
+    colours = link_colours(lattice)
+    return [(mu, colour) for mu in lattice.directions for colour in colours]
+
+
+def link_colours(lattice: Lattice) -> Iterable[Domain]:
+    """Sets of sites whose links of one direction can be updated together.
+
+    EVEN and ODD; on a lattice with odd extents three colours. Raises LayoutError where an extent is 1, since a link's
+    staples would contain the link itself, and below two dimensions, where there are no plaquettes.
+    """
+    if lattice.ndim < 2 or min(lattice.extents) < 2:
+        raise LayoutError(
+            f"link updates need at least two dimensions and extents of at least 2, the lattice is {lattice.extents}"
+        )
+    if all(n % 2 == 0 for n in lattice.extents):
+        return PARITIES
+    return _three_colours(lattice.extents)
+
+
+@functools.cache
+def _three_colours(extents: tuple[int, ...]) -> Colouring:
+    def colour_of(x: list[np.ndarray]) -> Any:
+        # Along an odd extent the numbers 0 1 0 1 ... 2 change by +1 or -1 modulo 3 in every step, the last one included.
+        numbers = [np.where((n % 2 == 1) & (c == n - 1), 2, c % 2) for c, n in zip(x, extents, strict=True)]
+        return sum(numbers) % 3
+
+    return Colouring(3, colour_of, "link colour")

@@ -1,0 +1,77 @@
+"""`jali info` reports what is there, and says what is missing instead of failing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jali
+
+
+def info(*words: str, python: str = sys.executable, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [python, "-m", "jali", "info", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environment},
+    )
+
+
+def report(*words: str, **options: str) -> dict[str, Any]:
+    done = info("--json", *words, **options)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_report_names_this_python_and_this_jali() -> None:
+    found = report()
+    assert found["jali"] == jali.__version__
+    assert Path(found["python"]["executable"]).samefile(sys.executable)
+    assert Path(found["core"]).exists()
+    assert (found["ranks"], found["transport"], found["devices"]) == (1, "self", [])
+    assert found["processor"]["vector_bits"] in (64, 128, 256, 512)
+
+
+def test_kernels_in_the_cache_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.so").write_bytes(b"12345")
+    (tmp_path / "a.cpp").write_bytes(b"123")
+    tmp_path.chmod(0o700)
+    assert report(JALI_CACHE_DIR=str(tmp_path))["cache"] == {"path": str(tmp_path), "bytes": 8, "kernels": 1}
+
+
+def test_missing_compiler_is_said_and_does_not_stop_the_rest() -> None:
+    found = report(CXX="no-such-compiler")
+    assert "no-such-compiler" in found["compiler"]["missing"]
+    assert found["jali"] == jali.__version__
+
+
+def test_text_has_every_part() -> None:
+    done = info()
+    assert done.returncode == 0, done.stderr
+    for word in ("python", "vector", "threads", "ranks", "mpi", "compiler", "cache", "packages"):
+        assert f"\n{word} " in done.stdout
+    assert "none (CPU only in this version)" in done.stdout
+
+
+@pytest.mark.mpi
+def test_two_ranks_speak_with_one_voice() -> None:
+    pytest.importorskip("mpi4py")
+    found = report("-n", "2")
+    assert (found["ranks"], found["transport"]) == (2, "mpi")
+    assert found["mpi"]["abi"] in ("MPICH", "Open MPI", "MPI-5 standard ABI")
+
+
+@pytest.mark.mpi
+def test_open_mpi_is_recognised() -> None:
+    python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
+    if not python:
+        pytest.skip("JALI_TEST_OPENMPI_PYTHON names no Python with Open MPI")
+    found = report("-n", "3", python=python)
+    assert (found["ranks"], found["mpi"]["abi"]) == (3, "Open MPI")

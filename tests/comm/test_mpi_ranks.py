@@ -1,0 +1,399 @@
+"""MPI ranks: messages, collectives, launching, and every way in which one rank can stop the others.
+
+Each test starts a small program on real MPI processes through jali's own launcher.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.mpi, pytest.mark.timeout(150)]
+
+
+def test_messages_and_collectives_carry_rank_dependent_data(mpi) -> None:
+    ended = mpi.run("""
+        world = comm.current()
+        assert world.transport == "mpi" and world.size == int(os.environ["JALI_EXPECTED_RANKS"])
+        rank, size = world.rank, world.size
+
+        def content(sender, receiver, tag, number):
+            words = np.random.default_rng([sender, receiver, tag, number])
+            return words.integers(0, 256, [0, 1, 24, 8192, 300_000][number % 5], dtype=np.uint8)
+
+        pending, expected = [], []
+        for peer in range(size):
+            for tag in (0, 5, 32767):
+                for number in range(10):
+                    got = np.zeros_like(content(peer, rank, tag, number))
+                    expected.append((got, content(peer, rank, tag, number)))
+                    pending.append(world.receive(got, peer, tag))
+        for number in range(10):
+            for tag in (32767, 0, 5):
+                for peer in range(size):
+                    pending.append(world.send(content(rank, peer, tag, number), peer, tag))
+        world.wait(pending, "many messages")
+        for got, wanted in expected:
+            np.testing.assert_array_equal(got, wanted)
+
+        for turn in range(20):
+            total = world.all_reduce_sum(np.arange(5) * (rank + 1) ** 3 - turn)
+            np.testing.assert_array_equal(total, sum(np.arange(5) * (r + 1) ** 3 - turn for r in range(size)))
+            told = world.all_gather(bytes([rank]) * (rank * turn))
+            assert told == [bytes([r]) * (r * turn) for r in range(size)]
+            root = turn % size
+            assert world.broadcast(b"%d says %d" % (rank, turn), root) == b"%d says %d" % (root, turn)
+            world.barrier()
+        print(f"rank {rank} is content", flush=True)
+        """)
+    assert ended.status == 0, ended.err
+    assert sorted(ended.out.split("\n")) == ["", *(f"rank {rank} is content" for rank in range(mpi.ranks))]
+    assert ended.err == ""
+
+
+@pytest.mark.full
+def test_messages_beyond_the_range_of_an_int_arrive_whole(mpi) -> None:
+    ended = mpi.run(
+        """
+        world = comm.current()
+        size = 2**31 + 12345
+        if world.rank == 0:
+            data = np.arange(size // 8 + 1).view(np.uint8)[:size]
+            world.wait([world.send(data, 1, 1), world.send(data[:3], 1, 1)])
+            world.broadcast(data.tobytes(), 0)
+        else:
+            data, tail = np.zeros(size, dtype=np.uint8), np.zeros(3, dtype=np.uint8)
+            world.wait([world.receive(data, 0, 1), world.receive(tail, 0, 1)])
+            wanted = np.arange(size // 8 + 1).view(np.uint8)[:size]
+            assert np.array_equal(data, wanted) and np.array_equal(tail, wanted[:3])
+            del data
+            assert world.broadcast(b"", 0) == wanted.tobytes()
+        """,
+        ranks=2,
+    )
+    assert ended.status == 0, ended.err
+
+
+def test_message_of_another_size_is_an_error_at_the_receiver(mpi) -> None:
+    ended = mpi.run("""
+        world = comm.current()
+        for sent, expected in ((8, 16), (16, 8)):
+            if world.rank == 1:
+                world.wait([world.send(np.zeros(sent, dtype=np.uint8), 0, 3)])
+            if world.rank == 0:
+                try:
+                    world.wait([world.receive(np.zeros(expected, dtype=np.uint8), 1, 3)])
+                except RankError as error:
+                    print(error, flush=True)
+            world.barrier()
+        """)
+    assert ended.status == 0, ended.err
+    short, long = ended.out.splitlines()[:2]
+    assert short == "rank 0 expected 16 bytes from rank 1 with tag 3, but 8 came"
+    assert long.startswith("MPI error in receiving 8 bytes from rank 1 with tag 3: ")
+
+
+WAITS = {
+    "message": 'world.wait([world.receive(np.zeros(4), (world.rank + 1) % world.size, 9)], "the halo of U")',
+    "big send": "world.wait([world.send(np.zeros(10**6), (world.rank + 1) % world.size, 9)], 'the halo of U')",
+    "barrier": "world.barrier()",
+    "sum": "world.all_reduce_sum([1])",
+    "gather": "world.all_gather(b'x')",
+    "broadcast": "world.broadcast(b'x', world.size - 1)",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_exception_on_one_rank_stops_the_others_with_its_cause(mpi, wait: str) -> None:
+    ended = mpi.run(f"""
+        world = comm.current()
+        world.barrier()
+        if world.rank == world.size - 1:
+            raise ValueError("beta must be above 0")
+        {WAITS[wait]}
+        if world.rank == 0:  # whoever is not needed for the root's broadcast to end hears of it later
+            world.barrier()
+        """)
+    assert ended.status != 0
+    assert ended.seconds < 30
+    last = mpi.ranks - 1
+    assert ended.err.count("Traceback") == 1, ended.err
+    assert f"jali: rank {last} failed:" in ended.err
+    for rank in range(last):
+        line = f"jali: rank {rank} stopped: rank {last} failed: ValueError: beta must be above 0"
+        assert ended.err.count(line) == 1, ended.err
+
+
+def test_ranks_hear_of_a_failure_within_seconds(mpi) -> None:
+    ended = mpi.run("""
+        world = comm.current()
+        world.barrier()
+        if world.rank == 1:
+            world.fail("out of ink")
+            time.sleep(3)
+            os._exit(0)
+        start = time.monotonic()
+        try:
+            world.barrier()
+        except RankError as error:
+            print(error.rank, error.cause, time.monotonic() - start < 2, flush=True)
+        os._exit(1)
+        """)
+    assert ended.out.splitlines() == ["1 out of ink True"] * (mpi.ranks - 1)
+
+
+def test_killed_rank_ends_the_job_within_seconds(mpi, wait_for) -> None:
+    marker = mpi.folder / "pid"
+    job = mpi.start(f"""
+        world = comm.current()
+        world.barrier()
+        if world.rank == 1:
+            open({str(marker)!r} + ".new", "w").write(str(os.getpid()))
+            os.rename({str(marker)!r} + ".new", {str(marker)!r})
+            time.sleep(100)
+        world.barrier()
+        """)
+    wait_for(marker.exists)
+    os.kill(int(marker.read_text()), signal.SIGKILL)
+    ended = job.end(timeout=10)
+    assert ended.status != 0
+
+
+def test_rank_that_leaves_early_is_not_waited_for(mpi) -> None:
+    ended = mpi.run("""
+        world = comm.current()
+        world.barrier()
+        if world.rank == 1:
+            sys.exit(0)
+        world.wait([world.receive(np.zeros(4), 1, 9)], "the halo of U")
+        """)
+    assert ended.status != 0
+    assert ended.seconds < 30
+    # The others also wait for rank 1, so each of them may be the first to notice.
+    assert "rank 1 failed: its program ended while rank" in ended.err
+    assert "waited for the halo of U (message from rank 1, tag 9, 32 bytes)" in ended.err
+
+
+def test_ranks_may_end_at_different_times(mpi) -> None:
+    ended = mpi.run("""
+        world = comm.current()
+        if world.rank != 1:
+            time.sleep(4)  # longer than the others' patience with a rank that has ended
+        """)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_status_that_all_ranks_return_is_the_status_of_the_job(mpi) -> None:
+    ended = mpi.run("comm.current().barrier(); sys.exit(7)")
+    assert ended.status == 7
+
+
+def test_error_caught_by_the_program_ends_the_job_with_the_chosen_status(mpi) -> None:
+    ended = mpi.run("""
+        world = comm.current()
+        try:
+            if world.rank == 0:
+                raise OSError("disk full")
+            world.barrier()
+        except (OSError, RankError) as error:
+            print(f"rank {world.rank}: {error}", file=sys.stderr, flush=True)
+            comm.end_job(error, 5)
+        """)
+    assert ended.status == 5
+    assert ended.err.count("rank 0: disk full") == 1
+    for rank in range(1, mpi.ranks):
+        assert ended.err.count(f"rank {rank}: rank 0 failed: OSError: disk full") == 1
+
+
+def test_watchdog_ends_the_job_and_names_step_peer_and_transport(mpi) -> None:
+    ended = mpi.run(
+        """
+        world = comm.current()
+        world.barrier()
+        if world.rank == 0:
+            world.wait([world.receive(np.zeros(4), 1, 9)], "the halo of U")
+        time.sleep(50)
+        """,
+        JALI_WATCHDOG="1.5",
+    )
+    assert ended.status != 0
+    assert ended.seconds < 30
+    assert (
+        "rank 0 waited for the halo of U (message from rank 1, tag 9, 32 bytes) (transport mpi): "
+        "nothing has moved for 1.5 s" in ended.err
+    )
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_to_the_launcher_reaches_every_rank_once(mpi, wait_for, number: int, status: int) -> None:
+    job = mpi.start(f"""
+        import signal
+        got = []
+        signal.signal({int(number)}, lambda number, frame: got.append(number))
+        world = comm.current()
+        world.barrier()
+        open(os.path.join({str(mpi.folder)!r}, f"ready{{world.rank}}"), "w")
+        while not world.all_reduce_sum([len(got)])[0]:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        world.barrier()
+        with open(os.path.join({str(mpi.folder)!r}, f"got{{world.rank}}"), "w") as file:
+            file.write(str(len(got)))
+        world.barrier()
+        sys.exit({status})
+        """)
+    wait_for(lambda: all((mpi.folder / f"ready{rank}").exists() for rank in range(mpi.ranks)))
+    os.kill(job.process.pid, number)
+    ended = job.end(timeout=30)
+    assert [(mpi.folder / f"got{rank}").read_text() for rank in range(mpi.ranks)] == ["1"] * mpi.ranks
+    assert ended.status == status, ended.err
+
+
+def test_wait_can_be_interrupted_from_the_keyboard(mpi, wait_for) -> None:
+    ready = mpi.folder / "ready"
+    job = mpi.start(f"""
+        world = comm.current()
+        world.barrier()
+        if world.rank == 0:
+            open({str(ready)!r}, "w")
+            world.barrier()
+        time.sleep(50)
+        """)
+    wait_for(ready.exists)
+    os.kill(job.process.pid, signal.SIGINT)
+    ended = job.end(timeout=20)
+    assert ended.status != 0
+
+
+def test_ordinary_mpi4py_communicators_become_groups_of_their_own(mpi) -> None:
+    ended = mpi.run("""
+        from mpi4py import MPI
+        world = comm.current()
+        half = MPI.COMM_WORLD.Split(world.rank % 2, -world.rank)
+        group = comm.from_mpi4py(half)
+        assert comm.from_mpi4py(half) is group and comm.from_mpi4py(MPI.COMM_WORLD) is world
+        assert (group.rank, group.size) == (half.rank, half.size)
+        assert group.all_gather(b"%d" % world.rank) == [
+            b"%d" % r for r in reversed(range(world.size)) if r % 2 == world.rank % 2
+        ]
+        # The group's messages do not meet the ones that the program sends on its own communicator.
+        outer, inner = np.zeros(1), np.zeros(1)
+        to, source = (half.rank + 1) % half.size, (half.rank - 1) % half.size
+        theirs = half.Irecv(outer, source, 4)
+        group.wait([group.receive(inner, source, 4), group.send(np.array([1.0]), to, 4)])
+        half.Send(np.array([2.0]), to, 4)
+        theirs.Wait()
+        assert (inner[0], outer[0]) == (1.0, 2.0)
+        """)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_cores_are_shared_out_among_the_ranks_of_a_host(mpi) -> None:
+    ended = mpi.run("""
+        import json
+        world = comm.current()
+        mine = sorted(os.sched_getaffinity(0))
+        all_of_them = [json.loads(text) for text in world.all_gather(json.dumps(mine).encode())]
+        share = sum(1 / sum(core in theirs for theirs in all_of_them) for core in mine)
+        assert world.threads == max(1, int(share + 1e-9)), (world.threads, share)
+        """)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_groups_of_one_where_ranks_were_asked_for_are_an_error(mpi) -> None:
+    program = "from jali import comm; comm.current()"
+    environment = dict(os.environ) | {"JALI_EXPECTED_RANKS": "3"}
+    ended = subprocess.run(
+        [mpi.python, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 1
+    text = ended.stderr.splitlines()[-1]
+    assert "3 ranks were started (JALI_EXPECTED_RANKS=3), but MPI's world has 1" in text
+    assert "libmpi.so" in text
+
+
+def test_launcher_of_another_library_is_found_out(mpi) -> None:
+    if mpi.name == "mpich":
+        pytest.skip("tested from the other side")
+    other = Path(sys.executable).parent / "mpiexec"
+    if not other.exists():
+        pytest.skip("this environment has no mpiexec")
+    program = "from jali import comm; comm.current()"
+    ended = subprocess.run(
+        [other, "-n", "2", mpi.python, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode != 0
+    assert "2 ranks were started (PMI_SIZE=2), but MPI's world has 1" in ended.stderr
+
+
+def test_rank_cannot_start_ranks(mpi) -> None:
+    ended = mpi.run("""
+        from jali.comm.launcher import relaunch
+        world = comm.current()
+        try:
+            relaunch(2, ["info"])
+        except RankError as error:
+            assert "is an MPI rank already" in str(error)
+        else:
+            raise SystemExit(1)
+        """)
+    assert (ended.status, ended.err) == (0, "")
+
+
+def test_missing_mpi4py_is_an_error_that_says_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "mpi4py.py").write_text("raise ImportError('no mpi4py here')")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    for environment, program in (
+        ({"PMI_RANK": "1", "PMI_SIZE": "4"}, "from jali import comm; comm.current()"),
+        ({}, "from jali.comm import relaunch; relaunch(4, ['info'])"),
+    ):
+        ended = subprocess.run(
+            [sys.executable, "-c", program],
+            env=dict(os.environ) | {"PYTHONPATH": path} | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert ended.returncode == 1
+        assert "pip install jali[mpi]" in ended.stderr.splitlines()[-1]
+
+
+def test_standard_abi_of_mpi_5_is_spoken(mpi) -> None:
+    library = Path(sys.prefix) / "lib" / "libmpi_abi.so.1"
+    if mpi.name != "mpich" or not library.exists():
+        pytest.skip("only MPICH 5 comes with the library of the standard ABI")
+    assert ctypes.sizeof(ctypes.c_void_p) == 8
+    ended = mpi.run(f"""
+        import ctypes
+        from jali import _core
+        mpi = ctypes.CDLL({str(library)!r})
+        mpi.MPI_Init(None, None)
+        world = _core.make_mpi_communicator(0x101, {str(library)!r})
+        assert _core.mpi_library("")[0] == "MPI-5 standard ABI"
+        got = np.zeros(1000)
+        peer = 1 - world.rank
+        world.wait([world.receive(got, peer, 1), world.send(np.full(1000, world.rank + 1.0), peer, 1)], "halo")
+        assert (got == peer + 1).all()
+        assert world.all_gather(b"%d" % world.rank) == [b"0", b"1"]
+        assert world.broadcast(b"%d" % world.rank, 1) == b"1"
+        total = np.array([world.rank + 1, -5])
+        world.all_reduce_sum(total)
+        assert total.tolist() == [3, -10]
+        world.barrier()
+        if world.rank == 1:
+            world.fail("enough")
+        try:
+            while True:
+                world.check()
+        except RankError as error:
+            assert error.cause == "enough" and error.rank == 1
+        os._exit(0)
+        """)
+    assert ended.status in (0, 1), ended.err  # a launcher may mind that MPI was not finalised
+    assert "Traceback" not in ended.err, ended.err
