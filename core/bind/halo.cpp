@@ -1,7 +1,7 @@
-// core/halo and core/sum in Python: partitions, layouts, field storage, launches, reproducible sums.
+// core/halo in Python: partitions, layouts, field storage. Launches and sums are in launch.cpp.
 #include "bind/errors.hpp"
-#include "halo/launch.hpp"
-#include "sum/binned.hpp"
+#include "halo/policy.hpp"
+#include "halo/storage.hpp"
 
 #include <memory>
 #include <optional>
@@ -15,7 +15,6 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
@@ -24,7 +23,6 @@ using namespace jali;
 
 namespace {
 
-using Released = nb::call_guard<nb::gil_scoped_release>;
 using Array = nb::ndarray<nb::c_contig, nb::device::cpu>;
 using ConstArray = nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu>;
 template <class T>
@@ -107,12 +105,6 @@ nb::object new_array(const FieldStorage& field, const Extents& extents) {
     return nb::module_::import_("numpy").attr("empty")(nb::tuple(shape),
                                                        field.scalar_bytes() == 4 ? "float32" : "float64");
 }
-
-// A launch and the Python objects whose memory it reads.
-struct BoundLaunch {
-    std::unique_ptr<Launch> launch;
-    nb::object words;
-};
 
 void bind_partition(nb::module_& m) {
     nb::class_<Partition>(m, "Partition",
@@ -274,7 +266,7 @@ void bind_storage(nb::module_& m) {
         .def_prop_ro(
             "address", [](const FieldStorage& f) { return address(f.data()); },
             "Of block 0; moves when ghosts grow.")
-        .def("reserve_ghosts", &FieldStorage::reserve_ghosts)
+        .def("reserve_ghosts", [](FieldStorage& f) { f.reserve_ghosts(); })
         .def("versions", [](const FieldStorage& f) { return nb::make_tuple(f.version(0), f.version(1)); })
         .def("mark_written", &FieldStorage::mark_written, "parities"_a = 3,
              "On all ranks alike, whichever of them wrote.")
@@ -367,138 +359,10 @@ void bind_storage(nb::module_& m) {
         "[(name, description)]; choose with JALI_HALO_POLICY or Launch(policy=...).");
 }
 
-void bind_launch(nb::module_& m) {
-    nb::class_<BoundLaunch>(m, "Launch", "A kernel bound to fields, a domain and its halos.")
-        .def(
-            "__init__",
-            [](BoundLaunch* self, std::shared_ptr<Layout> layout, std::shared_ptr<Communicator> communicator,
-               std::shared_ptr<ThreadPool> pool, std::uintptr_t kernel,
-               nb::ndarray<std::uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu> words,
-               std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> patches,
-               std::vector<std::tuple<std::shared_ptr<FieldStorage>, Offset, int>> reads,
-               std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes, std::int64_t begin,
-               std::int64_t end, std::optional<Vector<std::int32_t>> blocks,
-               std::optional<Vector<std::uint32_t>> masks, int nsums,
-               std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices,
-               int nslices, bool fast, int ncounters, const std::string& policy) {
-                LaunchDefinition d;
-                d.domain.begin = begin;
-                d.domain.end = end < 0 ? layout->nblocks() : end;
-                if (blocks) {
-                    d.domain.blocks.assign(blocks->data(), blocks->data() + blocks->size());
-                    d.domain.begin = d.domain.end = 0;
-                }
-                if (masks) d.domain.masks.assign(masks->data(), masks->data() + masks->size());
-                d.layout = std::move(layout);
-                d.communicator = std::move(communicator);
-                d.pool = std::move(pool);
-                d.kernel = reinterpret_cast<KernelFunction>(kernel);
-                d.words = words.data();
-                d.nwords = static_cast<int>(words.size());
-                d.patches = std::move(patches);
-                for (auto& [field, offset, parities] : reads)
-                    d.reads.push_back({std::move(field), std::move(offset), parities});
-                d.writes = std::move(writes);
-                d.sums.count = nsums;
-                if (slices) d.sums.slice.assign(slices->data(), slices->data() + slices->size());
-                d.sums.nslices = nslices;
-                d.sums.fast = fast;
-                d.ncounters = ncounters;
-                d.policy = &halo_policy(policy);
-                nb::object kept = nb::cast(words);
-                new (self) BoundLaunch{std::make_unique<Launch>(std::move(d)), std::move(kept)};
-            },
-            "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "words"_a.noconvert(), "patches"_a, "reads"_a,
-            "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(),
-            "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false, "ncounters"_a = 0,
-            "policy"_a = "",
-            "words (uint64) is kept and read at every run: change scalars in place. patches: [(word, "
-            "field)]; reads: "
-            "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
-            "list.")
-        .def(
-            "run",
-            [](BoundLaunch& self) -> nb::object {
-                const auto& sums = self.launch->definition().sums;
-                if (sums.count == 0) {
-                    nb::gil_scoped_release released;
-                    self.launch->run(nullptr);
-                    return nb::none();
-                }
-                const auto n = static_cast<std::size_t>(sums.count),
-                           slices = static_cast<std::size_t>(sums.nslices);
-                std::unique_ptr<double[]> result(new double[n * slices]);
-                {
-                    nb::gil_scoped_release released;
-                    self.launch->run(result.get());
-                }
-                double* data = result.get();
-                nb::capsule owner(result.release(),
-                                  [](void* p) noexcept { delete[] static_cast<double*>(p); });
-                if (sums.slice.empty()) return nb::cast(nb::ndarray<nb::numpy, double>(data, {n}, owner));
-                return nb::cast(nb::ndarray<nb::numpy, double>(data, {slices, n}, owner));
-            },
-            "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all "
-            "ranks.")
-        .def_prop_ro(
-            "counters", [](const BoundLaunch& self) { return self.launch->counters(); },
-            "Kernel counters of the last run, on this rank.")
-        .def_prop_ro("policy", [](const BoundLaunch& self) { return self.launch->definition().policy->name; })
-        .def(
-            "describe", [](BoundLaunch& self) { return self.launch->describe(); },
-            "The steps of a run in which every ghost that is read is stale.")
-        .def(
-            "check",
-            [](BoundLaunch& self) {
-                if (const auto* schedule = self.launch->full_schedule()) schedule->check();
-            },
-            "Checks that schedule; RuntimeError says what is wrong.");
-    m.def(
-        "check_messages",
-        [](const std::vector<BoundLaunch*>& of_ranks) {
-            std::vector<const Schedule*> schedules;
-            for (auto* bound : of_ranks) {
-                if (const auto* schedule = bound->launch->full_schedule()) schedules.push_back(schedule);
-            }
-            check_messages(schedules);
-        },
-        "launches"_a, "The same launch on every rank: each message sent is received, with the same size.");
-}
-
-void bind_sum(nb::module_& m) {
-    nb::class_<BinnedSum>(m, "BinnedSum", "A sum of doubles that does not depend on their order.")
-        .def(nb::init<>())
-        .def(
-            "deposit",
-            [](BinnedSum& s, nb::ndarray<const double, nb::c_contig, nb::device::cpu> values) {
-                s.deposit(values.data(), static_cast<std::int64_t>(values.size()));
-            },
-            "values"_a)
-        .def("merge", &BinnedSum::merge, "other"_a)
-        .def("value", &BinnedSum::value)
-        .def(
-            "words",
-            [](const BinnedSum& s) {
-                auto* data = new std::int64_t[BinnedSum::words];
-                nb::capsule owner(data, [](void* p) noexcept { delete[] static_cast<std::int64_t*>(p); });
-                s.write_words({data, BinnedSum::words});
-                return nb::ndarray<nb::numpy, std::int64_t>(
-                    data, {static_cast<std::size_t>(BinnedSum::words)}, owner);
-            },
-            "int64: add them over ranks, then value_of_words.")
-        .def_static(
-            "value_of_words",
-            [](nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> words) {
-                if (words.size() != BinnedSum::words) {
-                    throw LayoutError("value_of_words: " + std::to_string(words.size()) +
-                                      " words, expected " + std::to_string(BinnedSum::words));
-                }
-                return BinnedSum::value_of_words({words.data(), words.size()});
-            },
-            "words"_a);
-}
-
 } // namespace
+
+void bind_launch(nb::module_& m);
+void bind_sum(nb::module_& m);
 
 void bind_halo(nb::module_& m) {
     translate_error<LayoutError>("LayoutError");

@@ -347,7 +347,7 @@ void Launch::reduce(double* sums) {
 
 void Launch::run(double* sums) {
     const auto& d = definition_;
-    for (FieldStorage* field : touched_) field->reserve_ghosts();
+    for (FieldStorage* field : touched_) field->reserve_ghosts(d.pool.get());
     Worker& first = workers_[0];
     std::memcpy(first.words.data(), d.words, d.nwords * sizeof(std::uint64_t));
     fill_standard_words(first.words.data(), *d.layout, nullptr);

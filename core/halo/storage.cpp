@@ -176,8 +176,8 @@ void FieldStorage::allocate(ThreadPool* pool) {
     base_ = memory_.data() - (layout_->nblocks() - owned_) * static_cast<std::int64_t>(block_bytes_);
 }
 
-void FieldStorage::reserve_ghosts() {
-    if (lacks_ghosts()) allocate(nullptr);
+void FieldStorage::reserve_ghosts(ThreadPool* pool) {
+    if (lacks_ghosts()) allocate(pool);
 }
 
 void FieldStorage::set_producer_words(const std::vector<std::uint64_t>& words) {

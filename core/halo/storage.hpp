@@ -57,7 +57,8 @@ class FieldStorage {
     // Valid until the next reserve_ghosts that grows.
     std::byte* data() const { return base_; }
     bool lacks_ghosts() const { return ghosts_ < layout_->ghost_blocks(); }
-    void reserve_ghosts(); // room for all ghost blocks of the layout; keeps the data
+    void
+    reserve_ghosts(ThreadPool* pool = nullptr); // room for all ghost blocks of the layout; keeps the data
 
     // Writes: `parities` is a mask (1 even, 2 odd). All ranks must mark alike, whichever of them wrote.
     void mark_written(int parities);

@@ -85,10 +85,10 @@ std::shared_ptr<Communicator> make_self_communicator();
 // `ranks` virtual ranks of this process, each to be used by a thread of its own.
 std::vector<std::shared_ptr<Communicator>> make_thread_communicators(int ranks);
 
-// Over a duplicate of an MPI communicator, given as the integer value of its handle; collective over it.
-// `library` is the path of a loaded object through which the MPI library can be reached (mpi4py's extension
-// module), or empty.
-std::shared_ptr<Communicator> make_mpi_communicator(std::intptr_t handle, const std::string& library);
+// Over a duplicate of an MPI communicator, given as the integer value of its handle (mpi4py: comm.handle);
+// collective over it. `library` is the path of a loaded object through which the MPI library can be reached
+// (mpi4py's extension module), or empty.
+std::shared_ptr<Communicator> make_mpi_communicator(std::uintptr_t handle, const std::string& library);
 
 // Called by waiting ranks a few times per second; may throw to end the wait (Python: pending signals).
 void set_wait_hook(std::function<void()> hook);

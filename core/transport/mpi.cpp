@@ -478,8 +478,8 @@ class MpiCommunicator final : public Communicator {
 
 } // namespace
 
-std::shared_ptr<Communicator> make_mpi_communicator(std::intptr_t handle, const std::string& library) {
-    return std::make_shared<MpiCommunicator>(handle, library);
+std::shared_ptr<Communicator> make_mpi_communicator(std::uintptr_t handle, const std::string& library) {
+    return std::make_shared<MpiCommunicator>(static_cast<MpiHandle>(handle), library);
 }
 
 } // namespace jali

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 PRELUDE = Path(__file__).parents[2] / "src" / "jali" / "codegen" / "prelude"
-FILES = ("cpu.hpp", "elementary.hpp", "matrix.hpp", "random.hpp", "group.hpp")
+FILES = ("cpu.hpp", "elementary.hpp", "random.hpp", "matrix.hpp", "group.hpp")
 FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-Wno-psabi")
 STRICT = ("-Wall", "-Wextra", "-Werror")
 

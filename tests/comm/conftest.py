@@ -14,7 +14,14 @@ from pathlib import Path
 
 import pytest
 
-START = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+from jali.comm.launcher import find_launcher, local_ranks
+from jali.errors import RankError
+
+START = """
+import sys
+from jali.comm.launcher import launch
+sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))
+"""
 HEAD = """
 import os, sys, time
 import numpy as np
@@ -45,8 +52,6 @@ class Job:
         try:
             out, err = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            from jali.comm.launcher import local_ranks
-
             for pid in (*local_ranks(self.process.pid), self.process.pid):
                 os.kill(pid, signal.SIGKILL)
             out, err = self.process.communicate()
@@ -86,18 +91,44 @@ class Library:
 
 @pytest.fixture(params=["mpich", "openmpi"])
 def mpi(request: pytest.FixtureRequest, tmp_path: Path) -> Library:
-    """Each usable MPI library: MPICH in this environment, Open MPI in the one that JALI_TEST_OPENMPI_PYTHON names."""
-    if request.param == "mpich":
-        launcher = pytest.importorskip("jali.comm.launcher")
-        pytest.importorskip("mpi4py")
-        if launcher.find_launcher().family.name != "MPICH":
-            pytest.skip("the MPI library of this environment is not MPICH")
-        # MPICH polls without rest: more ranks than cores would take turns of milliseconds.
-        return Library("mpich", sys.executable, 2, tmp_path)
-    python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
-    if not python:
-        pytest.skip("JALI_TEST_OPENMPI_PYTHON names no interpreter of an environment with jali[openmpi]")
-    return Library("openmpi", python, 4, tmp_path)
+    """Each usable MPI library, for what libraries and their launchers do differently."""
+    return _library(request.param, tmp_path)
+
+
+@pytest.fixture(params=["mpich", pytest.param("openmpi", marks=pytest.mark.full)])
+def any_mpi(request: pytest.FixtureRequest, tmp_path: Path) -> Library:
+    """One MPI library, for what is jali's own doing; the other one as well in the full tests."""
+    return _library(request.param, tmp_path)
+
+
+@pytest.fixture
+def mpich(tmp_path: Path) -> Library:
+    """MPICH alone."""
+    return _library("mpich", tmp_path)
+
+
+@pytest.fixture
+def openmpi(tmp_path: Path) -> Library:
+    """Open MPI alone."""
+    return _library("openmpi", tmp_path)
+
+
+def _library(name: str, folder: Path) -> Library:
+    """MPICH in this environment, Open MPI in the environment whose Python JALI_TEST_OPENMPI_PYTHON names."""
+    if name == "openmpi":
+        python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
+        if not python:
+            pytest.skip("JALI_TEST_OPENMPI_PYTHON names no Python of an environment with jali[openmpi]")
+        return Library(name, python, 4, folder)
+    pytest.importorskip("mpi4py")
+    try:
+        launcher = find_launcher()
+    except RankError as error:
+        pytest.skip(str(error))
+    if launcher.family.name != "MPICH":
+        pytest.skip(f"the MPI library of this environment is {launcher.family.name}, not MPICH")
+    # MPICH polls without rest: more ranks than cores would take turns of milliseconds.
+    return Library(name, sys.executable, 2, folder)
 
 
 @pytest.fixture

@@ -277,7 +277,7 @@ def test_lane_masks_and_block_lists_select_sites(kernels, on_ranks):
     whole = np.random.default_rng(8).normal(size=(*reversed(extents), 1))
     offset = [-1, 1, 3]
     colour = np.indices(tuple(reversed(extents)))
-    colour = (colour[2] + 2 * colour[1] + 3 * colour[0]) % 4  # a four-colouring that lanes do not respect
+    colour = colour.sum(axis=0) % 3  # lanes are 2 and 4 sites apart: a block has several colours
 
     def body(communicator):
         rank = Rank(p, communicator, kernels, 4)

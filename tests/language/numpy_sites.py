@@ -161,8 +161,18 @@ class Value:
         return Value(scipy.linalg.expm(self.array) if self.shape else np.exp(self.array), self.shape)
 
     def reunitarise(self):
-        """Gram-Schmidt on the rows from the first to the last, which then takes the phase that makes the determinant one."""
+        """Gram-Schmidt on the rows from the first to the last, which then takes the phase that makes the determinant one.
+
+        n = 2: the part proportional to an SU(2) matrix, (a + cofactors of a, conjugated), divided by its size.
+        """
         n = self.shape[0]
+        if n == 2:
+            a = self.array
+            cofactors = np.stack(
+                [np.stack([a[..., 1, 1], -a[..., 1, 0]], -1), np.stack([-a[..., 0, 1], a[..., 0, 0]], -1)], -2
+            )
+            quaternion = a + cofactors.conj()
+            return Value(quaternion / np.sqrt(np.linalg.det(quaternion).real)[..., None, None], self.shape)
         out = np.zeros(self.array.shape, complex)
         for i in range(n):
             row = self.array[..., i, :].astype(complex)

@@ -136,3 +136,14 @@ def write_parameters(directory: Path, parameters: Parameters) -> None:
     beside = directory / f"{PARAMETERS}.new"
     beside.write_text(render_parameters(parameters), encoding="utf-8")
     os.replace(beside, directory / PARAMETERS)
+
+
+def discard(directory: Path, tables: Mapping[str, Table], made: bool) -> None:
+    """Take back a run that never had a checkpoint: its parameters and tables, and the directory if it was `made` for it."""
+    for table in tables.values():
+        table.close()
+    with contextlib.suppress(OSError):
+        for path in (directory / PARAMETERS, directory / f"{PARAMETERS}.new", *(t.path for t in tables.values())):
+            path.unlink(missing_ok=True)
+        if made:
+            directory.rmdir()

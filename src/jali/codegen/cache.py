@@ -21,7 +21,7 @@ from jali import version
 from jali.codegen import compiler, target
 from jali.errors import CompileError
 
-PRELUDE = ("cpu.hpp", "elementary.hpp", "matrix.hpp", "random.hpp", "kernel.hpp")
+PRELUDE = ("cpu.hpp", "elementary.hpp", "matrix.hpp", "group.hpp", "random.hpp", "kernel.hpp")
 
 _loaded: dict[str, tuple[ctypes.CDLL, int]] = {}
 _guard = threading.Lock()
@@ -60,7 +60,7 @@ def cache_directory() -> Path:
 def prelude() -> str:
     """The C++ that every kernel starts with."""
     folder = Path(__file__).parent / "prelude"
-    return "".join((folder / name).read_text() for name in PRELUDE if (folder / name).exists())
+    return "".join((folder / name).read_text() for name in PRELUDE)
 
 
 def _strip(text: str) -> str:

@@ -7,6 +7,7 @@ with those of the trace, and a change means a new trace.
 
 from __future__ import annotations
 
+import functools
 import numbers
 import types
 from collections.abc import Callable
@@ -37,7 +38,7 @@ class Captured:
 
     def __init__(self, function: Callable[..., Any]):
         self._getters: list[Callable[[], Any]] = []
-        self._seen: set[int] = set()
+        self._seen: set[Any] = set()  # functions, and objects with the names looked up on them
         self._function(function)
 
     def values(self) -> tuple[Any, ...]:
@@ -47,14 +48,15 @@ class Captured:
     def _function(self, function: Any) -> None:
         function = getattr(function, "__wrapped_site_function__", function)
         if isinstance(function, types.MethodType):
-            self._object(function.__self__, _names(function.__func__.__code__))
+            owner = function.__self__
+            self._attributes(owner, lambda: owner, _names(function.__func__.__code__))
             function = function.__func__
         if not isinstance(function, types.FunctionType) or id(function) in self._seen:
             return
         self._seen.add(id(function))
         names = _names(function.__code__)
-        for default in function.__defaults__ or ():
-            self._getters.append(lambda default=default: _plain(default))
+        if function.__defaults__ or function.__kwdefaults__:
+            self._getters.append(lambda: _container((function.__defaults__, function.__kwdefaults__)))
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:
                 value = cell.cell_contents
@@ -67,16 +69,18 @@ class Captured:
                 self._watch(space[name], lambda space=space, name=name: space.get(name), name, names)
 
     def _watch(self, value: Any, getter: Callable[[], Any], name: str, names: tuple[str, ...]) -> None:
+        """Watches what `getter` returns, now `value`; `names` are the attributes that the code around it mentions."""
         if isinstance(value, (*_PLAIN, numbers.Number, np.generic, Offset)):
             self._getters.append(lambda: _plain(getter()))
         elif isinstance(value, types.ModuleType):
             if value.__name__.partition(".")[0] not in _QUIET_MODULES:
-                self._object(value, names)
-        elif isinstance(value, types.FunctionType | types.MethodType) or hasattr(
-            value, "__wrapped_site_function__"
-        ):
+                self._attributes(value, getter, names)
+        elif isinstance(value, types.FunctionType | types.MethodType) or hasattr(value, "__wrapped_site_function__"):
             module = getattr(value, "__module__", "") or ""
-            self._getters.append(lambda: id(getter()))
+            if isinstance(value, types.MethodType):  # bound anew at every look
+                self._getters.append(lambda: id(getattr(getter(), "__func__", None)))
+            else:
+                self._getters.append(lambda: id(getter()))
             if not module.startswith("jali."):
                 self._function(value)
         elif isinstance(value, list | tuple | dict | set | frozenset | np.ndarray):
@@ -85,28 +89,35 @@ class Captured:
                     f"the site function captures {name}, an array of {value.size} numbers; pass it as a field, or take what is needed"
                 )
             self._getters.append(lambda: _container(getter()))
-        elif isinstance(value, type | types.BuiltinFunctionType) or callable(value):
-            return
-        elif id(value) not in self._seen:
-            self._seen.add(id(value))
-            self._getters.append(lambda: id(getter()))
-            self._object(value, names)
+        elif isinstance(value, functools.partial):
+            self._getters.append(lambda: _container((getter().args, getter().keywords)))
+            self._watch(value.func, lambda: getattr(getter(), "func", None), name, names)
+        elif not _foreign(value) and (id(value), names) not in self._seen:
+            self._seen.add((id(value), names))
+            # Not the identity of the object, which a property may make anew at every look, but what is seen through it.
+            self._getters.append(lambda: type(getter()))
+            call = getattr(type(value), "__call__", None)  # noqa: B004 - the code of the call, to see what it mentions
+            if isinstance(call, types.FunctionType):
+                names = tuple(dict.fromkeys(names + _names(call.__code__)))
+            self._attributes(value, getter, names)
 
-    def _object(self, value: Any, names: tuple[str, ...]) -> None:
+    def _attributes(self, value: Any, getter: Callable[[], Any], names: tuple[str, ...]) -> None:
+        """Watches those attributes of an object, class or module that the code mentions."""
         for name in names:
             try:
                 attribute = getattr(value, name)
             except Exception:  # an attribute of another object that happens to share the name
                 continue
-            if isinstance(attribute, types.MethodType):
-                if id(attribute.__func__) not in self._seen and not type(value).__module__.startswith(
-                    "jali."
-                ):
-                    self._function(attribute)
-            elif isinstance(attribute, (*_PLAIN, numbers.Number, np.generic, Offset)):
-                self._getters.append(lambda value=value, name=name: _plain(getattr(value, name, None)))
-            elif isinstance(attribute, list | tuple | dict | np.ndarray):
-                self._getters.append(lambda value=value, name=name: _container(getattr(value, name, None)))
+            self._watch(attribute, lambda name=name: getattr(getter(), name, None), name, names)
+
+
+def _foreign(value: Any) -> bool:
+    """Objects that hold no couplings of a user: built-in functions, classes of jali, NumPy and the interpreter."""
+    if isinstance(value, type):
+        return value.__module__.partition(".")[0] in _QUIET_MODULES
+    if callable(value) and not isinstance(getattr(type(value), "__call__", None), types.FunctionType):  # noqa: B004
+        return True
+    return type(value).__module__.partition(".")[0] in _QUIET_MODULES - {"jali"}
 
 
 def _names(code: types.CodeType) -> tuple[str, ...]:

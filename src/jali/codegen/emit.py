@@ -28,6 +28,7 @@ class Variant:
     )  # (slot, offset) with non-periodic boundaries
     single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
+    prefetch: bool = False  # ask for what the next block reads while this one is computed
 
 
 @dataclass(frozen=True)
@@ -311,6 +312,8 @@ class _Emitter:
         out += ["    " + line for line in head]
         out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
+        if self.variant.prefetch:
+            out.append("        const int64_t next = i + 1 == end ? x : blocks ? (int64_t)blocks[i + 1] : i + 1;")
         if self.variant.masked:
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
         if self.analysis.randoms:
@@ -440,6 +443,9 @@ class _Emitter:
             self.line(
                 f"const real* const {name} = stage{kind}{single}<{reals}>({arguments});  // {self.program.fields[slot].name} at {_shift(offset)}"
             )
+        if self.variant.prefetch and self.loop is None:
+            where = f"n{table}[next] & ENTRY_BLOCK" if any(offset) else "next"
+            self.line(f"prefetch<{reals}>({source}, {where});")
         if element.codec == "algebra":
             decoded = self.result(node)
             self.line(f"algebra_decode<{element.type.shape[0]}>({decoded}, {name});")
@@ -453,7 +459,7 @@ class _Emitter:
         if loop >= 0:
             draw = f"{number} + attempt * {self.program.loops[loop].draws}"
         key, call = self.word(Word("key", slot)), self.word(Word("call", slot))
-        self.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], (uint32_t)({draw}), w[{key}]);")
+        self.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], (uint32_t)({draw}), k{key});")
 
     def _uniform(self, node: Node) -> None:
         self.set(node, [self.parts(node.args[0])[node.attrs[0]]])
@@ -819,6 +825,8 @@ def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> 
         return [f"const int32_t* const n{index} = (const int32_t*)w[{index}];"]
     if word.what == "phases":
         return [f"const JALI_REAL* const h{index} = (const JALI_REAL*)w[{index}];"]
+    if word.what == "key":
+        return [f"const philox_keys k{index} = philox_schedule(w[{index}]);  // {program.randoms[word.slot]}"]
     if word.what == "scalar":
         name, type = program.scalars[word.slot]
         if type.kind == "int":

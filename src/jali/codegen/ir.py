@@ -449,6 +449,8 @@ class Builder:
         if a.op == "trace" and a.args[0].op == "matmul" and len(a.args[0].args[1].type.shape) == 2:
             product = a.args[0]
             return self.node("retrace_mul", product.args, product.attrs, REAL)
+        if a.op == "trace":
+            return self._diagonal_sum(a.args[0], self.real)
         return self.node("real", (a,), (), Type("real", a.type.shape))
 
     def imag(self, a: Node) -> Node:
@@ -461,7 +463,17 @@ class Builder:
             return self.const(a.attrs[0].imag)
         if a.op == "complex":
             return a.args[1]
+        if a.op == "trace" and a.args[0].op != "matmul":
+            return self._diagonal_sum(a.args[0], self.imag)
         return self.node("imag", (a,), (), Type("real", a.type.shape))
+
+    def _diagonal_sum(self, a: Node, part: Callable[[Node], Node]) -> Node:
+        """Sum of one part of the diagonal elements: the other part of the trace is not wanted."""
+        n = a.type.shape[0]
+        total = part(self.element(a, 0))
+        for i in range(1, n):
+            total = self.add(total, part(self.element(a, i * n + i)))
+        return total
 
     def complex(self, re: Node, im: Node) -> Node:
         """re + i im."""

@@ -368,7 +368,8 @@ class Value:
         return Value(_b().call("exp", [self.node]))
 
     def reunitarise(self) -> Value:
-        """The nearest-by-construction SU(n) matrix: rows orthonormalised in order, determinant one (n = 1: modulus one)."""
+        """An SU(n) matrix close to this one: rows orthonormalised in order and the last one turned so that the determinant is
+        one; for n = 2 the nearest SU(2) matrix, for n = 1 the number divided by its modulus."""
         return Value(_b().square_op("reunitarise", self.node))
 
     def traceless_antihermitian(self) -> Value:

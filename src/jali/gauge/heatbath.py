@@ -5,7 +5,8 @@ exp(alpha h0) dh, h = r v an SU(2) matrix with first component h0, alpha = beta 
 part of the block of U S^dagger. U(1): the von Mises distribution exp(kappa cos theta), kappa = beta |S|.
 
 Rejection is bounded: a link that no attempt of `ATTEMPTS` accepts keeps its value and is counted in the site function's
-`exhausted`; with the methods chosen here that has a probability below 1e-12 per link and sweep.
+`exhausted`. Whether that happens depends on the other links only, so it does not bias anything; it needs staples that
+nearly cancel, and is seen about once in 1e6 draws in two dimensions at small beta, practically never in four.
 """
 
 from __future__ import annotations
@@ -34,23 +35,28 @@ def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any) -
     """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta).
 
     A. Kennedy and B. Pendleton, Phys. Lett. B 156 (1985) 393: delta = 1 - h0 has the density sqrt(delta) exp(-alpha delta)
-    sqrt(1 - delta / 2). The first two factors are those of |g|^2 / (2 alpha) with g three standard Gaussians; the last is the
-    acceptance, u^2 < 1 - delta / 2. The direction of g is uniform and independent of its length, so it is that of the
-    vector part of h as well, whose length is sqrt(delta (2 - delta)).
+    sqrt(1 - delta / 2). The first two factors are those of -(ln u1 + cos^2(2 pi u2) ln u3) / alpha with uniform u; the last
+    is the acceptance, u4^2 < 1 - delta / 2. The direction of the vector part is uniform and drawn afterwards.
     """
 
     def draw(inverse_length: Any, current: Any) -> Any:
-        scale = width * inverse_length  # 1 / (2 alpha)
+        scale = -2.0 * width * inverse_length  # -1 / alpha
 
         def attempt() -> Any:
-            g1, g2, g3 = rng.gaussian(X), rng.gaussian(X), rng.gaussian(X)
-            u = rng.uniform(X)
-            delta = (g1 * g1 + g2 * g2 + g3 * g3) * scale
-            rest = 1.0 - 0.5 * delta
-            along = jali.sqrt(jali.maximum(2.0 * rest * scale, 0.0))
-            return u * u < rest, (1.0 - delta, along * g1, along * g2, along * g3)
+            u1, u2, u3, u4 = (rng.uniform(X) for _ in range(4))
+            cosine = jali.cos((2 * math.pi) * u2)
+            delta = (jali.log(u1) + cosine * cosine * jali.log(u3)) * scale
+            return u4 * u4 < 1.0 - 0.5 * delta, delta
 
-        return X.repeat_until(attempt, limit=ATTEMPTS, otherwise=current)
+        # Where every attempt fails delta stays below zero, and the current value is kept.
+        delta = X.repeat_until(attempt, limit=ATTEMPTS, otherwise=-1.0)
+        failed = delta < 0.0
+        height = 2.0 * rng.uniform(X) - 1.0
+        angle = (2 * math.pi) * rng.uniform(X)
+        radius = jali.sqrt(jali.maximum(delta * (2.0 - delta), 0.0))
+        across = radius * jali.sqrt(jali.maximum(1.0 - height * height, 0.0))
+        h = (1.0 - delta, across * jali.cos(angle), across * jali.sin(angle), radius * height)
+        return tuple(jali.where(failed, old, new) for old, new in zip(current, h, strict=True))
 
     _update(X, U, mu, draw)
 

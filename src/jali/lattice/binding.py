@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,8 @@ class BoundKernel:
             fast=bool(sums is not None and sums.fast),
             ncounters=1 if text.analysis.bodies else 0,
         )
+        # A launch lives as long as its fields, not the other way round.
+        self.fields = [weakref.proxy(field) for field in fields]
 
     def _item(self, item: Item, kernel: CompiledKernel) -> Any:
         """Ghosts that are filled with what the item's producer computes at the sender."""

@@ -134,7 +134,7 @@ class Field:
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r in ranges)
-        out = np.zeros(shape + self.element.numpy_shape, self.element.numpy_dtype(self.precision))
+        out = np.zeros(shape + self.element.numpy_shape, self.element.numpy_dtype(self.storage_precision))
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
         payload = b""
         if mine is not None:

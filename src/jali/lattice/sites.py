@@ -31,6 +31,8 @@ from jali.lattice.domain import ALL, Domain
 from jali.lattice.field import Field
 from jali.lattice.random import Random
 
+import os
+PREFETCH = os.environ.get("JALI_PREFETCH", "0") == "1"
 _MOST_BOUND = 256  # launches that a site function remembers; the least recently used goes first
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
@@ -61,7 +63,7 @@ class SiteFunction:
                 )
         self.parameters = names[1:]
         self.exhausted = 0
-        self._captured = Captured(function)
+        self._captured: Captured | None = None  # made by the first call: what is defined below the function counts too
         self._bound: OrderedDict[Any, _Bound] = OrderedDict()
         self._programs: dict[Any, list[SiteProgram]] = {}
         self._everywhere = SiteFunctionOn(self, ALL)
@@ -85,7 +87,7 @@ class SiteFunction:
             domain,
             sums,
             None if lattice is None else lattice.serial,
-            self._captured.values(),
+            self._captured_values(),
             *map(_key, arguments),
         )
         bound = self._bound.get(key)
@@ -95,6 +97,12 @@ class SiteFunction:
         result = bound.run(arguments)
         self.exhausted += bound.exhausted
         return result
+
+    def _captured_values(self) -> tuple[Any, ...]:
+        """The numbers that the function sees besides its arguments, now."""
+        if self._captured is None:
+            self._captured = Captured(self.function)
+        return self._captured.values()
 
     def kernels(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
@@ -129,7 +137,7 @@ class SiteFunction:
             lattice.ndim,
             precision,
             nsums,
-            self._captured.values(),
+            self._captured_values(),
             repr(_aliases(fields)),
             _hashable(shapes),
         )
@@ -137,6 +145,7 @@ class SiteFunction:
         if programs is None:
             programs = trace(self.function, shapes, self.parameters, lattice.ndim, precision, nsums)
             self._programs[key] = programs
+            self._captured = Captured(self.function)  # what was replaced may see other things than what was there
         return _Bound(programs, fields, arguments, lattice, domain, sums)
 
 
@@ -320,7 +329,7 @@ class _Bound:
         sums: Sums | None,
     ):
         distinct = list({f.serial: f for f in fields}.values())
-        self.fields = distinct
+        self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
         self.kernels = [_lower(program, distinct, lattice, domain, sums) for program in programs]
         self.exhausted = 0
         self.types = programs[0].sums
@@ -430,7 +439,7 @@ def _lower(
     single = frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision)
     sites = lattice.sites_of(domain, program.shift, layout)
     items = _items(program, phased, fields, lattice)
-    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items)
+    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items, PREFETCH)
     kernel = _compile(program, variant)
     producers = [
         (item, _compile(_producer(program, item), Variant(layout.lanes, single=single))) for item in items

@@ -175,11 +175,12 @@ JALI_CALL void inverse(real* c, const real* a) {
   }
 }
 
-// Matrix exponential by scaling and squaring. A lane is halved until its Frobenius norm is at most 1/2; the Taylor polynomial
-// of exp - 1 is then below rounding in what it leaves out, and T -> 2 T + T^2 doubles the argument without losing the small
-// part to the identity. Norms beyond 2^60 give nan.
-template <int N>
-JALI_CALL void exp_matrix(real* c, const real* a) {
+// Matrix exponential by scaling and squaring: a lane is halved until its Frobenius norm is at most 1/2, where the Taylor
+// polynomial leaves out less than rounding, and the result is squared as often. For UNITARY results the identity is kept
+// apart, T = exp - 1 and T -> 2 T + T^2, which loses less; for results much smaller than 1 that would cancel.
+// Norms beyond 2^60 give nan.
+template <int N, bool UNITARY>
+JALI_CALL void exp_scaled(real* c, const real* a) {
   constexpr int REALS = 2 * N * N, DEGREE = sizeof(JALI_REAL) == 8 ? 14 : 8, HALVINGS = 62;
   const real half = splat(JALI_REAL(0.5)), one = splat(1);
   real norm = vsqrt(norm2<REALS>(a)), factor = one;
@@ -190,23 +191,36 @@ JALI_CALL void exp_matrix(real* c, const real* a) {
     factor = select(large, half * factor, factor);
   }
   factor = select(norm <= half, factor, splat(NOT_A_NUMBER));
-  real x[REALS], t[REALS], next[REALS];
+  real x[REALS], next[REALS];
   scale<REALS>(x, factor, a);
-  scale<REALS>(t, splat(JALI_REAL(1) / DEGREE), x);
+  // Horner: the sum starts as 1 + x/DEGREE and becomes 1 + x sum / n
+  scale<REALS>(c, splat(JALI_REAL(1) / DEGREE), x);
   for (int n = DEGREE - 1; n > 0; --n) {
-    // t <- x (1 + t) / n
-    product<N, N, N, false, false, ASSIGN>(next, x, t);
-    for (int e = 0; e < REALS; ++e) t[e] = (x[e] + next[e]) / splat(n);
+    const real weight = splat(JALI_REAL(1) / n);
+    product<N, N, N, false, false, ASSIGN>(next, x, c);
+    for (int e = 0; e < REALS; ++e) c[e] = weight * (x[e] + next[e]);
   }
+  auto add_identity = [&] {
+    for (int i = 0; i < N; ++i) c[2 * (i * N + i)] = c[2 * (i * N + i)] + one;
+  };
+  if (!UNITARY) add_identity();
   for (int s = 0; s < HALVINGS; ++s) {
     const mask pending = factor < one;
     if (!any(pending)) break;
-    product<N, N, N, false, false, ASSIGN>(next, t, t);
-    for (int e = 0; e < REALS; ++e) t[e] = select(pending, fma(splat(2), t[e], next[e]), t[e]);
+    product<N, N, N, false, false, ASSIGN>(next, c, c);
+    if (UNITARY) add_scaled<REALS>(next, splat(2), c);
+    choose<REALS>(c, pending, next, c);
     factor = select(pending, factor + factor, factor);
   }
-  copy<REALS>(c, t);
-  for (int i = 0; i < N; ++i) c[2 * (i * N + i)] = c[2 * (i * N + i)] + one;
+  if (UNITARY) add_identity();
+}
+template <int N>
+JALI_INLINE void exp_matrix(real* c, const real* a) {
+  if constexpr (N == 1) {
+    complex_exp(c, a);
+  } else {
+    exp_scaled<N, false>(c, a);
+  }
 }
 
 // The coefficients of exp(iQ) = f0 + f1 Q + f2 Q^2 for a traceless Hermitian 3 x 3 matrix with c0 = det Q and
@@ -286,7 +300,7 @@ JALI_CALL void exp_antihermitian(real* c, const real* a) {
       put(c, e, fma(second, at(square, e), fma(first, at(a, e), start)));
     }
   } else {
-    exp_matrix<N>(c, a);
+    exp_scaled<N, true>(c, a);
   }
 }
 

@@ -46,16 +46,21 @@ JALI_INLINE void multiply_words(unsigned_integer* high, unsigned_integer* low, u
 #if JALI_LANES == 1
   const uint64_t product = uint64_t(a.value) * b;
   *high = lane_unsigned(product >> 32);
-  *low = lane_unsigned(product & 0xffffffffu);
+  *low = lane_unsigned(uint32_t(product));
 #else
-#if JALI_LANES == 4 && defined(__AVX2__) && JALI_HAS(__builtin_ia32_pmuludq256)
+#if JALI_LANES == 8 && defined(__AVX512F__) && JALI_HAS(__builtin_ia32_pmuludq512_mask)
+  typedef int words __attribute__((vector_size(64)));
+  typedef long long pairs __attribute__((vector_size(64)));
+  const unsigned_integer product =
+      (unsigned_integer)__builtin_ia32_pmuludq512_mask((words)a, (words)splat_word(b), pairs{}, (unsigned char)-1);
+#elif JALI_LANES == 4 && defined(__AVX2__) && JALI_HAS(__builtin_ia32_pmuludq256)
   typedef int words __attribute__((vector_size(32)));
   const unsigned_integer product = (unsigned_integer)__builtin_ia32_pmuludq256((words)a, (words)splat_word(b));
 #else
-  const unsigned_integer product = a * splat_word(b);
+  const unsigned_integer product = (a & splat_word(0xffffffffu)) * splat_word(b);
 #endif
   *high = product >> 32;
-  *low = product & splat_word(0xffffffffu);
+  *low = product; // the upper half is cut off at the end: only lower halves are multiplied
 #endif
 }
 #else
@@ -76,24 +81,40 @@ JALI_INLINE void multiply_words(unsigned_integer* high, unsigned_integer* low, u
 }
 #endif
 
+// The keys of the ten rounds, splatted: a kernel makes them once
+struct philox_keys {
+  unsigned_integer key0[10], key1[10];
+};
+JALI_INLINE philox_keys philox_schedule(uint64_t key) {
+  philox_keys keys;
+  uint32_t key0 = uint32_t(key), key1 = uint32_t(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    keys.key0[round] = splat_word(key0);
+    keys.key1[round] = splat_word(key1);
+    key0 += 0x9e3779b9u;
+    key1 += 0xbb67ae85u;
+  }
+  return keys;
+}
+
 // The ten rounds, on four words per lane in place
-JALI_CALL void philox_rounds(unsigned_integer* c, uint32_t key0, uint32_t key1) {
+JALI_CALL void philox_rounds(unsigned_integer* c, const philox_keys& keys) {
   unsigned_integer x0 = c[0], x1 = c[1], x2 = c[2], x3 = c[3];
+  JALI_UNROLL
   for (int round = 0; round < 10; ++round) {
     unsigned_integer high0, low0, high1, low1;
     multiply_words(&high0, &low0, x0, 0xd2511f53u);
     multiply_words(&high1, &low1, x2, 0xcd9e8d57u);
-    x0 = high1 ^ x1 ^ splat_word(key0);
-    x2 = high0 ^ x3 ^ splat_word(key1);
+    x0 = high1 ^ x1 ^ keys.key0[round];
+    x2 = high0 ^ x3 ^ keys.key1[round];
     x1 = low1;
     x3 = low0;
-    key0 += 0x9e3779b9u;
-    key1 += 0xbb67ae85u;
   }
-  c[0] = x0;
-  c[1] = x1;
-  c[2] = x2;
-  c[3] = x3;
+  const unsigned_integer lower = splat_word(0xffffffffu);
+  c[0] = x0 & lower;
+  c[1] = x1 & lower;
+  c[2] = x2 & lower;
+  c[3] = x3 & lower;
 }
 
 // A number in (0, 1) from 64 random bits: the fraction of a number in [1, 2), less 1 - half a step. Exact.
@@ -109,10 +130,11 @@ JALI_INLINE real unit_interval(unsigned_integer high, unsigned_integer low) {
   return real_of_bits(fraction | splat_integer(EXPONENT_BIAS << MANTISSA_BITS)) - splat(offset);
 }
 
-JALI_INLINE void philox_uniform(real* u0, real* u1, site_vector site, uint64_t call, uint32_t draw, uint64_t key) {
+JALI_INLINE void philox_uniform(real* u0, real* u1, site_vector site, uint64_t call, uint32_t draw,
+                                const philox_keys& keys) {
   unsigned_integer c[4] = {site.low, site.high, splat_word(uint32_t(call)),
                            splat_word(uint32_t(call >> 32) << 16 | (draw & 0xffffu))};
-  philox_rounds(c, uint32_t(key), uint32_t(key >> 32));
+  philox_rounds(c, keys);
   *u0 = unit_interval(c[0], c[1]);
   *u1 = unit_interval(c[2], c[3]);
 }
@@ -129,8 +151,9 @@ JALI_CALL void gaussian_pair(real* g0, real* g1, real u0, real u1) {
   *g0 = radius * c;
   *g1 = radius * s;
 }
-JALI_INLINE void philox_gaussian(real* g0, real* g1, site_vector site, uint64_t call, uint32_t draw, uint64_t key) {
+JALI_INLINE void philox_gaussian(real* g0, real* g1, site_vector site, uint64_t call, uint32_t draw,
+                                 const philox_keys& keys) {
   real u0, u1;
-  philox_uniform(&u0, &u1, site, call, draw, key);
+  philox_uniform(&u0, &u1, site, call, draw, keys);
   gaussian_pair(g0, g1, u0, u1);
 }

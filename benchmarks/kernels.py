@@ -1,0 +1,48 @@
+"""Claims: staple sum at 50 % of the FMA peak or more; plaquette at 50 % of peak or 85 % of copy bandwidth, whichever binds."""
+
+from timing import Result, arguments, pin, show, time_call
+from roofs import measure_roofs
+
+import jali
+from jali.gauge import SU, GaugeField
+from jali.gauge.staples import staple_sum
+
+STAPLE_FLOPS = 12 * 198 + 5 * 18  # products and sums per link
+
+
+@jali.site_function
+def plaquette(X, U, total):
+    for mu, nu in X.planes():
+        total += (U[mu][X] * U[nu][X + mu] * U[mu][X + nu].dagger() * U[nu][X].dagger()).trace().real
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    pin()
+    roofs = measure_roofs(options.precision)
+    size_of = 8 if options.precision == "float64" else 4
+    rows = []
+    for size in map(int, options.sizes.split(",")):
+        lattice = jali.Lattice(size, size, size, size)
+        U = GaugeField(lattice, SU(3), precision=options.precision).hot_start(seed=1)
+        out = jali.Field(lattice, jali.Matrix(3), precision=options.precision)
+        mu = lattice.directions[0]
+        time = time_call(lambda: [staple_sum(U, out, mu) for mu in lattice.directions], 4 * lattice.volume)
+        rate = STAPLE_FLOPS / time[0]
+        rows.append(Result(f"staple sum {size}^4", *time, "ns/link", {"GFLOP/s": rate, "of peak": rate / roofs.peak}))
+        flops = jali.inspect(plaquette, U, lattice=lattice).flops
+        time = time_call(lambda: lattice.sum(plaquette, U), lattice.volume)
+        rate, moved = flops / time[0], 72 * size_of / time[0]
+        rows.append(
+            Result(
+                f"plaquette {size}^4",
+                *time,
+                "ns/site",
+                {"GFLOP/s": rate, "of peak": rate / roofs.peak, "GB/s": moved, "of copy": moved / roofs.copy},
+            )
+        )
+    show(rows, options, roofs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,351 @@
+"""`jali run`: a simulation from a parameter file, or a run that goes on where its checkpoint is.
+
+A run lives in a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/ and report.html. The
+same seed gives the same history.csv to the byte, on any number of ranks, interrupted and resumed or not. The physics is in
+`jali.cli.simulation`, the files in `jali.cli.run_directory`; here they meet signals, progress and the person who watches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from jali import comm, io
+from jali.cli.interruption import Interruption
+from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
+from jali.cli.run_directory import (
+    CHECKPOINT,
+    PARAMETERS,
+    TABLES,
+    Table,
+    discard,
+    prepare,
+    tables_of,
+    write_parameters,
+)
+from jali.cli.schema import Parameters, rows, toml_value
+from jali.cli.simulation import Simulation, total_sweeps
+from jali.errors import FileFormatError, ParameterError
+from jali.gauge import exhausted_attempts
+from jali.io.parallel import together
+from jali.statistics import format_value
+
+# What may change when a run is resumed: how long it is, how often it is saved, how it is split. None of it changes a
+# row of the history.
+CHANGEABLE = ("update.sweeps", "run.checkpoint_every", "lattice.grid")
+
+EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `jali run`."""
+    parser.description = "Run the simulation that a parameter file describes, or resume one."
+    parser.add_argument("parameters", nargs="?", metavar="PARAMETERS.toml", help="what to simulate")
+    parser.add_argument("--output", metavar="DIR", help="directory of a new run; made if it does not exist")
+    parser.add_argument("--resume", metavar="DIR", help="go on with the run in this directory")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a parameter, for example --set beta=6.0 --set extents=8,8,8,16; with --resume only "
+        + ", ".join(CHANGEABLE),
+    )
+    parser.add_argument(
+        "--check",
+        type=int,
+        metavar="N",
+        help="say how N ranks would share the lattice and what memory they need, and stop",
+    )
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Run, resume or check."""
+    ranks = comm.current()
+    with together(ranks):
+        _check_arguments(arguments)
+    if arguments.check is not None:
+        return _check(arguments, ranks)
+    with Interruption(ranks) as interruption:
+        if arguments.resume:
+            run = Run.resumed(Path(arguments.resume), arguments.overrides, ranks)
+        else:
+            with together(ranks):
+                parameters = load_parameters(arguments.parameters, arguments.overrides)
+            run = Run.new(Path(arguments.output), parameters, ranks)
+        stream = sys.stderr if arguments.json else sys.stdout
+        signalled = run.proceed(interruption, stream if ranks.rank == 0 else None)
+        with together(ranks):
+            if ranks.rank == 0:
+                _conclude(run, signalled, arguments.json)
+    return EXIT_CODES[signalled] if signalled else 0
+
+
+class Run:
+    """A simulation with its directory. Collective: every rank has one; files are rank 0's."""
+
+    def __init__(
+        self, directory: Path, simulation: Simulation, tables: dict[str, Table], ranks: comm.Communicator
+    ) -> None:
+        self.directory = directory
+        self.simulation = simulation
+        self.parameters = simulation.parameters
+        self._tables = tables
+        self._ranks = ranks
+        self._saved: int | None = None
+        self._plaquette: float | None = None
+
+    @classmethod
+    def new(cls, directory: Path, parameters: Parameters, ranks: comm.Communicator) -> Run:
+        """A run before its first sweep, with a checkpoint. Raises ParameterError if `directory` holds a run."""
+        made = False
+        with together(ranks):
+            if ranks.rank == 0:
+                made = prepare(directory)
+        tables: dict[str, Table] = {}
+        try:
+            simulation = Simulation.start(parameters, ranks)
+            with together(ranks):
+                if ranks.rank == 0:
+                    write_parameters(directory, parameters)
+                    for name in tables_of(parameters):
+                        tables[name] = Table.create(directory / f"{name}.csv", TABLES[name])
+            run = cls(directory, simulation, tables, ranks)
+            run.save()
+        except BaseException:
+            # Without its first checkpoint there is no run: leave nothing that would be in the way of the next try.
+            if ranks.rank == 0:
+                discard(directory, tables, made)
+            raise
+        return run
+
+    @classmethod
+    def resumed(cls, directory: Path, overrides: Sequence[str], ranks: comm.Communicator) -> Run:
+        """A run as its checkpoint left it; rows of the tables after that are cut off.
+
+        Raises ParameterError if parameters differ in more than `CHANGEABLE`, FileFormatError for damage.
+        """
+        with together(ranks):
+            if not directory.is_dir():
+                raise ParameterError(f"there is no directory {directory} to resume")
+            if not (directory / CHECKPOINT / "manifest.json").exists():
+                raise ParameterError(
+                    f"{directory} holds no checkpoint ({CHECKPOINT}/manifest.json); begin the run anew with "
+                    "jali run PARAMETERS.toml --output DIR"
+                )
+        checkpoint = io.open_checkpoint(directory / CHECKPOINT, ranks=ranks)
+        with together(ranks):
+            parameters = load_parameters(directory / PARAMETERS, overrides)
+            state = checkpoint.state
+            try:
+                before = parse_parameters(state["parameters"], f"{checkpoint.path}: parameters")
+                marks, done = dict(state["tables"]), int(state["sweep"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise FileFormatError(f"{checkpoint.path} is not that of a run: it lacks {error}") from None
+            _check_changes(before, parameters, done)
+        simulation = Simulation.restore(parameters, ranks, checkpoint)
+        tables = {}
+        with together(ranks):
+            if ranks.rank == 0:
+                for name, mark in marks.items():
+                    tables[name] = Table.reopen(directory / f"{name}.csv", mark)
+                write_parameters(directory, parameters)
+        run = cls(directory, simulation, tables, ranks)
+        run._saved = simulation.sweep if parameters == before else None
+        return run
+
+    def proceed(self, interruption: Interruption, stream: TextIO | None) -> signal.Signals | None:
+        """Sweep until the end or until a signal, which is returned; either way with a checkpoint.
+
+        `stream` is where progress goes, on the rank that shows it.
+        """
+        total = total_sweeps(self.parameters)
+        progress = None
+        if stream is not None and self.simulation.finished:
+            print(f"all {total} sweeps are done; --set update.sweeps=N with a larger N prolongs the run", file=stream)
+        elif stream is not None:
+            from jali.cli.progress import show_progress
+
+            print(_headline(self), file=stream, flush=True)
+            progress = show_progress(
+                stream, self.simulation.sweep, total, self.parameters.update.thermalisation
+            )
+            progress.__enter__()
+        signalled = None
+        try:
+            while not self.simulation.finished and signalled is None:
+                self._step()
+                if progress is not None:
+                    progress.advance(self.simulation.sweep, self._plaquette)
+                if self.simulation.is_due(self.parameters.run.checkpoint_every):
+                    self.save()
+                signalled = interruption.agreed()
+        finally:
+            if progress is not None:
+                progress.__exit__(None, None, None)
+        self.save()
+        return signalled
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the last one is as new."""
+        if self._saved == self.simulation.sweep:
+            return
+        marks = {}
+        with together(self._ranks):
+            if self._ranks.rank == 0:
+                marks = {name: table.mark() for name, table in self._tables.items()}
+        state = {
+            "parameters": render_parameters(self.parameters),
+            "tables": json.loads(self._ranks.broadcast(json.dumps(marks).encode(), 0)),
+        }
+        self.simulation.save(self.directory / CHECKPOINT, state)
+        self._saved = self.simulation.sweep
+
+    def _step(self) -> None:
+        """One sweep, its measurements and its rows."""
+        simulation, parameters = self.simulation, self.parameters
+        new: dict[str, list[Sequence[float | None]]] = {}
+        begun = time.perf_counter()
+        simulation.advance()
+        updated = time.perf_counter()
+        if simulation.is_due(parameters.run.measure_every):
+            row = simulation.measure()
+            self._plaquette = row[1]
+            new["history"] = [row]
+        thermalised = simulation.sweep > parameters.update.thermalisation
+        if parameters.measure.flow and thermalised and simulation.is_due(parameters.measure.flow_every):
+            new["flow"] = list(simulation.measure_flow())
+        measured = time.perf_counter()
+        speed = simulation.passes * simulation.U.links / (updated - begun)
+        new["timing"] = [(simulation.sweep, updated - begun, measured - updated, speed)]
+        with together(self._ranks):
+            for name, table in self._tables.items():
+                table.append(new.get(name, ()))
+
+
+def _check_arguments(arguments: argparse.Namespace) -> None:
+    if arguments.resume:
+        for name, value in (
+            ("PARAMETERS.toml", arguments.parameters),
+            ("--output", arguments.output),
+            ("--check", arguments.check),
+        ):
+            if value is not None:
+                raise ParameterError(
+                    f"--resume goes with --set and -n only, not with {name}: the run is in its directory"
+                )
+        return
+    if not arguments.parameters:
+        raise ParameterError("name a parameter file (jali run PARAMETERS.toml --output DIR) or --resume DIR")
+    if arguments.check is None and not arguments.output:
+        raise ParameterError("say with --output DIR where the run is to be written")
+    if arguments.check is not None and arguments.check < 1:
+        raise ParameterError(f"--check {arguments.check}: a lattice needs 1 rank or more")
+
+
+def _check_changes(before: Parameters, now: Parameters, done: int) -> None:
+    """Raise ParameterError unless the run that has `done` sweeps can go on with these parameters."""
+    refused = []
+    for row in rows():
+        old, new = (getattr(getattr(p, row.section), row.name) for p in (before, now))
+        if old != new and row.path not in CHANGEABLE:
+            refused.append(f"{row.path} was {toml_value(old)} and is {toml_value(new)} now")
+    if refused:
+        raise ParameterError(
+            f"resuming goes on with the same chain, so {'; '.join(refused)} cannot be. "
+            f"Only {', '.join(CHANGEABLE)} may change; begin another run for the rest"
+        )
+    if total_sweeps(now) < done:
+        least = max(0, done - now.update.thermalisation)
+        raise ParameterError(
+            f"update.sweeps = {now.update.sweeps} would end the run at sweep {total_sweeps(now)}, but {done} "
+            f"are done; give {least} or more"
+        )
+
+
+def _check(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:
+    from jali.cli.layout_check import check_layout, render_check
+
+    with together(ranks):
+        parameters = load_parameters(arguments.parameters, arguments.overrides)
+        found = check_layout(parameters, arguments.check)
+    if ranks.rank == 0:
+        print(json.dumps(found, indent=2) if arguments.json else render_check(found))
+    return 0
+
+
+def _headline(run: Run) -> str:
+    p, lattice = run.parameters, run.simulation.U.lattice
+    update = p.update
+    algorithm = (
+        f"{update.heatbath} heat bath" if update.algorithm == "heatbath" else f"{update.heatbath} Metropolis"
+    )
+    ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
+    text = (
+        f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, beta = {p.gauge.beta:g}: "
+        f"{update.thermalisation} + {update.sweeps} sweeps of {algorithm} + {update.overrelaxation} "
+        f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}"
+    )
+    return text if run.simulation.sweep == 0 else f"{text}; resumed after sweep {run.simulation.sweep}"
+
+
+def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None:
+    """Write the report and say what came out."""
+    from jali.cli.report import write_report
+    from jali.cli.report_data import summarise
+
+    report = write_report(run.directory)
+    summary = summarise(run.directory)
+    done, total = run.simulation.sweep, total_sweeps(run.parameters)
+    exhausted = exhausted_attempts()
+    if as_json:
+        result: dict[str, Any] = {
+            "directory": str(run.directory),
+            "status": "interrupted" if signalled else "done",
+            "signal": signalled.name if signalled else None,
+            "sweeps_done": done,
+            "sweeps": total,
+            **summary.as_dict(),
+            "exhausted_attempts": exhausted,
+            "report": str(report),
+        }
+        print(json.dumps(result, indent=2, allow_nan=False))
+        return
+    if signalled:
+        print(
+            f"interrupted ({signalled.name}) after sweep {done} of {total}; "
+            f"jali run --resume {run.directory} goes on"
+        )
+    estimate = summary.estimates.get("plaquette")
+    if estimate is None:
+        print("no measurements after thermalisation yet")
+    else:
+        parts = [f"plaquette {format_value(estimate.mean, estimate.error)}"]
+        if math.isfinite(estimate.tau_int):
+            every = summary.interval
+            tau = format_value(estimate.tau_int * every, estimate.tau_int_error * every)
+            parts.append(f"tau_int {tau} sweeps, {estimate.n} measurements")
+        if summary.reference is not None:
+            reference = summary.reference
+            known = (
+                f"exact {reference.value:.8g}"
+                if reference.error == 0
+                else f"literature {format_value(reference.value, reference.error)}"
+            )
+            if summary.deviation is not None:
+                known += f": {summary.deviation:+.1f} sigma"
+            parts.append(known + (f" ({reference.caution})" if reference.caution else ""))
+        print("; ".join(parts))
+    if run.simulation.acceptance is not None:
+        print(f"Metropolis acceptance in the last sweep: {run.simulation.acceptance:.3f}")
+    if exhausted:
+        print(f"{exhausted} heat-bath draws ended without an accepted proposal and kept the old link")
+    print(f"report: {report}")

@@ -1,0 +1,215 @@
+"""The Markov chain of `jali run`: links, random numbers and the number of the last sweep, and nothing else.
+
+One sweep after another follows from these three alone, so they are what a checkpoint keeps. Knows no tables, no progress and no
+signals. Every method is called by all ranks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from jali import io
+from jali.cli.schema import Parameters
+from jali.comm import Communicator
+from jali.errors import FileFormatError, LayoutError
+from jali.gauge import (
+    SU,
+    GaugeField,
+    heat_bath_sweep,
+    link_trace,
+    measure_field_strength,
+    metropolis_sweep,
+    overrelaxation_sweep,
+    plaquette,
+    plaquettes,
+    polyakov_loop,
+    topological_charge,
+)
+from jali.gauge.flow import Flow
+from jali.gauge.updates import link_colours
+from jali.io.parallel import together
+from jali.lattice import Lattice, Random
+
+LINKS = "links"
+
+# Energy density and charge are recorded at this many flow times, equally spaced, and at time 0.
+FLOW_POINTS = 10
+
+
+class Simulation:
+    """A chain of gauge configurations. Made by `start` or `restore`."""
+
+    def __init__(self, parameters: Parameters, ranks: Communicator) -> None:
+        self.parameters = parameters
+        self._ranks = ranks
+        with together(ranks):
+            lattice = make_lattice(parameters, ranks)
+            link_colours(lattice)  # refuses lattices on which links cannot be updated
+        self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
+        self.rng = Random(parameters.run.seed, parameters.run.stream)
+        self.sweep = 0
+        self.acceptance: float | None = None
+
+    @classmethod
+    def start(cls, parameters: Parameters, ranks: Communicator) -> Simulation:
+        """The chain before its first sweep, started cold, hot or from a file.
+
+        Raises LayoutError, FileFormatError (also where a file's links do not agree with its header), OSError.
+        """
+        simulation = cls(parameters, ranks)
+        gauge = parameters.gauge
+        if gauge.start == "file":
+            simulation._read_links(gauge.start_file)
+        elif gauge.start == "hot":
+            simulation.U.hot_start(simulation.rng)
+        else:
+            simulation.U.cold_start()
+        return simulation
+
+    @classmethod
+    def restore(cls, parameters: Parameters, ranks: Communicator, checkpoint: io.Checkpoint) -> Simulation:
+        """The chain as a checkpoint holds it, bit for bit. Raises LayoutError, FileFormatError, OSError."""
+        simulation = cls(parameters, ranks)
+        lattice, U = simulation.U.lattice, simulation.U
+        found = checkpoint.fields.get(LINKS)
+        wanted = (lattice.ndim, U.n, U.n)
+        if checkpoint.lattice != lattice.extents or found is None or found.element_shape != wanted:
+            raise FileFormatError(
+                f"{checkpoint.path} holds {sorted(checkpoint.fields)} on a lattice {checkpoint.lattice}, "
+                f"not the links of {parameters.gauge.group} on {lattice.extents}"
+            )
+        U.set_local_links(checkpoint.read(LINKS, simulation._box))
+        simulation.rng = Random.from_state(checkpoint.rng)
+        simulation.sweep = int(checkpoint.state["sweep"])
+        return simulation
+
+    @property
+    def finished(self) -> bool:
+        """Whether all sweeps that the parameters ask for are done."""
+        return self.sweep >= total_sweeps(self.parameters)
+
+    @property
+    def passes(self) -> int:
+        """Updates of every link in one sweep."""
+        return self.parameters.update.heatbath + self.parameters.update.overrelaxation
+
+    def advance(self) -> None:
+        """One sweep: passes of the algorithm, overrelaxation, and now and then a projection back to the group."""
+        update, beta = self.parameters.update, self.parameters.gauge.beta
+        if update.algorithm == "metropolis":
+            accepted = [
+                metropolis_sweep(self.U, beta, self.rng, update.metropolis_step, update.metropolis_hits)
+                for _ in range(update.heatbath)
+            ]
+            self.acceptance = sum(accepted) / len(accepted)
+        else:
+            for _ in range(update.heatbath):
+                heat_bath_sweep(self.U, beta, self.rng)
+        for _ in range(update.overrelaxation):
+            overrelaxation_sweep(self.U)
+        self.sweep += 1
+        if self.is_due(self.parameters.run.reunitarise_every):
+            self.U.reunitarise()
+
+    def is_due(self, interval: int) -> bool:
+        """Whether what happens every `interval` sweeps happens after this one; never for 0."""
+        return interval > 0 and self.sweep % interval == 0
+
+    def measure(self) -> tuple[float | None, ...]:
+        """A row of history.csv: sweep, three plaquettes (nan where there are none), real and imaginary Polyakov loop."""
+        mean, spatial, temporal = plaquettes(self.U)
+        if not math.isfinite(mean):
+            raise FileFormatError(
+                f"the plaquette is {mean} after sweep {self.sweep}: the links are no longer numbers; the last "
+                "checkpoint was written before"
+            )
+        if not self.parameters.measure.polyakov:
+            return self.sweep, mean, spatial, temporal, None, None
+        loop = polyakov_loop(self.U)
+        return self.sweep, mean, spatial, temporal, loop.real, loop.imag
+
+    def measure_flow(self) -> list[tuple[float, ...]]:
+        """Rows of flow.csv: sweep, flow time, energy densities (clover, plaquette), t^2 E and charge along the flow."""
+        measure = self.parameters.measure
+        points = flow_profile(self.U, measure.flow_time, measure.flow_step)
+        return [(self.sweep, *point) for point in points]
+
+    def save(self, path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
+        """Write a checkpoint, `state` included. Raises OSError; an older checkpoint then still stands."""
+        io.write_checkpoint(
+            path,
+            self.U.lattice.extents,
+            self._box,
+            {LINKS: self.U.local_links()},
+            rng=self.rng.state,
+            state={**state, "sweep": self.sweep},
+            ranks=self._ranks,
+        )
+
+    @property
+    def _box(self) -> io.Box:
+        lattice = self.U.lattice
+        return io.Box(lattice.local_origin, lattice.local_extents)
+
+    def _read_links(self, path: str) -> None:
+        U, ranks = self.U, self._ranks
+        if U.lattice.ndim != 4:
+            raise LayoutError(
+                f"configuration files hold four-dimensional lattices, this run has {U.lattice.extents}"
+            )
+        file = io.open_configuration(path, lattice=U.lattice.extents, group=U.n, ranks=ranks)
+        found = GaugeField.from_file(file, lattice=U.lattice, group=U.group)
+        mismatch = file.header_mismatch(plaquette(found), link_trace(found))
+        if mismatch:
+            raise FileFormatError(mismatch)
+        # Links from files with fewer digits are in the group to those digits only.
+        U.assign(found.reunitarise())
+
+
+def flow_profile(U: GaugeField, until: float, step: float) -> list[tuple[float, float, float, float, float]]:
+    """(t, E, E of plaquettes, t^2 E, charge) along the gradient flow at time 0 and ten times up to `until`.
+
+    The step is made a little shorter where that is needed to reach `until` exactly. E is the clover energy density in lattice units.
+    The charge is nan where none is defined (see `jali.gauge.topological_charge`).
+    """
+    steps = max(1, math.ceil(until / step - 1e-9))
+    flow = Flow(U, until / steps)
+    rows, done = [], 0
+    for k in range(FLOW_POINTS + 1):
+        wanted = round(k * steps / FLOW_POINTS)
+        if k > 0 and wanted == done:
+            continue
+        flow.advance(wanted - done)
+        done = wanted
+        found = measure_field_strength(flow.field)
+        charge = found.charge
+        if U.lattice.ndim == 2 and U.n == 1:
+            charge = topological_charge(flow.field)
+        t = until * done / steps
+        rows.append((t, found.energy, found.energy_plaquette, t * t * found.energy, charge))
+    return rows
+
+
+def total_sweeps(parameters: Parameters) -> int:
+    """Sweeps of the whole run, thermalisation included."""
+    return parameters.update.thermalisation + parameters.update.sweeps
+
+
+def group_order(parameters: Parameters) -> int:
+    """The n of SU(n); 1 for U(1)."""
+    group = parameters.gauge.group
+    return int(group[group.index("(") + 1 : -1])
+
+
+def make_lattice(parameters: Parameters, ranks: Communicator) -> Lattice:
+    """The lattice, split as the parameters say. Raises LayoutError."""
+    extents, grid = parameters.lattice.extents, parameters.lattice.grid
+    if grid and math.prod(grid) != ranks.size:
+        raise LayoutError(
+            f"lattice.grid = {list(grid)} is a grid of {math.prod(grid)} ranks, but {ranks.size} are running; "
+            f"start {math.prod(grid)} (-n {math.prod(grid)}) or let jali choose with --set lattice.grid=[]"
+        )
+    return Lattice(*extents, grid=grid or None, communicator=ranks)
