@@ -108,10 +108,11 @@ def measure_roofs(precision: str = "float64", megabytes: int = 256, repeats: int
     peak = 12 * 2 * lanes * n / float(np.median(times)) / 1e9
     count = megabytes * 2**20 // np.dtype(precision).itemsize // 3 // 64 * 64
     size = count * np.dtype(precision).itemsize
-    blocks = [_core.allocate(size, "roof") for _ in range(3)]  # the memory that fields use, huge pages included
+    blocks = [_core.allocate(size + 16384, "roof") for _ in range(3)]  # the memory that fields use, huge pages included
     for block in blocks:
         block.array().view(precision)[:] = 1
-    aligned = [ctypes.c_void_p(block.address) for block in blocks]
+    # different places within a page, since equal ones make stores look like they hit later loads
+    aligned = [ctypes.c_void_p(block.address + 1344 * k) for k, block in enumerate(blocks)]
 
     def bandwidth(function, arrays, streams):
         out = []

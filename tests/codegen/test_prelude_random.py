@@ -26,20 +26,21 @@ extern "C" void rounds(uint32_t* out, const uint32_t* counter, const uint32_t* k
   unsigned_integer c[4];
   for (int w = 0; w < 4; ++w)
     for (int l = 0; l < JALI_LANES; ++l) c[w][l] = counter[w * JALI_LANES + l];
-  philox_rounds(c, philox_schedule(uint64_t(key[1]) << 32 | uint64_t(key[0])));
+  philox_rounds<1>(c, philox_schedule(uint64_t(key[1]) << 32 | uint64_t(key[0])));
   for (int w = 0; w < 4; ++w)
     for (int l = 0; l < JALI_LANES; ++l) out[w * JALI_LANES + l] = (uint32_t)c[w][l];
 }
 extern "C" void numbers(JALI_REAL* out, int64_t first, int64_t sites, uint64_t call, uint32_t draw, uint64_t key, int normal) {
+  const philox_keys keys = philox_schedule(key);
   for (int64_t s = 0; s < sites; s += JALI_LANES) {
     int64_t index[JALI_LANES];
     for (int l = 0; l < JALI_LANES; ++l) index[l] = first + s + l;
     const site_vector site = make_site(index);
     real a, b;
     if (normal)
-      philox_gaussian(&a, &b, site, call, draw, philox_schedule(key));
+      philox_gaussian(&a, &b, site, call, draw, keys);
     else
-      philox_uniform(&a, &b, site, call, draw, philox_schedule(key));
+      philox_uniform(&a, &b, site, call, draw, keys);
     __builtin_memcpy(out + s, &a, sizeof a);
     __builtin_memcpy(out + sites + s, &b, sizeof b);
   }

@@ -143,17 +143,20 @@ extern "C" void number_sites(const uint64_t* w, int64_t begin, int64_t end) {
 
 
 @pytest.fixture(scope="session")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], int]:
-    """Address of a hand-written kernel by name."""
+def kernel_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kernels above as a shared object."""
     folder: Path = tmp_path_factory.mktemp("kernels")
-    source = folder / "kernels.cpp"
+    source, library = folder / "kernels.cpp", folder / "kernels.so"
     source.write_text(SOURCE)
-    library = folder / "kernels.so"
-    subprocess.run(
-        ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", str(source), "-o", str(library)], check=True
-    )
-    module = _core.KernelModule(str(library))
-    return module.symbol
+    command = ["g++", "-std=c++20", "-O2", "-shared", "-fPIC", str(source), "-o", str(library)]
+    subprocess.run(command, check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
+def kernels(kernel_library: Path) -> Callable[[str], int]:
+    """Address of a hand-written kernel by name."""
+    return _core.KernelModule(str(kernel_library)).symbol
 
 
 @pytest.fixture

@@ -139,3 +139,25 @@ def test_words_of_two_billion_ranks_do_not_overflow():
         s.merge(s)
     words = s.words().astype(object) * 2**31
     assert all(abs(int(w)) < 2**63 for w in words)
+
+
+@pytest.mark.parametrize("place", range(40))
+def test_full_chunks_are_exact_wherever_the_values_lie_within_a_bin(place):
+    rng = np.random.default_rng(place)
+    values = rng.uniform(1, 2, size=8192) * 2.0**place
+    total = binned(values).value()
+    assert total == math.fsum(values)
+    assert binned(np.sort(values)[::-1].copy()).value() == total
+    small = values[:64] * 2.0**-60
+    left = binned(np.concatenate([values, small, -values])).value()
+    exact = sum(map(Fraction, small), Fraction(0))
+    # Rounded off at a third bin's unit of at most max / 2^79.
+    assert abs(Fraction(left) - exact) <= 64 * Fraction(values.max()) / 2**80 + abs(exact) / 2**53
+
+
+def test_the_result_is_rounded_to_nearest_and_ties_to_even():
+    assert binned([2.0**53, 1.0]).value() == 2.0**53
+    assert binned([2.0**53 + 2, 1.0]).value() == 2.0**53 + 4
+    assert binned([2.0**53, 1.0, 2.0**-20]).value() == 2.0**53 + 2
+    assert binned([-(2.0**53) - 2, -1.0]).value() == -(2.0**53) - 4
+    assert binned([2.0**53, 1.0, -(2.0**-20)]).value() == 2.0**53

@@ -15,7 +15,7 @@ import numpy as np
 import jali
 from jali.gauge import GaugeField
 
-GROUPS = (1, 2, 3, 4)
+GROUPS = (1, 2, 3)
 
 
 def warm(extents: Sequence[int], n: int, seed: int = 1, spread: float = 0.6, **options: Any) -> GaugeField:

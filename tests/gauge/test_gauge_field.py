@@ -11,7 +11,7 @@ import pytest
 from gauge_reference import GROUPS, as_array, near_unity, warm
 
 import jali
-from jali.errors import LayoutError, ParameterError
+from jali.errors import JaliError, LayoutError, ParameterError
 from jali.gauge import SU, Algebra, GaugeField, link_trace, plaquette, plaquettes, polyakov_loop
 from jali.gauge.groups import gaussian_algebra, project
 
@@ -39,7 +39,7 @@ def test_a_hot_start_is_in_the_group_and_depends_on_seed_alone(n: int) -> None:
     assert np.abs(links - as_array(other)).max() > 0.1
 
 
-@pytest.mark.parametrize("n", GROUPS)
+@pytest.mark.parametrize("n", (*GROUPS, 4))
 def test_a_hot_start_has_the_moments_of_the_haar_measure(n: int) -> None:
     links = as_array(GaugeField(jali.Lattice(32, 32, 32), SU(n)).hot_start(seed=3)).reshape(-1, n, n)
     traces = np.trace(links, axis1=-2, axis2=-1)
@@ -65,7 +65,7 @@ def test_a_hot_start_has_the_moments_of_the_haar_measure(n: int) -> None:
     check((traces**n).real, 1.0 if n > 1 else 0.0)
 
 
-@pytest.mark.parametrize("n", GROUPS)
+@pytest.mark.parametrize("n", (*GROUPS, 4))
 def test_gaussian_algebra_elements_have_unit_components(n: int) -> None:
     lattice = jali.Lattice(64, 64)
     A = jali.Field(lattice, Algebra(n))
@@ -89,11 +89,10 @@ def test_gaussian_algebra_elements_have_unit_components(n: int) -> None:
         np.testing.assert_allclose(variance, (1 - 1 / n) / 2, rtol=0.12)
 
 
-@pytest.mark.parametrize("n", GROUPS)
+@pytest.mark.parametrize("n", (*GROUPS, 4))
 def test_projection_to_the_group_is_covariant_and_keeps_the_group(n: int) -> None:
     lattice = jali.Lattice(4, 4)
     M, g, h, out = (jali.Field(lattice, jali.Matrix(n)) for _ in range(4))
-    rng = np.random.default_rng(3)
     values = near_unity((4, 4), n, 1, 0.5) + 0.3 * near_unity((4, 4), n, 2, 2.0)
     M[...] = values
     g[...], h[...] = near_unity((4, 4), n, 5, 3.0), near_unity((4, 4), n, 6, 3.0)
@@ -114,7 +113,6 @@ def test_projection_to_the_group_is_covariant_and_keeps_the_group(n: int) -> Non
     M[...] = 0.2 * V
     run(out, M)
     np.testing.assert_allclose(out.local(), V, atol=1e-13)
-    assert rng is not None
 
 
 def test_projection_survives_badly_conditioned_matrices() -> None:
@@ -184,8 +182,6 @@ def test_a_single_precision_field_is_saved_in_32_bits(tmp_path: Path) -> None:
 def test_files_that_contradict_the_arguments_are_refused(tmp_path: Path) -> None:
     U = warm((4, 4, 4, 4), 3)
     U.save(tmp_path / "file", "nersc")
-    from jali.errors import JaliError
-
     with pytest.raises(JaliError, match="4, 4, 4, 6|4 x 4 x 4 x 6"):
         GaugeField.from_file(tmp_path / "file", lattice=jali.Lattice(4, 4, 4, 6))
     with pytest.raises(JaliError, match="3"):
@@ -198,8 +194,8 @@ def test_files_that_contradict_the_arguments_are_refused(tmp_path: Path) -> None
 
 def test_the_shared_configurations_have_their_known_plaquette() -> None:
     folder = Path(__file__).resolve().parents[3] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("the shared configurations are not beside this checkout")
+    if not folder.is_dir() and not os.environ.get("CI"):
+        pytest.skip("the shared configurations are not beside this checkout (shared/data)")
     for name in ("nersc.l8t4b3360", "ildg.l8t4b3360"):
         U = GaugeField.from_file(folder / name)
         assert plaquette(U) == pytest.approx(0.503866446950, abs=5e-13)

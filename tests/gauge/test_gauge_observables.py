@@ -27,7 +27,7 @@ from jali.gauge import (
     wilson_loops,
 )
 
-SHAPES = [(4, 4), (5, 3), (2, 2), (4, 3, 2), (4, 2, 3, 6)]
+SHAPES = [(4, 4), (5, 3), (4, 4, 4), (4, 2, 3, 6)]
 
 
 @pytest.mark.parametrize("extents", SHAPES)
@@ -69,7 +69,7 @@ def test_impossible_loop_sizes_are_refused() -> None:
         wilson_loop(U, 0, 1)
 
 
-@pytest.mark.parametrize("extents", [(4, 4), (2, 2), (5, 4, 3), (4, 2, 4, 6)])
+@pytest.mark.parametrize("extents", [(2, 2), (4, 4, 4), (4, 2, 3, 6)])
 @pytest.mark.parametrize("n", GROUPS)
 def test_staples_agree_with_numpy_and_close_to_the_plaquettes(extents: tuple[int, ...], n: int) -> None:
     U = warm(extents, n)
@@ -80,7 +80,7 @@ def test_staples_agree_with_numpy_and_close_to_the_plaquettes(extents: tuple[int
         staple_sum(U, out, mu)
         S = out.local()
         np.testing.assert_allclose(S, reference.staple(array, int(mu)), atol=1e-13)
-        total += float(np.einsum("...ab,...ab->", array[int(mu)], S.conj()).real)
+        total += float((array[int(mu)] * S.conj()).sum().real)
     d = len(extents)
     # every plaquette belongs to four links
     planes = d * (d - 1) / 2
@@ -89,7 +89,7 @@ def test_staples_agree_with_numpy_and_close_to_the_plaquettes(extents: tuple[int
 
 @pytest.mark.parametrize("n", GROUPS)
 def test_field_strength_sums_agree_with_numpy(n: int) -> None:
-    U = warm((4, 3, 2, 4), n, spread=0.4)
+    U = warm((4, 2, 3, 6), n, spread=0.4)
     array = as_array(U)
     found = measure_field_strength(U)
     energy = sum(
@@ -102,7 +102,7 @@ def test_field_strength_sums_agree_with_numpy(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", GROUPS)
-@pytest.mark.parametrize("extents", [(4, 6), (4, 3, 4), (4, 4, 2, 6)])
+@pytest.mark.parametrize("extents", [(4, 4), (4, 4, 4, 4)])
 def test_every_observable_is_gauge_invariant(extents: tuple[int, ...], n: int) -> None:
     def observe(U: GaugeField) -> np.ndarray:
         found = measure_field_strength(U)
@@ -214,4 +214,3 @@ def test_open_boundaries_drop_the_plaquettes_across_the_edge() -> None:
     array = as_array(U)
     inside = reference.trace(reference.path(array, [1, 2, -1, -2])).real[:, :-1].sum() / 2
     assert plaquettes(U)[0] * 24 == pytest.approx(inside, abs=1e-13)
-    assert polyakov_loop(U, 1) == 0.0 or abs(polyakov_loop(U, 1)) > 0  # a loop around an open direction has no meaning

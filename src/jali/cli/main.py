@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from jali.cli import launch
 from jali.comm.stopping import end_job, speaker
+from jali.comm.world import known
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
 from jali.version import __version__
 
@@ -112,10 +113,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(error: Exception, status: int) -> int:
-    """Say what went wrong, in one line; under MPI the other ranks are stopped too, so this may not return."""
-    print(f"{speaker()}: {error}", file=sys.stderr, flush=True)
+    """Say what went wrong; under MPI the other ranks are stopped too, so this may not return.
+
+    An error that all ranks raised together is said by one of them, and all of them end in order.
+    """
+    if getattr(error, "on_every_rank", False):
+        communicator = known()
+        if communicator is None or communicator.rank == 0:
+            print(f"jali: {_words(error)}", file=sys.stderr, flush=True)
+        return status
+    print(f"{speaker()}: {_words(error)}", file=sys.stderr, flush=True)
     end_job(error, status)
     return status
+
+
+def _words(error: Exception) -> str:
+    """What an error says; of the system's errors without their number."""
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
 
 
 def _rank_count(text: str) -> int:

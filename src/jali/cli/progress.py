@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from typing import Any, TextIO
 
+from rich import progress as rich
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 # A line is due after a share of the sweeps, but not too soon, and in any case after a while.
 SHARE, SOONEST, LATEST = 0.05, 1.0, 10.0
@@ -63,13 +63,13 @@ class TerminalProgress:
 
     def __init__(self, stream: TextIO, first: int, total: int, thermalisation: int) -> None:
         self._thermalisation = thermalisation
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("plaquette {task.fields[plaquette]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
+        self._progress = rich.Progress(
+            rich.TextColumn("{task.description}"),
+            rich.BarColumn(bar_width=None),
+            rich.MofNCompleteColumn(),
+            rich.TextColumn("plaquette {task.fields[plaquette]}"),
+            rich.TimeRemainingColumn(),
+            rich.TextColumn("left"),
             console=Console(file=stream),
         )
         self._task = self._progress.add_task(
@@ -92,11 +92,12 @@ class TerminalProgress:
         return "thermalising" if sweep < self._thermalisation else "measuring"
 
 
-def show_progress(
-    stream: TextIO, first: int, total: int, thermalisation: int
-) -> PlainProgress | TerminalProgress:
+Progress = PlainProgress | TerminalProgress
+
+
+def show_progress(stream: TextIO, first: int, total: int, thermalisation: int) -> Progress:
     """The progress display that fits the stream, with `first` of `total` sweeps done."""
-    kind = TerminalProgress if stream.isatty() else PlainProgress
+    kind = TerminalProgress if stream.isatty() and first < total else PlainProgress
     return kind(stream, first, total, thermalisation)
 
 

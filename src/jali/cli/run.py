@@ -8,6 +8,7 @@ same seed gives the same history.csv to the byte, on any number of ranks, interr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import signal
@@ -20,6 +21,7 @@ from typing import Any, TextIO
 from jali import comm, io
 from jali.cli.interruption import Interruption
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
+from jali.cli.progress import Progress, show_progress
 from jali.cli.run_directory import (
     CHECKPOINT,
     PARAMETERS,
@@ -167,32 +169,31 @@ class Run:
 
         `stream` is where progress goes, on the rank that shows it.
         """
-        total = total_sweeps(self.parameters)
-        progress = None
-        if stream is not None and self.simulation.finished:
-            print(f"all {total} sweeps are done; --set update.sweeps=N with a larger N prolongs the run", file=stream)
-        elif stream is not None:
-            from jali.cli.progress import show_progress
-
-            print(_headline(self), file=stream, flush=True)
-            progress = show_progress(
-                stream, self.simulation.sweep, total, self.parameters.update.thermalisation
-            )
-            progress.__enter__()
+        simulation, run = self.simulation, self.parameters.run
         signalled = None
-        try:
-            while not self.simulation.finished and signalled is None:
+        progress = self._progress(stream) if stream else None
+        with progress or contextlib.nullcontext():
+            while not simulation.finished and signalled is None:
                 self._step()
                 if progress is not None:
-                    progress.advance(self.simulation.sweep, self._plaquette)
-                if self.simulation.is_due(self.parameters.run.checkpoint_every):
+                    progress.advance(simulation.sweep, self._plaquette)
+                if simulation.is_due(run.checkpoint_every):
                     self.save()
                 signalled = interruption.agreed()
-        finally:
-            if progress is not None:
-                progress.__exit__(None, None, None)
         self.save()
         return signalled
+
+    def _progress(self, stream: TextIO) -> Progress:
+        """The display of what is to be done, below a line that says what it is."""
+        first, total = self.simulation.sweep, total_sweeps(self.parameters)
+        print(_headline(self), file=stream, flush=True)
+        if self.simulation.finished:
+            print(
+                f"all {total} sweeps are done; --set update.sweeps=N with a larger N prolongs the run",
+                file=stream,
+                flush=True,
+            )
+        return show_progress(stream, first, total, self.parameters.update.thermalisation)
 
     def save(self) -> None:
         """Write a checkpoint, unless the last one is as new."""

@@ -7,6 +7,7 @@ checkpoint are made again, and refuses a table that is not the one that the chec
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import math
 import os
@@ -18,6 +19,7 @@ from jali.cli.parameters import render_parameters
 from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError, ParameterError
+from jali.io.boxes import write_all
 
 FLOW_COLUMNS = ("sweep", "flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
 TABLES = {"history": HISTORY_COLUMNS, "timing": TIMING_COLUMNS, "flow": FLOW_COLUMNS}
@@ -40,16 +42,18 @@ def csv_field(value: float | None) -> str:
 class Table:
     """A CSV file that is written row by row, each row complete and flushed before the next."""
 
-    def __init__(self, path: Path, file: Any, length: int, digest: Any) -> None:
+    def __init__(self, path: Path, fd: int, length: int, digest: Any) -> None:
         self.path = path
-        self._file = file
+        self._fd = fd
         self._length = length
         self._digest = digest
 
     @classmethod
     def create(cls, path: Path, columns: Sequence[str]) -> Table:
         """A new table with a header line. Raises FileExistsError, OSError."""
-        table = cls(path, open(path, "xb", buffering=0), 0, hashlib.sha256())
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        _lock(fd, path)
+        table = cls(path, fd, 0, hashlib.sha256())
         table._write((",".join(columns) + "\n").encode())
         return table
 
@@ -57,23 +61,23 @@ class Table:
     def reopen(cls, path: Path, mark: Mapping[str, Any]) -> Table:
         """The table as it was at `mark`; what follows is cut off.
 
-        Raises FileFormatError if its beginning is not what it was, OSError.
+        Raises FileFormatError if its beginning is not what it was, ParameterError if a running process has it, OSError.
         """
-        file = open(path, "r+b", buffering=0)
-        length, digest = int(mark["bytes"]), hashlib.sha256()
-        left = length
-        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        _lock(fd, path)
+        length, digest, at = int(mark["bytes"]), hashlib.sha256(), 0
+        while at < length and (chunk := os.pread(fd, min(length - at, 1 << 20), at)):
             digest.update(chunk)
-            left -= len(chunk)
-        if left or digest.hexdigest() != mark["sha256"]:
-            file.close()
-            found = f"ends after {length - left} bytes" if left else "has other contents"
+            at += len(chunk)
+        if at < length or digest.hexdigest() != mark["sha256"]:
+            os.close(fd)
+            found = f"ends after {at} bytes" if at < length else "has other contents"
             raise FileFormatError(
                 f"{path} {found}, but the checkpoint belongs to a table whose first {length} bytes have "
                 f"SHA-256 {mark['sha256'][:16]}...; was it edited? Restore it to resume this run"
             )
-        file.truncate(length)
-        return cls(path, file, length, digest)
+        os.ftruncate(fd, length)
+        return cls(path, fd, length, digest)
 
     def append(self, rows: Sequence[Sequence[float | None]]) -> None:
         """Add rows; all of them or, if the disk is full, none. Raises OSError."""
@@ -82,25 +86,38 @@ class Table:
 
     def mark(self) -> dict[str, Any]:
         """Where the table stands now, safely on disk; for `reopen`."""
-        os.fsync(self._file.fileno())
+        os.fsync(self._fd)
         return {"bytes": self._length, "sha256": self._digest.hexdigest()}
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        os.close(self._fd)
 
     def _write(self, text: bytes) -> None:
         try:
-            self._file.seek(self._length)
-            done = 0
-            while done < len(text):
-                done += self._file.write(text[done:])
+            write_all(self._fd, text, self._length)
         except OSError as error:
             with contextlib.suppress(OSError):
-                self._file.truncate(self._length)
-            raise OSError(error.errno, f"cannot write {self.path}: {os.strerror(error.errno or 0)}") from error
+                os.ftruncate(self._fd, self._length)
+            raise OSError(
+                error.errno, f"cannot write {self.path}: {os.strerror(error.errno or 0)}"
+            ) from error
         self._digest.update(text)
         self._length += len(text)
+
+
+def _lock(fd: int, path: Path) -> None:
+    """Keep the table for this process while it lives. Raises ParameterError if another one has it."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise ParameterError(
+            f"{path} is being written by another process: is this run still going on?"
+        ) from None
+    except OSError:
+        # Some network file systems know no locks; there is nothing to hold on to then.
+        return
 
 
 def prepare(directory: Path) -> bool:
@@ -143,7 +160,11 @@ def discard(directory: Path, tables: Mapping[str, Table], made: bool) -> None:
     for table in tables.values():
         table.close()
     with contextlib.suppress(OSError):
-        for path in (directory / PARAMETERS, directory / f"{PARAMETERS}.new", *(t.path for t in tables.values())):
+        for path in (
+            directory / PARAMETERS,
+            directory / f"{PARAMETERS}.new",
+            *(t.path for t in tables.values()),
+        ):
             path.unlink(missing_ok=True)
         if made:
             directory.rmdir()

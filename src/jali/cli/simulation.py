@@ -14,7 +14,7 @@ from typing import Any
 from jali import io
 from jali.cli.schema import Parameters
 from jali.comm import Communicator
-from jali.errors import FileFormatError, LayoutError
+from jali.errors import FileFormatError, JaliError, LayoutError
 from jali.gauge import (
     SU,
     GaugeField,
@@ -119,13 +119,16 @@ class Simulation:
         return interval > 0 and self.sweep % interval == 0
 
     def measure(self) -> tuple[float | None, ...]:
-        """A row of history.csv: sweep, three plaquettes (nan where there are none), real and imaginary Polyakov loop."""
+        """A row of history.csv: sweep, three plaquettes (nan where there are none), real and imaginary Polyakov loop.
+
+        Raises JaliError if the links have become something else than numbers.
+        """
         mean, spatial, temporal = plaquettes(self.U)
-        if not math.isfinite(mean):
-            raise FileFormatError(
-                f"the plaquette is {mean} after sweep {self.sweep}: the links are no longer numbers; the last "
-                "checkpoint was written before"
-            )
+        with together(self._ranks):
+            if not math.isfinite(mean):
+                raise JaliError(
+                    f"the plaquette is {mean} after sweep {self.sweep}: the links are no longer numbers"
+                )
         if not self.parameters.measure.polyakov:
             return self.sweep, mean, spatial, temporal, None, None
         loop = polyakov_loop(self.U)

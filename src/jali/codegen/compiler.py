@@ -50,7 +50,10 @@ class Compiler:
         """Compiles `source` to the shared object `output`. Raises CompileError with the compiler's words."""
         command = [*self.command, *self.flags, f"-I{include}", "-o", str(output), str(source)]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+            # A process group of its own: a terminal's Ctrl-C is for us, who may want to finish a sweep first.
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=600, check=False, process_group=0
+            )
         except OSError as error:
             raise CompileError(f"cannot start the compiler {self.path}: {error}") from None
         except subprocess.TimeoutExpired:

@@ -28,7 +28,6 @@ class Variant:
     )  # (slot, offset) with non-periodic boundaries
     single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
-    prefetch: bool = False  # ask for what the next block reads while this one is computed
 
 
 @dataclass(frozen=True)
@@ -312,8 +311,6 @@ class _Emitter:
         out += ["    " + line for line in head]
         out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
-        if self.variant.prefetch:
-            out.append("        const int64_t next = i + 1 == end ? x : blocks ? (int64_t)blocks[i + 1] : i + 1;")
         if self.variant.masked:
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
         if self.analysis.randoms:
@@ -443,9 +440,6 @@ class _Emitter:
             self.line(
                 f"const real* const {name} = stage{kind}{single}<{reals}>({arguments});  // {self.program.fields[slot].name} at {_shift(offset)}"
             )
-        if self.variant.prefetch and self.loop is None:
-            where = f"n{table}[next] & ENTRY_BLOCK" if any(offset) else "next"
-            self.line(f"prefetch<{reals}>({source}, {where});")
         if element.codec == "algebra":
             decoded = self.result(node)
             self.line(f"algebra_decode<{element.type.shape[0]}>({decoded}, {name});")
@@ -454,12 +448,27 @@ class _Emitter:
 
     def _philox(self, node: Node) -> None:
         slot, number, loop, kind = node.attrs
+        if node.number in self.values:
+            return  # drawn together with another one
         name = self.result(node)
-        draw = str(number)
-        if loop >= 0:
-            draw = f"{number} + attempt * {self.program.loops[loop].draws}"
         key, call = self.word(Word("key", slot)), self.word(Word("call", slot))
-        self.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], (uint32_t)({draw}), k{key});")
+        draw = self._draw(node)
+        if kind == "uniform":
+            # two counters at once: the rounds of one fill the latencies of the other
+            scope = self.analysis.bodies[loop] if loop >= 0 else []
+            for other in scope:
+                if other.op == "philox" and other.number not in self.values and other.attrs[0] == slot and other.attrs[3] == kind:
+                    second = self.result(other)
+                    self.line(
+                        f"philox_uniform_two({name}, {second}, site, w[{call}], {draw}, {self._draw(other)}, k{key});"
+                    )
+                    return
+        self.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], {draw}, k{key});")
+
+    def _draw(self, node: Node) -> str:
+        """Number of a draw; in a rejection loop every attempt has its own."""
+        _, number, loop, _ = node.attrs
+        return f"{number}u + attempt * {self.program.loops[loop].draws}u" if loop >= 0 else f"{number}u"
 
     def _uniform(self, node: Node) -> None:
         self.set(node, [self.parts(node.args[0])[node.attrs[0]]])

@@ -19,6 +19,7 @@ from jali.errors import TraceError
 BOOL, INT, REAL, COMPLEX = Type("bool"), Type("int"), Type("real"), Type("complex")
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_LANGUAGE = ("codegen" + os.sep, "lattice" + os.sep, os.path.join("fermions", "gamma.py"))
 _KINDS = {"bool": 0, "int": 1, "real": 2, "complex": 3}
 
 
@@ -28,7 +29,7 @@ def user_line() -> str:
     while frame is not None:
         name = frame.f_code.co_filename
         inside = name.startswith(_PACKAGE + os.sep)
-        language = inside and name[len(_PACKAGE) + 1 :].startswith(("codegen" + os.sep, "lattice" + os.sep))
+        language = inside and name[len(_PACKAGE) + 1 :].startswith(_LANGUAGE)
         if not language and not name.startswith("<"):
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back  # type: ignore[assignment]

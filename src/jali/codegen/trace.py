@@ -31,6 +31,7 @@ from jali.codegen.ir import (
     user_line,
 )
 from jali.codegen.types import Element, Type
+from jali.errors import TraceError
 
 _active = threading.local()
 
@@ -158,9 +159,21 @@ def lift(value: Any) -> Node:
 
 
 def _value(value: Any) -> bool:
-    return isinstance(
-        value, Value | bool | int | float | complex | np.generic | np.ndarray | FieldSymbol | Fields | Site
-    )
+    return isinstance(value, Value | bool | int | float | complex | np.generic | np.ndarray | _WithoutValue)
+
+
+def _refuse(symbol: Any, *_: Any) -> Any:
+    """Arithmetic with something that has no value; `lift` says what it is."""
+    lift(symbol)
+
+
+class _WithoutValue:
+    """Sites, fields and sums: not numbers, and arithmetic with them says so."""
+
+    __slots__ = ()
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
 
 class Value:
@@ -396,7 +409,7 @@ def _b() -> Builder:
 # ---- sites ---------------------------------------------------------------------------------------------
 
 
-class Site:
+class Site(_WithoutValue):
     """The site of the loop, or a site at a fixed offset from it."""
 
     __slots__ = ("_offset", "_trace")
@@ -421,6 +434,8 @@ class Site:
 
     def __add__(self, other: Any) -> Site:
         return self._shift(other, 1)
+
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> Site:
         return self._shift(other, -1)
@@ -529,7 +544,7 @@ class Site:
 # ---- arguments -----------------------------------------------------------------------------------------
 
 
-class FieldSymbol:
+class FieldSymbol(_WithoutValue):
     """A field inside a site function: `f[X]` reads, `f[X] = value` and `f[X] += value` write."""
 
     __slots__ = ("_trace", "element", "name", "slot")
@@ -560,7 +575,7 @@ class FieldSymbol:
         raise trace_error(f"{self.name} is one field; it cannot be iterated")
 
 
-class Fields(Sequence[Any]):
+class Fields(_WithoutValue, Sequence[Any]):
     """Several fields in one argument, indexed by a direction or a number: `U[mu]`."""
 
     def __init__(self, name: str, members: list[Any]):
@@ -592,7 +607,7 @@ class Fields(Sequence[Any]):
         return self.members[k]
 
 
-class SumSymbol:
+class SumSymbol(_WithoutValue):
     """A sum over sites: `total += value` once or several times."""
 
     __slots__ = ("_slot", "_trace")
@@ -797,9 +812,9 @@ def _finish(
             field = state.slots[slot]
             if field.reads:
                 line = next(iter(field.reads.values()))
-                raise trace_error(
+                raise TraceError(
                     f"{name} writes at several offsets ({', '.join(map(str, offsets))}) and reads {field.name}, which it writes "
-                    f"(read at {line}); do it in several site functions"
+                    f"(read at {line}); do it in several site functions\n  at {line}"
                 )
         if randoms and sums:
             raise trace_error(

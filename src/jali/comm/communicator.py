@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from jali import _core
 from jali.errors import RankError
 
 
@@ -24,7 +25,7 @@ class Communicator:
     same order.
     """
 
-    def __init__(self, core: Any, threads: int) -> None:
+    def __init__(self, core: _core.Communicator, threads: int) -> None:
         self.core = core
         self.rank: int = core.rank
         self.size: int = core.size
@@ -59,25 +60,25 @@ class Communicator:
         self.core.all_reduce_sum(total.reshape(-1))
         return total
 
-    def send(self, data: npt.NDArray[Any], to: int, tag: int = 0) -> Any:
+    def send(self, data: npt.NDArray[Any], to: int, tag: int = 0) -> _core.PendingMessage:
         """Start sending a contiguous array to rank `to`; returns a pending message for `wait`.
 
         The array must not change until then. Tags are 0 to 32767.
         """
         return self.core.send(data, to, tag)
 
-    def receive(self, data: npt.NDArray[Any], source: int, tag: int = 0) -> Any:
+    def receive(self, data: npt.NDArray[Any], source: int, tag: int = 0) -> _core.PendingMessage:
         """Start receiving into a contiguous array of exactly the sent size; returns a pending message.
 
         Messages from one rank with one tag arrive in the order sent.
         """
         return self.core.receive(data, source, tag)
 
-    def test(self, message: Any) -> bool:
+    def test(self, message: _core.PendingMessage) -> bool:
         """Whether a pending message is complete; makes progress on it."""
         return self.core.test(message)
 
-    def wait(self, messages: Sequence[Any], what: str = "messages") -> None:
+    def wait(self, messages: Sequence[_core.PendingMessage], what: str = "messages") -> None:
         """Wait for all of these messages; `what` names them in errors.
 
         Raises `RankError` when a rank has failed, has ended its program, or nothing moved for JALI_WATCHDOG

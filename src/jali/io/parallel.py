@@ -72,7 +72,7 @@ def together(ranks: RankGroup) -> Iterator[None]:
 
     The error is that of the lowest failing rank. jali's own errors and `OSError` keep their type; anything
     else (a defect or exhausted memory) becomes a `RankError` on all ranks, with the original attached where
-    it happened.
+    it happened. The error has the attribute `on_every_rank`, so that a program can let one rank report it.
     """
     error: Exception | None = None
     try:
@@ -86,7 +86,9 @@ def together(ranks: RankGroup) -> Iterator[None]:
     texts = ranks.all_gather(b"" if error is None else _encode(error, ranks.rank))
     first = next((text for text in texts if text), None)
     if first is not None:
-        raise _decode(first) from error
+        agreed = _decode(first)
+        agreed.on_every_rank = True  # type: ignore[attr-defined]
+        raise agreed from error
 
 
 def sum_over_ranks(ranks: RankGroup, values: Sequence[int], modulus: int) -> tuple[int, ...]:

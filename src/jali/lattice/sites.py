@@ -31,8 +31,6 @@ from jali.lattice.domain import ALL, Domain
 from jali.lattice.field import Field
 from jali.lattice.random import Random
 
-import os
-PREFETCH = os.environ.get("JALI_PREFETCH", "0") == "1"
 _MOST_BOUND = 256  # launches that a site function remembers; the least recently used goes first
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
@@ -90,7 +88,11 @@ class SiteFunction:
             self._captured_values(),
             *map(_key, arguments),
         )
-        bound = self._bound.get(key)
+        try:
+            bound = self._bound.get(key)
+        except TypeError:  # an argument without a hash is one that no site function takes, and binding says so
+            self._bind(domain, arguments, lattice, sums)
+            raise
         if bound is None:
             bound = self._bind(domain, arguments, lattice, sums)
             self._remember(key, bound)
@@ -439,7 +441,7 @@ def _lower(
     single = frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision)
     sites = lattice.sites_of(domain, program.shift, layout)
     items = _items(program, phased, fields, lattice)
-    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items, PREFETCH)
+    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items)
     kernel = _compile(program, variant)
     producers = [
         (item, _compile(_producer(program, item), Variant(layout.lanes, single=single))) for item in items

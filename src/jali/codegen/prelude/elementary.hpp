@@ -4,7 +4,7 @@
 // with fused multiply-adds so that the reduction is exact or carries its rounding error along, and a polynomial does the
 // rest. The coefficients are our own minimax fits: Remez exchange in 50-digit arithmetic on the reduced interval, weighted
 // by the effect on the relative error of the result; from the lowest coefficient up, each is rounded to JALI_REAL and the
-// others are fitted again. Errors, measured in both precisions (tests/codegen/test_prelude_elementary.py): below 1 ulp, but
+// others are fitted again (not for exp, whose interval has both signs). Errors, measured in both precisions (tests/codegen/test_prelude_elementary.py): below 1 ulp, but
 // 1.1 for pow and 1.6 for sinh, cosh and tanh. sin, cos and tan keep their accuracy for every finite argument: pi is
 // taken to as many bits as the argument needs.
 

@@ -1,12 +1,5 @@
 // What a generated kernel says besides arithmetic: coordinates, contributions to sums, loops over attempts.
 
-// Asks for a block that the next iteration reads; by then it has come from the outer caches or from memory.
-template <int N, class scalar>
-JALI_INLINE void prefetch(const scalar* base, int64_t block) {
-  const char* first = (const char*)(base + block * (N * JALI_LANES));
-  for (int byte = 0; byte < N * JALI_LANES * (int)sizeof(scalar); byte += 64) __builtin_prefetch(first + byte);
-}
-
 JALI_INLINE mask all_lanes(bool value) { return splat_integer(value ? -1 : 0); }
 
 JALI_INLINE int64_t lanes_unset(mask m) {

@@ -97,24 +97,28 @@ JALI_INLINE philox_keys philox_schedule(uint64_t key) {
   return keys;
 }
 
-// The ten rounds, on four words per lane in place
+// The ten rounds, on four words per lane in place, for COUNTERS counters at once
+template <int COUNTERS>
 JALI_CALL void philox_rounds(unsigned_integer* c, const philox_keys& keys) {
-  unsigned_integer x0 = c[0], x1 = c[1], x2 = c[2], x3 = c[3];
+  unsigned_integer x[COUNTERS][4];
+  for (int n = 0; n < COUNTERS; ++n)
+    for (int w = 0; w < 4; ++w) x[n][w] = c[4 * n + w];
   JALI_UNROLL
   for (int round = 0; round < 10; ++round) {
-    unsigned_integer high0, low0, high1, low1;
-    multiply_words(&high0, &low0, x0, 0xd2511f53u);
-    multiply_words(&high1, &low1, x2, 0xcd9e8d57u);
-    x0 = high1 ^ x1 ^ keys.key0[round];
-    x2 = high0 ^ x3 ^ keys.key1[round];
-    x1 = low1;
-    x3 = low0;
+    JALI_UNROLL
+    for (int n = 0; n < COUNTERS; ++n) {
+      unsigned_integer high0, low0, high1, low1;
+      multiply_words(&high0, &low0, x[n][0], 0xd2511f53u);
+      multiply_words(&high1, &low1, x[n][2], 0xcd9e8d57u);
+      x[n][0] = high1 ^ x[n][1] ^ keys.key0[round];
+      x[n][2] = high0 ^ x[n][3] ^ keys.key1[round];
+      x[n][1] = low1;
+      x[n][3] = low0;
+    }
   }
   const unsigned_integer lower = splat_word(0xffffffffu);
-  c[0] = x0 & lower;
-  c[1] = x1 & lower;
-  c[2] = x2 & lower;
-  c[3] = x3 & lower;
+  for (int n = 0; n < COUNTERS; ++n)
+    for (int w = 0; w < 4; ++w) c[4 * n + w] = x[n][w] & lower;
 }
 
 // A number in (0, 1) from 64 random bits: the fraction of a number in [1, 2), less 1 - half a step. Exact.
@@ -130,13 +134,31 @@ JALI_INLINE real unit_interval(unsigned_integer high, unsigned_integer low) {
   return real_of_bits(fraction | splat_integer(EXPONENT_BIAS << MANTISSA_BITS)) - splat(offset);
 }
 
+JALI_INLINE void philox_counter(unsigned_integer* c, site_vector site, uint64_t call, uint32_t draw) {
+  c[0] = site.low;
+  c[1] = site.high;
+  c[2] = splat_word(uint32_t(call));
+  c[3] = splat_word(uint32_t(call >> 32) << 16 | (draw & 0xffffu));
+}
 JALI_INLINE void philox_uniform(real* u0, real* u1, site_vector site, uint64_t call, uint32_t draw,
                                 const philox_keys& keys) {
-  unsigned_integer c[4] = {site.low, site.high, splat_word(uint32_t(call)),
-                           splat_word(uint32_t(call >> 32) << 16 | (draw & 0xffffu))};
-  philox_rounds(c, keys);
+  unsigned_integer c[4];
+  philox_counter(c, site, call, draw);
+  philox_rounds<1>(c, keys);
   *u0 = unit_interval(c[0], c[1]);
   *u1 = unit_interval(c[2], c[3]);
+}
+// Two draws, each giving two numbers
+JALI_INLINE void philox_uniform_two(real* u, real* v, site_vector site, uint64_t call, uint32_t draw_u, uint32_t draw_v,
+                                    const philox_keys& keys) {
+  unsigned_integer c[8];
+  philox_counter(c, site, call, draw_u);
+  philox_counter(c + 4, site, call, draw_v);
+  philox_rounds<2>(c, keys);
+  u[0] = unit_interval(c[0], c[1]);
+  u[1] = unit_interval(c[2], c[3]);
+  v[0] = unit_interval(c[4], c[5]);
+  v[1] = unit_interval(c[6], c[7]);
 }
 // Two independent normal numbers of variance 1 (Box and Muller). The angle is reduced in units of pi/2, without error.
 JALI_CALL void gaussian_pair(real* g0, real* g1, real u0, real u1) {

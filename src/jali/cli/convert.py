@@ -1,0 +1,136 @@
+"""`jali convert`: a configuration written again in another format, precision or number of rows.
+
+Links go from one file to the other as they are, unless they are to be projected back to the group. Plaquette and link trace of the
+new header are computed from the links in the precision of the new file; the rest of the metadata is kept. A source whose header
+does not belong to its links is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from jali import comm, io
+from jali.cli.configurations import (
+    Configuration,
+    add_source_arguments,
+    load_configuration,
+    require_four_dimensions,
+)
+from jali.errors import FileFormatError, ParameterError
+from jali.gauge import link_trace, plaquette
+from jali.io.parallel import together
+
+FORMATS = ("nersc", "ildg")
+ENDINGS = {".nersc": "nersc", ".ildg": "ildg", ".lime": "ildg"}
+BEGINNINGS = {"nersc.": "nersc", "ildg.": "ildg"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `jali convert`."""
+    parser.description = "Rewrite a configuration file, or the checkpoint of a run, as NERSC or ILDG."
+    parser.add_argument("source", metavar="IN", help="configuration file, or directory of a run")
+    parser.add_argument("target", metavar="OUT", help="file to write; an existing one is replaced when done")
+    parser.add_argument("--format", choices=FORMATS, help="format of OUT (default: by its name)")
+    parser.add_argument(
+        "--precision", type=int, choices=(32, 64), help="bits of a real number (default: as in IN)"
+    )
+    parser.add_argument("--rows", type=int, choices=(2, 3), help="rows of a link, NERSC only (default 3)")
+    parser.add_argument(
+        "--reunitarise", action="store_true", help="project the links back to the group first"
+    )
+    add_source_arguments(parser)
+
+
+def execute(arguments: argparse.Namespace) -> int:
+    """Read, perhaps project, write."""
+    ranks = comm.current()
+    with together(ranks):
+        format = arguments.format or format_of(arguments.target)
+        if arguments.rows == 2 and format != "nersc":
+            raise ParameterError(f"two rows can be stored in NERSC files only, not as {format}")
+    configuration = load_configuration(arguments.source, arguments.lattice, arguments.group, ranks)
+    U = configuration.U
+    with together(ranks):
+        require_four_dimensions(configuration, f"{format} files")
+        if format == "nersc" and U.n != 3:
+            raise ParameterError(
+                f"{configuration.path}: NERSC files hold SU(3) only, this is "
+                f"{'U(1)' if U.n == 1 else f'SU({U.n})'}; use --format ildg"
+            )
+    mismatch = configuration.mismatch(plaquette(U), link_trace(U))
+    with together(ranks):
+        if mismatch:
+            raise FileFormatError(f"header mismatch: {mismatch}; nothing written")
+    if arguments.reunitarise:
+        U.reunitarise()
+    precision = arguments.precision or configuration.precision
+    result = write(configuration, arguments.target, format, precision, arguments.rows or 3)
+    if ranks.rank == 0:
+        print(json.dumps(result, indent=2) if arguments.json else render(result), flush=True)
+    return 0
+
+
+def write(
+    configuration: Configuration, target: str, format: str, precision: int, rows: int
+) -> dict[str, Any]:
+    """Write the links (collective) and return what was written, as plain values. Raises ParameterError, OSError."""
+    U = configuration.U
+    lattice = U.lattice
+    links = U.local_links()
+    if precision == 32:
+        # What the header says is computed from the digits that the file keeps.
+        links = links.astype(np.complex64)
+        U.set_local_links(links)
+    numbers = {"plaquette": plaquette(U), "link_trace": link_trace(U)}
+    options: dict[str, Any] = {
+        **numbers,
+        "precision": precision,
+        "metadata": configuration.metadata,
+        "ranks": lattice.communicator,
+    }
+    box = io.Box(lattice.local_origin, lattice.local_extents)
+    if format == "nersc":
+        io.write_nersc(target, links, box, lattice.extents, rows=rows, **options)
+    else:
+        io.write_ildg(target, links, box, lattice.extents, **options)
+    return {
+        "source": configuration.path,
+        "source_format": configuration.format,
+        "file": target,
+        "format": format,
+        "extents": list(lattice.extents),
+        "group": "U(1)" if U.n == 1 else f"SU({U.n})",
+        "precision": precision,
+        "rows": rows if format == "nersc" else U.n,
+        **numbers,
+    }
+
+
+def render(result: dict[str, Any]) -> str:
+    """The result for people."""
+    extents = " x ".join(map(str, result["extents"]))
+    rows = f", {result['rows']} rows" if result["format"] == "nersc" else ""
+    return (
+        f"{result['source']} ({result['source_format']}) -> {result['file']}: {result['format']}, "
+        f"{result['group']} on {extents}, {result['precision']} bits{rows}, "
+        f"plaquette {result['plaquette']:.12f}, link trace {result['link_trace']:.12f}"
+    )
+
+
+def format_of(name: str) -> str:
+    """The format that a file name suggests by its ending or beginning. Raises ParameterError if it does not."""
+    base = os.path.basename(name).lower()
+    found = ENDINGS.get(os.path.splitext(base)[1]) or next(
+        (format for start, format in BEGINNINGS.items() if base.startswith(start)), None
+    )
+    if found is None:
+        raise ParameterError(
+            f"the name {name} does not tell a format (known endings: {', '.join(ENDINGS)}); "
+            f"give --format {' or '.join(FORMATS)}"
+        )
+    return found

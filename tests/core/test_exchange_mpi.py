@@ -1,0 +1,68 @@
+"""The halo exchange over MPI: the same bits as one rank, with both policies."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = r"""
+import sys
+import numpy as np
+from jali import _core, comm
+
+kernels = _core.KernelModule(sys.argv[1])
+world = comm.current()
+extents = (4, 6, 8)
+reference = np.random.default_rng(3).normal(size=(8, 6, 4, 3))
+expected = None
+for policy in ("overlap", "wait"):
+    grid = _core.choose_grid(extents, world.size, 4)
+    p = _core.Partition(extents, grid)
+    layout = _core.Layout(p, world.rank, 4)
+    pool = _core.ThreadPool(1)
+    f, out = _core.FieldStorage(layout, 3, 8, "f"), _core.FieldStorage(layout, 1, 8, "out")
+    box = tuple(slice(o, o + n) for o, n in zip(p.origin(world.rank), p.extents(world.rank)))[::-1]
+    f.import_box(np.ascontiguousarray(reference[box]))
+    offsets = [[1, 0, 0], [0, -1, 1], [0, 1, -1], [-1, -1, -1]]
+    tables = [layout.neighbours(o) for o in offsets]
+    words = np.zeros(11 + 6 * len(offsets), np.uint64)
+    words[8], words[9] = layout.lanes, len(offsets)
+    for k, t in enumerate(tables):
+        words[12 + 6 * k], words[14 + 6 * k], words[15 + 6 * k] = 3, t.entries_address, t.permutations_address
+    launch = _core.Launch(layout, world.core, pool, kernels.symbol("gather"), words,
+        [(10, out)] + [(11 + 6 * k, f) for k in range(len(offsets))], [(f, o, 3) for o in offsets], [(out, 3)],
+        policy=policy)
+    total = _core.Launch(layout, world.core, pool, kernels.symbol("sum_reals"),
+        np.array([0] * 8 + [layout.lanes, 1, 0], np.uint64), [(10, out)], [], [], nsums=1)
+    for repeat in range(20):
+        launch.run()
+        f.mark_written()
+    want = sum((np.roll(reference, [-x for x in o], [2, 1, 0]) * np.arange(1, 4)).sum(-1, keepdims=True)
+               for o in offsets)
+    assert np.abs(out.export_box() - want[box]).max() < 1e-12
+    value = total.run()[0]
+    assert expected is None or value == expected
+    expected = value
+if world.rank == 0:
+    print("sum", expected.hex())
+"""
+
+
+@pytest.mark.mpi
+def test_exchange_over_mpi_gives_the_bits_of_one_rank(kernel_library: Path, tmp_path: Path) -> None:
+    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
+    if mpiexec is None:
+        pytest.skip("no mpiexec")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    sums = set()
+    for ranks in (1, 2, 3, 4):
+        command = [mpiexec, "-n", str(ranks), sys.executable, str(program), str(kernel_library)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        sums.add(done.stdout.strip())
+    assert len(sums) == 1
