@@ -56,7 +56,11 @@ def jali_program(*words: object, **options: object) -> subprocess.CompletedProce
 def running(*words: object) -> Iterator[subprocess.Popen[str]]:
     """`jali WORDS...` as a program that is still running; killed in the end if it has not ended by itself."""
     process = subprocess.Popen(
-        command_line(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command_line(*words),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield process

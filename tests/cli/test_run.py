@@ -27,6 +27,13 @@ SHORT = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _no_time_for_drawing(request, monkeypatch):
+    """The report takes longer to draw than these runs take, and test_report.py is about it."""
+    if "report" not in request.node.name:
+        monkeypatch.setattr("jali.cli.report.write_report", lambda directory: directory / "report.html")
+
+
 @pytest.fixture
 def parameter_file(tmp_path: Path):
     """Writes a short run of a theory to a parameter file."""
@@ -91,12 +98,12 @@ def test_json_is_one_document_with_the_estimate(parameter_file, tmp_path, capsys
 
 def test_run_of_u1_agrees_with_the_exact_plaquette(parameter_file, tmp_path, capsys):
     for algorithm in ("heatbath", "metropolis"):
-        changes = [f"algorithm={algorithm}", "sweeps=1500", "thermalisation=50", "metropolis_step=1.2"]
+        changes = [f"algorithm={algorithm}", "sweeps=500", "thermalisation=20", "metropolis_step=1.2"]
         words = [word for change in changes for word in ("--set", change)]
         out = tmp_path / algorithm
         assert jali_here("run", parameter_file("u1"), "--output", out, "--json", *words) == 0
         document = json.loads(capsys.readouterr().out)
-        assert document["observables"]["plaquette"]["error"] < 0.006
+        assert document["observables"]["plaquette"]["error"] < 0.01
         assert abs(document["reference"]["deviation_sigma"]) < 4
 
 
@@ -234,7 +241,10 @@ def test_resuming_an_edited_or_shortened_history_is_refused(parameter_file, tmp_
     out = tmp_path / "run"
     assert jali_here("run", parameter_file("u1"), "--output", out) == 0
     whole = history(out)
-    for damaged, complaint in ((whole.replace(b"0.", b"1.", 1), "other contents"), (whole[:-30], "ends after")):
+    for damaged, complaint in (
+        (whole.replace(b"0.", b"1.", 1), "other contents"),
+        (whole[:-30], "ends after"),
+    ):
         (out / "history.csv").write_bytes(damaged)
         assert jali_here("run", "--resume", out, "--set", "sweeps=12") == 2
         assert complaint in capsys.readouterr().err

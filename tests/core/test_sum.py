@@ -148,11 +148,10 @@ def test_full_chunks_are_exact_wherever_the_values_lie_within_a_bin(place):
     total = binned(values).value()
     assert total == math.fsum(values)
     assert binned(np.sort(values)[::-1].copy()).value() == total
-    small = values[:64] * 2.0**-60
-    left = binned(np.concatenate([values, small, -values])).value()
-    exact = sum(map(Fraction, small), Fraction(0))
-    # Rounded off at a third bin's unit of at most max / 2^79.
-    assert abs(Fraction(left) - exact) <= 64 * Fraction(values.max()) / 2**80 + abs(exact) / 2**53
+    # Beside a large value that cancels, a small one is rounded to the third bin's unit, at most max / 2^79.
+    for large, small in zip(values[:40], values[-40:] * 2.0**-60, strict=True):
+        left = binned([large, -large, small]).value()
+        assert abs(Fraction(left) - Fraction(small)) <= Fraction(large) / 2**80
 
 
 def test_the_result_is_rounded_to_nearest_and_ties_to_even():

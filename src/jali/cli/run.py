@@ -76,13 +76,13 @@ def execute(arguments: argparse.Namespace) -> int:
         _check_arguments(arguments)
     if arguments.check is not None:
         return _check(arguments, ranks)
-    with Interruption(ranks) as interruption:
+    with Interruption(ranks) as interruption, contextlib.ExitStack() as tables:
         if arguments.resume:
-            run = Run.resumed(Path(arguments.resume), arguments.overrides, ranks)
+            run = Run.resumed(Path(arguments.resume), arguments.overrides, tables, ranks)
         else:
             with together(ranks):
                 parameters = load_parameters(arguments.parameters, arguments.overrides)
-            run = Run.new(Path(arguments.output), parameters, ranks)
+            run = Run.new(Path(arguments.output), parameters, tables, ranks)
         stream = sys.stderr if arguments.json else sys.stdout
         signalled = run.proceed(interruption, stream if ranks.rank == 0 else None)
         with together(ranks):
@@ -92,7 +92,10 @@ def execute(arguments: argparse.Namespace) -> int:
 
 
 class Run:
-    """A simulation with its directory. Collective: every rank has one; files are rank 0's."""
+    """A simulation with its directory. Collective: every rank has one; files are rank 0's.
+
+    Made by `new` or `resumed`, whose argument `closing` closes the tables in the end.
+    """
 
     def __init__(
         self, directory: Path, simulation: Simulation, tables: dict[str, Table], ranks: comm.Communicator
@@ -106,7 +109,9 @@ class Run:
         self._plaquette: float | None = None
 
     @classmethod
-    def new(cls, directory: Path, parameters: Parameters, ranks: comm.Communicator) -> Run:
+    def new(
+        cls, directory: Path, parameters: Parameters, closing: contextlib.ExitStack, ranks: comm.Communicator
+    ) -> Run:
         """A run before its first sweep, with a checkpoint. Raises ParameterError if `directory` holds a run."""
         made = False
         with together(ranks):
@@ -119,18 +124,25 @@ class Run:
                 if ranks.rank == 0:
                     write_parameters(directory, parameters)
                     for name in tables_of(parameters):
-                        tables[name] = Table.create(directory / f"{name}.csv", TABLES[name])
+                        table = Table.create(directory / f"{name}.csv", TABLES[name])
+                        tables[name] = closing.enter_context(table)
             run = cls(directory, simulation, tables, ranks)
             run.save()
         except BaseException:
             # Without its first checkpoint there is no run: leave nothing that would be in the way of the next try.
             if ranks.rank == 0:
-                discard(directory, tables, made)
+                discard(directory, list(tables), made)
             raise
         return run
 
     @classmethod
-    def resumed(cls, directory: Path, overrides: Sequence[str], ranks: comm.Communicator) -> Run:
+    def resumed(
+        cls,
+        directory: Path,
+        overrides: Sequence[str],
+        closing: contextlib.ExitStack,
+        ranks: comm.Communicator,
+    ) -> Run:
         """A run as its checkpoint left it; rows of the tables after that are cut off.
 
         Raises ParameterError if parameters differ in more than `CHANGEABLE`, FileFormatError for damage.
@@ -158,7 +170,8 @@ class Run:
         with together(ranks):
             if ranks.rank == 0:
                 for name, mark in marks.items():
-                    tables[name] = Table.reopen(directory / f"{name}.csv", mark)
+                    table = Table.reopen(directory / f"{name}.csv", mark)
+                    tables[name] = closing.enter_context(table)
                 write_parameters(directory, parameters)
         run = cls(directory, simulation, tables, ranks)
         run._saved = simulation.sweep if parameters == before else None

@@ -11,7 +11,7 @@ import fcntl
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +89,10 @@ class Table:
         os.fsync(self._fd)
         return {"bytes": self._length, "sha256": self._digest.hexdigest()}
 
-    def close(self) -> None:
-        """Close the file."""
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def _write(self, text: bytes) -> None:
@@ -155,16 +157,11 @@ def write_parameters(directory: Path, parameters: Parameters) -> None:
     os.replace(beside, directory / PARAMETERS)
 
 
-def discard(directory: Path, tables: Mapping[str, Table], made: bool) -> None:
-    """Take back a run that never had a checkpoint: its parameters and tables, and the directory if it was `made` for it."""
-    for table in tables.values():
-        table.close()
+def discard(directory: Path, tables: Iterable[str], made: bool) -> None:
+    """Take back a run that never had a checkpoint: parameters and tables, and the directory if it was `made` for it."""
+    names = [PARAMETERS, f"{PARAMETERS}.new", *(f"{name}.csv" for name in tables)]
     with contextlib.suppress(OSError):
-        for path in (
-            directory / PARAMETERS,
-            directory / f"{PARAMETERS}.new",
-            *(t.path for t in tables.values()),
-        ):
-            path.unlink(missing_ok=True)
+        for name in names:
+            (directory / name).unlink(missing_ok=True)
         if made:
             directory.rmdir()

@@ -1,0 +1,103 @@
+"""Same seed, same bits: the strongest test we own (ARCHITECTURE.md, section 7)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import jali
+from jali.comm.launcher import find_launcher
+from jali.errors import RankError
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import history
+
+PROGRAM = Path(__file__).parent / "history.py"
+
+
+@pytest.fixture(scope="module")
+def reference():
+    return history.both()
+
+
+def test_history_moves_and_precisions_differ(reference):
+    rows = reference["float64"]["rows"]
+    assert len({row[0] for row in rows}) == history.SWEEPS + 1
+    assert reference["float64"]["links"] != reference["float32"]["links"]
+    assert reference["float64"]["flow"][0] != rows[-1][0]
+    assert 0.3 < float.fromhex(rows[-1][0]) < 0.7
+    starts = [float.fromhex(reference[p]["rows"][0][0]) for p in reference]
+    assert abs(starts[0] - starts[1]) < 1e-6  # the same random numbers, rounded
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
+def test_same_bits_on_any_number_of_virtual_ranks(reference, ranks):
+    assert all(result == reference for result in jali.virtual_ranks(ranks, history.both))
+
+
+@pytest.mark.parametrize("grid", [(1, 1, 1, 4), (2, 1, 2, 1), (2, 2, 1, 1), (1, 4, 1, 1)])
+def test_same_bits_on_any_rank_grid(reference, grid):
+    assert jali.virtual_ranks(4, history.both, grid)[0] == reference
+
+
+@pytest.mark.parametrize("policy", [name for name, _ in jali._core.halo_policies()])
+def test_same_bits_with_every_halo_policy(reference, policy, monkeypatch):
+    monkeypatch.setenv("JALI_HALO_POLICY", policy)
+    assert jali.virtual_ranks(3, history.both)[0] == reference
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_same_bits_with_narrower_vectors(reference, lanes):
+    assert history.both(lanes=lanes) == reference
+
+
+def test_same_bits_without_halo_items(reference):
+    assert jali.virtual_ranks(2, history.both, halo_items=False)[0] == reference
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 3), (4, 1), (2, 6)])
+def test_same_bits_when_resumed_on_another_number_of_ranks(reference, first, second, tmp_path):
+    jali.virtual_ranks(first, history.both, None, tmp_path)
+    assert jali.virtual_ranks(second, history.both, None, tmp_path)[0] == reference
+
+
+def run_with_mpi(python: str, ranks: int, *arguments: str) -> dict:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "JALI_TEST"))}
+    code = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, [sys.executable, *sys.argv[1:]]))"
+    command = [python, "-c", code, str(PROGRAM), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.mpi
+def test_same_bits_on_two_mpich_ranks(reference):
+    try:
+        find_launcher()
+    except (RankError, ImportError) as error:
+        pytest.skip(f"no MPI here: {error}")
+    assert run_with_mpi(sys.executable, 2) == reference
+
+
+@pytest.mark.mpi
+def test_same_bits_on_four_open_mpi_ranks(reference):
+    python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
+    if not python:
+        pytest.skip("JALI_TEST_OPENMPI_PYTHON names no environment with Open MPI; `make test` makes one")
+    assert run_with_mpi(python, 4) == reference
+
+
+@pytest.mark.mpi
+def test_same_bits_when_mpi_continues_what_virtual_ranks_began(reference, tmp_path):
+    try:
+        find_launcher()
+    except (RankError, ImportError) as error:
+        pytest.skip(f"no MPI here: {error}")
+    jali.virtual_ranks(3, history.both, None, tmp_path)
+    assert run_with_mpi(sys.executable, 2, str(tmp_path)) == reference

@@ -1,0 +1,197 @@
+"""Conjugate gradients: exact solutions, convergence theory, honest failure."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import jali
+from jali import Complex, Field, Lattice, Real, Spinor, Vector
+from jali.errors import LayoutError, ParameterError, SolverError
+from jali.solvers import cg
+
+LATTICE = Lattice(8, 6, 4)
+
+
+@jali.site_function
+def helmholtz(X, out, phi, m2):
+    """(m^2 - Laplace) phi."""
+    total = (m2 + 2 * X.ndim) * phi[X]
+    for mu in X.directions():
+        total = total - phi[X + mu] - phi[X - mu]
+    out[X] = total
+
+
+def operator(m2):
+    return lambda p, q: helmholtz(q, p, m2)
+
+
+def random_field(element=None, seed=1, lattice=LATTICE, **options):
+    element = Real() if element is None else element
+    field = Field(lattice, element, **options)
+    rng = np.random.default_rng(seed)
+    shape = lattice.extents + element.numpy_shape
+    values = rng.normal(size=shape)
+    field[...] = values if element.type.kind == "real" else values + 1j * rng.normal(size=shape)
+    return field
+
+
+def exact_inverse(b, m2):
+    """By Fourier transform, on a periodic lattice."""
+    axes = tuple(range(LATTICE.ndim))
+    p2 = sum(
+        (4 * np.sin(np.pi * np.arange(n) / n) ** 2).reshape([-1 if d == a else 1 for d in axes])
+        for a, n in enumerate(LATTICE.extents)
+    )
+    extra = b.ndim - LATTICE.ndim
+    return np.fft.ifftn(np.fft.fftn(b, axes=axes) / (m2 + p2)[(..., *[None] * extra)], axes=axes)
+
+
+@pytest.mark.parametrize("element", [Real(), Complex(), Vector(3), Spinor(2)], ids=str)
+def test_solution_of_the_helmholtz_equation_is_that_of_fourier(element):
+    b = random_field(element)
+    before = b[...]
+    found = cg(operator(0.1), b, tolerance=1e-12)
+    assert found.converged
+    assert np.allclose(found.solution[...], exact_inverse(b[...], 0.1), rtol=1e-10, atol=1e-10)
+    assert found.residual < 2e-12
+    assert np.array_equal(b[...], before)
+
+
+def test_residual_history_begins_at_one_and_ends_below_the_tolerance():
+    found = cg(operator(0.5), random_field(), tolerance=1e-8)
+    assert len(found.residuals) == found.iterations + 1
+    assert found.residuals[0] == 1.0
+    assert found.residuals[-1] <= 1e-8 < found.residuals[-2]
+    assert found.residual == pytest.approx(found.residuals[-1], rel=1e-4)
+
+
+def test_error_falls_as_fast_as_the_condition_number_says():
+    """|e_k|_A <= 2 ((sqrt(c) - 1) / (sqrt(c) + 1))^k |e_0|_A, here for the residual with a factor sqrt(c)."""
+    m2 = 0.5
+    c = (m2 + 12) / m2
+    rate = (math.sqrt(c) - 1) / (math.sqrt(c) + 1)
+    found = cg(operator(m2), random_field(), tolerance=1e-10)
+    for k, residual in enumerate(found.residuals):
+        assert residual <= 2 * math.sqrt(c) * rate**k
+
+
+def test_iterations_are_at_most_the_number_of_distinct_eigenvalues():
+    """On a ring of 6 sites the Laplacian has 4 eigenvalues: conjugate gradients ends after 4 steps."""
+    b = random_field(lattice=Lattice(6))
+    found = cg(operator(1.0), b, tolerance=1e-12)
+    assert found.iterations == 4
+
+
+def test_start_at_the_solution_needs_no_iteration():
+    b = random_field()
+    x = cg(operator(0.3), b, tolerance=1e-12).solution
+    again = cg(operator(0.3), b, x0=x, tolerance=1e-10)
+    assert again.iterations == 0
+    assert np.array_equal(again.solution[...], x[...])
+    assert again.solution is not x
+
+
+def test_better_start_needs_fewer_iterations_and_is_not_changed():
+    b = random_field()
+    x0 = cg(operator(0.3), b, tolerance=1e-4).solution
+    before = x0[...]
+    cold, warm = cg(operator(0.3), b), cg(operator(0.3), b, x0=x0)
+    assert warm.iterations < cold.iterations
+    assert np.array_equal(x0[...], before)
+    assert np.allclose(warm.solution[...], cold.solution[...], atol=1e-8)
+
+
+def test_zero_right_hand_side_has_the_solution_zero():
+    found = cg(operator(0.3), Field(LATTICE, Real()), x0=random_field())
+    assert found.iterations == 0
+    assert found.converged
+    assert not np.any(found.solution[...])
+
+
+def test_boundary_conditions_of_the_right_hand_side_are_kept():
+    """With open ends the operator is the Dirichlet one: compare with a dense solve."""
+    lattice = Lattice(7)
+    b = random_field(lattice=lattice, boundary="open")
+    dense = 2.25 * np.eye(7) - np.eye(7, k=1) - np.eye(7, k=-1)
+    found = cg(operator(0.25), b, tolerance=1e-13)
+    assert np.allclose(found.solution[...], np.linalg.solve(dense, b[...]), rtol=1e-11)
+
+
+def test_single_precision_reaches_its_own_accuracy():
+    b = random_field(precision="float32")
+    found = cg(operator(0.5), b, tolerance=1e-5)
+    assert np.allclose(found.solution[...], exact_inverse(b[...].astype(float), 0.5).real, atol=1e-4)
+
+
+def test_history_is_bit_identical_on_any_number_of_ranks():
+    def run():
+        lattice = Lattice(8, 6, 4)
+        b = random_field(Complex(), 3, lattice)
+        found = cg(operator(0.2), b)
+        return found.residuals, found.solution[...]
+
+    residuals, solution = run()
+    for ranks in (2, 3):
+        for other, values in jali.virtual_ranks(ranks, run):
+            assert other == residuals
+            assert np.array_equal(values, solution)
+
+
+def test_no_convergence_is_an_error_with_numbers():
+    with pytest.raises(SolverError, match=r"no convergence to 1e-10 in 3 iterations: \|r\|/\|b\| is 0\.\d+"):
+        cg(operator(0.01), random_field(), max_iterations=3)
+
+
+def test_no_convergence_is_a_flag_on_request():
+    found = cg(operator(0.01), random_field(), max_iterations=3, must_converge=False)
+    assert not found.converged
+    assert found.iterations == 3
+    assert found.residual == pytest.approx(found.residuals[-1], rel=1e-10)
+
+
+def test_indefinite_operator_is_an_error():
+    with pytest.raises(SolverError, match="not positive definite"):
+        cg(operator(-3.0), random_field())
+
+
+def test_negative_operator_is_an_error_in_the_first_iteration():
+    with pytest.raises(SolverError, match="iteration 1: .* not positive definite"):
+        cg(lambda p, q: helmholtz(q, p, -50.0), random_field())
+
+
+def test_operator_that_is_not_hermitian_is_an_error():
+    @jali.site_function
+    def drift(X, out, phi):
+        out[X] = (5 + 2j) * phi[X]
+
+    with pytest.raises(SolverError, match="is not real: the operator is not Hermitian"):
+        cg(lambda p, q: drift(q, p), random_field(Complex()))
+
+
+def test_infinities_are_an_error_not_an_endless_loop():
+    @jali.site_function
+    def overflow(X, out, phi):
+        out[X] = 1e300 * (1e300 * phi[X])
+
+    with pytest.raises(SolverError, match="infinities or nan"):
+        cg(lambda p, q: overflow(q, p), random_field())
+    b = random_field()
+    b[0, 0, 0] = np.nan
+    with pytest.raises(SolverError, match="right-hand side contains infinities or nan"):
+        cg(operator(0.3), b)
+
+
+@pytest.mark.parametrize("tolerance", [0, 1, -1e-3, "small"])
+def test_impossible_tolerance_is_refused(tolerance):
+    with pytest.raises(ParameterError, match="tolerance is relative"):
+        cg(operator(0.3), random_field(), tolerance=tolerance)
+
+
+def test_impossible_arguments_are_refused():
+    with pytest.raises(ParameterError, match="max_iterations is a positive whole number"):
+        cg(operator(0.3), random_field(), max_iterations=0)
+    with pytest.raises(LayoutError, match="x0 holds Complex"):
+        cg(operator(0.3), random_field(), x0=random_field(Complex()))
