@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -53,7 +54,7 @@ def jali_program(*words: object, **options: object) -> subprocess.CompletedProce
 
 
 @contextlib.contextmanager
-def running(*words: object) -> Iterator[subprocess.Popen[str]]:
+def running(*words: object, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """`jali WORDS...` as a program that is still running; killed in the end if it has not ended by itself."""
     process = subprocess.Popen(
         command_line(*words),
@@ -61,22 +62,32 @@ def running(*words: object) -> Iterator[subprocess.Popen[str]]:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        env=env,
     )
     try:
         yield process
     finally:
-        process.kill()
-        process.communicate()
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.communicate()
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    """Return when the condition holds, which must be while the program runs."""
+    end = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < end, "nothing in 120 s"
+        time.sleep(0.01)
 
 
 def wait_for_rows(directory: Path, rows: int, process: subprocess.Popen[str]) -> None:
     """Return when history.csv has that many rows."""
     history = directory / "history.csv"
-    end = time.monotonic() + 120
-    while not history.exists() or history.read_bytes().count(b"\n") <= rows:
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < end, "no progress in 120 s"
-        time.sleep(0.01)
+    wait_for(lambda: history.exists() and history.read_bytes().count(b"\n") > rows, process)
 
 
 def random_links(lattice: tuple[int, ...], n: int, seed: int = 1) -> np.ndarray:

@@ -43,7 +43,7 @@ def test_plaquettes_and_loops_agree_with_numpy(extents: tuple[int, ...], n: int)
 
 
 @pytest.mark.parametrize("extents", [(4, 5), (3, 4, 3)])
-@pytest.mark.parametrize("n", (1, 3))
+@pytest.mark.parametrize("n", [1, 3])
 def test_wilson_loops_of_all_sizes_agree_with_numpy(extents: tuple[int, ...], n: int) -> None:
     U = warm(extents, n)
     array = as_array(U)
@@ -121,7 +121,7 @@ def test_every_observable_is_gauge_invariant(extents: tuple[int, ...], n: int) -
     assert abs(link_trace(U) - traces) > 1e-3  # the transformation did something
 
 
-@pytest.mark.parametrize("n", (2, 3))
+@pytest.mark.parametrize("n", [2, 3])
 def test_a_centre_transformation_turns_the_polyakov_loop_and_nothing_else(n: int) -> None:
     U = warm((4, 4, 4, 4), n)
     z = cmath.exp(2j * math.pi / n)
@@ -146,7 +146,7 @@ def flux(extents: tuple[int, int], quanta: int) -> tuple[np.ndarray, np.ndarray]
     return first, angle * x
 
 
-@pytest.mark.parametrize("quanta", (0, 1, -2, 5))
+@pytest.mark.parametrize("quanta", [0, 1, -2, 5])
 def test_charge_of_constant_u1_flux_is_exact(quanta: int) -> None:
     lattice = jali.Lattice(6, 8)
     U = GaugeField(lattice, SU(1))
@@ -175,7 +175,9 @@ def test_clover_charge_of_abelian_flux_in_su2_is_its_lattice_formula(first: int,
         for axis, angle in zip((mu, nu), angles, strict=True):
             shape = [extents[d] if d in (mu, nu) else 1 for d in range(4)]
             phase = np.broadcast_to(np.exp(1j * angle).reshape(shape), extents)
-            U[axis][...] = phase[..., None, None] * np.diag([1, 0]) + phase.conj()[..., None, None] * np.diag([0, 1])
+            U[axis][...] = phase[..., None, None] * np.diag([1, 0]) + phase.conj()[..., None, None] * np.diag(
+                [0, 1]
+            )
     a, b = 2 * math.pi * first / 24, 2 * math.pi * second / 24
     exact = lattice.volume * 2 * math.sin(a) * math.sin(b) / (4 * math.pi**2)
     assert topological_charge(U) == pytest.approx(exact, abs=1e-12)

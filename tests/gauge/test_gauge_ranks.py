@@ -32,7 +32,9 @@ def digest(U: GaugeField) -> str:
     return hashlib.sha256(links).hexdigest()
 
 
-def history(n: int, beta: float, extents: tuple[int, ...], precision: str, grid: Any = None) -> tuple[Any, ...]:
+def history(
+    n: int, beta: float, extents: tuple[int, ...], precision: str, grid: Any = None
+) -> tuple[Any, ...]:
     """Everything that a run can say about itself, exactly."""
     lattice = jali.Lattice(*extents, grid=grid)
     U = GaugeField(lattice, SU(n), precision=precision).hot_start(11)
@@ -87,7 +89,9 @@ def test_ranks_read_and_write_one_file(tmp_path: Path) -> None:
 
     def on_ranks() -> tuple[str, str]:
         start().save(tmp_path / "three")
-        return digest(GaugeField.from_file(tmp_path / "one")), digest(GaugeField.from_file(tmp_path / "three"))
+        return digest(GaugeField.from_file(tmp_path / "one")), digest(
+            GaugeField.from_file(tmp_path / "three")
+        )
 
     for result in jali.virtual_ranks(3, on_ranks):
         assert result == (digest(U), digest(U))

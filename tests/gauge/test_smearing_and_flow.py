@@ -56,7 +56,8 @@ def test_stout_links_agree_with_numpy(n: int) -> None:
     array = as_array(U)
     exact = [
         reference.exponential(
-            -0.12 * reference.traceless_antihermitian(array[mu] @ reference.dagger(reference.staple(array, mu)))
+            -0.12
+            * reference.traceless_antihermitian(array[mu] @ reference.dagger(reference.staple(array, mu)))
         )
         @ array[mu]
         for mu in range(3)
@@ -64,7 +65,7 @@ def test_stout_links_agree_with_numpy(n: int) -> None:
     np.testing.assert_allclose(as_array(stout_smear(U, 0.12)), exact, atol=1e-14)
 
 
-@pytest.mark.parametrize("n", (2, 3))
+@pytest.mark.parametrize("n", [2, 3])
 def test_ape_links_agree_with_the_polar_decomposition(n: int) -> None:
     U = warm((4, 4, 4), n)
     array = as_array(U)
@@ -161,7 +162,9 @@ def test_the_action_of_ordered_links_is_zero_and_counts_plaquettes() -> None:
 # ---- flow ------------------------------------------------------------------------------------------------
 
 
-def _plane_wave(extents: tuple[int, ...], momentum: tuple[int, ...], polarisation: np.ndarray, size: float) -> Any:
+def _plane_wave(
+    extents: tuple[int, ...], momentum: tuple[int, ...], polarisation: np.ndarray, size: float
+) -> Any:
     """Angles A_mu(x) = size e_mu cos(p (x + mu/2)); the half-link phase makes divergence and curl simple."""
     p = 2 * math.pi * np.array(momentum) / np.array(extents)
     x = np.stack(np.meshgrid(*[np.arange(n) for n in extents], indexing="ij"))
@@ -209,7 +212,7 @@ def test_the_runge_kutta_scheme_is_of_third_order() -> None:
     assert errors[-1] < 2e-5
 
 
-@pytest.mark.parametrize("n", (1, 2, 3))
+@pytest.mark.parametrize("n", [1, 2, 3])
 def test_the_plaquette_energy_falls_by_the_square_of_the_force(n: int) -> None:
     """dS/dt along the flow: dU = Z U dt with Z = -(2n/beta) F gives d sum_p Re tr(1 - U_p)/dt = -sum |Z|^2 exactly."""
     U = warm((4, 4, 4, 4), n, spread=0.5)
@@ -238,7 +241,8 @@ def test_the_action_never_rises_along_the_flow_and_the_charge_settles() -> None:
 def test_one_stout_step_is_an_euler_step_of_the_flow() -> None:
     U = warm((4, 4, 4), 3, spread=0.4)
     differences = [
-        np.abs(as_array(stout_smear(U, rho)) - as_array(Flow(U, rho).advance(1))).max() for rho in (0.01, 0.005)
+        np.abs(as_array(stout_smear(U, rho)) - as_array(Flow(U, rho).advance(1))).max()
+        for rho in (0.01, 0.005)
     ]
     assert differences[0] / differences[1] == pytest.approx(4.0, rel=0.05)
 

@@ -47,7 +47,9 @@ def chain(
     return np.array(seen)
 
 
-def check(series: Any, exact: float, sigmas: float = 3.5, most: float | None = None, exact_error: float = 0.0) -> Estimate:
+def check(
+    series: Any, exact: float, sigmas: float = 3.5, most: float | None = None, exact_error: float = 0.0
+) -> Estimate:
     """Asserts that a mean agrees with an exact value, and that its error is below `most`."""
     estimate = mean_error(series)
     error = float(np.hypot(estimate.error, exact_error))

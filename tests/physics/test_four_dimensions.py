@@ -7,12 +7,22 @@ import numpy as np
 import pytest
 from chains import chain, check
 
-from jali.gauge import FlowPoint, GaugeField, plaquette_reference, plaquettes, polyakov_loop, reference_time, wilson_flow
+from jali.gauge import (
+    FlowPoint,
+    GaugeField,
+    plaquette_reference,
+    plaquettes,
+    polyakov_loop,
+    reference_time,
+    wilson_flow,
+)
 from jali.statistics import mean_error
 
 
 @pytest.mark.parametrize(("group", "beta", "sweeps"), [("SU(2)", 0.5, 200), ("SU(3)", 1.0, 150)])
-def test_the_plaquette_at_strong_coupling_is_that_of_the_expansion(group: str, beta: float, sweeps: int) -> None:
+def test_the_plaquette_at_strong_coupling_is_that_of_the_expansion(
+    group: str, beta: float, sweeps: int
+) -> None:
     value = exact.strong_coupling_plaquette(group, beta)
     check(chain(group, beta, (6, 6, 6, 6), sweeps, seed=2, thermalise=10), value, most=5e-4)
 
@@ -56,7 +66,15 @@ def test_the_polyakov_loop_tells_confinement_from_deconfinement() -> None:
     """SU(2) with four time slices: the transition is at beta = 2.30."""
     loops = {
         beta: np.abs(
-            chain("SU(2)", beta, (8, 8, 8, 4), 150, seed=5, thermalise=80, observe=lambda U: polyakov_loop(U).real)
+            chain(
+                "SU(2)",
+                beta,
+                (8, 8, 8, 4),
+                150,
+                seed=5,
+                thermalise=80,
+                observe=lambda U: polyakov_loop(U).real,
+            )
         ).mean()
         for beta in (2.0, 2.7)
     }
@@ -77,7 +95,9 @@ def test_the_polyakov_loop_tells_confinement_from_deconfinement() -> None:
         ("SU(3)", 6.0, 12, 600),
     ],
 )
-def test_long_runs_agree_with_the_literature(group: str, beta: float, extent: int, sweeps: int, start: str) -> None:
+def test_long_runs_agree_with_the_literature(
+    group: str, beta: float, extent: int, sweeps: int, start: str
+) -> None:
     reference = plaquette_reference(group, beta, (extent,) * 4)
     assert reference is not None
     series = chain(
@@ -87,7 +107,9 @@ def test_long_runs_agree_with_the_literature(group: str, beta: float, extent: in
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("group", "beta"), [("SU(2)", 0.25), ("SU(2)", 0.5), ("SU(3)", 0.5), ("SU(3)", 1.0), ("SU(3)", 2.0)])
+@pytest.mark.parametrize(
+    ("group", "beta"), [("SU(2)", 0.25), ("SU(2)", 0.5), ("SU(3)", 0.5), ("SU(3)", 1.0), ("SU(3)", 2.0)]
+)
 def test_long_strong_coupling_runs_agree_with_the_expansion(group: str, beta: float) -> None:
     value = exact.strong_coupling_plaquette(group, beta)
     check(chain(group, beta, (8, 8, 8, 8), 1000, seed=2, thermalise=20), value, most=1e-4, exact_error=2e-5)

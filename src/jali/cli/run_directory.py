@@ -129,7 +129,7 @@ def prepare(directory: Path) -> bool:
     """
     names = [PARAMETERS, CHECKPOINT, REPORT, *(f"{name}.csv" for name in TABLES)]
     if directory.exists() and not directory.is_dir():
-        raise NotADirectoryError(f"cannot write a run to {directory}: it is a file, not a directory")
+        raise ParameterError(f"cannot write a run to {directory}: it is a file, not a directory")
     found = [name for name in names if (directory / name).exists()]
     if found:
         way = (

@@ -62,11 +62,11 @@ class Captured:
                 value = cell.cell_contents
             except ValueError:
                 continue
-            self._watch(value, lambda cell=cell: cell.cell_contents, name, names)
+            self._watch(value, functools.partial(getattr, cell, "cell_contents"), name, names)
         space = function.__globals__
         for name in names:
             if name in space:
-                self._watch(space[name], lambda space=space, name=name: space.get(name), name, names)
+                self._watch(space[name], functools.partial(space.get, name), name, names)
 
     def _watch(self, value: Any, getter: Callable[[], Any], name: str, names: tuple[str, ...]) -> None:
         """Watches what `getter` returns, now `value`; `names` are the attributes that the code around it mentions."""
@@ -108,7 +108,7 @@ class Captured:
                 attribute = getattr(value, name)
             except Exception:  # an attribute of another object that happens to share the name
                 continue
-            self._watch(attribute, lambda name=name: getattr(getter(), name, None), name, names)
+            self._watch(attribute, functools.partial(_attribute, getter, name), name, names)
 
 
 def _foreign(value: Any) -> bool:
@@ -118,6 +118,10 @@ def _foreign(value: Any) -> bool:
     if callable(value) and not isinstance(getattr(type(value), "__call__", None), types.FunctionType):  # noqa: B004
         return True
     return type(value).__module__.partition(".")[0] in _QUIET_MODULES - {"jali"}
+
+
+def _attribute(getter: Callable[[], Any], name: str) -> Any:
+    return getattr(getter(), name, None)
 
 
 def _names(code: types.CodeType) -> tuple[str, ...]:

@@ -76,7 +76,7 @@ def _find(cxx: str, path: str) -> Compiler:
             )
     if not cxx:
         try:
-            import ziglang  # type: ignore[import-not-found]
+            import ziglang
         except ImportError:
             pass
         else:

@@ -188,7 +188,7 @@ class _Emitter:
         assert value.array is not None
         return value.array
 
-    def set(self, node: Node, parts: list[str]) -> None:
+    def assign(self, node: Node, parts: list[str]) -> None:
         self.values[node.number] = _Value(node.type.reals, parts=parts)
 
     def name(self, node: Node, expressions: list[str], ctype: str = "real") -> None:
@@ -198,7 +198,7 @@ class _Emitter:
             suffix = f"_{k}" if len(expressions) > 1 else ""
             names.append(f"t{self.number(node)}{suffix}")
             self.line(f"const {ctype} {names[-1]} = {expression};")
-        self.set(node, names)
+        self.assign(node, names)
 
     def result(self, node: Node) -> str:
         """A fresh array for a node's value."""
@@ -387,23 +387,23 @@ class _Emitter:
     def _const(self, node: Node) -> None:
         value = node.attrs[0]
         if node.type.kind == "bool":
-            self.set(node, [f"all_lanes({'true' if value else 'false'})"])
+            self.assign(node, [f"all_lanes({'true' if value else 'false'})"])
         elif node.type.kind == "int":
-            self.set(node, [f"splat_integer({value})"])
+            self.assign(node, [f"splat_integer({value})"])
         elif node.type.kind == "complex":
-            self.set(node, [self.constant(value.real), self.constant(value.imag)])
+            self.assign(node, [self.constant(value.real), self.constant(value.imag)])
         else:
-            self.set(node, [self.constant(value)])
+            self.assign(node, [self.constant(value)])
 
     def _scalar(self, node: Node) -> None:
         k = node.attrs[0]
         if node.type.kind == "int":
-            self.set(node, [f"s{self.word(Word('scalar', k))}"])
+            self.assign(node, [f"s{self.word(Word('scalar', k))}"])
             return
-        self.set(node, [f"s{self.word(Word('scalar', k, component=c))}" for c in range(node.type.reals)])
+        self.assign(node, [f"s{self.word(Word('scalar', k, component=c))}" for c in range(node.type.reals)])
 
     def _extent(self, node: Node) -> None:
-        self.set(node, [f"splat_integer((lane_integer)extents[{node.attrs[0]}])"])
+        self.assign(node, [f"splat_integer((lane_integer)extents[{node.attrs[0]}])"])
 
     def _coordinate(self, node: Node) -> None:
         axis, step = node.attrs
@@ -471,7 +471,7 @@ class _Emitter:
         return f"{number}u + attempt * {self.program.loops[loop].draws}u" if loop >= 0 else f"{number}u"
 
     def _uniform(self, node: Node) -> None:
-        self.set(node, [self.parts(node.args[0])[node.attrs[0]]])
+        self.assign(node, [self.parts(node.args[0])[node.attrs[0]]])
 
     _gaussian = _uniform
 
@@ -590,7 +590,7 @@ class _Emitter:
         out = []
         for re, im in _pairs(self.parts(node.args[0])):
             out += [re, f"-{im}"]
-        self.set(node, [out[k] if k % 2 == 0 else f"({out[k]})" for k in range(len(out))])
+        self.assign(node, [out[k] if k % 2 == 0 else f"({out[k]})" for k in range(len(out))])
 
     def _adjoint(self, node: Node) -> None:
         rows, cols = node.args[0].type.shape
@@ -602,27 +602,27 @@ class _Emitter:
                     out += [parts[2 * (i * cols + j)], f"(-{parts[2 * (i * cols + j) + 1]})"]
                 else:
                     out.append(parts[i * cols + j])
-        self.set(node, out)
+        self.assign(node, out)
 
     def _real(self, node: Node) -> None:
-        self.set(node, self.parts(node.args[0])[::2])
+        self.assign(node, self.parts(node.args[0])[::2])
 
     def _imag(self, node: Node) -> None:
-        self.set(node, self.parts(node.args[0])[1::2])
+        self.assign(node, self.parts(node.args[0])[1::2])
 
     def _complex(self, node: Node) -> None:
-        self.set(node, [self.one(node.args[0]), self.one(node.args[1])])
+        self.assign(node, [self.one(node.args[0]), self.one(node.args[1])])
 
     def _to_real(self, node: Node) -> None:
         self.name(node, [f"to_real({p})" for p in self.parts(node.args[0])])
 
     def _build(self, node: Node) -> None:
-        self.set(node, [p for a in node.args for p in self.parts(a)])
+        self.assign(node, [p for a in node.args for p in self.parts(a)])
 
     def _element(self, node: Node) -> None:
         k = node.attrs[0]
         each = 2 if node.type.kind == "complex" else 1
-        self.set(node, self.parts(node.args[0])[each * k : each * (k + 1)])
+        self.assign(node, self.parts(node.args[0])[each * k : each * (k + 1)])
 
     def _matmul(self, node: Node) -> None:
         a, b = self.array(node.args[0]), self.array(node.args[1])
@@ -785,7 +785,7 @@ class _Emitter:
         self.kept[node.number] = kept
 
     def _repeat_value(self, node: Node) -> None:
-        self.set(node, self.kept[node.args[0].number][node.attrs[0]])
+        self.assign(node, self.kept[node.args[0].number][node.attrs[0]])
 
 
 def _pairs(parts: list[str]) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ from jali.errors import TraceError
 BOOL, INT, REAL, COMPLEX = Type("bool"), Type("int"), Type("real"), Type("complex")
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LANGUAGE = ("codegen" + os.sep, "lattice" + os.sep, os.path.join("fermions", "gamma.py"))
+_LANGUAGE = ("codegen" + os.sep, "lattice" + os.sep, os.path.join("fermions", "spin.py"))
 _KINDS = {"bool": 0, "int": 1, "real": 2, "complex": 3}
 
 

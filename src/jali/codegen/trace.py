@@ -195,6 +195,8 @@ class Value:
         return Value(_b().add(self.node, lift(other))) if _value(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Value:
+        if type(other) is int and other == 0:  # where Python's sum() begins
+            return self
         return Value(_b().add(lift(other), self.node)) if _value(other) else NotImplemented
 
     def __sub__(self, other: Any) -> Value:
@@ -298,7 +300,7 @@ class Value:
     def __float__(self) -> float:
         raise trace_error("a symbol has no value while the function is traced")
 
-    __complex__ = __float__  # type: ignore[assignment]
+    __complex__ = __float__
     __int__ = __index__
 
     def __iter__(self) -> Iterator[Any]:
@@ -616,7 +618,7 @@ class SumSymbol(_WithoutValue):
         self._trace = trace
         self._slot = slot
 
-    def __iadd__(self, value: Any) -> SumSymbol:
+    def __iadd__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
         trace = self._trace
         if trace.loop is not None:
             raise trace_error("a sum inside repeat_until; add the accepted value after it")
@@ -632,7 +634,7 @@ class SumSymbol(_WithoutValue):
         )
         return self
 
-    def __isub__(self, value: Any) -> SumSymbol:
+    def __isub__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
         return self.__iadd__(Value(trace_neg(lift(value))))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from jali.codegen.trace import Value, zero
 from jali.codegen.types import Spinor
 from jali.errors import LayoutError
-from jali.fermions.gamma import project, reconstruct
+from jali.fermions.spin import project, reconstruct
 from jali.lattice.field import Field
 from jali.lattice.sites import site_function
 

@@ -31,9 +31,7 @@ class GaugeField:
     `cold_start`, `hot_start` or `from_file`.
     """
 
-    def __init__(
-        self, lattice: Lattice, group: Element = SU(3), precision: str = "float64", boundary: Any = None
-    ):
+    def __init__(self, lattice: Lattice, group: Element, precision: str = "float64", boundary: Any = None):
         shape = group.type.shape
         if group != SU(shape[0] if shape else 1):
             raise LayoutError(f"a gauge field holds SU(n) matrices (SU(1) for phases), not {group}")
@@ -198,7 +196,9 @@ class GaugeField:
 
         lattice = self.lattice
         if lattice.ndim != 4:
-            raise LayoutError(f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}")
+            raise LayoutError(
+                f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}"
+            )
         if format not in ("ildg", "nersc"):
             raise ParameterError(f"the format is 'ildg' or 'nersc', not {format!r}")
         write = io.write_ildg if format == "ildg" else io.write_nersc

@@ -143,4 +143,6 @@ def _crossing(t: Sequence[float], y: Sequence[float], level: float, what: str) -
                 low, high = (middle, high) if polynomial(middle) < 0 else (low, middle)
             return (low + high) / 2
     reached = f"{max(y):.4g}" if len(y) else "nothing"
-    raise ParameterError(f"{what} does not reach {level} between the times of the flow; it reaches {reached}. Flow longer")
+    raise ParameterError(
+        f"{what} does not reach {level} between the times of the flow; it reaches {reached}. Flow longer"
+    )

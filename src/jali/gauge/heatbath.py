@@ -103,7 +103,9 @@ def _update(X: Any, U: Any, mu: Any, draw: Any) -> None:
         K2 = length2(a)
         alone = K2 < TINY  # nothing pulls at the link, any h is as good; K = 1 keeps the rejection short
         inverse = 1.0 / jali.sqrt(jali.where(alone, 1.0, K2))
-        v = (jali.where(alone, 1.0, a[0] * inverse), *(jali.where(alone, 0.0, x * inverse) for x in a[1:]))
+        v0 = jali.where(alone, 1.0, a[0] * inverse)
+        v1, v2, v3 = (jali.where(alone, 0.0, x * inverse) for x in a[1:])
+        v = (v0, v1, v2, v3)
         h = draw(inverse, v)
         r = times_conjugate(h, v)
         rotate_rows(rows, i, j, r)

@@ -77,7 +77,9 @@ def _loops(U: GaugeField, sizes: range, t_max: int, time: int | None) -> np.ndar
 def _plane(U: GaugeField, m: int, v: int, sizes: range, t_max: int) -> Iterable[list[float]]:
     """Sums of Re tr W(R, 1 .. t_max) for each R in `sizes`."""
     mu, nu = U.lattice.directions[m], U.lattice.directions[v]
-    line, far, Q, spare = (U.workspace(name, Matrix(U.n)) for name in ("line", "far side", "carried line", "spare"))
+    line, far, Q, spare = (
+        U.workspace(name, Matrix(U.n)) for name in ("line", "far side", "carried line", "spare")
+    )
     _copy(line, U[m])
     _shift(far, U[v], mu)
     for r in range(1, sizes[-1] + 1):

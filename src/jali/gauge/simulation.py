@@ -40,7 +40,9 @@ def simulate(
     `reunitarise_every` sweeps. Raises ParameterError for impossible numbers.
     """
     if min(sweeps, heatbath, overrelaxation) < 0 or min(every, reunitarise_every) < 1:
-        raise ParameterError("numbers of sweeps are not negative, and measurements and clean-ups come every 1 or more")
+        raise ParameterError(
+            "numbers of sweeps are not negative, and measurements and clean-ups come every 1 or more"
+        )
     for number in range(1, sweeps + 1):
         sweep(U, beta, rng, heatbath, overrelaxation)
         if number % reunitarise_every == 0:

@@ -40,7 +40,9 @@ def _stout(axes: tuple[int, ...]) -> jali.SiteFunction:
     return stout_kernel
 
 
-def ape_smear(U: GaugeField, alpha: float = 0.5, steps: int = 1, directions: Iterable[Any] | None = None) -> GaugeField:
+def ape_smear(
+    U: GaugeField, alpha: float = 0.5, steps: int = 1, directions: Iterable[Any] | None = None
+) -> GaugeField:
     """APE smearing: (1 - alpha) U + alpha S / (2 (d - 1)), projected to SU(n); a new gauge field.
 
     S is the staple sum, d the number of `directions` (default: all). M. Albanese et al., Phys. Lett. B 192 (1987) 163. The
@@ -68,7 +70,9 @@ def stout_smear(
 
 
 def _axes(U: GaugeField, directions: Iterable[Any] | None, steps: int) -> tuple[int, ...]:
-    axes = tuple(range(U.lattice.ndim)) if directions is None else tuple(sorted({int(mu) for mu in directions}))
+    axes = (
+        tuple(range(U.lattice.ndim)) if directions is None else tuple(sorted({int(mu) for mu in directions}))
+    )
     if len(axes) < 2 or axes[0] < 0 or axes[-1] >= U.lattice.ndim:
         raise LayoutError(f"smearing needs at least two of the {U.lattice.ndim} directions, not {axes}")
     if steps < 0:

@@ -21,9 +21,7 @@ from jali.gauge.overrelaxation import overrelax, overrelax_u1
 from jali.lattice import PARITIES, Colouring, Domain, Lattice, Random
 
 
-def sweep(
-    U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxation: int = 4
-) -> None:
+def sweep(U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxation: int = 4) -> None:
     """Updates all links: `heatbath` heat-bath sweeps, then `overrelaxation` overrelaxation sweeps."""
     for _ in range(heatbath):
         heat_bath_sweep(U, beta, rng)
@@ -58,7 +56,9 @@ def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3
     """
     beta = _coupling(beta)
     if not (math.isfinite(width) and width > 0) or hits < 1:
-        raise ParameterError(f"Metropolis needs a positive width and at least one hit, not {width} and {hits}")
+        raise ParameterError(
+            f"Metropolis needs a positive width and at least one hit, not {width} and {hits}"
+        )
     kernel = metropolis(hits)
     accepted = 0.0
     for mu, colour in _parts(U.lattice):

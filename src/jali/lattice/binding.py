@@ -50,7 +50,7 @@ class BoundKernel:
         self.sites = sites
         self.source = compiled.source
         self.words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
-        self.floats = memoryview(self.words).cast("B").cast("d")
+        self.floats = memoryview(self.words.data).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the words
         self.scalar_words: list[tuple[int, Word]] = []
         self.random_words: list[tuple[int, Word]] = []

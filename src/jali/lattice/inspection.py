@@ -50,10 +50,12 @@ def inspect(
 
     Sums are what remains of its parameters, as in `lattice.sum`. Raises what a call would raise.
     """
+    whole = function
     if isinstance(function, SiteFunctionOn):
-        function, over = function.function, function.domain
-    sums = Sums() if len(function.parameters) > len(arguments) else None
-    kernel = function.kernels(*arguments, over=over, lattice=lattice, sums=sums)[0]
+        whole, over = function.function, function.domain
+    assert isinstance(whole, SiteFunction)
+    sums = Sums() if len(whole.parameters) > len(arguments) else None
+    kernel = whole.kernels(*arguments, over=over, lattice=lattice, sums=sums)[0]
     analysis, program = kernel.text.analysis, kernel.program
     size = {k: f.storage.scalar_bytes * f.element.stored_reals for k, f in enumerate(kernel.fields)}
     moved = sum(size[slot] * len(offsets) for slot, offsets in analysis.reads.items())

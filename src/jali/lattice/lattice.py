@@ -221,10 +221,8 @@ class Lattice:
     def _inside(self, domain: Domain, coordinates: list[np.ndarray]) -> np.ndarray:
         wrapped = [c % n for c, n in zip(coordinates, self.extents, strict=True)]
         if domain.colouring is not None:
-            return domain.colouring.evaluate(wrapped) == domain.colour
-        parity = sum(wrapped) % 2
-        inside: np.ndarray = (1 << parity) & domain.parities != 0
-        return inside
+            return np.equal(domain.colouring.evaluate(wrapped), domain.colour)
+        return np.not_equal((1 << sum(wrapped) % 2) & domain.parities, 0)
 
     def meets(self, domain: Domain, shift: tuple[int, ...], offset: tuple[int, ...]) -> bool:
         """Whether some site of the (shifted) domain, moved by `offset`, is in it again and is another site."""

@@ -44,6 +44,8 @@ class SiteFunction:
     compile again. Raises TraceError for mistakes in the function, LayoutError for fields that do not fit together.
     """
 
+    __name__: str
+
     def __init__(self, function: Callable[..., Any]):
         functools.update_wrapper(self, function)
         self.function = function
@@ -372,7 +374,7 @@ class _Bound:
             self.exhausted = sum(
                 int(kernel.launch.counters[0]) for kernel in self.kernels if kernel.text.analysis.bodies
             )
-        return None if not self.types else self._shape(result)
+        return None if result is None else self._shape(result)
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
         randoms = list(_randoms(arguments))
@@ -421,7 +423,7 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
             raise TraceError(f"the whole number {value} does not fit 32 bits; pass it as a float")
         kernel.words[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
-        kernel.floats[index] = value.imag if component else value.real
+        kernel.floats[index] = float(value.imag if component else value.real)
     else:
         kernel.floats[index] = float(value)
 

@@ -36,7 +36,7 @@ def test_gamma5_anticommutes_with_all_and_is_diagonal():
 
 def test_documented_matrices_are_those_in_use():
     """The pictures in the module's docstring, read row by row."""
-    import jali.fermions.gamma as module
+    import jali.fermions.spin as module
 
     rows = [line.split("[")[1:] for line in module.__doc__.splitlines() if line.count("]") == 4]
     symbols = {".": 0, "1": 1, "-1": -1, "i": 1j, "-i": -1j}

@@ -1,0 +1,280 @@
+"""`jali measure` and `jali convert`: against an independent reading of the same links, on any ranks, and bad files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from jali_command import (
+    jali_here,
+    jali_program,
+    link_trace,
+    plaquettes,
+    polyakov_loop,
+    random_links,
+    shared_file,
+)
+
+from jali.io import Box, open_configuration, unitarity_deviation, write_ildg, write_nersc
+
+EXTENTS = (4, 6, 3, 5)
+NERSC, ILDG, BARE = "nersc.l8t4b3360", "ildg.l8t4b3360", "conf_00000100_4444nc2.ildg"
+
+
+def write(path: Path, links: np.ndarray, *, header: np.ndarray | None = None, **options: object) -> Path:
+    """Write links to a file whose header says what the links `header` (by default the same) would need."""
+    said = links if header is None else header
+    extents = links.shape[3::-1]
+    save = write_nersc if path.suffix == ".nersc" else write_ildg
+    numbers = {"plaquette": plaquettes(said)[0], "link_trace": link_trace(said)}
+    save(path, links, Box.whole(extents), extents, **numbers, **options)
+    return path
+
+
+def one_link_changed(links: np.ndarray) -> np.ndarray:
+    changed = links.copy()
+    changed[1, 2, 0, 3, 2] = random_links((1, 1, 1, 1), links.shape[-1], seed=99)[0, 0, 0, 0, 0]
+    return changed
+
+
+def measured(capsys, *words: object, ranks: int = 1, status: int = 0) -> list[dict]:
+    assert jali_here("measure", *words, "--json", ranks=ranks) == status
+    return json.loads(capsys.readouterr().out)
+
+
+# ---- measure -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_real_su3_files_have_plaquette_0_503866446950(ranks, capsys):
+    files = [shared_file(NERSC), shared_file(ILDG)]
+    assert jali_here("measure", *files, ranks=ranks) == 0
+    said = capsys.readouterr().out
+    assert said.count("plaquette           0.503866446950") == 2
+    assert said.count("link trace          0.005406083858") == 2
+
+
+@pytest.mark.mpi
+def test_real_su3_files_have_plaquette_0_503866446950_on_2_mpi_ranks():
+    done = jali_program("measure", shared_file(NERSC), shared_file(ILDG), "-n", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    assert [f"{result['plaquette']:.12f}" for result in json.loads(done.stdout)] == ["0.503866446950"] * 2
+
+
+def test_real_su2_file_without_metadata_needs_lattice_and_group(capsys):
+    file = shared_file(BARE)
+    assert jali_here("measure", file) == 2
+    capsys.readouterr()
+    assert jali_here("measure", file, "--lattice", "4,4,4,4", "--group", "SU2") == 0
+    assert "plaquette           0.668474886836" in capsys.readouterr().out
+
+
+def test_real_file_with_a_changed_link_and_right_checksum_is_a_header_mismatch(tmp_path, capsys):
+    links = open_configuration(shared_file(NERSC)).read()
+    file = write(tmp_path / "changed.nersc", one_link_changed(links), header=links)
+    assert jali_here("measure", file) == 2
+    said = capsys.readouterr()
+    assert "checksum verified" in said.out
+    assert "plaquette           0.503" in said.out
+    assert "plaquette           0.503866446950" not in said.out
+    assert "header mismatch" in said.err
+    assert "0.503866446950" in said.err
+
+
+@pytest.mark.parametrize(("ending", "n"), [("nersc", 3), ("ildg", 3), ("ildg", 2), ("ildg", 1), ("ildg", 4)])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_measured_values_are_those_of_an_independent_calculation(ending, n, ranks, tmp_path, capsys):
+    links = random_links(EXTENTS, n)
+    file = write(tmp_path / f"links.{ending}", links)
+    (result,) = measured(capsys, file, ranks=ranks)
+    mean, spatial, temporal = plaquettes(links)
+    assert result["file"] == str(file)
+    assert result["plaquette"] == pytest.approx(mean, abs=1e-14)
+    assert result["plaquette_spatial"] == pytest.approx(spatial, abs=1e-14)
+    assert result["plaquette_temporal"] == pytest.approx(temporal, abs=1e-14)
+    assert result["link_trace"] == pytest.approx(link_trace(links), abs=1e-14)
+    assert complex(*result["polyakov"]) == pytest.approx(polyakov_loop(links), abs=1e-14)
+    assert (result["extents"], result["group"]) == (list(EXTENTS), "U(1)" if n == 1 else f"SU({n})")
+    assert "charge" not in result
+
+
+@pytest.mark.parametrize("ending", ["nersc", "ildg"])
+def test_changed_link_is_reported_with_both_values_after_the_measurement(ending, tmp_path, capsys):
+    links = random_links(EXTENTS, 3)
+    changed = one_link_changed(links)
+    file = write(tmp_path / f"links.{ending}", changed, header=links)
+    assert jali_here("measure", file, ranks=2) == 2
+    said = capsys.readouterr()
+    assert f"plaquette           {plaquettes(changed)[0]:.12f}" in said.out
+    assert said.err.count("header mismatch") == 1
+    assert f"{plaquettes(changed)[0]:.12f}" in said.err
+    assert f"{plaquettes(links)[0]:.12f}"[:12] in said.err
+
+
+def test_bad_file_does_not_keep_the_others_from_being_measured(tmp_path, capsys):
+    links = random_links(EXTENTS, 3)
+    good = write(tmp_path / "good.nersc", links)
+    damaged = tmp_path / "damaged.nersc"
+    data = bytearray(good.read_bytes())
+    data[-5] ^= 16
+    damaged.write_bytes(data)
+    for ranks in (1, 2):
+        assert jali_here("measure", damaged, tmp_path / "missing", good, "--json", ranks=ranks) == 2
+        said = capsys.readouterr()
+        (result,) = json.loads(said.out)
+        assert result["plaquette"] == pytest.approx(plaquettes(links)[0], abs=1e-14)
+        assert "checksum of the payload" in said.err
+        assert "missing" in said.err
+        assert len(said.err.splitlines()) == 2
+
+
+def test_flow_of_ordered_links_has_no_energy_and_no_charge(tmp_path, capsys):
+    links = np.zeros((*EXTENTS[::-1], 4, 3, 3), complex)
+    links[...] = np.eye(3)
+    (result,) = measured(capsys, write(tmp_path / "cold.ildg", links), "--flow", "--flow-time", 0.1)
+    assert result["charge"] == 0
+    assert [point["energy"] for point in result["flow"]] == [0] * 6
+
+
+def test_flow_lowers_the_energy_up_to_the_time_asked_for(tmp_path, capsys):
+    file = write(tmp_path / "links.ildg", random_links((4, 4, 4, 4), 2))
+    results = [
+        measured(capsys, file, "--flow", "--flow-time", 0.5, "--flow-step", step, ranks=ranks)[0]
+        for step, ranks in ((0.03, 1), (0.03, 2), (0.015, 1))
+    ]
+    energies = [point["energy_plaquette"] for point in results[0]["flow"]]
+    assert energies == sorted(energies, reverse=True)
+    assert results[0]["flow"][-1]["flow_time"] == 0.5
+    assert results[0]["flow"] == results[1]["flow"]
+    assert results[0]["charge"] == results[0]["flow"][-1]["charge"]
+    assert energies[-1] == pytest.approx(results[2]["flow"][-1]["energy_plaquette"], rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "words", [["--flow-time", "0"], ["--flow-step", "nan"], ["--group", "SO3"], ["--lattice", "3,4,6,5"]]
+)
+def test_measure_refuses_numbers_that_make_no_sense(words, tmp_path, capsys):
+    file = write(tmp_path / "links.ildg", random_links(EXTENTS, 2))
+    assert jali_here("measure", file, "--flow", *words) == 2
+    assert capsys.readouterr().err.startswith("jali: ")
+
+
+# ---- convert -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_links_survive_the_way_to_ildg_and_back_bit_for_bit(ranks, tmp_path, capsys):
+    links = random_links(EXTENTS, 3)
+    source = write(tmp_path / "a.nersc", links, metadata={"ENSEMBLE_ID": "test", "SEQUENCE_NUMBER": 42})
+    assert jali_here("convert", source, tmp_path / "b.ildg", ranks=ranks) == 0
+    assert jali_here("convert", tmp_path / "b.ildg", tmp_path / "c.nersc", ranks=ranks) == 0
+    assert f"plaquette {plaquettes(links)[0]:.12f}" in capsys.readouterr().out
+    for name in ("b.ildg", "c.nersc"):
+        file = open_configuration(tmp_path / name)
+        np.testing.assert_array_equal(file.read(), links)
+        assert file.metadata["ENSEMBLE_ID"] == "test"
+        assert file.metadata["SEQUENCE_NUMBER"] == "42"
+        assert file.plaquette == pytest.approx(plaquettes(links)[0], abs=1e-12)
+        assert file.link_trace == pytest.approx(link_trace(links), abs=1e-12)
+
+
+def test_header_of_a_32_bit_file_is_computed_from_its_own_digits(tmp_path, capsys):
+    links = random_links(EXTENTS, 3)
+    source = write(tmp_path / "a.ildg", links)
+    target = tmp_path / "b.ildg"
+    assert jali_here("convert", source, target, "--precision", 32, "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    rounded = links.astype(np.complex64)
+    file = open_configuration(target)
+    assert file.precision == said["precision"] == 32
+    np.testing.assert_array_equal(file.read(), rounded)
+    assert file.plaquette == pytest.approx(plaquettes(rounded.astype(complex))[0], abs=1e-14)
+    assert file.plaquette != pytest.approx(plaquettes(links)[0], abs=1e-12)
+
+
+def test_two_rows_are_completed_when_read_again(tmp_path, capsys):
+    links = random_links(EXTENTS, 3)
+    source, target = write(tmp_path / "a.ildg", links), tmp_path / "b.nersc"
+    assert jali_here("convert", source, target, "--rows", 2) == 0
+    assert open_configuration(target).rows == 2
+    np.testing.assert_allclose(open_configuration(target).read(), links, atol=1e-14)
+    assert jali_here("convert", source, tmp_path / "c.ildg", "--rows", 2) == 2
+    assert "NERSC files only" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_reunitarising_puts_rounded_links_back_into_the_group(n, tmp_path):
+    links = random_links(EXTENTS, n)
+    coarse = write(tmp_path / "coarse.ildg", links.astype(np.complex64).astype(complex))
+    target = tmp_path / "fine.ildg"
+    assert jali_here("convert", coarse, target, "--reunitarise", "--precision", 64, ranks=2) == 0
+    fine = open_configuration(target).read()
+    assert unitarity_deviation(open_configuration(coarse).read()) > 1e-9
+    assert unitarity_deviation(fine) < 1e-14
+    np.testing.assert_allclose(fine, links, atol=1e-6)
+
+
+def test_source_that_does_not_agree_with_its_header_is_not_converted(tmp_path, capsys):
+    links = random_links(EXTENTS, 3)
+    source = write(tmp_path / "a.nersc", one_link_changed(links), header=links)
+    assert jali_here("convert", source, tmp_path / "b.ildg", ranks=2) == 2
+    assert "header mismatch" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["a.nersc"]
+
+
+def test_conversions_that_cannot_be_are_bad_input_and_leave_the_target_alone(tmp_path, capsys):
+    source = write(tmp_path / "a.ildg", random_links(EXTENTS, 2))
+    target = tmp_path / "b.nersc"
+    target.write_bytes(b"precious")
+    for words, complaint in (
+        ((source, target), "SU(3) only"),
+        ((source, tmp_path / "b.dat"), "does not tell a format"),
+        ((tmp_path / "none.ildg", target), "none.ildg"),
+        ((source, tmp_path / "nowhere" / "b.ildg"), "nowhere"),
+        ((tmp_path, tmp_path / "c.ildg"), "neither a run nor a checkpoint"),
+    ):
+        for ranks in (1, 2):
+            assert jali_here("convert", *words, ranks=ranks) == 2
+            assert complaint in capsys.readouterr().err
+    assert target.read_bytes() == b"precious"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.ildg", "b.nersc"]
+
+
+def test_run_can_be_measured_converted_and_started_from(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("jali.cli.report.write_report", lambda directory: directory / "report.html")
+    parameters = tmp_path / "su3.toml"
+    parameters.write_text(
+        '[lattice]\nextents = [4, 4, 4, 4]\n[gauge]\ngroup = "SU(3)"\nbeta = 5.7\n'
+        "[update]\nthermalisation = 0\nsweeps = 3\n"
+    )
+    run, file = tmp_path / "run", tmp_path / "run.nersc"
+    assert jali_here("run", parameters, "--output", run) == 0
+    last = (run / "history.csv").read_text().splitlines()[-1].split(",")
+    assert jali_here("convert", run, file, ranks=2) == 0
+    capsys.readouterr()
+    for result in measured(capsys, run, file):
+        assert result["plaquette"] == pytest.approx(float(last[1]), abs=1e-14)
+        assert result["polyakov"] == pytest.approx([float(last[4]), float(last[5])], abs=1e-14)
+    assert open_configuration(file).metadata["SEQUENCE_NUMBER"] == "3"
+    again = tmp_path / "again"
+    changes = ["start=file", f"start_file={file}", "beta=1e6", "overrelaxation=0", "sweeps=1"]
+    words = [word for change in changes for word in ("--set", change)]
+    assert jali_here("run", parameters, "--output", again, *words) == 0
+    # At such a beta a heat bath from thermalised links orders them a good deal, but not at once, as from a cold start.
+    first = float((again / "history.csv").read_text().splitlines()[1].split(",")[1])
+    assert float(last[1]) + 0.05 < first < 0.99
+
+
+def test_start_from_a_file_of_another_lattice_or_group_is_bad_input(tmp_path, capsys):
+    file = write(tmp_path / "links.ildg", random_links(EXTENTS, 2))
+    parameters = tmp_path / "run.toml"
+    parameters.write_text(
+        f'[lattice]\nextents = [4, 6, 3, 5]\n[gauge]\ngroup = "SU(2)"\nbeta = 2.3\nstart = "file"\n'
+        f"start_file = '{file}'\n"
+    )
+    for change in ("extents=4,6,5,3", "group=SU3", "extents=4,6"):
+        assert jali_here("run", parameters, "--output", tmp_path / "run", "--set", change, ranks=2) == 2
+        assert capsys.readouterr().err.startswith("jali: ")
+        assert not (tmp_path / "run").exists()
