@@ -16,7 +16,7 @@ import jali
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--extents", type=int, nargs="+", default=[48, 32])
-parser.add_argument("--steps", type=int, default=500)
+parser.add_argument("--steps", type=int, default=100)
 arguments = parser.parse_args()
 
 
@@ -41,7 +41,7 @@ for ends, mode in MODES.items():
     new = u.like()
     start, eigenvalue = np.ones(()), 0.0
     for axis, n in enumerate(lattice.extents):
-        k, wave = mode(n, axis + 1)
+        k, wave = mode(n, 1)
         start = np.multiply.outer(start, wave)
         eigenvalue += 4 * np.sin(k / 2) ** 2
     u[...] = start

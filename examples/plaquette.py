@@ -7,7 +7,7 @@ import jali
 from jali.gauge import SU, GaugeField, sweep
 from jali.statistics import mean_error
 
-lattice = jali.Lattice(6, 6, 6, 6)  # split over all ranks by itself
+lattice = jali.Lattice(8, 8, 8, 8)  # split over all ranks by itself
 U = GaugeField(lattice, SU(3)).hot_start(seed=7)
 rng = jali.Random(seed=8)
 
@@ -20,13 +20,13 @@ def plaquette(X, U, total):
 
 
 history = []
-for n in range(250):
+for n in range(120):
     sweep(U, 5.7, rng, heatbath=1, overrelaxation=4)
     history.append(lattice.sum(plaquette, U) / (6 * lattice.volume))
-    if lattice.rank == 0 and n % 50 == 0:
+    if lattice.rank == 0 and n % 20 == 0:
         print(f"sweep {n:3d}  plaquette {history[-1]:.5f}")
 
-result = mean_error(history[50:])
+result = mean_error(history[40:])
 deviation = (result.mean - 0.549195) / result.error
 if lattice.rank == 0:
     print(f"plaquette {result}, tau_int {result.tau_int:.1f}, literature 0.549195: {deviation:+.1f} sigma")

@@ -19,7 +19,7 @@ from jali.cli.simulation import LINKS
 from jali.comm import Communicator
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge import SU, GaugeField
-from jali.io.parallel import together
+from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
 
 
@@ -60,8 +60,13 @@ def load_configuration(
     Raises FileFormatError for damage, ParameterError where `lattice` and `group` make no sense or are missing, OSError; the
     same on all ranks.
     """
-    if os.path.isdir(path):
-        return _from_run(path, ranks)
+    with raised_alike():
+        return _from_run(path, ranks) if os.path.isdir(path) else _from_file(path, lattice, group, ranks)
+
+
+def _from_file(
+    path: str, lattice: Sequence[int] | None, group: str | None, ranks: Communicator
+) -> Configuration:
     file = io.open_configuration(path, lattice=lattice, group=group, ranks=ranks)
     with together(ranks):
         whole = Lattice(*file.extents, communicator=ranks)

@@ -23,7 +23,7 @@ from jali.cli.configurations import (
 )
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge import link_trace, plaquette
-from jali.io.parallel import together
+from jali.io.parallel import raised_alike, together
 
 FORMATS = ("nersc", "ildg")
 ENDINGS = {".nersc": "nersc", ".ildg": "ildg", ".lime": "ildg"}
@@ -94,10 +94,11 @@ def write(
         "ranks": lattice.communicator,
     }
     box = io.Box(lattice.local_origin, lattice.local_extents)
-    if format == "nersc":
-        io.write_nersc(target, links, box, lattice.extents, rows=rows, **options)
-    else:
-        io.write_ildg(target, links, box, lattice.extents, **options)
+    with raised_alike():
+        if format == "nersc":
+            io.write_nersc(target, links, box, lattice.extents, rows=rows, **options)
+        else:
+            io.write_ildg(target, links, box, lattice.extents, **options)
     return {
         "source": configuration.path,
         "source_format": configuration.format,

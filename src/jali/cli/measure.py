@@ -48,7 +48,7 @@ def execute(arguments: argparse.Namespace) -> int:
         try:
             configuration = load_configuration(path, arguments.lattice, arguments.group, ranks)
         except (JaliError, OSError) as error:
-            if not getattr(error, "on_every_rank", ranks.size == 1):
+            if not getattr(error, "on_every_rank", False):
                 raise
             problems.append(error)
             continue

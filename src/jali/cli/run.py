@@ -36,7 +36,7 @@ from jali.cli.schema import Parameters, rows, toml_value
 from jali.cli.simulation import Simulation, total_sweeps
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge import exhausted_attempts
-from jali.io.parallel import together
+from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
 
 # What may change when a run is resumed: how long it is, how often it is saved, how it is split. None of it changes a
@@ -155,7 +155,8 @@ class Run:
                     f"{directory} holds no checkpoint ({CHECKPOINT}/manifest.json); begin the run anew with "
                     "jali run PARAMETERS.toml --output DIR"
                 )
-        checkpoint = io.open_checkpoint(directory / CHECKPOINT, ranks=ranks)
+        with raised_alike():
+            checkpoint = io.open_checkpoint(directory / CHECKPOINT, ranks=ranks)
         with together(ranks):
             parameters = load_parameters(directory / PARAMETERS, overrides)
             state = checkpoint.state

@@ -158,7 +158,9 @@ def write_parameters(directory: Path, parameters: Parameters) -> None:
 
 
 def discard(directory: Path, tables: Iterable[str], made: bool) -> None:
-    """Take back a run that never had a checkpoint: parameters and tables, and the directory if it was `made` for it."""
+    """Take back a run that has no checkpoint: parameters and tables, and the directory if it was `made` for it."""
+    if (directory / CHECKPOINT / "manifest.json").exists():
+        return
     names = [PARAMETERS, f"{PARAMETERS}.new", *(f"{name}.csv" for name in tables)]
     with contextlib.suppress(OSError):
         for name in names:

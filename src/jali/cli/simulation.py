@@ -30,7 +30,7 @@ from jali.gauge import (
 )
 from jali.gauge.flow import Flow
 from jali.gauge.updates import link_colours
-from jali.io.parallel import together
+from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice, Random
 
 LINKS = "links"
@@ -76,12 +76,14 @@ class Simulation:
         lattice, U = simulation.U.lattice, simulation.U
         found = checkpoint.fields.get(LINKS)
         wanted = (lattice.ndim, U.n, U.n)
-        if checkpoint.lattice != lattice.extents or found is None or found.element_shape != wanted:
-            raise FileFormatError(
-                f"{checkpoint.path} holds {sorted(checkpoint.fields)} on a lattice {checkpoint.lattice}, "
-                f"not the links of {parameters.gauge.group} on {lattice.extents}"
-            )
-        U.set_local_links(checkpoint.read(LINKS, simulation._box))
+        with together(ranks):
+            if checkpoint.lattice != lattice.extents or found is None or found.element_shape != wanted:
+                raise FileFormatError(
+                    f"{checkpoint.path} holds {sorted(checkpoint.fields)} on a lattice {checkpoint.lattice}, "
+                    f"not the links of {parameters.gauge.group} on {lattice.extents}"
+                )
+        with raised_alike():
+            U.set_local_links(checkpoint.read(LINKS, simulation._box))
         simulation.rng = Random.from_state(checkpoint.rng)
         simulation.sweep = int(checkpoint.state["sweep"])
         return simulation
@@ -142,15 +144,16 @@ class Simulation:
 
     def save(self, path: str | os.PathLike[str], state: Mapping[str, Any]) -> None:
         """Write a checkpoint, `state` included. Raises OSError; an older checkpoint then still stands."""
-        io.write_checkpoint(
-            path,
-            self.U.lattice.extents,
-            self._box,
-            {LINKS: self.U.local_links()},
-            rng=self.rng.state,
-            state={**state, "sweep": self.sweep},
-            ranks=self._ranks,
-        )
+        with raised_alike():
+            io.write_checkpoint(
+                path,
+                self.U.lattice.extents,
+                self._box,
+                {LINKS: self.U.local_links()},
+                rng=self.rng.state,
+                state={**state, "sweep": self.sweep},
+                ranks=self._ranks,
+            )
 
     @property
     def _box(self) -> io.Box:
@@ -159,15 +162,18 @@ class Simulation:
 
     def _read_links(self, path: str) -> None:
         U, ranks = self.U, self._ranks
-        if U.lattice.ndim != 4:
-            raise LayoutError(
-                f"configuration files hold four-dimensional lattices, this run has {U.lattice.extents}"
-            )
-        file = io.open_configuration(path, lattice=U.lattice.extents, group=U.n, ranks=ranks)
-        found = GaugeField.from_file(file, lattice=U.lattice, group=U.group)
+        with together(ranks):
+            if U.lattice.ndim != 4:
+                raise LayoutError(
+                    f"configuration files hold four-dimensional lattices, this run has {U.lattice.extents}"
+                )
+        with raised_alike():
+            file = io.open_configuration(path, lattice=U.lattice.extents, group=U.n, ranks=ranks)
+            found = GaugeField.from_file(file, lattice=U.lattice, group=U.group)
         mismatch = file.header_mismatch(plaquette(found), link_trace(found))
-        if mismatch:
-            raise FileFormatError(mismatch)
+        with together(ranks):
+            if mismatch:
+                raise FileFormatError(f"header mismatch: {mismatch}")
         # Links from files with fewer digits are in the group to those digits only.
         U.assign(found.reunitarise())
 

@@ -308,13 +308,14 @@ class _Emitter:
             head += _declare(word, FIRST_WORD + k, self.variant, program)
         for text, name in self.constants.items():
             head.append(f"const real {name} = splat((JALI_REAL){text});")
+        lanes, numbering = self._site_number() if analysis.randoms else ([], [])
+        head += lanes
         out += ["    " + line for line in head]
         out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
         if self.variant.masked:
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
-        if self.analysis.randoms:
-            out += ["        " + line for line in self._site_index()]
+        out += ["        " + line for line in numbering]
         for name, reals in self.sizes.items():
             out.append(f"        real {name}[{reals}];")
         out += self.lines
@@ -329,6 +330,18 @@ class _Emitter:
             lines.append(f"origin[{d}] = {_coordinate(d, -shift[d])};")
         lines += ["site_vector site;", f"site_index(&site, {ndim}, origin, extents);"]
         return lines
+
+    def _site_number(self) -> tuple[list[str], list[str]]:
+        """Before the loop and in it: site numbers, from that of lane 0 where no lane can wrap around the lattice."""
+        if any(self.program.shift):
+            return [], self._site_index()
+        ndim = self.program.ndim
+        head = [f"const lane_sites lane_site = sites_of_lanes({ndim}, lane_offsets, extents);"]
+        coordinates = ", ".join(f"coordinates[{d} * blocks_held + x]" for d in range(ndim))
+        return head, [
+            f"const int32_t corner[{ndim}] = {{{coordinates}}};",
+            f"const site_vector site = site_of_block(number_of_site({ndim}, corner, extents), lane_site);",
+        ]
 
     # ---- operations ------------------------------------------------------------------------------
 
@@ -645,6 +658,14 @@ class _Emitter:
         flags = ", ".join("true" if f else "false" for f in node.attrs)
         op = "retrace_mul" if a.type.kind == "complex" else "trace_mul_real"
         self.name(node, [f"{op}<{rows}, {inner}, {flags}>({self.array(a)}, {self.array(b)})"])
+
+    def _trace_mul(self, node: Node) -> None:
+        a, b = node.args
+        rows = a.type.shape[1 if node.attrs[0] else 0]
+        inner = a.type.shape[0 if node.attrs[0] else 1]
+        flags = ", ".join("true" if f else "false" for f in node.attrs)
+        x, y = self.array(a), self.array(b)
+        self.line(f"trace_mul<{rows}, {inner}, {flags}>({self.result(node)}, {x}, {y});")
 
     def _dot(self, node: Node) -> None:
         a, b = node.args

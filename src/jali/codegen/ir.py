@@ -447,9 +447,8 @@ class Builder:
             return self.const(a.attrs[0].real)
         if a.op == "complex":
             return a.args[0]
-        if a.op == "trace" and a.args[0].op == "matmul" and len(a.args[0].args[1].type.shape) == 2:
-            product = a.args[0]
-            return self.node("retrace_mul", product.args, product.attrs, REAL)
+        if a.op == "trace_mul":
+            return self.node("retrace_mul", a.args, a.attrs, REAL)
         if a.op == "trace":
             return self._diagonal_sum(a.args[0], self.real)
         return self.node("real", (a,), (), Type("real", a.type.shape))
@@ -464,7 +463,7 @@ class Builder:
             return self.const(a.attrs[0].imag)
         if a.op == "complex":
             return a.args[1]
-        if a.op == "trace" and a.args[0].op != "matmul":
+        if a.op == "trace":
             return self._diagonal_sum(a.args[0], self.imag)
         return self.node("imag", (a,), (), Type("real", a.type.shape))
 
@@ -501,6 +500,9 @@ class Builder:
             for i in range(1, n):
                 total = self.add(total, a.args[i * n + i])
             return total
+        if a.op == "matmul":
+            op = "trace_mul" if a.type.kind == "complex" else "retrace_mul"
+            return self.node(op, a.args, a.attrs, Type(a.type.kind))
         return self.node("trace", (a,), (), Type(a.type.kind))
 
     def square_op(self, op: str, a: Node) -> Node:

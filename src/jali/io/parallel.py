@@ -91,6 +91,21 @@ def together(ranks: RankGroup) -> Iterator[None]:
         raise agreed from error
 
 
+@contextmanager
+def raised_alike() -> Iterator[None]:
+    """Around calls that promise to raise the same error on all ranks, such as those of `jali.io`: marks it as `together` does.
+
+    The block may communicate. A `RankError`, which one rank may see and another not, is left as it is.
+    """
+    try:
+        yield
+    except RankError:
+        raise
+    except (JaliError, OSError) as error:
+        error.on_every_rank = True  # type: ignore[union-attr]
+        raise
+
+
 def sum_over_ranks(ranks: RankGroup, values: Sequence[int], modulus: int) -> tuple[int, ...]:
     """Sum of each non-negative integer over all ranks, modulo `modulus`."""
     return tuple(sum(column) % modulus for column in zip(*_gather_integers(ranks, values), strict=True))

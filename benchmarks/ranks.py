@@ -1,0 +1,80 @@
+"""Claim: 2 ranks on 2 cores, full SU(3) update with 16^4 sites per rank, reach 85 % or more of twice one rank.
+
+One rank alone and two MPI ranks together are measured in turn, each rank with one thread on a core of its own; medians of the paired
+ratios. `--ranks N` for other numbers.
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+CHILD = "JALI_BENCHMARK_CHILD"
+LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+
+
+def child(size: int, repeats: int) -> None:
+    os.environ["JALI_THREADS"] = "1"
+    import jali
+    from jali import comm
+    from jali.gauge import SU, GaugeField
+    from jali.gauge.updates import heat_bath_sweep, overrelaxation_sweep
+
+    ranks = comm.current()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[ranks.rank % len(cores)]})
+    lattice = jali.Lattice(size, size, size, size * ranks.size, grid=(1, 1, 1, ranks.size))
+    U = GaugeField(lattice, SU(3)).hot_start(seed=1)
+    rng = jali.Random(1)
+
+    def cycle() -> None:
+        heat_bath_sweep(U, 5.7, rng)
+        for _ in range(4):
+            overrelaxation_sweep(U)
+
+    cycle()
+    times = []
+    for _ in range(repeats):
+        ranks.barrier()
+        start = time.perf_counter()
+        cycle()
+        ranks.barrier()
+        times.append(time.perf_counter() - start)
+    if ranks.rank == 0:
+        print(statistics.median(times) / (5 * 4 * size**4) * 1e9)
+
+
+def measure(ranks: int, size: int, repeats: int) -> float:
+    """ns per link of each rank's share."""
+    program = [sys.executable, os.path.abspath(__file__), "--size", str(size), "--repeats", str(repeats)]
+    command = program if ranks == 1 else [sys.executable, "-c", LAUNCH, str(ranks), *program]
+    out = subprocess.run(command, env={**os.environ, CHILD: "1"}, capture_output=True, text=True, check=True)
+    return float(out.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--size", type=int, default=16)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--pairs", type=int, default=5)
+    options = parser.parse_args()
+    if os.environ.get(CHILD):
+        child(options.size, options.repeats)
+        return
+    from timing import conditions
+
+    print(conditions())
+    ratios = []
+    for _ in range(options.pairs):
+        one = measure(1, options.size, options.repeats)
+        many = measure(options.ranks, options.size, options.repeats)
+        ratios.append(one / many)
+        print(f"one rank {one:7.1f} ns/link, each of {options.ranks} ranks {many:7.1f} ns/link, efficiency {one / many:.3f}")
+    print(f"median efficiency {statistics.median(ratios):.3f} ({min(ratios):.3f} .. {max(ratios):.3f}) for {options.size}^4 per rank")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""Every example runs, on one rank and on two MPI ranks, and its own check of the result holds."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+# What a run must print beside ending with status 0, which the example's own check against the exact result decides.
+EXPECTED = {
+    "gradient_flow": r"t0 / a\^2 = 1\.\d+",
+    "heat": r"open +amplitude .* relative error \d\.\de-1[3-6]",
+    "ising": r"beta 0\.44\d+",
+    "phi4": r"free correlator at t = 3",
+    "plaquette": r"plaquette 0\.5\d+\(\d+\), tau_int",
+    "su2_deconfinement": r"1\.85 ",
+    "u1_2d": r"4\.00 .* 0\.863523",
+    "wilson_cg": r"largest difference from the exact propagator \d\.\de-1[0-6]",
+}
+
+
+@functools.cache
+def run(example: Path, ranks: int) -> str:
+    command = [sys.executable, str(example)]
+    if ranks > 1:
+        launcher = Path(sys.executable).parent / "mpiexec"
+        if not launcher.exists():
+            pytest.skip("no mpiexec beside this interpreter")
+        command = [str(launcher), "-n", str(ranks), *command]
+    environment = {**os.environ, "JALI_THREADS": "1", "MPLBACKEND": "Agg"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_at_least_six_examples_and_each_says_what_it_prints():
+    assert len(EXAMPLES) >= 6
+    assert {e.stem for e in EXAMPLES} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.stem)
+def test_example_runs_and_its_check_holds(example):
+    output = run(example, 1)
+    assert re.search(EXPECTED[example.stem], output), output
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.stem)
+def test_example_prints_the_same_on_two_ranks(example):
+    """Not only the same physics: the same numbers, since sums and random numbers do not depend on the split."""
+    assert run(example, 2) == run(example, 1)
+
+
+def test_dirac_operator_with_conjugate_gradients_fits_in_eighty_lines():
+    assert len((ROOT / "examples" / "wilson_cg.py").read_text().splitlines()) < 80
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.stem)
+def test_example_begins_with_what_it_shows(example):
+    first = example.read_text().splitlines()[0]
+    assert first.startswith('"""')
+    assert len(first) > 30
