@@ -73,9 +73,8 @@ docs: environment-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 	@echo "the documentation is in site/index.html"
 
-# All four run, whatever the first ones say. The stub tells mypy what the compiled core has.
+# All four run, whatever the first ones say.
 lint: environment-dev
-	@$(BIN)/python -m nanobind.stubgen -q -m jali._core -o src/jali/_core.pyi
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/ruff format --check . || status=1; \
@@ -89,7 +88,7 @@ format: environment-dev
 	@find core -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format -i
 
 benchmarks: environment-run
-	@set -e; for script in benchmarks/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+	@set -e; for script in benchmarks/{update,kernels,fields,overhead,ranks}.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
 clean:
 	rm -rf build dist site demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis
