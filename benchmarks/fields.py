@@ -3,8 +3,8 @@
 Fields of SU(3) matrices on 24^4 (48 MB each in float64), one core, pinned. Bytes are those read and written once.
 """
 
-from timing import Result, arguments, pin, show, time_call
 from roofs import measure_roofs
+from timing import Result, arguments, pin, show, time_call
 
 import jali
 
@@ -46,7 +46,11 @@ def main() -> None:
         after = measure_roofs(options.precision, repeats=5)
         triad = (before.triad + after.triad) / 2
         rate = streams * bytes_ / time[0]
-        rows.append(Result(f"{name} {size}^4", *time, "ns/site", {"GB/s": rate, "triad": triad, "of triad": rate / triad}))
+        rows.append(
+            Result(
+                f"{name} {size}^4", *time, "ns/site", {"GB/s": rate, "triad": triad, "of triad": rate / triad}
+            )
+        )
     show(rows, options)
 
 

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 
-
 from timing import Result, arguments, pin, show, time_call
 
 PROBE = """
@@ -26,7 +25,13 @@ print(plaquette, update)
 
 
 def probe(cache: str) -> list[float]:
-    out = subprocess.run([sys.executable, "-c", PROBE], env={**os.environ, "JALI_CACHE_DIR": cache}, capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        env={**os.environ, "JALI_CACHE_DIR": cache},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return [float(word) for word in out.stdout.split()]
 
 

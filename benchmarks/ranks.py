@@ -72,8 +72,12 @@ def main() -> None:
         one = measure(1, options.size, options.repeats)
         many = measure(options.ranks, options.size, options.repeats)
         ratios.append(one / many)
-        print(f"one rank {one:7.1f} ns/link, each of {options.ranks} ranks {many:7.1f} ns/link, efficiency {one / many:.3f}")
-    print(f"median efficiency {statistics.median(ratios):.3f} ({min(ratios):.3f} .. {max(ratios):.3f}) for {options.size}^4 per rank")
+        print(
+            f"one rank {one:7.1f} ns/link, each of {options.ranks} ranks {many:7.1f} ns/link, efficiency {one / many:.3f}"
+        )
+    print(
+        f"median efficiency {statistics.median(ratios):.3f} ({min(ratios):.3f} .. {max(ratios):.3f}) for {options.size}^4 per rank"
+    )
 
 
 if __name__ == "__main__":

@@ -65,8 +65,10 @@ def fma_chains(precision: str, width: int) -> str:
     if form is None:
         return "\n".join(f"a{i} = fma_(a{i}, m, c);" for i in range(12))
     name, register = form
-    return "\n".join(f'asm volatile("{name} %2, %1, %0" : "+{register}"(a{i}) : "{register}"(m), "{register}"(c));' for i in range(12))
-
+    return "\n".join(
+        f'asm volatile("{name} %2, %1, %0" : "+{register}"(a{i}) : "{register}"(m), "{register}"(c));'
+        for i in range(12)
+    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,9 @@ def library(precision: str) -> ctypes.CDLL:
     width = target.host().vector_bytes
     scalar, suffix = ("double", "") if precision == "float64" else ("float", "f")
     folder = Path(tempfile.mkdtemp(prefix="jali-roofs-"))
-    (folder / "roofs.cpp").write_text(SOURCE.format(scalar=scalar, bytes=width, suffix=suffix, peak=fma_chains(precision, width)))
+    (folder / "roofs.cpp").write_text(
+        SOURCE.format(scalar=scalar, bytes=width, suffix=suffix, peak=fma_chains(precision, width))
+    )
     compiler.find_compiler().compile(folder / "roofs.cpp", folder / "roofs.so", folder)
     return ctypes.CDLL(str(folder / "roofs.so"))
 
@@ -108,7 +112,9 @@ def measure_roofs(precision: str = "float64", megabytes: int = 256, repeats: int
     peak = 12 * 2 * lanes * n / float(np.median(times)) / 1e9
     count = megabytes * 2**20 // np.dtype(precision).itemsize // 3 // 64 * 64
     size = count * np.dtype(precision).itemsize
-    blocks = [_core.allocate(size + 16384, "roof") for _ in range(3)]  # the memory that fields use, huge pages included
+    blocks = [
+        _core.allocate(size + 16384, "roof") for _ in range(3)
+    ]  # the memory that fields use, huge pages included
     for block in blocks:
         block.array().view(precision)[:] = 1
     # different places within a page, since equal ones make stores look like they hit later loads
@@ -125,6 +131,23 @@ def measure_roofs(precision: str = "float64", megabytes: int = 256, repeats: int
     copy = bandwidth(lib.copy, aligned[:2], 2)
     triad = bandwidth(lib.triad, aligned, 3)
     return Roofs(precision, peak, copy, triad)
+
+
+def read_bandwidth(size: int, precision: str = "float64", repeats: int = 9) -> float:
+    """GB/s of reading a working set of `size` bytes again and again: the roof of kernels that reuse nothing in L1."""
+    lib = library(precision)
+    lib.read_all.restype = ctypes.c_double if precision == "float64" else ctypes.c_float
+    count = size // np.dtype(precision).itemsize // 512 * 512
+    block = _core.allocate(size + 4096, "roof")
+    block.array().view(precision)[:] = 1
+    rounds = max(1, 100_000_000 // size)
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(rounds):
+            lib.read_all(ctypes.c_void_p(block.address), ctypes.c_long(count))
+        times.append((time.perf_counter() - start) / rounds)
+    return size / float(np.median(times)) / 1e9
 
 
 if __name__ == "__main__":

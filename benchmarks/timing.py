@@ -14,7 +14,7 @@ import numpy as np
 
 os.environ.setdefault("JALI_THREADS", "1")
 
-from jali.codegen import compiler, target  # noqa: E402
+from jali.codegen import compiler, target
 
 
 @dataclass
@@ -30,7 +30,9 @@ class Result:
 
     def __str__(self) -> str:
         extra = "  ".join(f"{k} {v:.3g}" for k, v in self.remarks.items())
-        return f"{self.name:44s} {self.median:9.2f} {self.unit:9s} ({self.low:.2f} .. {self.high:.2f})  {extra}"
+        return (
+            f"{self.name:44s} {self.median:9.2f} {self.unit:9s} ({self.low:.2f} .. {self.high:.2f})  {extra}"
+        )
 
 
 def pin(core: int = 0) -> None:
@@ -39,7 +41,9 @@ def pin(core: int = 0) -> None:
         os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[core]})
 
 
-def time_call(call: Callable[[], object], per: float, seconds: float = 0.05, repeats: int = 15, scale: float = 1e9) -> tuple[float, float, float]:
+def time_call(
+    call: Callable[[], object], per: float, seconds: float = 0.05, repeats: int = 15, scale: float = 1e9
+) -> tuple[float, float, float]:
     """Median, lowest and highest time of `call` divided by `per`, in ns; each repeat lasts about `seconds`."""
     call()
     start = time.perf_counter()

@@ -4,8 +4,8 @@ Bars: 361 ns (8^4) and 372 ns (12^4) by the best plain C++ known to us; ours 75 
 One core, pinned; beta 5.7; thermalised by 20 sweeps first, since acceptance depends on it.
 """
 
-from timing import Result, arguments, pin, show, time_call
 from roofs import measure_roofs
+from timing import Result, arguments, pin, show, time_call
 
 import jali
 from jali.gauge import SU, GaugeField
@@ -37,7 +37,12 @@ def main() -> None:
         rows += [
             Result(f"overrelaxation {size}^4", *over, "ns/link"),
             Result(f"heat bath {size}^4", *heat, "ns/link"),
-            Result(f"full update (4 OR + 1 HB) {size}^4", *full, "ns/link", {"times faster than 361 ns": 361 / full[0]}),
+            Result(
+                f"full update (4 OR + 1 HB) {size}^4",
+                *full,
+                "ns/link",
+                {"times faster than 361 ns": 361 / full[0]},
+            ),
         ]
     show(rows, options, roofs)
 

@@ -5,6 +5,7 @@ with t^2 E = 0.3 at t0, is about half a fermi. The topological charge becomes a 
 """
 
 import argparse
+import itertools
 
 import jali
 from jali.gauge import SU, GaugeField, reference_time, sweep, wilson_flow
@@ -26,8 +27,10 @@ points = list(wilson_flow(U, until=arguments.until, step=0.04, every=4))
 if lattice.rank == 0:
     print("   t     E (clover)  E (plaquette)   t^2 E    charge")
     for p in points:
-        print(f"{p.time:5.2f}  {p.energy:11.6f}  {p.energy_plaquette:12.6f}  {p.t2_energy:8.5f}  {p.charge:+8.4f}")
-falling = all(b.energy_plaquette < a.energy_plaquette for a, b in zip(points, points[1:], strict=False))
+        print(
+            f"{p.time:5.2f}  {p.energy:11.6f}  {p.energy_plaquette:12.6f}  {p.t2_energy:8.5f}  {p.charge:+8.4f}"
+        )
+falling = all(b.energy_plaquette < a.energy_plaquette for a, b in itertools.pairwise(points))
 if not falling:
     raise SystemExit("the action grew along its own gradient flow")
 if points[-1].t2_energy > 0.3 and lattice.rank == 0:

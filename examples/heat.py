@@ -32,7 +32,10 @@ lattice = jali.Lattice(*arguments.extents)
 r = 0.8 / (2 * lattice.ndim)
 MODES = {
     "periodic": lambda n, m: (2 * np.pi * m / n, np.cos(2 * np.pi * m / n * np.arange(n))),
-    "antiperiodic": lambda n, m: (2 * np.pi * (m + 0.5) / n, np.cos(2 * np.pi * (m + 0.5) / n * np.arange(n))),
+    "antiperiodic": lambda n, m: (
+        2 * np.pi * (m + 0.5) / n,
+        np.cos(2 * np.pi * (m + 0.5) / n * np.arange(n)),
+    ),
     "open": lambda n, m: (np.pi * m / (n + 1), np.sin(np.pi * m / (n + 1) * np.arange(1, n + 1))),
 }
 worst = 0.0
@@ -40,7 +43,7 @@ for ends, mode in MODES.items():
     u = lattice.field(jali.Real(), boundary=ends)
     new = u.like()
     start, eigenvalue = np.ones(()), 0.0
-    for axis, n in enumerate(lattice.extents):
+    for _axis, n in enumerate(lattice.extents):
         k, wave = mode(n, 1)
         start = np.multiply.outer(start, wave)
         eigenvalue += 4 * np.sin(k / 2) ** 2
@@ -52,6 +55,8 @@ for ends, mode in MODES.items():
     error = float(np.max(np.abs(u[...] - exact)) / np.max(np.abs(exact)))
     worst = max(worst, error)
     if lattice.rank == 0:
-        print(f"{ends:13} amplitude {np.max(np.abs(exact)):.6f} after {arguments.steps} steps, relative error {error:.1e}")
+        print(
+            f"{ends:13} amplitude {np.max(np.abs(exact)):.6f} after {arguments.steps} steps, relative error {error:.1e}"
+        )
 if worst > 1e-10:
     raise SystemExit("a mode did not decay at its exact rate")

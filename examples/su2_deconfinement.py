@@ -39,4 +39,6 @@ for beta in sorted(arguments.beta, reverse=True):  # from the hot, ordered side,
         print(f"{beta:6.2f}   {order!s:14} {susceptibility:8.3f}   {bar}")
 low, high = found[min(found)], found[max(found)]
 if not low < 0.1 < 0.4 < high:
-    raise SystemExit(f"<|L|> goes from {low:.3f} to {high:.3f}: no transition between the smallest and the largest beta")
+    raise SystemExit(
+        f"<|L|> goes from {low:.3f} to {high:.3f}: no transition between the smallest and the largest beta"
+    )

@@ -66,7 +66,9 @@ n = lattice.extents
 p = np.meshgrid(*[2 * np.pi * (np.arange(k) + (mu == 3) / 2) / k for mu, k in enumerate(n)], indexing="ij")
 scalar = mass + sum(1 - np.cos(q) for q in p)
 slash = sum(np.sin(q)[..., None] * g.dense()[:, 0] for q, g in zip(p, gamma, strict=True))
-wave = (scalar[..., None] * np.eye(4)[0] - 1j * slash) / (scalar**2 + sum(np.sin(q) ** 2 for q in p))[..., None]
+wave = (scalar[..., None] * np.eye(4)[0] - 1j * slash) / (scalar**2 + sum(np.sin(q) ** 2 for q in p))[
+    ..., None
+]
 half_step = np.exp(1j * np.pi * np.arange(n[3]) / n[3])[:, None]  # momenta in time are half whole
 exact = half_step * np.fft.ifftn(wave, axes=(0, 1, 2, 3))
 error = float(np.max(np.abs(psi[...][..., 0] - exact)))

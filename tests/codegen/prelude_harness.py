@@ -19,7 +19,16 @@ import numpy as np
 
 PRELUDE = Path(__file__).parents[2] / "src" / "jali" / "codegen" / "prelude"
 FILES = ("cpu.hpp", "elementary.hpp", "random.hpp", "matrix.hpp", "group.hpp")
-FLAGS = ("-std=c++17", "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared", "-Wno-psabi")
+FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-shared",
+    "-Wno-psabi",
+)
 STRICT = ("-Wall", "-Wextra", "-Werror")
 
 RUN = """
@@ -47,7 +56,9 @@ def source(text: str, lanes: int, dtype: type) -> str:
 
 
 @functools.cache
-def library(text: str, lanes: int, dtype: type, march: str = "native", extra: tuple[str, ...] = STRICT) -> ctypes.CDLL:
+def library(
+    text: str, lanes: int, dtype: type, march: str = "native", extra: tuple[str, ...] = STRICT
+) -> ctypes.CDLL:
     """The shared object compiled from the prelude and `text`."""
     compiler = shutil.which("g++")
     assert compiler is not None, "the prelude tests need g++"
@@ -63,7 +74,12 @@ def library(text: str, lanes: int, dtype: type, march: str = "native", extra: tu
 
 
 def evaluate(
-    body: str, inputs: np.ndarray, outputs: int, lanes: int = 4, march: str = "native", extra: tuple[str, ...] = STRICT
+    body: str,
+    inputs: np.ndarray,
+    outputs: int,
+    lanes: int = 4,
+    march: str = "native",
+    extra: tuple[str, ...] = STRICT,
 ) -> np.ndarray:
     """Rows of results of `body` for rows of inputs, in the precision of `inputs`.
 

@@ -39,7 +39,14 @@ def arguments(body: str, dtype: type) -> np.ndarray:
     """Arguments that send neighbouring lanes through different special cases and different numbers of squarings."""
     rng = np.random.default_rng(5)
     if body == ELEMENTARY:
-        x = np.array([rng.normal(size=SITES) * 20, np.exp(rng.normal(size=SITES) * 8), rng.normal(size=SITES) * 1e4, rng.uniform(-1, 1, SITES)])
+        x = np.array(
+            [
+                rng.normal(size=SITES) * 20,
+                np.exp(rng.normal(size=SITES) * 8),
+                rng.normal(size=SITES) * 1e4,
+                rng.uniform(-1, 1, SITES),
+            ]
+        )
         x[2, ::7] *= 1e20
         x[0, 3::11], x[1, 5::13], x[2, 4::17] = np.inf, -1.0, np.nan
         x[1, 6::19] = np.finfo(dtype).smallest_subnormal * 5
@@ -68,7 +75,9 @@ BODIES = {"elementary": (ELEMENTARY, 20), "matrix": (MATRIX, 111), "random": (RA
         (np.float32, 16, "native"),
         (np.float32, 4, "x86-64-v2"),
     ],
-    ids=lambda p: {np.float64: "double", np.float32: "float"}.get(p, str(p)) if isinstance(p, type) else str(p),
+    ids=lambda p: (
+        {np.float64: "double", np.float32: "float"}.get(p, str(p)) if isinstance(p, type) else str(p)
+    ),
 )
 def test_bits_do_not_depend_on_lanes_or_instruction_set(body, dtype, lanes, march):
     text, outputs = BODIES[body]
@@ -139,7 +148,15 @@ extern "C" void stored_single(float* base, int64_t block, const double* v, uint3
 #endif
 extern "C" int tests(uint32_t bits) { return any(lanes_from_bits(bits)) + 2 * all(lanes_from_bits(bits)); }
 """
-LAYOUTS = [(np.float64, 1), (np.float64, 2), (np.float64, 4), (np.float64, 8), (np.float32, 1), (np.float32, 4), (np.float32, 8)]
+LAYOUTS = [
+    (np.float64, 1),
+    (np.float64, 2),
+    (np.float64, 4),
+    (np.float64, 8),
+    (np.float32, 1),
+    (np.float32, 4),
+    (np.float32, 8),
+]
 layouts = pytest.mark.parametrize(
     ("dtype", "lanes"), LAYOUTS, ids=[f"{'double' if d == np.float64 else 'float'}-{n}" for d, n in LAYOUTS]
 )
@@ -225,7 +242,9 @@ def test_stores_write_their_block_and_masked_stores_only_chosen_lanes(dtype, lan
         for masked in (0, 1):
             target = aligned(field.shape, dtype)
             target[:] = field
-            library(MEMORY, lanes, dtype).stored_element(address(target), ctypes.c_int64(3), address(v), ctypes.c_uint32(bits), masked)
+            library(MEMORY, lanes, dtype).stored_element(
+                address(target), ctypes.c_int64(3), address(v), ctypes.c_uint32(bits), masked
+            )
             chosen = np.array([bool(bits >> lane & 1) or not masked for lane in range(lanes)])
             expected = field.copy()
             expected[3] = np.where(chosen, v, field[3])
@@ -243,7 +262,14 @@ def test_single_precision_storage_is_widened_exactly_and_rounded_to_nearest(lane
     for kind in range(CLASSES):
         for how, factors in enumerate((phases, phases, signs)):
             entry = kind << 26 | 4
-            code.staged_single(address(out), address(field), ctypes.c_uint32(entry), address(permutations), address(factors), how)
+            code.staged_single(
+                address(out),
+                address(field),
+                ctypes.c_uint32(entry),
+                address(permutations),
+                address(factors),
+                how,
+            )
             expected, _ = staged(np.float64, lanes, wide, entry, permutations, factors, how)
             assert np.array_equal(out, expected)
     v = np.random.default_rng(5).normal(size=(N, lanes))

@@ -47,7 +47,10 @@ def close(got: np.ndarray, expected: np.ndarray, tolerance: float = 2e-15) -> No
     assert np.max(np.abs(got - expected)) <= tolerance * max(1.0, float(np.max(np.abs(expected))))
 
 
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 2, 2), (3, 3, 3), (3, 3, 1), (1, 3, 3), (3, 3, 4), (2, 3, 4), (4, 4, 4), (5, 2, 1)])
+@pytest.mark.parametrize(
+    "sizes",
+    [(1, 1, 1), (2, 2, 2), (3, 3, 3), (3, 3, 1), (1, 3, 3), (3, 3, 4), (2, 3, 4), (4, 4, 4), (5, 2, 1)],
+)
 def test_products_agree_with_numpy_for_every_combination_of_adjoints(sizes):
     n, k, m = sizes
     c = general(n, m)
@@ -84,7 +87,9 @@ def test_real_products_and_traces_agree_with_numpy(sizes):
             close(got, np.stack([ta @ tb, ta @ tb, -ta @ tb], axis=1))
             if n == m:
                 traced = evaluate(
-                    f"out[0] = trace_mul_real<{n}, {k}, {str(left).lower()}, {str(right).lower()}>(in, in + {n * k});", rows, 1
+                    f"out[0] = trace_mul_real<{n}, {k}, {str(left).lower()}, {str(right).lower()}>(in, in + {n * k});",
+                    rows,
+                    1,
                 )
                 close(traced[0], np.trace(ta @ tb, axis1=1, axis2=2))
 
@@ -98,7 +103,10 @@ def test_trace_of_a_product_agrees_with_numpy_for_every_combination_of_adjoints(
             expected = np.trace((dagger(a) if left else a) @ (dagger(b) if right else b), axis1=1, axis2=2)
             flags = f"{n}, {m}, {str(left).lower()}, {str(right).lower()}"
             got = apply(
-                f"trace_mul<{flags}>(out, a, b); out[2] = retrace_mul<{flags}>(a, b); out[3] = splat(0);", a, b, shape=(2,)
+                f"trace_mul<{flags}>(out, a, b); out[2] = retrace_mul<{flags}>(a, b); out[3] = splat(0);",
+                a,
+                b,
+                shape=(2,),
             )
             close(got[:, 0], expected)
             close(got[:, 1].real, expected.real)
@@ -114,16 +122,29 @@ def test_rearrangements_and_elementwise_functions_agree_with_numpy():
     close(apply("neg<12>(out, a);", a, shape=(2, 3)), -a, 0)
     close(apply("scale<12>(out, c[0], a);", a, b, s, shape=(2, 3)), s.real[:, :, None] * a, 0)
     close(apply("scale_complex<12>(out, c, a);", a, b, s, shape=(2, 3)), s[:, :, None] * a)
-    close(apply("copy<12>(out, b); add_scaled<12>(out, c[0], a);", a, b, s, shape=(2, 3)), b + s.real[:, :, None] * a)
-    close(apply("copy<12>(out, b); add_scaled_complex<12>(out, c, a);", a, b, s, shape=(2, 3)), b + s[:, :, None] * a)
-    close(apply("choose<12>(out, c[0] < c[1], a, b);", a, b, s, shape=(2, 3)), np.where((s.real < s.imag)[:, :, None], a, b), 0)
+    close(
+        apply("copy<12>(out, b); add_scaled<12>(out, c[0], a);", a, b, s, shape=(2, 3)),
+        b + s.real[:, :, None] * a,
+    )
+    close(
+        apply("copy<12>(out, b); add_scaled_complex<12>(out, c, a);", a, b, s, shape=(2, 3)),
+        b + s[:, :, None] * a,
+    )
+    close(
+        apply("choose<12>(out, c[0] < c[1], a, b);", a, b, s, shape=(2, 3)),
+        np.where((s.real < s.imag)[:, :, None], a, b),
+        0,
+    )
     close(apply("zero<12>(out);", a, shape=(2, 3)), 0 * a, 0)
     close(apply("identity<3>(out);", a, shape=(3, 3)), np.broadcast_to(np.eye(3), (SITES, 3, 3)), 0)
 
 
 def test_traces_norms_and_inner_products_agree_with_numpy():
     a, v, w = general(3, 3), general(3), general(2)
-    close(apply("trace<3>(out, a); out[2] = retrace<3>(a); out[3] = splat(0);", a, shape=(2,))[:, 0], np.trace(a, axis1=1, axis2=2))
+    close(
+        apply("trace<3>(out, a); out[2] = retrace<3>(a); out[3] = splat(0);", a, shape=(2,))[:, 0],
+        np.trace(a, axis1=1, axis2=2),
+    )
     b = general(3, 3)
     got = apply("dot<18>(out, a, b); out[2] = norm2<18>(a); out[3] = splat(0);", a, b, shape=(2,))
     close(got[:, 0], np.sum(a.conj() * b, axis=(1, 2)))
@@ -154,7 +175,7 @@ def test_determinant_of_a_singular_matrix_is_zero_in_its_lane_only(n):
     np.testing.assert_allclose(got[2::3], expected[2::3], rtol=1e-12)
 
 
-@pytest.mark.parametrize("n", (4, 5))
+@pytest.mark.parametrize("n", [4, 5])
 def test_elimination_pivots_lane_by_lane(n):
     # permuted triangular matrices: without exchanges every lane would divide by zero
     a = np.triu(general(n, n)) + 2 * np.eye(n)
@@ -265,7 +286,19 @@ def test_algebra_storage_holds_exactly_the_traceless_antihermitian_matrices(n):
         assert np.max(np.abs(np.trace(z, axis1=1, axis2=2))) < 1e-15
     assert np.array_equal(evaluate(f"algebra_encode<{n}>(out, in);", m, reals), x)
     if n == 3:
-        assert np.array_equal(x[:6], np.array([z[:, 0, 1].real, z[:, 0, 1].imag, z[:, 0, 2].real, z[:, 0, 2].imag, z[:, 1, 2].real, z[:, 1, 2].imag]))
+        assert np.array_equal(
+            x[:6],
+            np.array(
+                [
+                    z[:, 0, 1].real,
+                    z[:, 0, 1].imag,
+                    z[:, 0, 2].real,
+                    z[:, 0, 2].imag,
+                    z[:, 1, 2].real,
+                    z[:, 1, 2].imag,
+                ]
+            ),
+        )
         assert np.array_equal(x[6:], np.array([z[:, 0, 0].imag, z[:, 1, 1].imag]))
 
 

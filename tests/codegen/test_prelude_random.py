@@ -54,7 +54,15 @@ extern "C" void index_of(int64_t* out, const int64_t* coordinates, int ndim, con
   for (int l = 0; l < JALI_LANES; ++l) out[l] = int64_t(uint64_t(site.high[l]) << 32 | uint64_t(site.low[l]));
 }
 """
-VARIANTS = [(np.float64, 1), (np.float64, 2), (np.float64, 4), (np.float64, 8), (np.float32, 1), (np.float32, 4), (np.float32, 8)]
+VARIANTS = [
+    (np.float64, 1),
+    (np.float64, 2),
+    (np.float64, 4),
+    (np.float64, 8),
+    (np.float32, 1),
+    (np.float32, 4),
+    (np.float32, 8),
+]
 IDS = [f"{'double' if d == np.float64 else 'float'}-{n}" for d, n in VARIANTS]
 
 
@@ -65,7 +73,9 @@ def philox(counter: np.ndarray, key: tuple[int, int]) -> np.ndarray:
     for _ in range(10):
         p0, p1 = x[0] * np.uint64(0xD2511F53), x[2] * np.uint64(0xCD9E8D57)
         low, shift = np.uint64(MASK), np.uint64(32)
-        x = np.array([(p1 >> shift) ^ x[1] ^ np.uint64(k0), p1 & low, (p0 >> shift) ^ x[3] ^ np.uint64(k1), p0 & low])
+        x = np.array(
+            [(p1 >> shift) ^ x[1] ^ np.uint64(k0), p1 & low, (p0 >> shift) ^ x[3] ^ np.uint64(k1), p0 & low]
+        )
         k0, k1 = (k0 + 0x9E3779B9) & MASK, (k1 + 0xBB67AE85) & MASK
     return x
 
@@ -104,15 +114,26 @@ def test_uniforms_are_the_documented_function_of_site_call_draw_and_key(dtype, l
     first, sites, call, draw, key = 2**32 - 64, 128, 0x1234_5678_9ABC, 0xFEDC, 0x0123_4567_89AB_CDEF
     site = np.arange(first, first + sites, dtype=np.uint64)
     counter = np.array(
-        [site & np.uint64(MASK), site >> np.uint64(32), np.full(sites, call & MASK), np.full(sites, (call >> 32) << 16 | draw)]
+        [
+            site & np.uint64(MASK),
+            site >> np.uint64(32),
+            np.full(sites, call & MASK),
+            np.full(sites, (call >> 32) << 16 | draw),
+        ]
     )
     words = philox(counter, (key & MASK, key >> 32))
     got = numbers(dtype, lanes, first, sites, call, draw, key)
     if dtype == np.float64:
-        bits = [words[0] << np.uint64(20) | words[1] >> np.uint64(12), words[2] << np.uint64(20) | words[3] >> np.uint64(12)]
+        bits = [
+            words[0] << np.uint64(20) | words[1] >> np.uint64(12),
+            words[2] << np.uint64(20) | words[3] >> np.uint64(12),
+        ]
         expected = [(b.astype(np.longdouble) + 0.5) * np.longdouble(2) ** -52 for b in bits]
     else:
-        expected = [((w >> np.uint64(9)).astype(np.longdouble) + 0.5) * np.longdouble(2) ** -23 for w in (words[0], words[2])]
+        expected = [
+            ((w >> np.uint64(9)).astype(np.longdouble) + 0.5) * np.longdouble(2) ** -23
+            for w in (words[0], words[2])
+        ]
     assert np.array_equal(got.astype(np.longdouble), np.array(expected))
 
 
@@ -144,7 +165,9 @@ def test_gaussians_are_the_box_muller_transform_of_the_uniforms(dtype):
     g = numbers(dtype, 4, 0, 4096, call=3, draw=1, key=99, normal=True)
     radius, angle = np.sqrt(-2 * np.log(u[0])), 8 * np.arctan(np.longdouble(1)) * u[1]
     expected = np.array([radius * np.cos(angle), radius * np.sin(angle)])
-    np.testing.assert_allclose(g.astype(np.longdouble), expected, rtol=4 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps * 1e-3)
+    np.testing.assert_allclose(
+        g.astype(np.longdouble), expected, rtol=4 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps * 1e-3
+    )
 
 
 def test_moments_of_uniforms_and_gaussians_are_those_of_their_distributions():
@@ -190,7 +213,10 @@ def test_site_index_counts_direction_zero_fastest_and_beyond_32_bits(dtype, lane
     x = np.array([rng.integers(0, e, lanes) for e in extents], np.int64)
     out = np.empty(lanes, np.int64)
     library(TEXT, lanes, dtype).index_of(
-        ctypes.c_void_p(out.ctypes.data), ctypes.c_void_p(x.ctypes.data), ctypes.c_int(4), ctypes.c_void_p(extents.ctypes.data)
+        ctypes.c_void_p(out.ctypes.data),
+        ctypes.c_void_p(x.ctypes.data),
+        ctypes.c_int(4),
+        ctypes.c_void_p(extents.ctypes.data),
     )
     assert np.array_equal(out, x[0] + extents[0] * (x[1] + extents[1] * (x[2] + extents[2] * x[3])))
     assert extents.prod() > 2**32

@@ -138,7 +138,10 @@ def test_colour_matrices_commute_with_projection():
     [
         (lambda X, psi: project(psi[X], 0, 2), "the sign of a projector is 1 or -1, not 2"),
         (lambda X, psi: project(psi[X], 4, 1), "gamma matrices for directions 0 to 3, not for 4"),
-        (lambda X, psi: project(psi[X][:, 0:2], 0, 1), r"project takes a matrix of n colours by 4 spins, not complex Matrix\(3, 2\)"),
+        (
+            lambda X, psi: project(psi[X][:, 0:2], 0, 1),
+            r"project takes a matrix of n colours by 4 spins, not complex Matrix\(3, 2\)",
+        ),
         (lambda X, psi: reconstruct(psi[X], 0, 1), r"reconstruct takes a matrix of n colours by 2 spins"),
         (lambda X, psi: psi[X] * gamma[0], "a spin matrix acts from the left"),
         (lambda X, psi: psi[X].norm2() * gamma[0], "a spin matrix holds fixed numbers"),

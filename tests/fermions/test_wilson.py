@@ -72,7 +72,9 @@ def test_boundary_conditions_are_those_of_the_spinor():
     conditions = ["periodic", "open", "periodic", "antiperiodic"]
     U, psi = random_links(lattice, 3, 1), random_spinor(lattice, 3, 2, boundary=conditions)
     got = WilsonDirac(U, -0.1).apply(psi)[...]
-    assert np.allclose(got, wilson_numpy([u[...] for u in U], psi[...], -0.1, conditions), rtol=1e-13, atol=1e-13)
+    assert np.allclose(
+        got, wilson_numpy([u[...] for u in U], psi[...], -0.1, conditions), rtol=1e-13, atol=1e-13
+    )
 
 
 def test_single_precision_agrees_to_its_rounding():

@@ -165,7 +165,8 @@ def test_u1_charge_is_an_integer_on_any_configuration() -> None:
 def test_clover_charge_of_abelian_flux_in_su2_is_its_lattice_formula(first: int, second: int) -> None:
     """Flux 2 pi k in two orthogonal planes of diag(e^{i a}, e^{-i a}): Q = 2 k k' in the continuum.
 
-    On the lattice the clover has sin(angle) for the angle of the plaquette, so that the value is exact here too.
+    On the lattice the clover has sin(angle) for the angle of the plaquette, so that the value is exact here
+    too.
     """
     extents = (6, 4, 4, 6)
     lattice = jali.Lattice(*extents)

@@ -69,7 +69,9 @@ def test_an_update_changes_its_own_direction_and_colour_only() -> None:
 
 
 def _plane_with_cold_links(n: int, extent: int = 64) -> GaugeField:
-    """Every even link of direction 0 sees the staple 2: they are independent, with the weight of one plaquette at 2 beta."""
+    """Every even link of direction 0 sees the staple 2: they are independent, with the weight of one
+    plaquette at 2 beta.
+    """
     return GaugeField(jali.Lattice(extent, extent), SU(n)).cold_start()
 
 

@@ -214,7 +214,9 @@ def test_the_runge_kutta_scheme_is_of_third_order() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_the_plaquette_energy_falls_by_the_square_of_the_force(n: int) -> None:
-    """dS/dt along the flow: dU = Z U dt with Z = -(2n/beta) F gives d sum_p Re tr(1 - U_p)/dt = -sum |Z|^2 exactly."""
+    """dS/dt along the flow: dU = Z U dt with Z = -(2n/beta) F gives d sum_p Re tr(1 - U_p)/dt = -sum |Z|^2
+    exactly.
+    """
     U = warm((4, 4, 4, 4), n, spread=0.5)
     step = 1e-3
     flow = Flow(U, step)

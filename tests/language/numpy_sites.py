@@ -223,7 +223,9 @@ class Site:
         return len(self.extents)
 
     def __add__(self, offset):
-        return Site(self.extents, [a + b for a, b in zip(self.vector, _vector(offset, self.ndim), strict=True)])
+        return Site(
+            self.extents, [a + b for a, b in zip(self.vector, _vector(offset, self.ndim), strict=True)]
+        )
 
     def __sub__(self, offset):
         return self + (-offset)
@@ -286,9 +288,7 @@ class FieldSymbol:
     def commit(self, extents, inside):
         for vector, value in self.new.items():
             site = Site(extents, vector)
-            target = tuple(
-                (x % n)[inside] for x, n in zip(site._index(), extents, strict=True)
-            )
+            target = tuple((x % n)[inside] for x, n in zip(site._index(), extents, strict=True))
             self.array[target] = value.array[inside]
 
 

@@ -12,7 +12,21 @@ import numpy as np
 import pytest
 
 import jali
-from jali import EVEN, ODD, SU, Algebra, Complex, Field, Lattice, Matrix, Random, Real, Spinor, TraceError, Vector
+from jali import (
+    EVEN,
+    ODD,
+    SU,
+    Algebra,
+    Complex,
+    Field,
+    Lattice,
+    Matrix,
+    Random,
+    Real,
+    Spinor,
+    TraceError,
+    Vector,
+)
 
 LATTICE = Lattice(4, 4, 4)
 EX, EY, EZ = LATTICE.directions
@@ -59,7 +73,9 @@ def as_argument(e):
 # ---- types ----
 
 
-@mistake(r"cannot add complex Matrix\(3, 3\) and complex Matrix\(2, 2\): the shapes differ", Matrix(3), Matrix(2))
+@mistake(
+    r"cannot add complex Matrix\(3, 3\) and complex Matrix\(2, 2\): the shapes differ", Matrix(3), Matrix(2)
+)
 def sum_of_different_shapes(X, a, b):
     a[X] = a[X] + b[X]  # here
 
@@ -74,7 +90,11 @@ def vector_subtracted_from_number(X, a, b):
     a[X] = a[X] - b[X]  # here
 
 
-@mistake(r"cannot multiply complex Matrix\(3, 3\) by complex Matrix\(2, 2\): the inner extents do not match", Matrix(3), Matrix(2))
+@mistake(
+    r"cannot multiply complex Matrix\(3, 3\) by complex Matrix\(2, 2\): the inner extents do not match",
+    Matrix(3),
+    Matrix(2),
+)
 def product_of_different_matrices(X, a, b):
     a[X] = a[X] * b[X]  # here
 
@@ -109,7 +129,11 @@ def number_in_matrix_field(X, a):
     a[X] = 2.0  # here
 
 
-@mistake(r"holds Algebra\(3\), traceless anti-Hermitian matrices; apply .traceless_antihermitian\(\)", Algebra(3), SU(3))
+@mistake(
+    r"holds Algebra\(3\), traceless anti-Hermitian matrices; apply .traceless_antihermitian\(\)",
+    Algebra(3),
+    SU(3),
+)
 def matrix_in_algebra_field(X, p, U):
     p[X] = U[X]  # here
 
@@ -174,7 +198,9 @@ def outer_of_matrices(X, m):
     m[X] = m[X].outer(m[X])  # here
 
 
-@mistake(r"dot of complex Vector\(3\) and complex Vector\(2\): the shapes differ", Complex(), Vector(3), Vector(2))
+@mistake(
+    r"dot of complex Vector\(3\) and complex Vector\(2\): the shapes differ", Complex(), Vector(3), Vector(2)
+)
 def dot_of_different_vectors(X, a, v, w):
     a[X] = v[X].dot(w[X])  # here
 
@@ -388,7 +414,12 @@ def attempt_returns_a_number_first(X, a, rng):
     a[X] = X.repeat_until(lambda: (rng.uniform(X), 1.0), limit=5, otherwise=0.0)  # here
 
 
-@mistake(r"the attempt returns real, otherwise is complex Vector\(2\): the shapes differ", Real(), Random(1), Vector(2))
+@mistake(
+    r"the attempt returns real, otherwise is complex Vector\(2\): the shapes differ",
+    Real(),
+    Random(1),
+    Vector(2),
+)
 def otherwise_of_another_shape(X, a, rng, v):
     a[X] = X.repeat_until(lambda: (rng.uniform(X) < 0.5, 1.0), limit=5, otherwise=v[X])  # here
 
@@ -497,7 +528,10 @@ def test_wrong_number_of_arguments_names_the_parameters():
     def f(X, out, a):
         out[X] = a[X]
 
-    with pytest.raises(TraceError, match=r"f takes 2 arguments \(out, a\), 1 were given; sums over sites are called as lattice.sum\(f"):
+    with pytest.raises(
+        TraceError,
+        match=r"f takes 2 arguments \(out, a\), 1 were given; sums over sites are called as lattice.sum\(f",
+    ):
         f(make(Real()))
     with pytest.raises(TraceError, match=r"f takes 2 arguments \(out, a\), 3 were given"):
         f(make(Real()), make(Real()), 1.0)
@@ -663,8 +697,14 @@ def test_error_names_the_line_of_the_helper_that_is_wrong():
         (lambda: Lattice(4, 4, grid=(2, 2)), "4 ranks, but 1 are running"),
         (lambda: Field(LATTICE, Real), "a field holds an element type such as SU"),
         (lambda: Field(LATTICE, Real(), precision="half"), "precision 'half' is unknown"),
-        (lambda: Field(LATTICE, Real(), precision="float32", storage="float64"), "stored in float32, not float64"),
-        (lambda: Field(LATTICE, Real(), boundary="closed"), "boundary condition 'closed' in direction 0 is unknown"),
+        (
+            lambda: Field(LATTICE, Real(), precision="float32", storage="float64"),
+            "stored in float32, not float64",
+        ),
+        (
+            lambda: Field(LATTICE, Real(), boundary="closed"),
+            "boundary condition 'closed' in direction 0 is unknown",
+        ),
         (lambda: Field(LATTICE, Real(), boundary=["open"]), "1 boundary conditions for 3 directions"),
         (lambda: Field(LATTICE, Real(), boundary={3: "open"}), "does not have"),
         (lambda: Field(LATTICE, Complex(), boundary=2.0), "has modulus 2.0, not 1"),

@@ -70,7 +70,9 @@ class Generator:
         a = self.any()
         b = self.like(a)
         sign = self.random.choice([1, -1])
-        self.add(lambda J, v: 0.5 * (v[a] + v[b] if sign > 0 else v[a] - v[b]), self.join(a, b), self.types[a][1])
+        self.add(
+            lambda J, v: 0.5 * (v[a] + v[b] if sign > 0 else v[a] - v[b]), self.join(a, b), self.types[a][1]
+        )
 
     def _multiply_add(self):
         a = self.square()
@@ -232,9 +234,7 @@ class Generator:
         if a is None:
             return
         b = self.pick(lambda kind, shape: len(shape) == 1)
-        self.add(
-            lambda J, v: v[a].outer(v[b]), self.join(a, b), self.types[a][1] + self.types[b][1]
-        )
+        self.add(lambda J, v: v[a].outer(v[b]), self.join(a, b), self.types[a][1] + self.types[b][1])
 
     def _component(self):
         a = self.pick(lambda kind, shape: len(shape) > 0)
@@ -270,7 +270,9 @@ class Generator:
         a = self.number()
         if a is None:
             return
-        name = self.random.choice("sin cos tanh atan exp cosh log sqrt floor asin".split())
+        name = self.random.choice(
+            ["sin", "cos", "tanh", "atan", "exp", "cosh", "log", "sqrt", "floor", "asin"]
+        )
         safe = {
             "exp": lambda J, x: J.exp(J.sin(x)),
             "cosh": lambda J, x: J.cosh(J.tanh(x)),
@@ -324,7 +326,9 @@ class Generator:
         self.add(lambda J, v: v[a] / (1 + v[a].norm2()), *self.types[a])
 
 
-OPERATIONS = sorted(name[1:] for name in vars(Generator) if name.startswith("_") and not name.startswith("__"))
+OPERATIONS = sorted(
+    name[1:] for name in vars(Generator) if name.startswith("_") and not name.startswith("__")
+)
 
 
 def run_case(seed, steps, precision="float64"):
@@ -347,7 +351,9 @@ def run_case(seed, steps, precision="float64"):
     ]
     elements = g.random.sample(elements, 5)
     inputs = [
-        random_field(lattice, e, seed=100 * seed + k, precision=precision, boundary=g.random.choice(BOUNDARIES))
+        random_field(
+            lattice, e, seed=100 * seed + k, precision=precision, boundary=g.random.choice(BOUNDARIES)
+        )
         for k, e in enumerate(elements)
     ]
     loads = []
@@ -358,7 +364,7 @@ def run_case(seed, steps, precision="float64"):
     first = len(g.types)
     while len(g.types) < first + steps:
         g.grow()
-    chosen = sorted(set(g.random.sample(range(first, len(g.types)), 3) + [len(g.types) - 1]))
+    chosen = sorted(set([*g.random.sample(range(first, len(g.types)), 3), len(g.types) - 1]))
     outputs = [Field(lattice, element_of(*g.types[k]), precision=precision) for k in chosen]
     summed = g.random.choice(chosen)
 
@@ -413,7 +419,13 @@ def test_generator_covers_every_operation():
 
     for seed in range(10):
         g = Recorder(seed)
-        for kind, shape in [("real", ()), ("complex", ()), ("complex", (2,)), ("complex", (2, 2)), ("real", (2, 3))]:
+        for kind, shape in [
+            ("real", ()),
+            ("complex", ()),
+            ("complex", (2,)),
+            ("complex", (2, 2)),
+            ("real", (2, 3)),
+        ]:
             g.add(None, kind, shape)
         for _ in range(25):
             g.grow()

@@ -35,7 +35,7 @@ class Case:
 
 def real_functions():
     case = Case([Real(), Real()])
-    for name in "exp sin cos tan sinh cosh tanh asin acos atan floor".split():
+    for name in ["exp", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "floor"]:
         case.add(name, Real())(lambda J, a, b, name=name: getattr(J, name)(a))
     case.add("log", Real())(lambda J, a, b: J.log(a * a + 0.01))
     case.add("sqrt", Real())(lambda J, a, b: J.sqrt(a * a))
@@ -47,7 +47,9 @@ def real_functions():
     case.add("whole powers", Real())(lambda J, a, b: a**3 + (b + 2) ** -2 + a**1 + (a * b) ** 0)
     case.add("minimum and maximum", Real())(lambda J, a, b: J.minimum(a, b) + 2 * J.maximum(a, 0.25))
     case.add("abs", Real())(lambda J, a, b: abs(a) - abs(b))
-    case.add("arithmetic", Real())(lambda J, a, b: (a + 2) * (3 - b) / (b + 2) - a / 4 + 1 / (a + 3) - (-a) + (+b))
+    case.add("arithmetic", Real())(
+        lambda J, a, b: (a + 2) * (3 - b) / (b + 2) - a / 4 + 1 / (a + 3) - (-a) + (+b)
+    )
     case.add("where of <", Real())(lambda J, a, b: J.where(a < b, a, 2 * b))
     case.add("where of <=", Real())(lambda J, a, b: J.where(a <= a, a, b))
     case.add("where of >", Real())(lambda J, a, b: J.where(a > 0.5, a, b))
@@ -138,7 +140,9 @@ def matrices(n):
     case.add("matrix times vector", Vector(n))(lambda J, A, B, u, v, z, r: A * u + B.dagger() * v)
     case.add("vector dot", Complex())(lambda J, A, B, u, v, z, r: u.dot(v))
     case.add("vector norm2", Real())(lambda J, A, B, u, v, z, r: u.norm2() + v.norm2())
-    case.add("vector algebra", Vector(n))(lambda J, A, B, u, v, z, r: z * u - v * r + u / (z + 3) - (-v).conj())
+    case.add("vector algebra", Vector(n))(
+        lambda J, A, B, u, v, z, r: z * u - v * r + u / (z + 3) - (-v).conj()
+    )
     case.add("outer", Matrix(n))(lambda J, A, B, u, v, z, r: u.outer(v))
     case.add("components", Complex())(lambda J, A, B, u, v, z, r: A[0, n - 1] * u[-1] + B[-1, 0])
     case.add("row", Vector(n))(lambda J, A, B, u, v, z, r: A[0, :] + B[:, n - 1])
@@ -150,9 +154,7 @@ def matrices(n):
     case.add("constant matrix", Matrix(n))(
         lambda J, A, B, u, v, z, r: A * np.arange(n * n, dtype=float).reshape(n, n) + B
     )
-    case.add("constant on the left", Matrix(n))(
-        lambda J, A, B, u, v, z, r: np.eye(n) * (1 + 2j) * A + B
-    )
+    case.add("constant on the left", Matrix(n))(lambda J, A, B, u, v, z, r: np.eye(n) * (1 + 2j) * A + B)
     case.add("where", Matrix(n))(lambda J, A, B, u, v, z, r: J.where(r < 0, A, B))
     case.add("real part", Matrix(n, kind="real"))(lambda J, A, B, u, v, z, r: A.real + (B * A).imag)
     case.add("divided", Matrix(n))(lambda J, A, B, u, v, z, r: A / (r + 2) + B / (z + 3))
@@ -165,7 +167,9 @@ def real_matrices(n):
     case.add("product", R)(lambda J, A, B, u, C, r: A * B + B.dagger() * A - A * B.transpose())
     case.add("times vector", Vector(n, kind="real"))(lambda J, A, B, u, C, r: A * u - r * u)
     case.add("with complex", Matrix(n))(lambda J, A, B, u, C, r: A * C + C * B + A)
-    case.add("trace", Real())(lambda J, A, B, u, C, r: A.trace() + (A * B).trace() + (A.dagger() * B).trace().real)
+    case.add("trace", Real())(
+        lambda J, A, B, u, C, r: A.trace() + (A * B).trace() + (A.dagger() * B).trace().real
+    )
     case.add("det", Complex())(lambda J, A, B, u, C, r: A.det())
     case.add("dot and norm2", Real())(lambda J, A, B, u, C, r: A.dot(B) + u.norm2() + u.dot(u))
     case.add("outer", R)(lambda J, A, B, u, C, r: u.outer(A * u))

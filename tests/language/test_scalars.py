@@ -416,18 +416,20 @@ def test_unchanged_surroundings_are_not_traced_again(pair):
 
 
 def test_replaced_function_is_noticed(pair):
-    def action(x):
+    def double(x):
         return 2 * x
+
+    def triple(x):
+        return 3 * x
+
+    action = double
 
     @jali.site_function
     def f(X, out, a):
         out[X] = action(a[X])
 
     assert run(f, pair) == 2
-
-    def action(x):
-        return 3 * x
-
+    action = triple
     assert run(f, pair) == 3
 
 

@@ -28,7 +28,9 @@ def test_complex_sum():
     compare_sums(body, 1, *(random_field(LATTICE, Spinor(3), k) for k in range(2)))
 
 
-@pytest.mark.parametrize("element", [Vector(3), Vector(2, kind="real"), Matrix(2, 3), Matrix(3), SU(2)], ids=str)
+@pytest.mark.parametrize(
+    "element", [Vector(3), Vector(2, kind="real"), Matrix(2, 3), Matrix(3), SU(2)], ids=str
+)
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_vector_and_matrix_sums(element, precision):
     def body(J, X, a, total):
@@ -95,7 +97,9 @@ def test_sum_over_one_of_five_colours():
         total += a[X]
 
     for domain in five:
-        compare_sums(body, 1, random_field(lattice, Complex(), 1), over=domain, inside=where_colour(lattice, domain))
+        compare_sums(
+            body, 1, random_field(lattice, Complex(), 1), over=domain, inside=where_colour(lattice, domain)
+        )
 
 
 def test_sum_without_fields_takes_the_lattice_it_is_called_on():

@@ -136,7 +136,9 @@ def test_writes_at_several_offsets_from_one_colour_fill_both_colours(fields):
 
 
 @pytest.mark.parametrize("domain", [ALL, EVEN, ODD], ids=str)
-@pytest.mark.parametrize("extents", [(8,), (5,), (4, 4), (3, 5), (1, 1, 3), (4, 3, 2, 2), (2, 2, 2, 2, 4)], ids=str)
+@pytest.mark.parametrize(
+    "extents", [(8,), (5,), (4, 4), (3, 5), (1, 1, 3), (4, 3, 2, 2), (2, 2, 2, 2, 4)], ids=str
+)
 def test_domain_touches_exactly_its_sites(domain, extents):
     lattice = Lattice(*extents)
     a = random_field(lattice, Real(), 1)

@@ -75,7 +75,9 @@ class Captured:
         elif isinstance(value, types.ModuleType):
             if value.__name__.partition(".")[0] not in _QUIET_MODULES:
                 self._attributes(value, getter, names)
-        elif isinstance(value, types.FunctionType | types.MethodType) or hasattr(value, "__wrapped_site_function__"):
+        elif isinstance(value, types.FunctionType | types.MethodType) or hasattr(
+            value, "__wrapped_site_function__"
+        ):
             module = getattr(value, "__module__", "") or ""
             if isinstance(value, types.MethodType):  # bound anew at every look
                 self._getters.append(lambda: id(getattr(getter(), "__func__", None)))

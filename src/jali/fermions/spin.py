@@ -93,7 +93,9 @@ class SpinMatrix:
     def __rmul__(self, other: Any) -> Any:
         if isinstance(other, Value):
             if other.shape:
-                raise trace_error(f"a spin matrix acts from the left: gamma[mu] * psi, not {other.node.type} * gamma[mu]")
+                raise trace_error(
+                    f"a spin matrix acts from the left: gamma[mu] * psi, not {other.node.type} * gamma[mu]"
+                )
             raise trace_error("a spin matrix holds fixed numbers: write number * (gamma[mu] * psi)")
         dense = _dense(other)
         return NotImplemented if dense is None else SpinMatrix(dense @ self._rows)

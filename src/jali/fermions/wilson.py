@@ -87,9 +87,13 @@ class WilsonDirac:
 
     def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
         if psi.element != Spinor(self.colours):
-            raise LayoutError(f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}")
+            raise LayoutError(
+                f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}"
+            )
         out = psi.like() if out is None else out
         if out is psi:
-            raise LayoutError("the Wilson operator reads neighbours: the result needs a field other than the source")
+            raise LayoutError(
+                "the Wilson operator reads neighbours: the result needs a field other than the source"
+            )
         operator(out, psi, self.links, self.mass)
         return out

@@ -1,10 +1,12 @@
 """Lattice gauge theory: U(1) and SU(n) in two and more dimensions, written in the site language.
 
-U = GaugeField(jali.Lattice(8, 8, 8, 8), SU(3)).hot_start(seed=1)
-rng = jali.Random(2)
-for _ in range(100):
-    sweep(U, 5.7, rng)
-print(plaquette(U))
+For example::
+
+    U = GaugeField(jali.Lattice(8, 8, 8, 8), SU(3)).hot_start(seed=1)
+    rng = jali.Random(2)
+    for _ in range(100):
+        sweep(U, 5.7, rng)
+    print(plaquette(U))
 """
 
 from jali.codegen.types import SU, Algebra

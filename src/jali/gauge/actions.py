@@ -24,7 +24,9 @@ def _force(X: Any, F: Any, U: Any, half_coupling: Any) -> None:
 
 @dataclass(frozen=True)
 class WilsonAction:
-    """The Wilson plaquette action S = beta sum_p (1 - (1/n) Re tr U_p). K. Wilson, Phys. Rev. D 10 (1974) 2445."""
+    """The Wilson plaquette action S = beta sum_p (1 - (1/n) Re tr U_p). K. Wilson, Phys. Rev. D 10 (1974)
+    2445.
+    """
 
     beta: float
 
@@ -45,9 +47,9 @@ class WilsonAction:
     def force(self, U: GaugeField, out: Sequence[jali.Field] | None = None) -> list[jali.Field]:
         """The derivative F_mu(x) of S, one field of `Algebra(n)` per direction.
 
-        For a change U -> (1 + omega) U of one link with omega in the algebra, dS = -2 tr(omega F) = sum_a omega^a F^a;
-        with momenta of kinetic energy -tr p^2 the equations of motion are dU/dt = p U, dp/dt = -F. F = (beta / 2n) times the
-        traceless anti-Hermitian part of U S^dagger with the staple sum S.
+        For a change U -> (1 + omega) U of one link with omega in the algebra, dS = -2 tr(omega F) = sum_a
+        omega^a F^a; with momenta of kinetic energy -tr p^2 the equations of motion are dU/dt = p U, dp/dt =
+        -F. F = (beta / 2n) times the traceless anti-Hermitian part of U S^dagger with the staple sum S.
         """
         fields = (
             [jali.Field(U.lattice, Algebra(U.n), precision=U.precision) for _ in U.fields]

@@ -1,7 +1,8 @@
 """The field strength from clover leaves: energy density and topological charge.
 
-G_mu,nu(x) is a quarter of the traceless anti-Hermitian part of the four plaquettes of a plane that meet at x, all run through
-in the same sense; it is a^2 times the field strength up to O(a^2). G = G^a T^a with tr(T^a T^b) = -delta_ab / 2.
+G_mu,nu(x) is a quarter of the traceless anti-Hermitian part of the four plaquettes of a plane that meet at x,
+all run through in the same sense; it is a^2 times the field strength up to O(a^2). G = G^a T^a with tr(T^a
+T^b) = -delta_ab / 2.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ def field_strength(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
 class FieldStrength:
     """What one pass over the lattice says about the field strength.
 
-    `energy` is the mean of E = -sum_{mu<nu} tr G_mu,nu^2 (= G^a G^a / 4 summed over all mu, nu) per site with the clover
-    G, `energy_plaquette` that of 2 sum_{mu<nu} Re tr(1 - U_p); both in lattice units, M. Luscher, JHEP 08 (2010) 071,
-    arXiv:1006.4518, section 3. `charge` is the clover topological charge, nan except in four dimensions.
+    `energy` is the mean of E = -sum_{mu<nu} tr G_mu,nu^2 (= G^a G^a / 4 summed over all mu, nu) per site with
+    the clover G, `energy_plaquette` that of 2 sum_{mu<nu} Re tr(1 - U_p); both in lattice units, M. Luscher,
+    JHEP 08 (2010) 071, arXiv:1006.4518, section 3. `charge` is the clover topological charge, nan except in
+    four dimensions.
     """
 
     energy: float
@@ -84,9 +86,10 @@ def _angles(X: Any, U: Any, total: Any) -> None:
 def topological_charge(U: GaugeField) -> float:
     """The topological charge.
 
-    In four dimensions Q = -(1 / 32 pi^2) sum_x epsilon tr(G G) with the clover field strength (an integer only for smooth
-    fields: apply the gradient flow first). For U(1) in two dimensions the sum of the plaquette angles in (-pi, pi] over
-    2 pi, an integer on every periodic configuration. Raises LayoutError for other dimensions and groups.
+    In four dimensions Q = -(1 / 32 pi^2) sum_x epsilon tr(G G) with the clover field strength (an integer
+    only for smooth fields: apply the gradient flow first). For U(1) in two dimensions the sum of the
+    plaquette angles in (-pi, pi] over 2 pi, an integer on every periodic configuration. Raises LayoutError
+    for other dimensions and groups.
     """
     if U.lattice.ndim == 4:
         return measure_field_strength(U).charge

@@ -1,7 +1,7 @@
 """The gauge field: one SU(n) matrix per site and direction.
 
-A `GaugeField` is a list of fields, one per direction, with the ways to start, copy, transform, read and write it. What
-is measured on it and how it is updated is in the other modules of this package.
+A `GaugeField` is a list of fields, one per direction, with the ways to start, copy, transform, read and write
+it. What is measured on it and how it is updated is in the other modules of this package.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 class GaugeField:
     """Links U_mu(x) of a lattice gauge theory; `U[mu]` is the field of one direction.
 
-    `group` is `SU(n)`, with SU(1) for U(1). `boundary` is that of every direction's field: see `jali.Field`; beside periodic lattices
-    `"open"` makes sense, where plaquettes that would cross the edge are zero. All links are zero until a start is chosen:
-    `cold_start`, `hot_start` or `from_file`.
+    `group` is `SU(n)`, with SU(1) for U(1). `boundary` is that of every direction's field: see `jali.Field`;
+    beside periodic lattices `"open"` makes sense, where plaquettes that would cross the edge are zero. All
+    links are zero until a start is chosen: `cold_start`, `hot_start` or `from_file`.
     """
 
     def __init__(self, lattice: Lattice, group: Element, precision: str = "float64", boundary: Any = None):
@@ -64,7 +64,9 @@ class GaugeField:
         return self.lattice.volume * self.lattice.ndim
 
     def workspace(self, name: str, element: Element) -> Field:
-        """A field on the same lattice that keeps its place between calls; its values belong to whoever asked last."""
+        """A field on the same lattice that keeps its place between calls; its values belong to whoever asked
+        last.
+        """
         key = (name, element)
         if key not in self._workspace:
             self._workspace[key] = self.fields[0].like(element=element, name=name)
@@ -79,7 +81,9 @@ class GaugeField:
         return self
 
     def hot_start(self, seed: int | Random = 0) -> GaugeField:
-        """All links independent and Haar-distributed, from a seed or a source of random numbers. Returns self."""
+        """All links independent and Haar-distributed, from a seed or a source of random numbers. Returns
+        self.
+        """
         rng = Random(seed) if isinstance(seed, int) else seed
         for field in self.fields:
             _set_haar(field, rng)
@@ -135,7 +139,9 @@ class GaugeField:
         return np.ascontiguousarray(links.transpose(*reversed(range(d)), d, d + 1, d + 2))
 
     def set_local_links(self, links: Any) -> GaugeField:
-        """Sets this rank's links from an array as `local_links` returns it. Every rank calls it. Returns self."""
+        """Sets this rank's links from an array as `local_links` returns it. Every rank calls it. Returns
+        self.
+        """
         array = np.asarray(links)
         d, n = self.lattice.ndim, self.n
         wanted = (*reversed(self.lattice.local_extents), d, n, n)
@@ -154,11 +160,13 @@ class GaugeField:
         group: Element | None = None,
         precision: str = "float64",
     ) -> GaugeField:
-        """The configuration in a NERSC, ILDG, SciDAC or MILC file (or one that `jali.io.open_configuration` has opened).
+        """The configuration in a NERSC, ILDG, SciDAC or MILC file (or one that `jali.io.open_configuration`
+        has opened).
 
-        Every rank reads its own part; checksums are verified. `lattice` and `group` are needed where the file does not
-        tell, and must agree with it where it does. `precision` is that of the field, not of the file. Raises
-        FileFormatError for damaged files, ParameterError and LayoutError where the arguments contradict the file.
+        Every rank reads its own part; checksums are verified. `lattice` and `group` are needed where the file
+        does not tell, and must agree with it where it does. `precision` is that of the field, not of the
+        file. Raises FileFormatError for damaged files, ParameterError and LayoutError where the arguments
+        contradict the file.
         """
         if isinstance(source, io.ConfigurationFile):
             file = source
@@ -189,8 +197,9 @@ class GaugeField:
     ) -> None:
         """Writes the links as `"ildg"` (any n) or `"nersc"` (SU(3)); every rank writes its own part.
 
-        `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into the header; so
-        does `metadata`. Raises ParameterError, LayoutError (four dimensions only) and OSError, the same on all ranks.
+        `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into
+        the header; so does `metadata`. Raises ParameterError, LayoutError (four dimensions only) and OSError,
+        the same on all ranks.
         """
         from jali.gauge.observables import link_trace, plaquette
 

@@ -1,8 +1,8 @@
 """The Wilson (gradient) flow: dV/dt = Z(V) V with Z = -TA(V S^dagger), TA the traceless anti-Hermitian part.
 
-Flow time is in lattice units; fields are smooth over the distance sqrt(8 t). M. Luscher, JHEP 08 (2010) 071, arXiv:1006.4518;
-integrated by his third-order Runge-Kutta scheme (appendix C) with fixed steps. Does not adapt the step: its error is
-of order step^3 and easily checked by halving.
+Flow time is in lattice units; fields are smooth over the distance sqrt(8 t). M. Luscher, JHEP 08 (2010) 071,
+arXiv:1006.4518; integrated by his third-order Runge-Kutta scheme (appendix C) with fixed steps. Does not
+adapt the step: its error is of order step^3 and easily checked by halving.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ class Flow:
 
 @dataclass(frozen=True)
 class FlowPoint:
-    """Measured at one flow time: energy densities (clover and plaquette) and topological charge; see `FieldStrength`."""
+    """Measured at one flow time: energy densities (clover and plaquette) and topological charge; see
+    `FieldStrength`.
+    """
 
     time: float
     energy: float
@@ -86,7 +88,8 @@ class FlowPoint:
 
 
 def wilson_flow(U: GaugeField, until: float, step: float = 0.02, every: int = 1) -> Iterator[FlowPoint]:
-    """Flows a copy of U and yields a `FlowPoint` at time 0 and after every `every` steps, up to the time `until`.
+    """Flows a copy of U and yields a `FlowPoint` at time 0 and after every `every` steps, up to the time
+    `until`.
 
     Raises ParameterError for steps and times that are not positive.
     """
@@ -110,10 +113,11 @@ def reference_time(points: Sequence[FlowPoint], level: float = 0.3) -> float:
 
 
 def reference_width(points: Sequence[FlowPoint], level: float = 0.3) -> float:
-    """w0: the root of the time where t d(t^2 E)/dt reaches `level`. Raises ParameterError if it is not reached.
+    """w0: the root of the time where t d(t^2 E)/dt reaches `level`. Raises ParameterError if it is not
+    reached.
 
-    S. Borsanyi et al., JHEP 09 (2012) 010, arXiv:1203.4469. The derivative is a second-order difference, so the points
-    should be dense (a spacing of a few percent of w0^2).
+    S. Borsanyi et al., JHEP 09 (2012) 010, arXiv:1203.4469. The derivative is a second-order difference, so
+    the points should be dense (a spacing of a few percent of w0^2).
     """
     t = np.array([p.time for p in points])
     if len(t) < 3:
@@ -123,7 +127,9 @@ def reference_width(points: Sequence[FlowPoint], level: float = 0.3) -> float:
 
 
 def _crossing(t: Sequence[float], y: Sequence[float], level: float, what: str) -> float:
-    """First time at which y passes `level` upwards: Lagrange's polynomial through up to four points, bisected."""
+    """First time at which y passes `level` upwards: Lagrange's polynomial through up to four points,
+    bisected.
+    """
     for k in range(len(t) - 1):
         if y[k] < level <= y[k + 1]:
             first = max(0, min(k - 1, len(t) - 4))

@@ -1,8 +1,8 @@
 """SU(n) at a site: random elements, the Gaussian algebra, and the projection of a matrix to the group.
 
-These are plain functions of symbols, to be called inside site functions. SU(1) stands for U(1). Algebra elements A are
-anti-Hermitian (traceless for n >= 2), with components A = sum_a A^a T^a, tr(T^a T^b) = -delta_ab / 2, so that
--2 tr A^2 = sum_a (A^a)^2. For n = 1 the same normalisation makes T = i / sqrt(2).
+These are plain functions of symbols, to be called inside site functions. SU(1) stands for U(1). Algebra
+elements A are anti-Hermitian (traceless for n >= 2), with components A = sum_a A^a T^a, tr(T^a T^b) =
+-delta_ab / 2, so that -2 tr A^2 = sum_a (A^a)^2. For n = 1 the same normalisation makes T = i / sqrt(2).
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from typing import Any
 
 import jali
 
-# Steps of Newton's iteration for the polar decomposition. It squares the deviation of the singular values from one
-# in each step once they are near one, and halves large ones before: this reaches rounding for condition numbers up
-# to some 1e4.
+# Steps of Newton's iteration for the polar decomposition. It squares the deviation of the singular values
+# from one in each step once they are near one, and halves large ones before: this reaches rounding for
+# condition numbers up to some 1e4.
 _POLAR_STEPS = 16
 
 
 def haar_random(X: Any, rng: Any, n: int) -> Any:
     """A Haar-distributed element of SU(n): n * n complex Gaussians, rows orthonormalised, determinant one.
 
-    The first n - 1 rows are a uniformly distributed frame, which fixes the last row of a matrix of determinant one. For
-    n = 1 it is a uniform phase. F. Mezzadri, Notices of the AMS 54 (2007) 592, math-ph/0609050.
+    The first n - 1 rows are a uniformly distributed frame, which fixes the last row of a matrix of
+    determinant one. For n = 1 it is a uniform phase. F. Mezzadri, Notices of the AMS 54 (2007) 592,
+    math-ph/0609050.
     """
     rows = [[jali.complex(rng.gaussian(X), rng.gaussian(X)) for _ in range(n)] for _ in range(n)]
     return jali.matrix(rows).reunitarise()
@@ -31,8 +32,8 @@ def haar_random(X: Any, rng: Any, n: int) -> Any:
 def gaussian_algebra(X: Any, rng: Any, n: int) -> Any:
     """An algebra element whose components A^a are independent standard Gaussians.
 
-    -2 tr A^2 is chi-squared with n * n - 1 degrees of freedom (one for n = 1): momenta of hybrid Monte Carlo, and symmetric
-    proposals of the Metropolis algorithm.
+    -2 tr A^2 is chi-squared with n * n - 1 degrees of freedom (one for n = 1): momenta of hybrid Monte Carlo,
+    and symmetric proposals of the Metropolis algorithm.
     """
     if n == 1:
         return jali.matrix([[jali.complex(0.0, rng.gaussian(X) * math.sqrt(0.5))]]).traceless_antihermitian()
@@ -56,9 +57,10 @@ def gaussian_algebra(X: Any, rng: Any, n: int) -> Any:
 def project(M: Any) -> Any:
     """The matrix of SU(n) in M: its unitary polar factor M (M^dagger M)^(-1/2), divided by det^(1/n).
 
-    Covariant, project(g M h) = g project(M) h for g, h in SU(n), unlike the orthonormalisation of rows. The root of the
-    determinant is the one with argument in (-pi/n, pi/n]. For n = 2 and M a real combination of SU(2) matrices it is M / sqrt(det M).
-    W. Kamleh, D. Leinweber and A. Williams, Phys. Rev. D 70 (2004) 014502, hep-lat/0403019. M must not be singular.
+    Covariant, project(g M h) = g project(M) h for g, h in SU(n), unlike the orthonormalisation of rows. The
+    root of the determinant is the one with argument in (-pi/n, pi/n]. For n = 2 and M a real combination of
+    SU(2) matrices it is M / sqrt(det M). W. Kamleh, D. Leinweber and A. Williams, Phys. Rev. D 70 (2004)
+    014502, hep-lat/0403019. M must not be singular.
     """
     n = M.shape[0]
     if n == 1:

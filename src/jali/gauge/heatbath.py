@@ -1,12 +1,14 @@
 """Heat bath: a link drawn from its exact conditional distribution, given all others.
 
-SU(n), n >= 2: the SU(2) subgroups in turn (Cabibbo and Marinari, Phys. Lett. B 119 (1982) 387). In a subgroup the weight is
-exp(alpha h0) dh, h = r v an SU(2) matrix with first component h0, alpha = beta K / n, where K v, v in SU(2), is twice the quaternion
-part of the block of U S^dagger. U(1): the von Mises distribution exp(kappa cos theta), kappa = beta |S|.
+SU(n), n >= 2: the SU(2) subgroups in turn (Cabibbo and Marinari, Phys. Lett. B 119 (1982) 387). In a subgroup
+the weight is exp(alpha h0) dh, h = r v an SU(2) matrix with first component h0, alpha = beta K / n, where K
+v, v in SU(2), is twice the quaternion part of the block of U S^dagger. U(1): the von Mises distribution
+exp(kappa cos theta), kappa = beta |S|.
 
-Rejection is bounded: a link that no attempt of `ATTEMPTS` accepts keeps its value and is counted in the site function's
-`exhausted`. Whether that happens depends on the other links only, so it does not bias anything; it needs staples that
-nearly cancel, and is seen about once in 1e6 draws in two dimensions at small beta, practically never in four.
+Rejection is bounded: a link that no attempt of `ATTEMPTS` accepts keeps its value and is counted in the site
+function's `exhausted`. Whether that happens depends on the other links only, so it does not bias anything; it
+needs staples that nearly cancel, and is seen about once in 1e6 draws in two dimensions at small beta,
+practically never in four.
 """
 
 from __future__ import annotations
@@ -34,9 +36,10 @@ ATTEMPTS = 200
 def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any) -> None:
     """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta).
 
-    A. Kennedy and B. Pendleton, Phys. Lett. B 156 (1985) 393: delta = 1 - h0 has the density sqrt(delta) exp(-alpha delta)
-    sqrt(1 - delta / 2). The first two factors are those of -(ln u1 + cos^2(2 pi u2) ln u3) / alpha with uniform u; the last
-    is the acceptance, u4^2 < 1 - delta / 2. The direction of the vector part is uniform and drawn afterwards.
+    A. Kennedy and B. Pendleton, Phys. Lett. B 156 (1985) 393: delta = 1 - h0 has the density sqrt(delta)
+    exp(-alpha delta) sqrt(1 - delta / 2). The first two factors are those of -(ln u1 + cos^2(2 pi u2) ln u3)
+    / alpha with uniform u; the last is the acceptance, u4^2 < 1 - delta / 2. The direction of the vector part
+    is uniform and drawn afterwards.
     """
 
     def draw(inverse_length: Any, current: Any) -> Any:
@@ -65,12 +68,13 @@ def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any) -
 def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any) -> None:
     """Heat bath for SU(n), n >= 2, at small beta, beta = 0 included; `coupling` is beta / n.
 
-    M. Creutz, Phys. Rev. D 21 (1980) 2308: h0 from exp(alpha h0) on (-1, 1) by inversion, accepted with probability
-    sqrt(1 - h0^2). The acceptance is pi/4 at alpha = 0 and falls like sqrt(pi / (2 alpha)).
+    M. Creutz, Phys. Rev. D 21 (1980) 2308: h0 from exp(alpha h0) on (-1, 1) by inversion, accepted with
+    probability sqrt(1 - h0^2). The acceptance is pi/4 at alpha = 0 and falls like sqrt(pi / (2 alpha)).
     """
 
     def draw(inverse_length: Any, current: Any) -> Any:
-        # alpha below 1e-4 would lose the digits of the logarithm in float32; the clamp changes weights by as much.
+        # alpha below 1e-4 would lose the digits of the logarithm in float32; the clamp changes weights by as
+        # much.
         alpha = jali.maximum(coupling / inverse_length, 1e-4)
         inverse_alpha = 1.0 / alpha
         least = jali.exp(-2.0 * alpha)
@@ -118,9 +122,10 @@ def _update(X: Any, U: Any, mu: Any, draw: Any) -> None:
 def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any) -> None:
     """Exact heat bath for U(1) at any beta.
 
-    D. Best and N. Fisher, Appl. Stat. 28 (1979) 152: von Mises from a wrapped Cauchy envelope. The envelope is a uniform point
-    e^{i phi} on the circle, mapped by z -> (z + rho) / (1 + rho z). Their formulas are rewritten so that nothing cancels
-    for small or large kappa: with tau = 1 + sqrt(1 + 4 kappa^2) and q = (tau + sqrt(2 tau)) / 2,
+    D. Best and N. Fisher, Appl. Stat. 28 (1979) 152: von Mises from a wrapped Cauchy envelope. The envelope
+    is a uniform point e^{i phi} on the circle, mapped by z -> (z + rho) / (1 + rho z). Their formulas are
+    rewritten so that nothing cancels for small or large kappa: with tau = 1 + sqrt(1 + 4 kappa^2) and q =
+    (tau + sqrt(2 tau)) / 2,
 
         rho = kappa / q,   D = (1 - rho)^2 + 2 rho (1 + cos phi),
         cos theta = 1 - (1 - rho)^2 (1 - cos phi) / D,   sin theta = (1 - rho^2) sin phi / D,
@@ -161,8 +166,9 @@ def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any) -> None:
 def needs_creutz(n: int, beta: float, ndim: int) -> bool:
     """Whether Creutz's method accepts more often than Kennedy and Pendleton's.
 
-    The two acceptances meet near alpha = 1.5. Without order the staples add up as a random walk, so that a typical
-    alpha is (2 beta / n) sqrt(2 (d - 1) / n) for n >= 3 and beta sqrt(2 (d - 1)) for n = 2; order makes it larger.
+    The two acceptances meet near alpha = 1.5. Without order the staples add up as a random walk, so that a
+    typical alpha is (2 beta / n) sqrt(2 (d - 1) / n) for n >= 3 and beta sqrt(2 (d - 1)) for n = 2; order
+    makes it larger.
     """
     walk = math.sqrt(2 * (ndim - 1))
     alpha = beta * walk if n == 2 else 2 * beta / n * walk / math.sqrt(n)

@@ -1,9 +1,9 @@
 """Wilson loops of all sizes, from nearest-neighbour steps only.
 
-A loop of R x T in the plane of mu and nu is tr(A(x) Q_T(x)^dagger): A is the line of R links in direction mu, and Q_T the same line T steps
-further in nu, carried back along the two sides: Q_0 = A, Q_{T+1}(x) = U_nu(x) Q_T(x + nu) U_nu(x + R mu)^dagger. The far
-side U_nu(x + R mu) moves closer by one unit shift for each R. So no read reaches beyond the neighbour, however small the
-part of the lattice that a rank holds.
+A loop of R x T in the plane of mu and nu is tr(A(x) Q_T(x)^dagger): A is the line of R links in direction mu,
+and Q_T the same line T steps further in nu, carried back along the two sides: Q_0 = A, Q_{T+1}(x) = U_nu(x)
+Q_T(x + nu) U_nu(x + R mu)^dagger. The far side U_nu(x + R mu) moves closer by one unit shift for each R. So
+no read reaches beyond the neighbour, however small the part of the lattice that a rank holds.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _carry_and_close(X: Any, out: Any, Q: Any, u: Any, far: Any, line: Any, nu: 
 def wilson_loops(U: GaugeField, r_max: int, t_max: int, time: int | None = None) -> np.ndarray:
     """Mean Wilson loops (1/n) Re tr W(R, T) for R = 1 .. r_max and T = 1 .. t_max: array `[R - 1, T - 1]`.
 
-    Averaged over all sites and all ordered pairs of directions, or, if `time` is a direction's number, over those where T lies along it.
-    Raises ParameterError for sizes below 1 and beyond the lattice's extents.
+    Averaged over all sites and all ordered pairs of directions, or, if `time` is a direction's number, over
+    those where T lies along it. Raises ParameterError for sizes below 1 and beyond the lattice's extents.
     """
     return _loops(U, range(1, r_max + 1), t_max, time)
 

@@ -1,7 +1,7 @@
 """The Metropolis algorithm: propose a small random rotation, accept it by its change of the action.
 
-N. Metropolis et al., J. Chem. Phys. 21 (1953) 1087. Works for every group; slower than the heat bath, and independent of it,
-so that each checks the other.
+N. Metropolis et al., J. Chem. Phys. 21 (1953) 1087. Works for every group; slower than the heat bath, and
+independent of it, so that each checks the other.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from jali.gauge.staples import staple
 def metropolis(hits: int) -> jali.SiteFunction:
     """The site function (X, U, rng, coupling, width, mu, accepted) that proposes `hits` times per link.
 
-    A proposal is exp(width A) U with Gaussian A, as likely as its inverse; `coupling` is beta / n. `accepted` sums up
-    the accepted proposals.
+    A proposal is exp(width A) U with Gaussian A, as likely as its inverse; `coupling` is beta / n. `accepted`
+    sums up the accepted proposals.
     """
 
     @jali.site_function

@@ -1,6 +1,7 @@
 """Plaquettes, link trace and Polyakov loops: what a simulation watches.
 
-All are means of (1/n) Re tr, so that ordered links give 1. The last direction is time: `temporal` plaquettes contain it.
+All are means of (1/n) Re tr, so that ordered links give 1. The last direction is time: `temporal` plaquettes
+contain it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from jali.lattice import Colouring
 
 
 def plaquette_trace(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
-    """Re tr of the plaquette at X in the plane of mu and nu, inside a site function: two products and a trace."""
+    """Re tr of the plaquette at X in the plane of mu and nu, inside a site function: two products and a
+    trace.
+    """
     return ((U[mu][X] * U[nu][X + mu]) * (U[nu][X] * U[mu][X + nu]).dagger()).trace().real
 
 
@@ -64,7 +67,9 @@ def _traces(X: Any, U: Any, total: Any) -> None:
 
 
 def link_trace(U: GaugeField) -> float:
-    """Mean of (1/n) Re tr U_mu(x) over all links; it depends on the gauge and serves as a fingerprint of files."""
+    """Mean of (1/n) Re tr U_mu(x) over all links; it depends on the gauge and serves as a fingerprint of
+    files.
+    """
     return float(U.lattice.sum(_traces, U)) / (U.n * U.links)
 
 
@@ -93,10 +98,11 @@ def slices(axis: int, extent: int) -> Colouring:
 
 
 def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
-    """The untraced Polyakov loops U_mu(x) U_mu(x + mu) ... around the lattice, valid where coordinate mu is 0.
+    """The untraced Polyakov loops U_mu(x) U_mu(x + mu) ... around the lattice, valid where coordinate mu is
+    0.
 
-    Built slice by slice from the far end, each reading only its neighbour, so that mu may be split over ranks. The field is a
-    workspace of U: the next call overwrites it.
+    Built slice by slice from the far end, each reading only its neighbour, so that mu may be split over
+    ranks. The field is a workspace of U: the next call overwrites it.
     """
     axis = range(U.lattice.ndim)[mu] if isinstance(mu, int) else int(mu)
     direction, extent = U.lattice.directions[axis], U.lattice.extents[axis]
@@ -109,7 +115,9 @@ def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
 
 
 def polyakov_loop(U: GaugeField, mu: Any = -1) -> complex:
-    """Mean Polyakov loop (1/n) tr prod U_mu over the sites orthogonal to mu; by default mu is time, the last direction."""
+    """Mean Polyakov loop (1/n) tr prod U_mu over the sites orthogonal to mu; by default mu is time, the last
+    direction.
+    """
     axis = range(U.lattice.ndim)[mu] if isinstance(mu, int) else int(mu)
     extent = U.lattice.extents[axis]
     total = U.lattice.sum(_line_trace, polyakov_lines(U, axis), over=slices(axis, extent)[0])

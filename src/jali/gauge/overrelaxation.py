@@ -1,8 +1,9 @@
 """Overrelaxation: the move that leaves the action unchanged and goes as far as possible.
 
-In an SU(2) subgroup the part of the action is -(beta/n) K Re of the first component of r v; r = (v^dagger)^2 turns v into v^dagger, which has the
-same first component. M. Creutz, Phys. Rev. D 36 (1987) 515; F. Brown and T. Woch, Phys. Rev. Lett. 58 (1987) 2394. For U(1)
-and SU(2) the move is its own inverse. It does not depend on beta and draws no random numbers.
+In an SU(2) subgroup the part of the action is -(beta/n) K Re of the first component of r v; r = (v^dagger)^2
+turns v into v^dagger, which has the same first component. M. Creutz, Phys. Rev. D 36 (1987) 515; F. Brown and
+T. Woch, Phys. Rev. Lett. 58 (1987) 2394. For U(1) and SU(2) the move is its own inverse. It does not depend
+on beta and draws no random numbers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ def overrelax(X: Any, U: Any, mu: Any) -> None:
     for number, (i, j) in enumerate(pairs):
         a = double_quaternion(W, i, j)
         K2 = length2(a)
-        # (v^dagger)^2 = (2 v0^2 - 1, -2 v0 v_k). Where K is zero the action does not care, and r = -1 stays in the group.
+        # (v^dagger)^2 = (2 v0^2 - 1, -2 v0 v_k). Where K is zero the action does not care, and r = -1 stays
+        # in the group.
         f = jali.where(K2 < TINY, 0.0, 2.0 * a[0] / K2)
         r = (f * a[0] - 1.0, -f * a[1], -f * a[2], -f * a[3])
         rotate_rows(rows, i, j, r)

@@ -36,8 +36,8 @@ def simulate(
 ) -> Iterator[Measurement]:
     """Updates U in place and yields a `Measurement` after every `every` sweeps.
 
-    A sweep is `heatbath` heat-bath and `overrelaxation` overrelaxation passes over all links. Rounding is removed from the links every
-    `reunitarise_every` sweeps. Raises ParameterError for impossible numbers.
+    A sweep is `heatbath` heat-bath and `overrelaxation` overrelaxation passes over all links. Rounding is
+    removed from the links every `reunitarise_every` sweeps. Raises ParameterError for impossible numbers.
     """
     if min(sweeps, heatbath, overrelaxation) < 0 or min(every, reunitarise_every) < 1:
         raise ParameterError(

@@ -1,7 +1,8 @@
 """Smearing: links replaced by gauge-covariant averages of their surroundings.
 
-Both kinds replace all links at once, from the old ones. `directions` names the links that change, and the staples are taken among these
-directions only: `lattice.directions[:-1]` is spatial smearing, which leaves the transfer matrix alone.
+Both kinds replace all links at once, from the old ones. `directions` names the links that change, and the
+staples are taken among these directions only: `lattice.directions[:-1]` is spatial smearing, which leaves the
+transfer matrix alone.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def ape_smear(
 ) -> GaugeField:
     """APE smearing: (1 - alpha) U + alpha S / (2 (d - 1)), projected to SU(n); a new gauge field.
 
-    S is the staple sum, d the number of `directions` (default: all). M. Albanese et al., Phys. Lett. B 192 (1987) 163. The
-    projection is `jali.gauge.groups.project`. Raises ParameterError for an alpha outside 0 .. 1.
+    S is the staple sum, d the number of `directions` (default: all). M. Albanese et al., Phys. Lett. B 192
+    (1987) 163. The projection is `jali.gauge.groups.project`. Raises ParameterError for an alpha outside 0 ..
+    1.
     """
     axes = _axes(U, directions, steps)
     if not 0 <= alpha <= 1:
@@ -60,8 +62,9 @@ def stout_smear(
 ) -> GaugeField:
     """Stout smearing exp(-rho TA(U S^dagger)) U, TA the traceless anti-Hermitian part; a new gauge field.
 
-    C. Morningstar and M. Peardon, Phys. Rev. D 69 (2004) 054501, hep-lat/0311018, with rho_mu,nu = rho among `directions`
-    (default: all) and 0 otherwise. One step is Euler's step of the gradient flow over the time rho.
+    C. Morningstar and M. Peardon, Phys. Rev. D 69 (2004) 054501, hep-lat/0311018, with rho_mu,nu = rho among
+    `directions` (default: all) and 0 otherwise. One step is Euler's step of the gradient flow over the time
+    rho.
     """
     axes = _axes(U, directions, steps)
     if not math.isfinite(rho):

@@ -1,7 +1,7 @@
 """Staples: the part of the Wilson action that multiplies one link.
 
-With S_mu(x) the sum over the staples, every plaquette that contains U_mu(x) is in Re tr(U_mu(x) S_mu(x)^dagger). Written so
-that a staple costs two matrix products: 12 products per link in four dimensions.
+With S_mu(x) the sum over the staples, every plaquette that contains U_mu(x) is in Re tr(U_mu(x)
+S_mu(x)^dagger). Written so that a staple costs two matrix products: 12 products per link in four dimensions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from jali.codegen.directions import Direction
 def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = None) -> Any:
     """Sum of the staples of the link U[mu][X], inside a site function.
 
-    S = sum over nu != mu of U_nu(x) U_mu(x+nu) U_nu(x+mu)^dagger + U_nu(x-nu)^dagger U_mu(x-nu) U_nu(x-nu+mu);
-    `across` narrows nu to some directions.
+    S = sum over nu != mu of U_nu(x) U_mu(x+nu) U_nu(x+mu)^dagger + U_nu(x-nu)^dagger U_mu(x-nu)
+    U_nu(x-nu+mu); `across` narrows nu to some directions.
     """
     total: Any = None
     for nu in X.directions() if across is None else across:

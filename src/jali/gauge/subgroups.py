@@ -1,10 +1,11 @@
 """SU(2) subgroups of SU(n), at the level of rows and real components.
 
-A link update changes U to R U with R in the SU(2) subgroup of rows i and j, and W = U S^dagger to R W. Only these two rows change, so U and W
-are kept as rows of (re, im) symbols and no matrix product is needed; what nobody reads of W is never computed. N. Cabibbo and
-E. Marinari, Phys. Lett. B 119 (1982) 387.
+A link update changes U to R U with R in the SU(2) subgroup of rows i and j, and W = U S^dagger to R W. Only
+these two rows change, so U and W are kept as rows of (re, im) symbols and no matrix product is needed; what
+nobody reads of W is never computed. N. Cabibbo and E. Marinari, Phys. Lett. B 119 (1982) 387.
 
-A quaternion (a0, a1, a2, a3) stands for the matrix a0 + i a.sigma = [[a0 + i a3, a2 + i a1], [-a2 + i a1, a0 - i a3]].
+A quaternion (a0, a1, a2, a3) stands for the matrix a0 + i a.sigma = [[a0 + i a3, a2 + i a1], [-a2 + i a1, a0
+- i a3]].
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import jali
 Quaternion = tuple[Any, Any, Any, Any]
 Rows = list[list[tuple[Any, Any]]]
 
-# Below this squared length a quaternion counts as zero: the link then does not feel the rest (or by rounding only). Well
-# inside the range of float32, and far below the rounding of sums of matrices of order one in float64.
+# Below this squared length a quaternion counts as zero: the link then does not feel the rest (or by rounding
+# only). Well inside the range of float32, and far below the rounding of sums of matrices of order one in
+# float64.
 TINY = 1e-20
 
 
@@ -39,7 +41,9 @@ def matrix_of(rows: Rows) -> Any:
 
 
 def double_quaternion(W: Rows, i: int, j: int) -> Quaternion:
-    """Twice the quaternion part q of the block of rows and columns i, j: Re tr(r W_block) = Re tr(r q) for r in SU(2)."""
+    """Twice the quaternion part q of the block of rows and columns i, j: Re tr(r W_block) = Re tr(r q) for r
+    in SU(2).
+    """
     (ar, ai), (br, bi) = W[i][i], W[i][j]
     (cr, ci), (dr, di) = W[j][i], W[j][j]
     return ar + dr, bi + ci, br - cr, ai - di
@@ -51,7 +55,9 @@ def length2(a: Quaternion) -> Any:
 
 
 def times_conjugate(h: Quaternion, v: Quaternion) -> Quaternion:
-    """The product h v^dagger. In these conventions (i sigma_k)(i sigma_l) = -delta_kl - epsilon_klm i sigma_m."""
+    """The product h v^dagger. In these conventions (i sigma_k)(i sigma_l) = -delta_kl - epsilon_klm i
+    sigma_m.
+    """
     return (
         h[0] * v[0] + h[1] * v[1] + h[2] * v[2] + h[3] * v[3],
         h[1] * v[0] - h[0] * v[1] + h[2] * v[3] - h[3] * v[2],

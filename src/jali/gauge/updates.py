@@ -1,7 +1,8 @@
-"""Sweeps: every link once by heat bath, overrelaxation or Metropolis, in an order that keeps the updates independent.
+"""Sweeps: every link once by heat bath, overrelaxation or Metropolis, in an order that keeps the updates
+independent.
 
-Links of one direction on sites of one colour do not share a plaquette, so they are updated together. Even extents need two colours, odd ones
-three. The weight is exp((beta/n) sum_p Re tr U_p).
+Links of one direction on sites of one colour do not share a plaquette, so they are updated together. Even
+extents need two colours, odd ones three. The weight is exp((beta/n) sum_p Re tr U_p).
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ def overrelaxation_sweep(U: GaugeField) -> None:
 
 
 def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3, hits: int = 4) -> float:
-    """Proposes `hits` changes exp(width A) U of every link, A a Gaussian element of the algebra; returns the acceptance.
+    """Proposes `hits` changes exp(width A) U of every link, A a Gaussian element of the algebra; returns the
+    acceptance.
 
     Raises ParameterError for a negative beta, a width that is not positive and fewer than one hit.
     """
@@ -67,7 +69,9 @@ def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3
 
 
 def exhausted_attempts() -> int:
-    """How many heat-bath draws so far have kept the old value because no attempt was accepted; practically never."""
+    """How many heat-bath draws so far have kept the old value because no attempt was accepted; practically
+    never.
+    """
     kernels = (heat_bath_u1, heat_bath_creutz, heat_bath_kennedy_pendleton)
     return sum(kernel.exhausted for kernel in kernels)
 
@@ -86,8 +90,8 @@ def _parts(lattice: Lattice) -> Iterable[tuple[Any, Domain]]:
 def link_colours(lattice: Lattice) -> Iterable[Domain]:
     """Sets of sites whose links of one direction can be updated together.
 
-    EVEN and ODD; on a lattice with odd extents three colours. Raises LayoutError where an extent is 1, since a link's
-    staples would contain the link itself, and below two dimensions, where there are no plaquettes.
+    EVEN and ODD; on a lattice with odd extents three colours. Raises LayoutError where an extent is 1, since
+    a link's staples would contain the link itself, and below two dimensions, where there are no plaquettes.
     """
     if lattice.ndim < 2 or min(lattice.extents) < 2:
         raise LayoutError(
@@ -101,7 +105,8 @@ def link_colours(lattice: Lattice) -> Iterable[Domain]:
 @functools.cache
 def _three_colours(extents: tuple[int, ...]) -> Colouring:
     def colour_of(x: list[np.ndarray]) -> Any:
-        # Along an odd extent the numbers 0 1 0 1 ... 2 change by +1 or -1 modulo 3 in every step, the last one included.
+        # Along an odd extent the numbers 0 1 0 1 ... 2 change by +1 or -1 modulo 3 in every step, the last
+        # one included.
         numbers = [np.where((n % 2 == 1) & (c == n - 1), 2, c % 2) for c, n in zip(x, extents, strict=True)]
         return sum(numbers) % 3
 

@@ -126,7 +126,9 @@ def _curvature(p: Field, q: Field, rr: float, iteration: int) -> float:
     pq = inner(p, q)
     value = float(pq.real)
     if not (math.isfinite(value) and math.isfinite(rr)):
-        raise SolverError(f"iteration {iteration + 1}: the operator produced infinities or nan (p A p = {value})")
+        raise SolverError(
+            f"iteration {iteration + 1}: the operator produced infinities or nan (p A p = {value})"
+        )
     if value <= 0:
         raise SolverError(
             f"iteration {iteration + 1}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: the operator is not positive definite; "
