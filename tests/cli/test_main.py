@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+import jali
 from jali import errors
 from jali.cli import launch
 from jali.cli import main as cli
@@ -58,8 +59,19 @@ def test_error_becomes_one_line_and_an_exit_status(
     command.execute = raising(error)  # type: ignore[attr-defined]
     assert cli.main(["try"]) == status
     printed = capsys.readouterr()
-    assert printed.err == f"jali: {error}\n"
+    words = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+    assert printed.err == f"jali: {words}\n"
     assert printed.out == ""
+
+
+def test_error_that_all_ranks_raised_is_said_by_one_of_them(
+    command: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = errors.FileFormatError("x.ildg: truncated")
+    error.on_every_rank = True  # type: ignore[attr-defined]
+    command.execute = raising(error)  # type: ignore[attr-defined]
+    assert jali.virtual_ranks(3, cli.main, ["try"]) == [2, 2, 2]
+    assert capsys.readouterr().err == "jali: x.ildg: truncated\n"
 
 
 def test_interruption_is_130(command: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

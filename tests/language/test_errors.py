@@ -661,14 +661,14 @@ def test_site_function_works_again_after_an_error():
 
 
 def test_error_of_the_users_own_passes_through():
-    class Mine(Exception):
+    class UserError(Exception):
         pass
 
     @jali.site_function
     def f(X, a):
-        raise Mine("not jali's business")
+        raise UserError("not jali's business")
 
-    with pytest.raises(Mine):
+    with pytest.raises(UserError):
         f(make(Real()))
 
 

@@ -1,6 +1,8 @@
-"""Configurations as `jali measure` and `jali convert` take them: files of any format, or the checkpoint of a run.
+"""Configurations as `jali measure` and `jali convert` take them: files of any format, or the checkpoint of a
+run.
 
-Links are always taken into float64, whatever the file holds. What a file says about its links is kept for comparison with what they are.
+Links are always taken into float64, whatever the file holds. What a file says about its links is kept for
+comparison with what they are.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from jali.lattice import Lattice
 class Configuration:
     """A gauge field in float64 and where it comes from.
 
-    `file` is None for the checkpoint of a run. `precision` and `rows` are those of the source; `metadata` can be written again.
+    `file` is None for the checkpoint of a run. `precision` and `rows` are those of the source; `metadata` can
+    be written again.
     """
 
     path: str
@@ -57,7 +60,8 @@ def load_configuration(
 ) -> Configuration:
     """The configuration in a file, or in the checkpoint of a run directory (collective).
 
-    Raises FileFormatError for damage, ParameterError where `lattice` and `group` make no sense or are missing, OSError; the
+    Raises FileFormatError for damage, ParameterError where `lattice` and `group` make no sense or are
+    missing, OSError; the
     same on all ranks.
     """
     with raised_alike():

@@ -1,8 +1,8 @@
 """`jali convert`: a configuration written again in another format, precision or number of rows.
 
-Links go from one file to the other as they are, unless they are to be projected back to the group. Plaquette and link trace of the
-new header are computed from the links in the precision of the new file; the rest of the metadata is kept. A source whose header
-does not belong to its links is refused.
+Links go from one file to the other as they are, unless they are to be projected back to the group. Plaquette
+and link trace of the new header are computed from the links in the precision of the new file; the rest of the
+metadata is kept. A source whose header does not belong to its links is refused.
 """
 
 from __future__ import annotations

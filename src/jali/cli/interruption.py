@@ -1,7 +1,8 @@
-"""Ctrl-C and SIGTERM as a request: finish the sweep, write a checkpoint, stop, on all ranks at the same place.
+"""Ctrl-C and SIGTERM as a request: finish the sweep, write a checkpoint, stop, on all ranks at the same
+place.
 
-A signal may reach one rank only, so a rank merely notes it, and once per sweep the ranks agree. A second Ctrl-C after a moment means
-now: it is an ordinary `KeyboardInterrupt`, and the checkpoint before it stands.
+A signal may reach one rank only, so a rank merely notes it, and once per sweep the ranks agree. A second
+Ctrl-C after a moment means now: it is an ordinary `KeyboardInterrupt`, and the checkpoint before it stands.
 """
 
 from __future__ import annotations

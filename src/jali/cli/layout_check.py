@@ -1,7 +1,7 @@
 """`jali run --check N`: how N ranks would share a lattice, and what memory the one with most sites needs.
 
-The layout of that rank is really made, with the neighbours that updates and measurements read, so what would fail for N ranks fails
-here; fields are only counted. Nothing runs and no rank is started.
+The layout of that rank is really made, with the neighbours that updates and measurements read, so what would
+fail for N ranks fails here; fields are only counted. Nothing runs and no rank is started.
 """
 
 from __future__ import annotations

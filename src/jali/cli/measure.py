@@ -1,7 +1,7 @@
 """`jali measure`: plaquettes, Polyakov loop and link trace of configuration files, and the gradient flow.
 
-Everything is computed from the links, in float64, and only then compared with what the file says about itself: a file whose header
-does not belong to its links is an error, after the numbers have been printed.
+Everything is computed from the links, in float64, and only then compared with what the file says about
+itself: a file whose header does not belong to its links is an error, after the numbers have been printed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """`jali run`: a simulation from a parameter file, or a run that goes on where its checkpoint is.
 
-A run lives in a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/ and report.html. The
-same seed gives the same history.csv to the byte, on any number of ranks, interrupted and resumed or not. The physics is in
-`jali.cli.simulation`, the files in `jali.cli.run_directory`; here they meet signals, progress and the person who watches.
+A run lives in a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/ and
+report.html. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
+resumed or not. The physics is in `jali.cli.simulation`, the files in `jali.cli.run_directory`; here they meet
+signals, progress and the person who watches.
 """
 
 from __future__ import annotations

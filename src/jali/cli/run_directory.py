@@ -1,7 +1,9 @@
-"""The directory of a run: which files are a run's, and tables that grow by rows and can go back to a checkpoint.
+"""The directory of a run: which files are a run's, and tables that grow by rows and can go back to a
+checkpoint.
 
-A checkpoint keeps a mark of each table: its length and digest. Resuming cuts the table off there, so that rows after the
-checkpoint are made again, and refuses a table that is not the one that the checkpoint belongs to. Only rank 0 uses this.
+A checkpoint keeps a mark of each table: its length and digest. Resuming cuts the table off there, so that
+rows after the checkpoint are made again, and refuses a table that is not the one that the checkpoint belongs
+to. Only rank 0 uses this.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Table:
     def reopen(cls, path: Path, mark: Mapping[str, Any]) -> Table:
         """The table as it was at `mark`; what follows is cut off.
 
-        Raises FileFormatError if its beginning is not what it was, ParameterError if a running process has it, OSError.
+        Raises FileFormatError if its beginning is not what it was, ParameterError if a running process has
+        it, OSError.
         """
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         _lock(fd, path)

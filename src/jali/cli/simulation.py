@@ -1,7 +1,7 @@
 """The Markov chain of `jali run`: links, random numbers and the number of the last sweep, and nothing else.
 
-One sweep after another follows from these three alone, so they are what a checkpoint keeps. Knows no tables, no progress and no
-signals. Every method is called by all ranks.
+One sweep after another follows from these three alone, so they are what a checkpoint keeps. Knows no tables,
+no progress and no signals. Every method is called by all ranks.
 """
 
 from __future__ import annotations
@@ -181,7 +181,8 @@ class Simulation:
 def flow_profile(U: GaugeField, until: float, step: float) -> list[tuple[float, float, float, float, float]]:
     """(t, E, E of plaquettes, t^2 E, charge) along the gradient flow at time 0 and ten times up to `until`.
 
-    The step is made a little shorter where that is needed to reach `until` exactly. E is the clover energy density in lattice units.
+    The step is made a little shorter where that is needed to reach `until` exactly. E is the clover energy
+    density in lattice units.
     The charge is nan where none is defined (see `jali.gauge.topological_charge`).
     """
     steps = max(1, math.ceil(until / step - 1e-9))

@@ -34,6 +34,7 @@ from jali.codegen.types import Element, Type
 from jali.errors import TraceError
 
 _active = threading.local()
+_MOST_DRAWS = 1 << 16  # counters that the generator has for one site in one call; each gives two numbers
 
 
 def current_trace() -> Trace:
@@ -117,6 +118,8 @@ class Trace:
         if self.loop is None:
             number = self.draws[slot]
             self.draws[slot] += 1
+            if number >= _MOST_DRAWS:
+                raise trace_error(f"more than {2 * _MOST_DRAWS} random numbers at a site; draw them in several site functions")
         else:
             number = self.loop.first_draw + self.loop.draws
             self.loop.draws += 1
@@ -532,6 +535,11 @@ class Site(_WithoutValue):
                 raise trace_error(f"the attempt returns {v.type}, otherwise is {o.type}: the shapes differ")
             pairs.append(builder._common(v, o, "repeat_until"))
         first_draw = first + limit * loop.draws
+        if first_draw > _MOST_DRAWS:
+            raise trace_error(
+                f"{limit} attempts of {2 * loop.draws} random numbers need more than the {2 * _MOST_DRAWS} that one call has for a site; "
+                "lower the limit"
+            )
         trace.draws = [first_draw for _ in trace.draws]
         args = [accept, *(p[0] for p in pairs), *(p[1] for p in pairs)]
         repeat = builder.node("repeat", args, (loop.number, len(pairs)), BOOL)

@@ -1,368 +1,391 @@
 // Complex scalars, determinants and inverses, exponentials and projections onto SU(N), on lanes.
 //
-// Complex scalars in and out are two reals (re, im). Pivots, squarings and degenerate cases are chosen per lane with select;
-// loops that end early end when all lanes are done, and a lane that is done no longer changes.
+// Complex scalars in and out are two reals (re, im). Pivots, squarings and degenerate cases are chosen per
+// lane with select; loops that end early end when all lanes are done, and a lane that is done no longer
+// changes.
 
 struct complex_lane {
-  real re, im;
+    real re, im;
 };
-JALI_INLINE complex_lane at(const real* a, int element) { return {a[2 * element], a[2 * element + 1]}; }
+JALI_INLINE complex_lane at(const real* a, int element) {
+    return {a[2 * element], a[2 * element + 1]};
+}
 JALI_INLINE void put(real* a, int element, complex_lane z) {
-  a[2 * element] = z.re;
-  a[2 * element + 1] = z.im;
+    a[2 * element] = z.re;
+    a[2 * element + 1] = z.im;
 }
-JALI_INLINE complex_lane operator+(complex_lane a, complex_lane b) { return {a.re + b.re, a.im + b.im}; }
-JALI_INLINE complex_lane operator-(complex_lane a, complex_lane b) { return {a.re - b.re, a.im - b.im}; }
+JALI_INLINE complex_lane operator+(complex_lane a, complex_lane b) {
+    return {a.re + b.re, a.im + b.im};
+}
+JALI_INLINE complex_lane operator-(complex_lane a, complex_lane b) {
+    return {a.re - b.re, a.im - b.im};
+}
 JALI_INLINE complex_lane operator*(complex_lane a, complex_lane b) {
-  return {fms(a.re, b.re, a.im * b.im), fma(a.re, b.im, a.im * b.re)};
+    return {fms(a.re, b.re, a.im * b.im), fma(a.re, b.im, a.im * b.re)};
 }
-JALI_INLINE complex_lane operator*(real s, complex_lane a) { return {s * a.re, s * a.im}; }
+JALI_INLINE complex_lane operator*(real s, complex_lane a) {
+    return {s * a.re, s * a.im};
+}
 // c + a b, c - a b and c - conj(a) b
 JALI_INLINE complex_lane fma(complex_lane a, complex_lane b, complex_lane c) {
-  return {fnma(a.im, b.im, fma(a.re, b.re, c.re)), fma(a.im, b.re, fma(a.re, b.im, c.im))};
+    return {fnma(a.im, b.im, fma(a.re, b.re, c.re)), fma(a.im, b.re, fma(a.re, b.im, c.im))};
 }
 JALI_INLINE complex_lane fnma(complex_lane a, complex_lane b, complex_lane c) {
-  return {fma(a.im, b.im, fnma(a.re, b.re, c.re)), fnma(a.im, b.re, fnma(a.re, b.im, c.im))};
+    return {fma(a.im, b.im, fnma(a.re, b.re, c.re)), fnma(a.im, b.re, fnma(a.re, b.im, c.im))};
 }
-JALI_INLINE complex_lane conj(complex_lane a) { return {a.re, -a.im}; }
-JALI_INLINE real norm2(complex_lane a) { return fma(a.re, a.re, a.im * a.im); }
+JALI_INLINE complex_lane conj(complex_lane a) {
+    return {a.re, -a.im};
+}
+JALI_INLINE real norm2(complex_lane a) {
+    return fma(a.re, a.re, a.im * a.im);
+}
 JALI_INLINE complex_lane inverse(complex_lane a) {
-  const real n = norm2(a);
-  return {a.re / n, -a.im / n};
+    const real n = norm2(a);
+    return {a.re / n, -a.im / n};
 }
 JALI_INLINE complex_lane select(mask m, complex_lane a, complex_lane b) {
-  return {select(m, a.re, b.re), select(m, a.im, b.im)};
+    return {select(m, a.re, b.re), select(m, a.im, b.im)};
 }
 
-JALI_INLINE void complex_mul(real* out, const real* a, const real* b) { put(out, 0, at(a, 0) * at(b, 0)); }
+JALI_INLINE void complex_mul(real* out, const real* a, const real* b) {
+    put(out, 0, at(a, 0) * at(b, 0));
+}
 JALI_INLINE void complex_div(real* out, const real* a, const real* b) {
-  const complex_lane x = at(a, 0) * conj(at(b, 0));
-  const real n = norm2(at(b, 0));
-  put(out, 0, {x.re / n, x.im / n});
+    const complex_lane x = at(a, 0) * conj(at(b, 0));
+    const real n = norm2(at(b, 0));
+    put(out, 0, {x.re / n, x.im / n});
 }
 JALI_CALL void complex_exp(real* out, const real* a) {
-  real s, c;
-  vsincos(&s, &c, a[1]);
-  const real size = vexp(a[0]);
-  const mask on_axis = a[1] == splat(0);  // inf times 0 would be nan
-  put(out, 0, {select(on_axis, size, size * c), select(on_axis, a[1], size * s)});
+    real s, c;
+    vsincos(&s, &c, a[1]);
+    const real size = vexp(a[0]);
+    const mask on_axis = a[1] == splat(0); // inf times 0 would be nan
+    put(out, 0, {select(on_axis, size, size * c), select(on_axis, a[1], size * s)});
 }
 
 // A power of two by which |z| is multiplied so that its square neither overflows nor loses bits
 JALI_INLINE real square_unit(complex_lane z, real* inverse_unit) {
-  constexpr JALI_REAL BIG = sizeof(JALI_REAL) == 8 ? JALI_REAL(0x1p500) : JALI_REAL(0x1p60);
-  const real size = vmax(vabs(z.re), vabs(z.im));
-  const mask huge = size > splat(BIG), tiny = size < splat(1 / BIG);
-  *inverse_unit = select(huge, splat(BIG), select(tiny, splat(1 / BIG), splat(1)));
-  return select(huge, splat(1 / BIG), select(tiny, splat(BIG), splat(1)));
+    constexpr JALI_REAL BIG = sizeof(JALI_REAL) == 8 ? JALI_REAL(0x1p500) : JALI_REAL(0x1p60);
+    const real size = vmax(vabs(z.re), vabs(z.im));
+    const mask huge = size > splat(BIG), tiny = size < splat(1 / BIG);
+    *inverse_unit = select(huge, splat(BIG), select(tiny, splat(1 / BIG), splat(1)));
+    return select(huge, splat(1 / BIG), select(tiny, splat(BIG), splat(1)));
 }
 // log|z| + i arg z. Near |z| = 1 the logarithm is taken of 1 + (|z|^2 - 1).
 JALI_CALL void complex_log(real* out, const real* a) {
-  real inverse_unit;
-  const real unit = square_unit(at(a, 0), &inverse_unit), half = splat(JALI_REAL(0.5)), one = splat(1);
-  const complex_lane z = unit * at(a, 0);
-  const real far = fma(half, vlog(norm2(z)), vlog(inverse_unit));
-  const real x = vmax(vabs(z.re), vabs(z.im)), y = vmin(vabs(z.re), vabs(z.im));
-  const real excess = fma(y, y, (x - one) * (x + one)), rounded = one + excess;
-  const real near = half * (vlog(rounded) + (excess - (rounded - one)) / rounded);
-  const mask is_near = (vabs(excess) < half) & (unit == one);
-  const mask infinite = (vabs(a[0]) == splat(INFINITE)) | (vabs(a[1]) == splat(INFINITE));
-  const real angle = vatan2(a[1], a[0]);
-  put(out, 0, {select(infinite, splat(INFINITE), select(is_near, near, far)), angle});
+    real inverse_unit;
+    const real unit = square_unit(at(a, 0), &inverse_unit), half = splat(JALI_REAL(0.5)), one = splat(1);
+    const complex_lane z = unit * at(a, 0);
+    const real far = fma(half, vlog(norm2(z)), vlog(inverse_unit));
+    const real x = vmax(vabs(z.re), vabs(z.im)), y = vmin(vabs(z.re), vabs(z.im));
+    const real excess = fma(y, y, (x - one) * (x + one)), rounded = one + excess;
+    const real near = half * (vlog(rounded) + (excess - (rounded - one)) / rounded);
+    const mask is_near = (vabs(excess) < half) & (unit == one);
+    const mask infinite = (vabs(a[0]) == splat(INFINITE)) | (vabs(a[1]) == splat(INFINITE));
+    const real angle = vatan2(a[1], a[0]);
+    put(out, 0, {select(infinite, splat(INFINITE), select(is_near, near, far)), angle});
 }
 // The root with re >= 0; below the cut on the negative axis (im = -0) it is -i times a positive number.
 JALI_CALL void complex_sqrt(real* out, const real* a) {
-  real inverse_unit;
-  const real unit = square_unit(at(a, 0), &inverse_unit), half = splat(JALI_REAL(0.5));
-  const complex_lane z = unit * at(a, 0);
-  const real large = vsqrt(half * (vabs(z.re) + vsqrt(norm2(z))));
-  const real small = keep(large > splat(0), half * z.im / large);
-  const real root = vsqrt(inverse_unit);  // an even power of two: exact
-  const mask right = z.re >= splat(0);
-  put(out, 0, {root * select(right, large, vabs(small)), root * select(right, copy_sign(small, a[1]), copy_sign(large, a[1]))});
+    real inverse_unit;
+    const real unit = square_unit(at(a, 0), &inverse_unit), half = splat(JALI_REAL(0.5));
+    const complex_lane z = unit * at(a, 0);
+    const real large = vsqrt(half * (vabs(z.re) + vsqrt(norm2(z))));
+    const real small = keep(large > splat(0), half * z.im / large);
+    const real root = vsqrt(inverse_unit); // an even power of two: exact
+    const mask right = z.re >= splat(0);
+    put(out, 0,
+        {root * select(right, large, vabs(small)),
+         root * select(right, copy_sign(small, a[1]), copy_sign(large, a[1]))});
 }
 
-// Brings the row with the largest entry of column k to row k, by exchanges with the rows below. With M columns.
+// Brings the row with the largest entry of column k to row k, by exchanges with the rows below. With M
+// columns.
 template <int N, int M>
 JALI_INLINE mask pivot_row(real* a, int k) {
-  mask odd = splat_integer(0);
-  for (int r = k + 1; r < N; ++r) {
-    const mask swap = norm2(at(a, r * M + k)) > norm2(at(a, k * M + k));
-    for (int j = 2 * k; j < 2 * M; ++j) {
-      const real upper = a[2 * k * M + j], lower = a[2 * r * M + j];
-      a[2 * k * M + j] = select(swap, lower, upper);
-      a[2 * r * M + j] = select(swap, upper, lower);
+    mask odd = splat_integer(0);
+    for (int r = k + 1; r < N; ++r) {
+        const mask swap = norm2(at(a, r * M + k)) > norm2(at(a, k * M + k));
+        for (int j = 2 * k; j < 2 * M; ++j) {
+            const real upper = a[2 * k * M + j], lower = a[2 * r * M + j];
+            a[2 * k * M + j] = select(swap, lower, upper);
+            a[2 * r * M + j] = select(swap, upper, lower);
+        }
+        odd = odd ^ swap;
     }
-    odd = odd ^ swap;
-  }
-  return odd;
+    return odd;
 }
 JALI_INLINE complex_lane minor2(const real* a, int columns, int i, int j, int k, int l) {
-  return fnma(at(a, i * columns + l), at(a, j * columns + k), at(a, i * columns + k) * at(a, j * columns + l));
+    return fnma(at(a, i * columns + l), at(a, j * columns + k),
+                at(a, i * columns + k) * at(a, j * columns + l));
 }
 // Determinant; for N > 3 by elimination with partial pivoting.
 template <int N>
 JALI_CALL void det(real* out, const real* a) {
-  if constexpr (N == 1) {
-    put(out, 0, at(a, 0));
-  } else if constexpr (N == 2) {
-    put(out, 0, minor2(a, 2, 0, 1, 0, 1));
-  } else if constexpr (N == 3) {
-    const complex_lane x = at(a, 0) * minor2(a, 3, 1, 2, 1, 2);
-    put(out, 0, fma(at(a, 2), minor2(a, 3, 1, 2, 0, 1), fnma(at(a, 1), minor2(a, 3, 1, 2, 0, 2), x)));
-  } else {
-    real work[2 * N * N];
-    copy<2 * N * N>(work, a);
-    complex_lane product = {splat(1), splat(0)};
-    for (int k = 0; k < N; ++k) {
-      const mask odd = pivot_row<N, N>(work, k);
-      const complex_lane pivot = at(work, k * N + k);
-      product = product * pivot;
-      product = select(odd, {-product.re, -product.im}, product);
-      const mask regular = norm2(pivot) > splat(0);
-      const complex_lane reciprocal = inverse(pivot);
-      for (int r = k + 1; r < N; ++r) {
-        const complex_lane ratio = at(work, r * N + k) * reciprocal;
-        const complex_lane factor = {keep(regular, ratio.re), keep(regular, ratio.im)};
-        for (int j = k + 1; j < N; ++j) put(work, r * N + j, fnma(factor, at(work, k * N + j), at(work, r * N + j)));
-      }
+    if constexpr (N == 1) {
+        put(out, 0, at(a, 0));
+    } else if constexpr (N == 2) {
+        put(out, 0, minor2(a, 2, 0, 1, 0, 1));
+    } else if constexpr (N == 3) {
+        const complex_lane x = at(a, 0) * minor2(a, 3, 1, 2, 1, 2);
+        put(out, 0, fma(at(a, 2), minor2(a, 3, 1, 2, 0, 1), fnma(at(a, 1), minor2(a, 3, 1, 2, 0, 2), x)));
+    } else {
+        real work[2 * N * N];
+        copy<2 * N * N>(work, a);
+        complex_lane product = {splat(1), splat(0)};
+        for (int k = 0; k < N; ++k) {
+            const mask odd = pivot_row<N, N>(work, k);
+            const complex_lane pivot = at(work, k * N + k);
+            product = product * pivot;
+            product = select(odd, {-product.re, -product.im}, product);
+            const mask regular = norm2(pivot) > splat(0);
+            const complex_lane reciprocal = inverse(pivot);
+            for (int r = k + 1; r < N; ++r) {
+                const complex_lane ratio = at(work, r * N + k) * reciprocal;
+                const complex_lane factor = {keep(regular, ratio.re), keep(regular, ratio.im)};
+                for (int j = k + 1; j < N; ++j)
+                    put(work, r * N + j, fnma(factor, at(work, k * N + j), at(work, r * N + j)));
+            }
+        }
+        put(out, 0, product);
     }
-    put(out, 0, product);
-  }
 }
-// Inverse: the adjugate over the determinant up to N = 3, Gauss-Jordan elimination with partial pivoting above. Lanes
-// with a singular matrix get infinities or nan.
+// Inverse: the adjugate over the determinant up to N = 3, Gauss-Jordan elimination with partial pivoting
+// above. Lanes with a singular matrix get infinities or nan.
 template <int N>
 JALI_CALL void inverse(real* c, const real* a) {
-  if constexpr (N == 1) {
-    put(c, 0, inverse(at(a, 0)));
-  } else if constexpr (N == 2) {
-    const complex_lane r = inverse(minor2(a, 2, 0, 1, 0, 1)), minus = {-r.re, -r.im};
-    put(c, 0, r * at(a, 3));
-    put(c, 1, minus * at(a, 1));
-    put(c, 2, minus * at(a, 2));
-    put(c, 3, r * at(a, 0));
-  } else if constexpr (N == 3) {
-    real determinant[2];
-    det<3>(determinant, a);
-    const complex_lane r = inverse(at(determinant, 0));
-    for (int i = 0; i < 3; ++i)
-      for (int j = 0; j < 3; ++j) {
-        // cyclic rows and columns carry the sign of the cofactor
-        const int k = (j + 1) % 3, l = (j + 2) % 3, m = (i + 1) % 3, n = (i + 2) % 3;
-        put(c, 3 * i + j, r * minor2(a, 3, k, l, m, n));
-      }
-  } else {
-    constexpr int M = 2 * N;
-    real work[2 * N * M];
-    for (int i = 0; i < N; ++i)
-      for (int j = 0; j < N; ++j) {
-        put(work, i * M + j, at(a, i * N + j));
-        put(work, i * M + N + j, {splat(i == j ? 1 : 0), splat(0)});
-      }
-    for (int k = 0; k < N; ++k) {
-      pivot_row<N, M>(work, k);
-      const complex_lane reciprocal = inverse(at(work, k * M + k));
-      for (int j = k + 1; j < M; ++j) put(work, k * M + j, reciprocal * at(work, k * M + j));
-      for (int r = 0; r < N; ++r) {
-        if (r == k) continue;
-        const complex_lane factor = at(work, r * M + k);
-        for (int j = k + 1; j < M; ++j) put(work, r * M + j, fnma(factor, at(work, k * M + j), at(work, r * M + j)));
-      }
+    if constexpr (N == 1) {
+        put(c, 0, inverse(at(a, 0)));
+    } else if constexpr (N == 2) {
+        const complex_lane r = inverse(minor2(a, 2, 0, 1, 0, 1)), minus = {-r.re, -r.im};
+        put(c, 0, r * at(a, 3));
+        put(c, 1, minus * at(a, 1));
+        put(c, 2, minus * at(a, 2));
+        put(c, 3, r * at(a, 0));
+    } else if constexpr (N == 3) {
+        real determinant[2];
+        det<3>(determinant, a);
+        const complex_lane r = inverse(at(determinant, 0));
+        for (int i = 0; i < 3; ++i)
+            for (int j = 0; j < 3; ++j) {
+                // cyclic rows and columns carry the sign of the cofactor
+                const int k = (j + 1) % 3, l = (j + 2) % 3, m = (i + 1) % 3, n = (i + 2) % 3;
+                put(c, 3 * i + j, r * minor2(a, 3, k, l, m, n));
+            }
+    } else {
+        constexpr int M = 2 * N;
+        real work[2 * N * M];
+        for (int i = 0; i < N; ++i)
+            for (int j = 0; j < N; ++j) {
+                put(work, i * M + j, at(a, i * N + j));
+                put(work, i * M + N + j, {splat(i == j ? 1 : 0), splat(0)});
+            }
+        for (int k = 0; k < N; ++k) {
+            pivot_row<N, M>(work, k);
+            const complex_lane reciprocal = inverse(at(work, k * M + k));
+            for (int j = k + 1; j < M; ++j) put(work, k * M + j, reciprocal * at(work, k * M + j));
+            for (int r = 0; r < N; ++r) {
+                if (r == k) continue;
+                const complex_lane factor = at(work, r * M + k);
+                for (int j = k + 1; j < M; ++j)
+                    put(work, r * M + j, fnma(factor, at(work, k * M + j), at(work, r * M + j)));
+            }
+        }
+        for (int i = 0; i < N; ++i)
+            for (int j = 0; j < N; ++j) put(c, i * N + j, at(work, i * M + N + j));
     }
-    for (int i = 0; i < N; ++i)
-      for (int j = 0; j < N; ++j) put(c, i * N + j, at(work, i * M + N + j));
-  }
 }
 
-// Matrix exponential by scaling and squaring: a lane is halved until its Frobenius norm is at most 1/2, where the Taylor
-// polynomial leaves out less than rounding, and the result is squared as often. For UNITARY results the identity is kept
-// apart, T = exp - 1 and T -> 2 T + T^2, which loses less; for results much smaller than 1 that would cancel.
-// Norms beyond 2^60 give nan.
+// Matrix exponential by scaling and squaring: a lane is halved until its Frobenius norm is at most 1/2, where
+// the Taylor polynomial leaves out less than rounding, and the result is squared as often. For UNITARY
+// results the identity is kept apart, T = exp - 1 and T -> 2 T + T^2, which loses less; for results much
+// smaller than 1 that would cancel. Norms beyond 2^60 give nan.
 template <int N, bool UNITARY>
 JALI_CALL void exp_scaled(real* c, const real* a) {
-  constexpr int REALS = 2 * N * N, DEGREE = sizeof(JALI_REAL) == 8 ? 14 : 8, HALVINGS = 62;
-  const real half = splat(JALI_REAL(0.5)), one = splat(1);
-  real norm = vsqrt(norm2<REALS>(a)), factor = one;
-  for (int s = 0; s < HALVINGS; ++s) {
-    const mask large = norm > half;
-    if (!any(large)) break;
-    norm = select(large, half * norm, norm);
-    factor = select(large, half * factor, factor);
-  }
-  factor = select(norm <= half, factor, splat(NOT_A_NUMBER));
-  real x[REALS], next[REALS];
-  scale<REALS>(x, factor, a);
-  // Horner: the sum starts as 1 + x/DEGREE and becomes 1 + x sum / n
-  scale<REALS>(c, splat(JALI_REAL(1) / DEGREE), x);
-  for (int n = DEGREE - 1; n > 0; --n) {
-    const real weight = splat(JALI_REAL(1) / n);
-    product<N, N, N, false, false, ASSIGN>(next, x, c);
-    for (int e = 0; e < REALS; ++e) c[e] = weight * (x[e] + next[e]);
-  }
-  auto add_identity = [&] {
-    for (int i = 0; i < N; ++i) c[2 * (i * N + i)] = c[2 * (i * N + i)] + one;
-  };
-  if (!UNITARY) add_identity();
-  for (int s = 0; s < HALVINGS; ++s) {
-    const mask pending = factor < one;
-    if (!any(pending)) break;
-    product<N, N, N, false, false, ASSIGN>(next, c, c);
-    if (UNITARY) add_scaled<REALS>(next, splat(2), c);
-    choose<REALS>(c, pending, next, c);
-    factor = select(pending, factor + factor, factor);
-  }
-  if (UNITARY) add_identity();
+    constexpr int REALS = 2 * N * N, DEGREE = sizeof(JALI_REAL) == 8 ? 14 : 8, HALVINGS = 62;
+    const real half = splat(JALI_REAL(0.5)), one = splat(1);
+    real norm = vsqrt(norm2<REALS>(a)), factor = one;
+    for (int s = 0; s < HALVINGS; ++s) {
+        const mask large = norm > half;
+        if (!any(large)) break;
+        norm = select(large, half * norm, norm);
+        factor = select(large, half * factor, factor);
+    }
+    factor = select(norm <= half, factor, splat(NOT_A_NUMBER));
+    real x[REALS], next[REALS];
+    scale<REALS>(x, factor, a);
+    // Horner: the sum starts as 1 + x/DEGREE and becomes 1 + x sum / n
+    scale<REALS>(c, splat(JALI_REAL(1) / DEGREE), x);
+    for (int n = DEGREE - 1; n > 0; --n) {
+        const real weight = splat(JALI_REAL(1) / n);
+        product<N, N, N, false, false, ASSIGN>(next, x, c);
+        for (int e = 0; e < REALS; ++e) c[e] = weight * (x[e] + next[e]);
+    }
+    auto add_identity = [&] {
+        for (int i = 0; i < N; ++i) c[2 * (i * N + i)] = c[2 * (i * N + i)] + one;
+    };
+    if (!UNITARY) add_identity();
+    for (int s = 0; s < HALVINGS; ++s) {
+        const mask pending = factor < one;
+        if (!any(pending)) break;
+        product<N, N, N, false, false, ASSIGN>(next, c, c);
+        if (UNITARY) add_scaled<REALS>(next, splat(2), c);
+        choose<REALS>(c, pending, next, c);
+        factor = select(pending, factor + factor, factor);
+    }
+    if (UNITARY) add_identity();
 }
 template <int N>
 JALI_INLINE void exp_matrix(real* c, const real* a) {
-  if constexpr (N == 1) {
-    complex_exp(c, a);
-  } else {
-    exp_scaled<N, false>(c, a);
-  }
+    if constexpr (N == 1) {
+        complex_exp(c, a);
+    } else {
+        exp_scaled<N, false>(c, a);
+    }
 }
 
 // The coefficients of exp(iQ) = f0 + f1 Q + f2 Q^2 for a traceless Hermitian 3 x 3 matrix with c0 = det Q and
-// c1 = tr Q^2 / 2 (Morningstar and Peardon, hep-lat/0311018, eqs. 19-34). c0 < 0 is mapped to c0 > 0, where the denominator
-// is at least 2 c1. For c1 < 1/4 the exponential series is summed with Q^3 = c0 + c1 Q.
+// c1 = tr Q^2 / 2 (Morningstar and Peardon, hep-lat/0311018, eqs. 19-34). c0 < 0 is mapped to c0 > 0, where
+// the denominator is at least 2 c1. For c1 < 1/4 the exponential series is summed with Q^3 = c0 + c1 Q.
 JALI_CALL void su3_coefficients(complex_lane* f, real c0, real c1) {
-  const real zero = splat(0), one = splat(1);
-  const real limit = splat(JALI_REAL(0.25));
-  constexpr int TERMS = sizeof(JALI_REAL) == 8 ? 17 : 10;
-  complex_lane g[3] = {{zero, zero}, {zero, zero}, {zero, zero}};
-  // Horner: S <- 1 + (iQ/n) S, with S = g0 + g1 Q + g2 Q^2
-  g[0].re = one;
-  for (int n = TERMS; n > 0; --n) {
-    const real weight = splat(JALI_REAL(1) / n);
-    const complex_lane s0 = weight * (c0 * g[2]), s1 = weight * (g[0] + c1 * g[2]), s2 = weight * g[1];
-    g[0] = {one - s0.im, s0.re};
-    g[1] = {-s1.im, s1.re};
-    g[2] = {-s2.im, s2.re};
-  }
-  for (int k = 0; k < 3; ++k) f[k] = g[k];
-  const mask general = ~(c1 < limit);
-  if (!any(general)) return;
+    const real zero = splat(0), one = splat(1);
+    const real limit = splat(JALI_REAL(0.25));
+    constexpr int TERMS = sizeof(JALI_REAL) == 8 ? 17 : 10;
+    complex_lane g[3] = {{zero, zero}, {zero, zero}, {zero, zero}};
+    // Horner: S <- 1 + (iQ/n) S, with S = g0 + g1 Q + g2 Q^2
+    g[0].re = one;
+    for (int n = TERMS; n > 0; --n) {
+        const real weight = splat(JALI_REAL(1) / n);
+        const complex_lane s0 = weight * (c0 * g[2]), s1 = weight * (g[0] + c1 * g[2]), s2 = weight * g[1];
+        g[0] = {one - s0.im, s0.re};
+        g[1] = {-s1.im, s1.re};
+        g[2] = {-s2.im, s2.re};
+    }
+    for (int k = 0; k < 3; ++k) f[k] = g[k];
+    const mask general = ~(c1 < limit);
+    if (!any(general)) return;
 
-  const real safe = select(general, c1, one);
-  const real third = safe * splat(JALI_REAL(1) / 3), root = vsqrt(third);
-  const real ratio = vmin(vabs(c0) / (splat(2) * third * root), one);
-  const real angle = vacos(ratio) * splat(JALI_REAL(1) / 3);
-  real sine, cosine, sin_w, cos_w, sin_u, cos_u;
-  vsincos(&sine, &cosine, angle);
-  const real u = root * cosine, w = vsqrt(safe) * sine;
-  vsincos(&sin_u, &cos_u, u);
-  vsincos(&sin_w, &cos_w, w);
-  const real sinc = select(w == zero, one, sin_w / w);
-  const real u2 = u * u, w2 = w * w;
-  const complex_lane turn = {cos_u, -sin_u};                                    // exp(-iu)
-  const complex_lane twice = {fms(cos_u, cos_u, sin_u * sin_u), splat(2) * sin_u * cos_u};  // exp(2iu)
-  const real three_u2_w2 = fma(splat(3), u2, w2);
-  const complex_lane h0 = (u2 - w2) * twice + turn * complex_lane{splat(8) * u2 * cos_w, splat(2) * u * three_u2_w2 * sinc};
-  const complex_lane h1 =
-      (u + u) * twice - turn * complex_lane{(u + u) * cos_w, -(fma(splat(3), u2, -w2) * sinc)};
-  const complex_lane h2 = twice - turn * complex_lane{cos_w, splat(3) * u * sinc};
-  const real scale = one / fma(splat(9), u2, -w2);
-  const real flip = select(c0 < zero, splat(-1), one);
-  // f_j(-c0) = (-1)^j conj(f_j(c0))
-  f[0] = select(general, {scale * h0.re, flip * scale * h0.im}, f[0]);
-  f[1] = select(general, {flip * scale * h1.re, scale * h1.im}, f[1]);
-  f[2] = select(general, {scale * h2.re, flip * scale * h2.im}, f[2]);
+    const real safe = select(general, c1, one);
+    const real third = safe * splat(JALI_REAL(1) / 3), root = vsqrt(third);
+    const real ratio = vmin(vabs(c0) / (splat(2) * third * root), one);
+    const real angle = vacos(ratio) * splat(JALI_REAL(1) / 3);
+    real sine, cosine, sin_w, cos_w, sin_u, cos_u;
+    vsincos(&sine, &cosine, angle);
+    const real u = root * cosine, w = vsqrt(safe) * sine;
+    vsincos(&sin_u, &cos_u, u);
+    vsincos(&sin_w, &cos_w, w);
+    const real sinc = select(w == zero, one, sin_w / w);
+    const real u2 = u * u, w2 = w * w;
+    const complex_lane turn = {cos_u, -sin_u};                                               // exp(-iu)
+    const complex_lane twice = {fms(cos_u, cos_u, sin_u * sin_u), splat(2) * sin_u * cos_u}; // exp(2iu)
+    const real three_u2_w2 = fma(splat(3), u2, w2);
+    const complex_lane h0 =
+        (u2 - w2) * twice + turn * complex_lane{splat(8) * u2 * cos_w, splat(2) * u * three_u2_w2 * sinc};
+    const complex_lane h1 =
+        (u + u) * twice - turn * complex_lane{(u + u) * cos_w, -(fma(splat(3), u2, -w2) * sinc)};
+    const complex_lane h2 = twice - turn * complex_lane{cos_w, splat(3) * u * sinc};
+    const real scale = one / fma(splat(9), u2, -w2);
+    const real flip = select(c0 < zero, splat(-1), one);
+    // f_j(-c0) = (-1)^j conj(f_j(c0))
+    f[0] = select(general, {scale * h0.re, flip * scale * h0.im}, f[0]);
+    f[1] = select(general, {flip * scale * h1.re, scale * h1.im}, f[1]);
+    f[2] = select(general, {scale * h2.re, flip * scale * h2.im}, f[2]);
 }
 
 // exp of an anti-Hermitian matrix, traceless for N > 1: an element of SU(N), of U(1) for N = 1.
 template <int N>
 JALI_CALL void exp_antihermitian(real* c, const real* a) {
-  if constexpr (N == 1) {
-    vsincos(c + 1, c, a[1]);
-  } else if constexpr (N == 2) {
-    // a = i n.sigma: exp a = cos|n| + a sin|n|/|n|
-    const real angle = vsqrt(fma(a[1], a[1], fma(a[2], a[2], a[3] * a[3])));
-    real s, cosine;
-    vsincos(&s, &cosine, angle);
-    const real sinc = select(angle == splat(0), splat(1), s / angle);
-    const complex_lane upper = {cosine, sinc * a[1]}, right = {sinc * a[2], sinc * a[3]};
-    put(c, 0, upper);
-    put(c, 1, right);
-    put(c, 2, {-right.re, right.im});
-    put(c, 3, conj(upper));
-  } else if constexpr (N == 3) {
-    real square[18], cube[2];
-    product<3, 3, 3, false, false, ASSIGN>(square, a, a);
-    trace_mul<3, 3, false, false>(cube, square, a);
-    // a = iQ: Q = -i a, Q^2 = -a^2, tr Q^3 = i tr a^3
-    const real c1 = splat(JALI_REAL(-0.5)) * retrace<3>(square), c0 = cube[1] * splat(JALI_REAL(-1) / 3);
-    complex_lane f[3];
-    su3_coefficients(f, c0, c1);
-    const complex_lane first = {f[1].im, -f[1].re}, second = {-f[2].re, -f[2].im};
-    for (int e = 0; e < 9; ++e) {
-      const complex_lane start = e % 4 == 0 ? f[0] : complex_lane{splat(0), splat(0)};
-      put(c, e, fma(second, at(square, e), fma(first, at(a, e), start)));
+    if constexpr (N == 1) {
+        vsincos(c + 1, c, a[1]);
+    } else if constexpr (N == 2) {
+        // a = i n.sigma: exp a = cos|n| + a sin|n|/|n|
+        const real angle = vsqrt(fma(a[1], a[1], fma(a[2], a[2], a[3] * a[3])));
+        real s, cosine;
+        vsincos(&s, &cosine, angle);
+        const real sinc = select(angle == splat(0), splat(1), s / angle);
+        const complex_lane upper = {cosine, sinc * a[1]}, right = {sinc * a[2], sinc * a[3]};
+        put(c, 0, upper);
+        put(c, 1, right);
+        put(c, 2, {-right.re, right.im});
+        put(c, 3, conj(upper));
+    } else if constexpr (N == 3) {
+        real square[18], cube[2];
+        product<3, 3, 3, false, false, ASSIGN>(square, a, a);
+        trace_mul<3, 3, false, false>(cube, square, a);
+        // a = iQ: Q = -i a, Q^2 = -a^2, tr Q^3 = i tr a^3
+        const real c1 = splat(JALI_REAL(-0.5)) * retrace<3>(square), c0 = cube[1] * splat(JALI_REAL(-1) / 3);
+        complex_lane f[3];
+        su3_coefficients(f, c0, c1);
+        const complex_lane first = {f[1].im, -f[1].re}, second = {-f[2].re, -f[2].im};
+        for (int e = 0; e < 9; ++e) {
+            const complex_lane start = e % 4 == 0 ? f[0] : complex_lane{splat(0), splat(0)};
+            put(c, e, fma(second, at(square, e), fma(first, at(a, e), start)));
+        }
+    } else {
+        exp_scaled<N, true>(c, a);
     }
-  } else {
-    exp_scaled<N, true>(c, a);
-  }
 }
 
-// Rows first to last of an N x N matrix are made orthonormal (Gram-Schmidt, projected twice, which keeps them orthogonal to
-// rounding for any regular matrix).
+// Rows first to last of an N x N matrix are made orthonormal (Gram-Schmidt, projected twice, which keeps them
+// orthogonal to rounding for any regular matrix).
 template <int N>
 JALI_INLINE void orthonormal_rows(real* c, int rows) {
-  for (int i = 0; i < rows; ++i) {
-    real* row = c + 2 * N * i;
-    for (int pass = 0; pass < (i == 0 ? 0 : 2); ++pass)
-      for (int k = 0; k < i; ++k) {
-        real overlap[2];
-        dot<2 * N>(overlap, c + 2 * N * k, row);
-        const real minus[2] = {-overlap[0], -overlap[1]};
-        add_scaled_complex<2 * N>(row, minus, c + 2 * N * k);
-      }
-    scale<2 * N>(row, splat(1) / vsqrt(norm2<2 * N>(row)), row);
-  }
+    for (int i = 0; i < rows; ++i) {
+        real* row = c + 2 * N * i;
+        for (int pass = 0; pass < (i == 0 ? 0 : 2); ++pass)
+            for (int k = 0; k < i; ++k) {
+                real overlap[2];
+                dot<2 * N>(overlap, c + 2 * N * k, row);
+                const real minus[2] = {-overlap[0], -overlap[1]};
+                add_scaled_complex<2 * N>(row, minus, c + 2 * N * k);
+            }
+        scale<2 * N>(row, splat(1) / vsqrt(norm2<2 * N>(row)), row);
+    }
 }
-// The nearest-by-rows element of SU(N), of U(1) for N = 1: division by the modulus (N = 1), projection of the quaternion
-// (N = 2), orthonormal rows with the last one fixed by det = 1 (N > 2). A unitary matrix changes by rounding only.
+// The nearest-by-rows element of SU(N), of U(1) for N = 1: division by the modulus (N = 1), projection of the
+// quaternion (N = 2), orthonormal rows with the last one fixed by det = 1 (N > 2). A unitary matrix changes
+// by rounding only.
 template <int N>
 JALI_CALL void reunitarise(real* c, const real* a) {
-  if constexpr (N == 1) {
-    const real r = splat(1) / vsqrt(norm2(at(a, 0)));
-    put(c, 0, r * at(a, 0));
-  } else if constexpr (N == 2) {
-    const complex_lane x = at(a, 0) + conj(at(a, 3)), y = at(a, 1) - conj(at(a, 2));
-    const real r = splat(1) / vsqrt(norm2(x) + norm2(y));
-    put(c, 0, r * x);
-    put(c, 1, r * y);
-    put(c, 2, {-r * y.re, r * y.im});
-    put(c, 3, conj(r * x));
-  } else if constexpr (N == 3) {
-    copy<18>(c, a);
-    orthonormal_rows<3>(c, 2);
-    for (int j = 0; j < 3; ++j) put(c, 6 + j, conj(minor2(c, 3, 0, 1, (j + 1) % 3, (j + 2) % 3)));
-  } else {
-    copy<2 * N * N>(c, a);
-    orthonormal_rows<N>(c, N);
-    real phase[2];
-    det<N>(phase, c);
-    const real r = splat(1) / vsqrt(norm2(at(phase, 0)));
-    for (int j = 0; j < N; ++j) put(c, N * (N - 1) + j, r * conj(at(phase, 0)) * at(c, N * (N - 1) + j));
-  }
+    if constexpr (N == 1) {
+        const real r = splat(1) / vsqrt(norm2(at(a, 0)));
+        put(c, 0, r * at(a, 0));
+    } else if constexpr (N == 2) {
+        const complex_lane x = at(a, 0) + conj(at(a, 3)), y = at(a, 1) - conj(at(a, 2));
+        const real r = splat(1) / vsqrt(norm2(x) + norm2(y));
+        put(c, 0, r * x);
+        put(c, 1, r * y);
+        put(c, 2, {-r * y.re, r * y.im});
+        put(c, 3, conj(r * x));
+    } else if constexpr (N == 3) {
+        copy<18>(c, a);
+        orthonormal_rows<3>(c, 2);
+        for (int j = 0; j < 3; ++j) put(c, 6 + j, conj(minor2(c, 3, 0, 1, (j + 1) % 3, (j + 2) % 3)));
+    } else {
+        copy<2 * N * N>(c, a);
+        orthonormal_rows<N>(c, N);
+        real phase[2];
+        det<N>(phase, c);
+        const real r = splat(1) / vsqrt(norm2(at(phase, 0)));
+        for (int j = 0; j < N; ++j) put(c, N * (N - 1) + j, r * conj(at(phase, 0)) * at(c, N * (N - 1) + j));
+    }
 }
 
 // (A - A^dagger)/2 less its trace over N; for N = 1 the imaginary part, since U(1) is not traceless.
 template <int N>
 JALI_INLINE void traceless_antihermitian(real* c, const real* a) {
-  const real half = splat(JALI_REAL(0.5));
-  real trace = splat(0);
-  for (int i = 0; i < N; ++i) {
-    for (int j = i + 1; j < N; ++j) {
-      const complex_lane z = half * (at(a, i * N + j) - conj(at(a, j * N + i)));
-      put(c, i * N + j, z);
-      put(c, j * N + i, {-z.re, z.im});
+    const real half = splat(JALI_REAL(0.5));
+    real trace = splat(0);
+    for (int i = 0; i < N; ++i) {
+        for (int j = i + 1; j < N; ++j) {
+            const complex_lane z = half * (at(a, i * N + j) - conj(at(a, j * N + i)));
+            put(c, i * N + j, z);
+            put(c, j * N + i, {-z.re, z.im});
+        }
+        put(c, i * N + i, {splat(0), a[2 * (i * N + i) + 1]});
+        trace = trace + a[2 * (i * N + i) + 1];
     }
-    put(c, i * N + i, {splat(0), a[2 * (i * N + i) + 1]});
-    trace = trace + a[2 * (i * N + i) + 1];
-  }
-  if (N == 1) return;
-  const real mean = trace * splat(JALI_REAL(1) / N);
-  for (int i = 0; i < N; ++i) c[2 * (i * N + i) + 1] = c[2 * (i * N + i) + 1] - mean;
+    if (N == 1) return;
+    const real mean = trace * splat(JALI_REAL(1) / N);
+    for (int i = 0; i < N; ++i) c[2 * (i * N + i) + 1] = c[2 * (i * N + i) + 1] - mean;
 }
