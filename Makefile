@@ -54,6 +54,7 @@ environment-dev: python
 	@$(ENVIRONMENT) dev
 
 demo: environment-run
+	@rm -rf demo-output
 	@$(BIN)/jali run examples/su3.toml --output demo-output
 
 test: environment-test

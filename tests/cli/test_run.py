@@ -191,7 +191,9 @@ def test_rows_after_the_checkpoint_are_made_again(parameter_file, tmp_path):
     shutil.copytree(copy / "checkpoint", out / "checkpoint")
     whole = history(out)
     (out / "history.csv").write_bytes(whole[:-20])
-    assert jali_here("run", "--resume", out) == 0
+    assert jali_here("run", "--resume", out, "--set", "sweeps=7") == 0
+    assert history(out).splitlines() == whole.splitlines()[:10], "1 header, 2 + 7 sweeps"
+    assert jali_here("run", "--resume", out, "--set", "sweeps=10") == 0
     assert history(out) == whole
 
 

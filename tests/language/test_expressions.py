@@ -12,9 +12,11 @@ import pytest
 from numpy_sites import interpret, kernel_values, symbol_of
 from support import assert_close, bind, random_field
 
+import jali
 from jali import SU, Algebra, Complex, Field, Lattice, Matrix, Real, Spinor, Vector
 
 EXTENTS = [(4, 6), (3, 5), (8,), (2, 4, 6), (4, 4, 2, 4), (1, 3, 2), (16, 2), (2, 2, 2, 2, 2)]
+SPLIT_EXTENTS = [(8, 6), (12,), (4, 6, 4), (6, 4, 2, 5), (5, 7)]  # all of them fit on 2 to 6 ranks
 BOUNDARIES = ["periodic", "periodic", "periodic", "antiperiodic", "open"]
 
 
@@ -333,8 +335,10 @@ OPERATIONS = sorted(
 
 def run_case(seed, steps, precision="float64"):
     g = Generator(seed)
-    extents = g.random.choice(EXTENTS)
+    extents = g.random.choice(EXTENTS if jali.comm.current().size == 1 else SPLIT_EXTENTS)
     lattice = Lattice(*extents)
+    ranks = range(lattice.communicator.size)  # no halo is wider than the smallest box
+    reaches = [min([2] + [lattice.partition.extents(r)[d] for r in ranks]) for d in range(lattice.ndim)]
     n = g.n
     elements = [
         Real(),
@@ -359,12 +363,13 @@ def run_case(seed, steps, precision="float64"):
     loads = []
     for k, field in enumerate(inputs):
         for _ in range(2):
-            loads.append((k, [g.random.choice([0, 0, 1, -1, 2]) for _ in extents]))
+            loads.append((k, [g.random.choice([0, 0, 1, -1, reach]) for reach in reaches]))
             g.add(None, field.element.type.kind, field.element.type.shape)
     first = len(g.types)
     while len(g.types) < first + steps:
         g.grow()
-    chosen = sorted(set([*g.random.sample(range(first, len(g.types)), 3), len(g.types) - 1]))
+    # Half of the values are written, so that little of the program is dead and much is still used only once.
+    chosen = sorted(g.random.sample(range(first, len(g.types)), steps // 2))
     outputs = [Field(lattice, element_of(*g.types[k]), precision=precision) for k in chosen]
     summed = g.random.choice(chosen)
 

@@ -29,33 +29,41 @@ def all_neighbours(J, X, out, a):
     out[X] = total
 
 
+LATTICES = [
+    (1,),
+    (2,),
+    (3,),
+    (7,),
+    (16,),
+    (1, 1),
+    (2, 3),
+    (3, 2),
+    (5, 4),
+    (8, 8),
+    (4, 2, 3),
+    (1, 6, 2),
+    (8, 1, 1),
+]
+LATTICES += [
+    (4, 4, 4, 4),
+    (2, 3, 1, 5),
+    (6, 2, 2, 2),
+    (1, 1, 1, 1),
+    (2, 2, 2, 2, 2),
+    (3, 1, 2, 4, 2),
+    (4, 4, 2, 2, 2),
+]
+
+
 @pytest.mark.parametrize(
-    "extents",
-    [
-        (1,),
-        (2,),
-        (3,),
-        (7,),
-        (16,),
-        (1, 1),
-        (2, 3),
-        (3, 2),
-        (5, 4),
-        (8, 8),
-        (4, 2, 3),
-        (1, 6, 2),
-        (8, 1, 1),
-        (4, 4, 4, 4),
-        (2, 3, 1, 5),
-        (6, 2, 2, 2),
-        (1, 1, 1, 1),
-        (2, 2, 2, 2, 2),
-        (3, 1, 2, 4, 2),
-        (4, 4, 2, 2, 2),
+    ("extents", "precision"),
+    [(extents, "float64") for extents in LATTICES]
+    + [
+        (extents, "float32")
+        for extents in [(2,), (16,), (3, 2), (8, 8), (4, 2, 3), (4, 4, 4, 8), (2, 2, 2, 2, 2)]
     ],
     ids=str,
 )
-@pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_any_offset_wraps_around_on_any_lattice(extents, precision):
     lattice = Lattice(*extents)
     a = random_field(lattice, Real(), 1, precision=precision)

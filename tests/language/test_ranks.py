@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from support import compare, compare_sums, random_field, where_colour
 from test_expressions import run_case
-from test_neighbours import all_neighbours
 
 import jali
 from jali import EVEN, ODD, SU, Algebra, Colouring, Complex, Field, Lattice, Matrix, Random, Real, Spinor
@@ -27,6 +26,43 @@ SPLITS = [
 ]
 
 
+def neighbours_within(reach):
+    """Every step up to `reach` along each axis, and diagonals, each with its own weight."""
+
+    def body(J, X, out, a):
+        total = a[X]
+        weight = 2.0
+        for mu in X.directions():
+            for step in range(1, reach[mu] + 1):
+                total = total + weight * a[X + step * mu] + (weight + 1) * a[X - step * mu]
+                weight += 2
+        for mu, nu in X.planes():
+            for offset in (
+                mu + nu,
+                mu - nu,
+                nu - mu,
+                -mu - nu,
+                min(2, reach[mu]) * mu - nu,
+                mu + reach[nu] * nu,
+            ):
+                total = total + weight * a[X + offset]
+                weight += 1
+        out[X] = total
+
+    return body
+
+
+def least_extents(lattice):
+    """Extents of the smallest boxes: no halo can be wider."""
+    ranks = range(lattice.communicator.size)
+    return [min(lattice.partition.extents(r)[d] for r in ranks) for d in range(lattice.ndim)]
+
+
+def compare_neighbours(lattice, out, a):
+    reach = [min(3, n) for n in least_extents(lattice)]
+    compare(neighbours_within(reach), out, a, scale=100)
+
+
 def on_ranks(grid, function):
     """Runs `function(grid)` on as many virtual ranks as the grid has."""
     return jali.virtual_ranks(int(np.prod(grid)), function, grid)
@@ -38,7 +74,7 @@ def test_neighbours_on_other_ranks(extents, grid, condition):
     def run(grid):
         lattice = Lattice(*extents, grid=grid)
         a = random_field(lattice, Complex(), 1, boundary=condition)
-        compare(all_neighbours, Field(lattice, Complex()), a, scale=100)
+        compare_neighbours(lattice, Field(lattice, Complex()), a)
 
     on_ranks(grid, run)
 
@@ -51,7 +87,7 @@ def test_elements_travel_between_ranks(element, precision):
         a = random_field(lattice, element, 1, precision=precision)
         n = element.type.shape
         out = Field(lattice, Matrix(*n) if n else Real(), precision=precision)
-        compare(all_neighbours, out, a, scale=100)
+        compare_neighbours(lattice, out, a)
 
     on_ranks((2, 1, 2), run)
 
@@ -60,7 +96,7 @@ def test_single_precision_storage_travels_between_ranks():
     def run(grid):
         lattice = Lattice(6, 4, grid=grid)
         a = random_field(lattice, Complex(), 1, storage="float32", boundary="antiperiodic")
-        compare(all_neighbours, Field(lattice, Complex()), a, scale=100)
+        compare_neighbours(lattice, Field(lattice, Complex()), a)
 
     on_ranks((2, 2), run)
 
@@ -168,6 +204,23 @@ def test_sums_over_all_ranks(extents, grid):
     on_ranks(grid, run)
 
 
+def test_halo_wider_than_a_box_is_an_error_that_says_how_many_ranks_are_possible():
+    def run(grid):
+        lattice = Lattice(8, 4, grid=grid)
+        a = random_field(lattice, Real(), 1)
+
+        @jali.site_function
+        def far(X, out, a):
+            out[X] = a[X + 3 * X.directions()[1]]
+
+        with pytest.raises(
+            jali.LayoutError, match=r"local extent 2 in direction 1 cannot carry a halo of width 3.*lattice 4"
+        ):
+            far(a.like(), a)
+
+    on_ranks((1, 2), run)
+
+
 @pytest.mark.parametrize("seed", range(20, 26))
 def test_random_program_on_several_ranks(seed):
     jali.virtual_ranks(2 + seed % 3, run_case, seed, 12)
@@ -225,6 +278,14 @@ def evolution(grid, precision="float64"):
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_every_bit_is_the_same_on_any_rank_grid(precision):
     reference = evolution(None, precision)
-    for grid in ((2, 1, 1, 1), (1, 1, 1, 2), (1, 1, 1, 3), (2, 1, 1, 2), (1, 2, 2, 1), (3, 1, 1, 2), (3, 2, 1, 1)):
+    for grid in (
+        (2, 1, 1, 1),
+        (1, 1, 1, 2),
+        (1, 1, 1, 3),
+        (2, 1, 1, 2),
+        (1, 2, 2, 1),
+        (3, 1, 1, 2),
+        (3, 2, 1, 1),
+    ):
         for result in jali.virtual_ranks(int(np.prod(grid)), evolution, grid, precision):
             assert result == reference

@@ -61,8 +61,7 @@ def load_configuration(
     """The configuration in a file, or in the checkpoint of a run directory (collective).
 
     Raises FileFormatError for damage, ParameterError where `lattice` and `group` make no sense or are
-    missing, OSError; the
-    same on all ranks.
+    missing, OSError; the same on all ranks.
     """
     with raised_alike():
         return _from_run(path, ranks) if os.path.isdir(path) else _from_file(path, lattice, group, ranks)

@@ -182,8 +182,7 @@ def flow_profile(U: GaugeField, until: float, step: float) -> list[tuple[float, 
     """(t, E, E of plaquettes, t^2 E, charge) along the gradient flow at time 0 and ten times up to `until`.
 
     The step is made a little shorter where that is needed to reach `until` exactly. E is the clover energy
-    density in lattice units.
-    The charge is nan where none is defined (see `jali.gauge.topological_charge`).
+    density in lattice units. The charge is nan where none is defined (see `jali.gauge.topological_charge`).
     """
     steps = max(1, math.ceil(until / step - 1e-9))
     flow = Flow(U, until / steps)

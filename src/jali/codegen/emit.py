@@ -12,33 +12,10 @@ from dataclasses import dataclass
 
 from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
+from jali.codegen.operations import Operations, Value, Variant, Word, coordinate_text, offset_text
 from jali.codegen.passes import RENAMING, Analysis, analyse, reachable
 
 FIRST_WORD = 8  # words 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
-
-
-@dataclass(frozen=True)
-class Variant:
-    """How one program is lowered: everything that changes the text and is not physics."""
-
-    lanes: int
-    masked: bool = False  # some lanes of some blocks are outside the domain
-    phased: frozenset[tuple[int, tuple[int, ...]]] = (
-        frozenset()
-    )  # (slot, offset) with non-periodic boundaries
-    single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
-    items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
-
-
-@dataclass(frozen=True)
-class Word:
-    """What a word of the kernel's argument list holds, from word 8 on."""
-
-    what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output
-    slot: int = 0
-    offset: tuple[int, ...] = ()
-    windings: bool = False
-    component: int = 0
 
 
 @dataclass
@@ -49,23 +26,6 @@ class KernelText:
     text: str
     words: list[Word]
     analysis: Analysis
-
-
-class _Value:
-    """A value in the text: an array by name, or one expression per real component."""
-
-    __slots__ = ("_parts", "array", "reals")
-
-    def __init__(self, reals: int, array: str | None = None, parts: list[str] | None = None):
-        self.reals = reals
-        self.array = array
-        self._parts = parts
-
-    @property
-    def parts(self) -> list[str]:
-        if self._parts is None:
-            return [f"{self.array}[{k}]" for k in range(self.reals)]
-        return self._parts
 
 
 def emit(program: SiteProgram, variant: Variant) -> KernelText:
@@ -80,14 +40,14 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
-class _Emitter:
+class _Emitter(Operations):
     def __init__(self, program: SiteProgram, variant: Variant, analysis: Analysis):
         self.program = program
         self.variant = variant
         self.analysis = analysis
         self.lines: list[str] = []
         self.depth = 2
-        self.values: dict[int, _Value] = {}
+        self.values: dict[int, Value] = {}
         self.words: list[Word] = []
         self.constants: dict[str, str] = {}
         self.free: dict[int, list[str]] = {}
@@ -98,6 +58,7 @@ class _Emitter:
         self.loop: int | None = None
         self.position = 0
         self.branch: Item | None = None
+        self.kept: dict[int, list[list[str]]] = {}  # what repeat_untils leave behind
         self.numbers: dict[int, int] = {}
         self.item_of = {node.number: item for item in variant.items for node in item.cut}
 
@@ -168,7 +129,7 @@ class _Emitter:
 
     # ---- values ----------------------------------------------------------------------------------
 
-    def value(self, node: Node) -> _Value:
+    def value(self, node: Node) -> Value:
         return self.values[node.number]
 
     def parts(self, node: Node) -> list[str]:
@@ -184,12 +145,12 @@ class _Emitter:
             name = self.buffer(value.reals, node)
             for k, part in enumerate(value.parts):
                 self.line(f"{name}[{k}] = {part};")
-            self.values[node.number] = value = _Value(value.reals, name)
+            self.values[node.number] = value = Value(value.reals, name)
         assert value.array is not None
         return value.array
 
     def assign(self, node: Node, parts: list[str]) -> None:
-        self.values[node.number] = _Value(node.type.reals, parts=parts)
+        self.values[node.number] = Value(node.type.reals, parts=parts)
 
     def name(self, node: Node, expressions: list[str], ctype: str = "real") -> None:
         """Names each expression as a constant."""
@@ -203,7 +164,7 @@ class _Emitter:
     def result(self, node: Node) -> str:
         """A fresh array for a node's value."""
         name = self.buffer(node.type.reals, node)
-        self.values[node.number] = _Value(node.type.reals, name)
+        self.values[node.number] = Value(node.type.reals, name)
         return name
 
     def constant(self, value: float) -> str:
@@ -257,7 +218,7 @@ class _Emitter:
             if value.op == "load" and value.attrs[0] in written and len(stores) > 1:
                 source, copy = self.array(value), self.buffer(value.type.reals, value)
                 self.line(f"copy<{value.type.reals}>({copy}, {source});")
-                self.values[value.number] = _Value(value.type.reals, copy)
+                self.values[value.number] = Value(value.type.reals, copy)
         targets = []
         for store in stores:
             element = self.program.fields[store.slot].element
@@ -282,7 +243,7 @@ class _Emitter:
         ]
         for slot in [word.slot for word in self.words if word.what == "field"]:
             field = program.fields[slot]
-            reads = ", ".join(_shift(o) for o in analysis.reads.get(slot, {}))
+            reads = ", ".join(offset_text(o) for o in analysis.reads.get(slot, {}))
             what = [f"read at {reads}"] if reads else []
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
@@ -327,7 +288,7 @@ class _Emitter:
         shift = self.program.shift or (0,) * ndim
         lines = ["integer origin[" + str(ndim) + "];"]
         for d in range(ndim):
-            lines.append(f"origin[{d}] = {_coordinate(d, -shift[d])};")
+            lines.append(f"origin[{d}] = {coordinate_text(d, -shift[d])};")
         lines += ["site_vector site;", f"site_index(&site, {ndim}, origin, extents);"]
         return lines
 
@@ -343,7 +304,7 @@ class _Emitter:
             f"const site_vector site = site_of_block(number_of_site({ndim}, corner, extents), lane_site);",
         ]
 
-    # ---- operations ------------------------------------------------------------------------------
+    # ---- nodes -------------------------------------------------------------------------------------
 
     def emit(self, node: Node) -> None:
         item = self.item_of.get(node.number)
@@ -385,7 +346,7 @@ class _Emitter:
             arguments += f", h{self.word(Word('phases', slot, offset, True))}"
             kind = "_phased" if item.cut[0].type.kind == "complex" else "_signed"
         self.line(
-            f"const real* const arrived = stage{kind}<{item.reals}>({arguments});  // sent by {_shift(offset)}"
+            f"const real* const arrived = stage{kind}<{item.reals}>({arguments});  // sent by {offset_text(offset)}"
         )
         first = 0
         for name, node in zip(names, item.cut, strict=True):
@@ -395,452 +356,7 @@ class _Emitter:
         self.line("}")
         self.loop, self.branch = outer, None
         for name, node in zip(names, item.cut, strict=True):
-            self.values[node.number] = _Value(node.type.reals, name)
-
-    def _const(self, node: Node) -> None:
-        value = node.attrs[0]
-        if node.type.kind == "bool":
-            self.assign(node, [f"all_lanes({'true' if value else 'false'})"])
-        elif node.type.kind == "int":
-            self.assign(node, [f"splat_integer({value})"])
-        elif node.type.kind == "complex":
-            self.assign(node, [self.constant(value.real), self.constant(value.imag)])
-        else:
-            self.assign(node, [self.constant(value)])
-
-    def _scalar(self, node: Node) -> None:
-        k = node.attrs[0]
-        if node.type.kind == "int":
-            self.assign(node, [f"s{self.word(Word('scalar', k))}"])
-            return
-        self.assign(node, [f"s{self.word(Word('scalar', k, component=c))}" for c in range(node.type.reals)])
-
-    def _extent(self, node: Node) -> None:
-        self.assign(node, [f"splat_integer((lane_integer)extents[{node.attrs[0]}])"])
-
-    def _coordinate(self, node: Node) -> None:
-        axis, step = node.attrs
-        shift = self.program.shift[axis] if self.program.shift else 0
-        self.name(node, [_coordinate(axis, step - shift)], "integer")
-
-    def _load(self, node: Node) -> None:
-        slot, source_offset = node.attrs
-        offset = self.program.offset(source_offset)
-        element = self.program.fields[slot].element
-        reals = element.stored_reals
-        single = "_f32" if slot in self.variant.single else ""
-        name = f"p{self.number(node)}"
-        source = self.field(slot)
-        if not any(offset):
-            if single:
-                staged = self.buffer(reals, node)
-                self.line(
-                    f"const real* const {name} = block_at_f32<{reals}>({staged}, {self.field(slot)}, x);"
-                )
-            else:
-                self.line(f"const real* const {name} = block_at<{reals}>({self.field(slot)}, x);")
-        else:
-            phased = (slot, offset) in self.variant.phased
-            table = self.word(Word("table", offset=offset, windings=phased))
-            permutations = self.word(Word("permutations", offset=offset, windings=phased))
-            staged = self.buffer(reals, node)
-            arguments = f"{staged}, {source}, n{table}[x], n{permutations}"
-            kind = ""
-            if phased:
-                phases = self.word(Word("phases", slot, offset, True))
-                arguments += f", h{phases}"
-                kind = "_phased" if element.type.kind == "complex" and element.codec == "plain" else "_signed"
-            self.line(
-                f"const real* const {name} = stage{kind}{single}<{reals}>({arguments});  // {self.program.fields[slot].name} at {_shift(offset)}"
-            )
-        if element.codec == "algebra":
-            decoded = self.result(node)
-            self.line(f"algebra_decode<{element.type.shape[0]}>({decoded}, {name});")
-        else:
-            self.values[node.number] = _Value(node.type.reals, name)
-
-    def _philox(self, node: Node) -> None:
-        slot, number, loop, kind = node.attrs
-        if node.number in self.values:
-            return  # drawn together with another one
-        name = self.result(node)
-        key, call = self.word(Word("key", slot)), self.word(Word("call", slot))
-        draw = self._draw(node)
-        if kind == "uniform":
-            # two counters at once: the rounds of one fill the latencies of the other
-            scope = self.analysis.bodies[loop] if loop >= 0 else []
-            for other in scope:
-                if other.op == "philox" and other.number not in self.values and other.attrs[0] == slot and other.attrs[3] == kind:
-                    second = self.result(other)
-                    self.line(
-                        f"philox_uniform_two({name}, {second}, site, w[{call}], {draw}, {self._draw(other)}, k{key});"
-                    )
-                    return
-        self.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], {draw}, k{key});")
-
-    def _draw(self, node: Node) -> str:
-        """Number of a draw; in a rejection loop every attempt has its own."""
-        _, number, loop, _ = node.attrs
-        return f"{number}u + attempt * {self.program.loops[loop].draws}u" if loop >= 0 else f"{number}u"
-
-    def _uniform(self, node: Node) -> None:
-        self.assign(node, [self.parts(node.args[0])[node.attrs[0]]])
-
-    _gaussian = _uniform
-
-    def _fused(self, node: Node) -> bool:
-        return node.number in self.analysis.fused
-
-    def _add(self, node: Node) -> None:
-        left, right = node.args
-        if self._fused(left):
-            left, right = right, left
-        if self._fused(right):
-            if right.op == "matmul":
-                self._multiply_add(node, left, right)
-            else:
-                self._scaled_add(node, left, right)
-            return
-        sign = "+" if node.op == "add" else "-"
-        a, b = self.value(left), self.value(right)
-        if node.type.shape and a.array and b.array:
-            self.line(f"{node.op}<{node.type.reals}>({self.result(node)}, {a.array}, {b.array});")
-        else:
-            ctype = "integer" if node.type.kind == "int" else "real"
-            self.name(node, [f"{p} {sign} {q}" for p, q in zip(a.parts, b.parts, strict=True)], ctype)
-
-    _sub = _add
-
-    def _accumulator(self, node: Node, left: Node, keep: set[str]) -> str:
-        """An array that holds `left` and may be overwritten with the node's value; never one of `keep`."""
-        array = self.value(left).array
-        owned = self.owned.get(left.number, [])
-        last = self.last.get(left.number, -1) <= self.position and self.loop is None
-        if (
-            array is not None
-            and array in owned
-            and array not in keep
-            and last
-            and left.op not in RENAMING
-            and left.op != "load"
-        ):
-            owned.remove(array)
-            self.owned.setdefault(node.number, []).append(array)
-            self.values[node.number] = _Value(node.type.reals, array)
-            return array
-        source = self.value(left)
-        target = self.result(node)
-        if source.array is not None:
-            self.line(f"copy<{node.type.reals}>({target}, {source.array});")
-        else:
-            for k, part in enumerate(source.parts):
-                self.line(f"{target}[{k}] = {part};")
-        return target
-
-    def _multiply_add(self, node: Node, left: Node, product: Node) -> None:
-        a, b = self.array(product.args[0]), self.array(product.args[1])
-        op = "matmul_add" if node.op == "add" else "matmul_sub"
-        target = self._accumulator(node, left, keep={a, b})
-        self.line(f"{op}<{_sizes(product)}>({target}, {a}, {b});")
-
-    def _scaled_add(self, node: Node, left: Node, product: Node) -> None:
-        factor, scaled = self.one(product.args[0]), product.args[1]
-        function = "fma" if node.op == "add" else "fnma"
-        pairs = zip(self.parts(scaled), self.parts(left), strict=True)
-        self.name(node, [f"{function}({factor}, {p}, {q})" for p, q in pairs])
-
-    def _neg(self, node: Node) -> None:
-        a = self.value(node.args[0])
-        if node.type.shape and a.array:
-            self.line(f"neg<{node.type.reals}>({self.result(node)}, {a.array});")
-        else:
-            self.name(node, [f"-{p}" for p in a.parts], "integer" if node.type.kind == "int" else "real")
-
-    def _mul(self, node: Node) -> None:
-        a, b = node.args
-        if node.type.kind == "int":
-            self.name(node, [f"{self.one(a)} * {self.one(b)}"], "integer")
-            return
-        value = self.value(b)
-        if a.type.kind == "real":
-            s = self.one(a)
-            if node.type.shape and value.array:
-                self.line(f"scale<{node.type.reals}>({self.result(node)}, {s}, {value.array});")
-            else:
-                self.name(node, [f"{s} * {p}" for p in value.parts])
-            return
-        sr, si = self.parts(a)
-        if a.op == "const" and a.attrs[0].real == 0.0:
-            out = []
-            for re, im in _pairs(value.parts):
-                out += (
-                    [f"-({si} * {im})", f"{si} * {re}"]
-                    if abs(a.attrs[0].imag) != 1
-                    else _turn(a.attrs[0].imag, re, im)
-                )
-            self.name(node, out)
-            return
-        out = []
-        for re, im in _pairs(value.parts):
-            out += [f"fms({sr}, {re}, {si} * {im})", f"fma({sr}, {im}, {si} * {re})"]
-        self.name(node, out)
-
-    def _div(self, node: Node) -> None:
-        a, b = node.args
-        if b.type.kind == "real":
-            s = self.one(b)
-            self.name(node, [f"{p} / {s}" for p in self.parts(a)])
-            return
-        br, bi = self.parts(b)
-        norm = f"d{self.number(node)}"
-        self.line(f"const real {norm} = fma({br}, {br}, {bi} * {bi});")
-        out = []
-        for re, im in _pairs(self.parts(a)):
-            out += [f"fma({re}, {br}, {im} * {bi}) / {norm}", f"fms({im}, {br}, {re} * {bi}) / {norm}"]
-        self.name(node, out)
-
-    def _conj(self, node: Node) -> None:
-        out = []
-        for re, im in _pairs(self.parts(node.args[0])):
-            out += [re, f"-{im}"]
-        self.assign(node, [out[k] if k % 2 == 0 else f"({out[k]})" for k in range(len(out))])
-
-    def _adjoint(self, node: Node) -> None:
-        rows, cols = node.args[0].type.shape
-        parts = self.parts(node.args[0])
-        out = []
-        for j in range(cols):
-            for i in range(rows):
-                if node.type.kind == "complex":
-                    out += [parts[2 * (i * cols + j)], f"(-{parts[2 * (i * cols + j) + 1]})"]
-                else:
-                    out.append(parts[i * cols + j])
-        self.assign(node, out)
-
-    def _real(self, node: Node) -> None:
-        self.assign(node, self.parts(node.args[0])[::2])
-
-    def _imag(self, node: Node) -> None:
-        self.assign(node, self.parts(node.args[0])[1::2])
-
-    def _complex(self, node: Node) -> None:
-        self.assign(node, [self.one(node.args[0]), self.one(node.args[1])])
-
-    def _to_real(self, node: Node) -> None:
-        self.name(node, [f"to_real({p})" for p in self.parts(node.args[0])])
-
-    def _build(self, node: Node) -> None:
-        self.assign(node, [p for a in node.args for p in self.parts(a)])
-
-    def _element(self, node: Node) -> None:
-        k = node.attrs[0]
-        each = 2 if node.type.kind == "complex" else 1
-        self.assign(node, self.parts(node.args[0])[each * k : each * (k + 1)])
-
-    def _matmul(self, node: Node) -> None:
-        a, b = self.array(node.args[0]), self.array(node.args[1])
-        op = "matmul" if node.type.kind == "complex" else "matmul_real"
-        self.line(f"{op}<{_sizes(node)}>({self.result(node)}, {a}, {b});")
-
-    def _trace(self, node: Node) -> None:
-        n = node.args[0].type.shape[0]
-        parts = self.parts(node.args[0])
-        each = 2 if node.type.kind == "complex" else 1
-        self.name(
-            node,
-            [" + ".join(parts[each * (i * n + i) + c] for i in range(n)) for c in range(each)],
-        )
-
-    def _retrace_mul(self, node: Node) -> None:
-        a, b = node.args
-        rows = a.type.shape[1 if node.attrs[0] else 0]
-        inner = a.type.shape[0 if node.attrs[0] else 1]
-        flags = ", ".join("true" if f else "false" for f in node.attrs)
-        op = "retrace_mul" if a.type.kind == "complex" else "trace_mul_real"
-        self.name(node, [f"{op}<{rows}, {inner}, {flags}>({self.array(a)}, {self.array(b)})"])
-
-    def _trace_mul(self, node: Node) -> None:
-        a, b = node.args
-        rows = a.type.shape[1 if node.attrs[0] else 0]
-        inner = a.type.shape[0 if node.attrs[0] else 1]
-        flags = ", ".join("true" if f else "false" for f in node.attrs)
-        x, y = self.array(a), self.array(b)
-        self.line(f"trace_mul<{rows}, {inner}, {flags}>({self.result(node)}, {x}, {y});")
-
-    def _dot(self, node: Node) -> None:
-        a, b = node.args
-        x, y = self.array(a), self.array(b)
-        if node.type.kind == "complex":
-            self.line(f"dot<{a.type.reals}>({self.result(node)}, {x}, {y});")
-        else:
-            self.name(node, [f"dot_real<{a.type.reals}>({x}, {y})"])
-
-    def _norm2(self, node: Node) -> None:
-        a = node.args[0]
-        value = self.value(a)
-        if value.array:
-            self.name(node, [f"norm2<{value.reals}>({value.array})"])
-            return
-        text = f"{value.parts[0]} * {value.parts[0]}"
-        for p in value.parts[1:]:
-            text = f"fma({p}, {p}, {text})"
-        self.name(node, [text])
-
-    def _outer(self, node: Node) -> None:
-        a, b = self.parts(node.args[0]), self.parts(node.args[1])
-        out = []
-        if node.type.kind == "real":
-            out = [f"{p} * {q}" for p in a for q in b]
-        else:
-            for ar, ai in _pairs(a):
-                for br, bi in _pairs(b):
-                    out += [f"fma({ar}, {br}, {ai} * {bi})", f"fms({ai}, {br}, {ar} * {bi})"]
-        self.name(node, out)
-
-    def _square(self, node: Node, function: str) -> None:
-        n = node.args[0].type.shape[0]
-        a = self.array(node.args[0])
-        self.line(f"{function}<{n}>({self.result(node)}, {a});")
-
-    def _det(self, node: Node) -> None:
-        self._square(node, "det")
-
-    def _inverse(self, node: Node) -> None:
-        self._square(node, "inverse")
-
-    def _expm(self, node: Node) -> None:
-        self._square(node, "exp_antihermitian" if node.attrs[0] else "exp_matrix")
-
-    def _reunitarise(self, node: Node) -> None:
-        self._square(node, "reunitarise")
-
-    def _antihermitian(self, node: Node) -> None:
-        self._square(node, "traceless_antihermitian")
-
-    def _call(self, node: Node) -> None:
-        function = node.attrs[0]
-        if node.type.kind == "complex":
-            a = self.array(node.args[0])
-            self.line(f"complex_{function}({self.result(node)}, {a});")
-            return
-        self.name(node, [f"v{function}({', '.join(self.one(a) for a in node.args)})"])
-
-    def _compare(self, node: Node, sign: str) -> None:
-        a, b = node.args
-        if a.type.kind == "int":
-            self.name(node, [f"(mask)({self.one(a)} {sign} {self.one(b)})"], "mask")
-        else:
-            self.name(node, [f"({self.one(a)} {sign} {self.one(b)})"], "mask")
-
-    def _less(self, node: Node) -> None:
-        self._compare(node, "<")
-
-    def _less_equal(self, node: Node) -> None:
-        self._compare(node, "<=")
-
-    def _equal(self, node: Node) -> None:
-        self._compare(node, "==")
-
-    def _not_equal(self, node: Node) -> None:
-        self._compare(node, "!=")
-
-    def _and(self, node: Node) -> None:
-        self.name(node, [f"{self.one(node.args[0])} & {self.one(node.args[1])}"], "mask")
-
-    def _or(self, node: Node) -> None:
-        self.name(node, [f"{self.one(node.args[0])} | {self.one(node.args[1])}"], "mask")
-
-    def _not(self, node: Node) -> None:
-        self.name(node, [f"~{self.one(node.args[0])}"], "mask")
-
-    def _where(self, node: Node) -> None:
-        condition = self.one(node.args[0])
-        a, b = self.parts(node.args[1]), self.parts(node.args[2])
-        if node.type.kind == "bool":
-            self.name(node, [f"({condition} & {a[0]}) | (~{condition} & {b[0]})"], "mask")
-        elif node.type.kind == "int":
-            pairs = zip(a, b, strict=True)
-            self.name(node, [f"select({condition}, {p}, {q})" for p, q in pairs], "integer")
-        else:
-            self.name(node, [f"select({condition}, {p}, {q})" for p, q in zip(a, b, strict=True)])
-
-    def _mod(self, node: Node) -> None:
-        self.name(node, [f"floor_mod({self.one(node.args[0])}, {self.one(node.args[1])})"], "integer")
-
-    def _floordiv(self, node: Node) -> None:
-        self.name(node, [f"floor_div({self.one(node.args[0])}, {self.one(node.args[1])})"], "integer")
-
-    def _repeat(self, node: Node) -> None:
-        number, count = node.attrs
-        loop = self.program.loops[number]
-        accept, values, others = node.args[0], node.args[1 : 1 + count], node.args[1 + count :]
-        kept: list[list[str]] = []
-        for k, other in enumerate(others):
-            names = []
-            for c, part in enumerate(self.parts(other)):
-                names.append(f"r{number}_{k}_{c}")
-                ctype = {"int": "integer", "bool": "mask"}.get(other.type.kind, "real")
-                self.line(f"{ctype} {names[-1]} = {part};")
-            kept.append(names)
-        start = "~active" if self.variant.masked else "all_lanes(false)"
-        self.line(f"mask done{number} = {start};")
-        self.line(f"for (uint32_t attempt = 0; attempt < {loop.limit} && !all(done{number}); ++attempt) {{")
-        self.depth += 1
-        outer, self.loop = self.loop, number
-        for inner in self.analysis.bodies[number]:
-            self.emit(inner)
-        self.line(f"const mask accepted = {self.one(accept)} & ~done{number};")
-        for k, value in enumerate(values):
-            for c, part in enumerate(self.parts(value)):
-                name = kept[k][c]
-                if value.type.kind == "bool":
-                    self.line(f"{name} = (accepted & {part}) | (~accepted & {name});")
-                else:
-                    self.line(f"{name} = select(accepted, {part}, {name});")
-        self.line(f"done{number} = done{number} | accepted;")
-        self.loop = outer
-        self.depth -= 1
-        self.line("}")
-        self.line(f"if (!all(done{number})) counters[0] += lanes_unset(done{number});")
-        self.kept = getattr(self, "kept", {})
-        self.kept[node.number] = kept
-
-    def _repeat_value(self, node: Node) -> None:
-        self.assign(node, self.kept[node.args[0].number][node.attrs[0]])
-
-
-def _pairs(parts: list[str]) -> list[tuple[str, str]]:
-    return list(zip(parts[::2], parts[1::2], strict=True))
-
-
-def _turn(sign: float, re: str, im: str) -> list[str]:
-    """(re, im) times plus or minus i."""
-    return [f"-({im})", re] if sign > 0 else [im, f"-({re})"]
-
-
-def _sizes(product: Node) -> str:
-    """Template arguments of a matrix product: rows, inner, columns, and which factors are adjoint."""
-    rows = product.type.shape[0]
-    cols = product.type.shape[1] if len(product.type.shape) > 1 else 1
-    inner = product.args[0].type.shape[0 if product.attrs[0] else 1]
-    flags = ", ".join("true" if f else "false" for f in product.attrs)
-    return f"{rows}, {inner}, {cols}, {flags}"
-
-
-def _coordinate(axis: int, step: int) -> str:
-    text = f"block_coordinate(coordinates + {axis} * blocks_held, lane_offsets + {axis} * JALI_LANES, x)"
-    if step:
-        text = f"floor_mod({text} + splat_integer({step}), splat_integer((lane_integer)extents[{axis}]))"
-    return text
-
-
-def _shift(offset: tuple[int, ...]) -> str:
-    """An offset as the user wrote it: `X + e0 - 2e3`."""
-    text = "X"
-    for axis, n in enumerate(offset):
-        if n:
-            text += f" {'+' if n > 0 else '-'} {abs(n) if abs(n) != 1 else ''}e{axis}"
-    return text
+            self.values[node.number] = Value(node.type.reals, name)
 
 
 def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> list[str]:
@@ -849,7 +365,7 @@ def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> 
         return [f"{scalar}* const f{index} = ({scalar}*)w[{index}];  // {program.fields[word.slot].name}"]
     if word.what == "table":
         return [
-            f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {_shift(word.offset)}"
+            f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {offset_text(word.offset)}"
         ]
     if word.what == "permutations":
         return [f"const int32_t* const n{index} = (const int32_t*)w[{index}];"]
@@ -865,4 +381,4 @@ def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> 
     return []
 
 
-__all__ = ["KernelText", "Variant", "Word", "emit"]
+__all__ = ["FIRST_WORD", "KernelText", "Variant", "Word", "emit"]

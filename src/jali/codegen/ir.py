@@ -225,11 +225,6 @@ def _is_zero(a: Node) -> bool:
     return a.op == "const" and a.type.kind != "bool" and a.attrs[0] == 0
 
 
-# Elementary functions of one or two real arguments; complex exp, log and sqrt exist too.
-FUNCTIONS_1 = "exp log sqrt sin cos tan sinh cosh tanh asin acos atan abs floor".split()
-FUNCTIONS_2 = ("atan2", "pow", "min", "max")
-
-
 class Builder:
     """Makes nodes. One per trace."""
 
@@ -305,7 +300,8 @@ class Builder:
             return self.build(Type("complex", a.type.shape), parts)
         return self.node("complex", (a, self.const(0.0)), (), COMPLEX)
 
-    def _common(self, a: Node, b: Node, what: str) -> tuple[Node, Node]:
+    def common(self, a: Node, b: Node, what: str) -> tuple[Node, Node]:
+        """Both with the higher of their kinds."""
         kind = a.type.kind if _KINDS[a.type.kind] >= _KINDS[b.type.kind] else b.type.kind
         if "bool" in (a.type.kind, b.type.kind):
             raise trace_error(f"{what} of {a.type} and {b.type}: booleans are combined with &, | and ~")
@@ -321,7 +317,7 @@ class Builder:
             if not a.type.shape or not b.type.shape:
                 hint = "; a multiple of the unit matrix is written jali.identity(n) * number"
             raise trace_error(f"cannot {word} {a.type} and {b.type}: the shapes differ{hint}")
-        a, b = self._common(a, b, "a sum")
+        a, b = self.common(a, b, "a sum")
         if _is_zero(b):
             return a
         if _is_zero(a) and op == "add":
@@ -400,7 +396,7 @@ class Builder:
         """Matrix product; adjoints of either factor are folded into the product."""
         if len(a.type.shape) != 2 or a.type.shape[1] != b.type.shape[0]:
             raise trace_error(f"cannot multiply {a.type} by {b.type}: the inner extents do not match")
-        a, b = self._common(a, b, "a product")
+        a, b = self.common(a, b, "a product")
         shape = (a.type.shape[0], *b.type.shape[1:])
         adjoint_a = a.op == "adjoint"
         adjoint_b = b.op == "adjoint" and len(b.type.shape) == 2
@@ -528,7 +524,7 @@ class Builder:
         """Sum of conj(a_k) b_k over all components."""
         if a.type.shape != b.type.shape:
             raise trace_error(f"dot of {a.type} and {b.type}: the shapes differ")
-        a, b = self._common(a, b, "dot")
+        a, b = self.common(a, b, "dot")
         if not a.type.shape:
             return self.mul(self.conj(a), b)
         return self.node("dot", (a, b), (), Type(a.type.kind))
@@ -537,7 +533,7 @@ class Builder:
         """The matrix a_i conj(b_j) of two vectors."""
         if len(a.type.shape) != 1 or len(b.type.shape) != 1:
             raise trace_error(f"outer needs two vectors, not {a.type} and {b.type}")
-        a, b = self._common(a, b, "outer")
+        a, b = self.common(a, b, "outer")
         return self.node("outer", (a, b), (), Type(a.type.kind, (*a.type.shape, *b.type.shape)))
 
     # ---- functions, comparisons, choice ----------------------------------------------------------
@@ -561,7 +557,7 @@ class Builder:
         """`less`, `less_equal`, `equal` or `not_equal` of two scalars."""
         if a.type.shape or b.type.shape:
             raise trace_error(f"cannot compare {a.type} and {b.type}: compare components")
-        a, b = self._common(a, b, "comparison")
+        a, b = self.common(a, b, "comparison")
         if a.type.kind == "complex":
             raise trace_error("complex numbers have no order; compare real parts or .norm2()")
         return self.node(op, (a, b), (), BOOL)
@@ -580,7 +576,7 @@ class Builder:
         if a.type.shape != b.type.shape:
             raise trace_error(f"where chooses between {a.type} and {b.type}: the shapes differ")
         if not (a.type.kind == "bool" and b.type.kind == "bool"):
-            a, b = self._common(a, b, "where")
+            a, b = self.common(a, b, "where")
         result = self.node("where", (condition, a, b), (), a.type)
         result.antihermitian = a.antihermitian and b.antihermitian
         return result

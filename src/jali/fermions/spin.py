@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.ir import trace_error
-from jali.codegen.trace import Value, lift, matrix
+from jali.codegen.values import Value, lift, matrix
 
 _ENTRIES = {0: "0", 1: "1", -1: "-1", 1j: "i", -1j: "-i"}
 

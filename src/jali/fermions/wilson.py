@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jali.codegen.trace import Value, zero
+from jali.codegen.values import Value, zero
 from jali.codegen.types import Spinor
 from jali.errors import LayoutError
 from jali.fermions.spin import project, reconstruct

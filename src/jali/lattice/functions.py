@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from jali.codegen import trace as _trace
-from jali.codegen.trace import Value, complex_number, identity, matrix, vector, where, zero
+from jali.codegen.state import builder
+from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, where, zero
 
 
 def _one(
@@ -18,7 +18,7 @@ def _one(
         if isinstance(x, Value):
             if x.shape and name == "exp":
                 return x.exp()
-            return Value(_trace.current_trace().builder.call(name, [x.node]))
+            return Value(builder().call(name, [x.node]))
         if isinstance(x, complex) and complex_plain is not None:
             return complex_plain(x)
         return plain(x)
@@ -31,7 +31,7 @@ def _one(
 def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
         if isinstance(x, Value) or isinstance(y, Value):
-            return Value(_trace.current_trace().builder.call(ir_name, [_trace.lift(x), _trace.lift(y)]))
+            return Value(builder().call(ir_name, [lift(x), lift(y)]))
         return plain(x, y)
 
     function.__name__ = function.__qualname__ = name

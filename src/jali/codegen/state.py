@@ -1,0 +1,112 @@
+"""The state of one tracing: the graph, the fields seen, the effects so far. One trace at a time in a thread."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from jali.codegen.ir import REAL, Builder, FieldSlot, Node, Store, trace_error, user_line
+from jali.codegen.types import Type
+
+active = threading.local()
+MOST_DRAWS = 1 << 16  # counters that the generator has for one site in one call; each gives two numbers
+
+
+def current_trace() -> Trace:
+    """The trace under way in this thread. Raises TraceError outside a site function."""
+    trace = getattr(active, "trace", None)
+    if trace is None:
+        raise trace_error("this can only be used inside a site function")
+    return trace
+
+
+@dataclass
+class Loop:
+    """A `repeat_until`: its bound and the random draws that one attempt uses."""
+
+    number: int
+    limit: int
+    first_draw: int
+    draws: int = 0
+
+
+class Trace:
+    """State of one tracing: the graph, the fields seen, the effects so far."""
+
+    def __init__(self, ndim: int):
+        self.ndim = ndim
+        self.builder = Builder()
+        self.slots: list[FieldSlot] = []
+        self.stores: dict[tuple[int, tuple[int, ...]], Store] = {}
+        self.sums: list[tuple[Node | None, str]] = []
+        self.loops: list[Loop] = []
+        self.loop: Loop | None = None
+        self.draws: list[int] = []
+        self.halves: dict[tuple[int, int, str], Node] = {}
+
+    # ---- fields ----------------------------------------------------------------------------------
+
+    def load(self, slot: int, offset: tuple[int, ...]) -> Node:
+        stored = self.stores.get((slot, offset))
+        if stored is not None:
+            return stored.value
+        field = self.slots[slot]
+        field.reads.setdefault(offset, user_line())
+        node = self.builder.node("load", (), (slot, offset), field.element.type)
+        node.antihermitian = field.element.codec == "algebra"
+        return node
+
+    def store(self, slot: int, offset: tuple[int, ...], value: Node) -> None:
+        field = self.slots[slot]
+        want: Type = field.element.type
+        if self.loop is not None:
+            raise trace_error(
+                f"{field.name} is written inside repeat_until; return the value from the attempt instead"
+            )
+        if value.type.shape != want.shape:
+            raise trace_error(
+                f"a {value.type} cannot be stored in {field.name}, which holds {field.element} ({want})"
+            )
+        if value.type.kind == "complex" and want.kind == "real":
+            raise trace_error(
+                f"a complex value cannot be stored in the real field {field.name}; use .real or .imag"
+            )
+        value = self.builder.convert(value, want.kind)
+        if field.element.codec == "algebra" and not value.antihermitian:
+            raise trace_error(
+                f"{field.name} holds {field.element}, traceless anti-Hermitian matrices; "
+                "apply .traceless_antihermitian() to the value first"
+            )
+        field.writes.setdefault(offset, user_line())
+        self.stores.pop((slot, offset), None)
+        self.stores[(slot, offset)] = Store(slot, offset, value, user_line())
+
+    # ---- random numbers --------------------------------------------------------------------------
+
+    def draw(self, slot: int, kind: str) -> Node:
+        """One uniform or gaussian number; two come from each counter."""
+        loop = self.loop.number if self.loop else -1
+        key = (slot, loop, kind)
+        waiting = self.halves.pop(key, None)
+        if waiting is not None:
+            return self.builder.node(kind, (waiting,), (1,), REAL)
+        if self.loop is None:
+            number = self.draws[slot]
+            self.draws[slot] += 1
+            if number >= MOST_DRAWS:
+                raise trace_error(
+                    f"more than {2 * MOST_DRAWS} random numbers at a site; draw them in several site functions"
+                )
+        else:
+            number = self.loop.first_draw + self.loop.draws
+            self.loop.draws += 1
+        pair = self.builder.node("philox", (), (slot, number, loop, kind), Type("real", (2,)))
+        if self.loop is not None:
+            pair.loops = frozenset({loop})
+        self.halves[key] = pair
+        return self.builder.node(kind, (pair,), (0,), REAL)
+
+
+def builder() -> Builder:
+    """The builder of the trace under way in this thread."""
+    return current_trace().builder

@@ -1,0 +1,283 @@
+"""What a site function's parameters become while it is traced: the site, fields, sums and random numbers."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from jali.codegen import directions as dirs
+from jali.codegen.ir import BOOL, INT, trace_error, user_line
+from jali.codegen.state import MOST_DRAWS, Loop, Trace, builder
+from jali.codegen.types import Element
+from jali.codegen.values import Value, WithoutValue, lift
+
+
+class Site(WithoutValue):
+    """The site of the loop, or a site at a fixed offset from it."""
+
+    __slots__ = ("_offset", "_trace")
+
+    def advice(self) -> str:
+        """What the user should write instead."""
+        return "X is a site, not a number; its coordinates are X.coordinate(mu)"
+
+    def __init__(self, trace: Trace, offset: dirs.Offset):
+        self._trace = trace
+        self._offset = offset
+
+    def __repr__(self) -> str:
+        return f"<site X {self._offset}>" if self._offset.steps else "<site X>"
+
+    def _shift(self, other: Any, sign: int) -> Site:
+        if not isinstance(other, dirs.Offset):
+            raise trace_error(
+                f"a site is shifted by directions (X + mu, X - 2*mu), not by {type(other).__name__} {other!r}"
+            )
+        try:
+            other.vector(self._trace.ndim)
+        except IndexError as error:
+            raise trace_error(str(error)) from None
+        return Site(self._trace, self._offset + (other if sign > 0 else -other))
+
+    def __add__(self, other: Any) -> Site:
+        return self._shift(other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Site:
+        return self._shift(other, -1)
+
+    @property
+    def vector(self) -> tuple[int, ...]:
+        """Offset from the loop's site, one number per direction."""
+        return self._offset.vector(self._trace.ndim)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions of the lattice."""
+        return self._trace.ndim
+
+    def directions(self) -> tuple[dirs.Direction, ...]:
+        """All directions of the lattice."""
+        return dirs.directions(self._trace.ndim)
+
+    def planes(self) -> list[tuple[dirs.Direction, dirs.Direction]]:
+        """All pairs of directions (mu, nu) with mu < nu."""
+        return list(dirs.planes(self._trace.ndim))
+
+    def _axis(self, mu: Any) -> int:
+        try:
+            axis = operator.index(mu)
+        except TypeError:
+            raise trace_error(f"{mu!r} is not a direction") from None
+        if not 0 <= axis < self._trace.ndim:
+            raise trace_error(
+                f"direction {axis} does not exist on a lattice of {self._trace.ndim} dimensions"
+            )
+        return axis
+
+    def coordinate(self, mu: Any) -> Value:
+        """Global coordinate in direction mu, 0 to extent - 1, an integer."""
+        axis = self._axis(mu)
+        return Value(builder().node("coordinate", (), (axis, self.vector[axis]), INT))
+
+    def extent(self, mu: Any) -> Value:
+        """Global extent of the lattice in direction mu, an integer."""
+        return Value(builder().node("extent", (), (self._axis(mu),), INT))
+
+    @property
+    def parity(self) -> Value:
+        """Sum of the global coordinates modulo 2: 0 on even sites, 1 on odd ones."""
+        total = self.coordinate(0)
+        for axis in range(1, self._trace.ndim):
+            total = total + self.coordinate(axis)
+        return total % 2
+
+    def repeat_until(self, attempt: Callable[[], Any], limit: int, otherwise: Any) -> Any:
+        """Repeats `attempt` with fresh random numbers until it accepts, at most `limit` times, site by site.
+
+        `attempt()` returns `(accepted, value)`, value a symbol or a tuple of symbols. Where no attempt was accepted the
+        result is `otherwise` (same structure), and the event is counted: see `SiteFunction.exhausted`. A rejection
+        loop therefore never accepts by giving up.
+        """
+        trace = self._trace
+        if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 100_000:
+            raise trace_error(f"repeat_until needs a fixed bound between 1 and 100000, not {limit!r}")
+        if trace.loop is not None:
+            raise trace_error(
+                "repeat_until inside repeat_until is not possible; make one rejection loop of both"
+            )
+        first = max(trace.draws, default=0)
+        loop = Loop(len(trace.loops), limit, first)
+        trace.loops.append(loop)
+        trace.loop = loop
+        try:
+            result = attempt()
+        finally:
+            trace.loop = None
+        if not (isinstance(result, tuple) and len(result) == 2):
+            raise trace_error("the attempt of repeat_until returns (accepted, value)")
+        accepted, value = result
+        accept = lift(accepted)
+        if accept.type != BOOL:
+            raise trace_error(f"the attempt's first result is the condition, a boolean, not {accept.type}")
+        if loop.number not in accept.loops:
+            raise trace_error(
+                "the condition does not depend on a random number drawn in the attempt: it would never change"
+            )
+        single = not isinstance(value, tuple)
+        values = [lift(v) for v in ((value,) if single else value)]
+        others = [lift(v) for v in ((otherwise,) if single else otherwise)]
+        if len(values) != len(others):
+            raise trace_error(f"the attempt returns {len(values)} values, otherwise has {len(others)}")
+        nodes = trace.builder
+        pairs = []
+        for v, o in zip(values, others, strict=True):
+            if v.type.shape != o.type.shape:
+                raise trace_error(f"the attempt returns {v.type}, otherwise is {o.type}: the shapes differ")
+            pairs.append(nodes.common(v, o, "repeat_until"))
+        first_draw = first + limit * loop.draws
+        if first_draw > MOST_DRAWS:
+            raise trace_error(
+                f"{limit} attempts of {2 * loop.draws} random numbers need more than the {2 * MOST_DRAWS} that one call has for a site; "
+                "lower the limit"
+            )
+        trace.draws = [first_draw for _ in trace.draws]
+        args = [accept, *(p[0] for p in pairs), *(p[1] for p in pairs)]
+        repeat = nodes.node("repeat", args, (loop.number, len(pairs)), BOOL)
+        repeat.loops = frozenset()
+        results = []
+        for k, (v, _) in enumerate(pairs):
+            node = nodes.node("repeat_value", (repeat,), (k,), v.type)
+            results.append(Value(node))
+        return results[0] if single else tuple(results)
+
+
+class FieldSymbol(WithoutValue):
+    """A field inside a site function: `f[X]` reads, `f[X] = value` and `f[X] += value` write."""
+
+    __slots__ = ("_trace", "element", "name", "slot")
+
+    def __init__(self, trace: Trace, slot: int, name: str, element: Element):
+        self._trace = trace
+        self.slot = slot
+        self.name = name
+        self.element = element
+
+    def advice(self) -> str:
+        """What the user should write instead."""
+        return f"{self.name} is a field; a value at a site is {self.example}"
+
+    @property
+    def example(self) -> str:
+        """How a value of this field is written."""
+        return f"{self.name}[X]"
+
+    def _offset(self, site: Any) -> tuple[int, ...]:
+        if not isinstance(site, Site):
+            raise trace_error(f"{self.name} is indexed by a site, {self.name}[X + mu], not by {site!r}")
+        return site.vector
+
+    def __getitem__(self, site: Any) -> Value:
+        return Value(self._trace.load(self.slot, self._offset(site)))
+
+    def __setitem__(self, site: Any, value: Any) -> None:
+        self._trace.store(self.slot, self._offset(site), lift(value))
+
+    def __iter__(self) -> Iterator[Any]:
+        raise trace_error(f"{self.name} is one field; it cannot be iterated")
+
+
+class Fields(WithoutValue, Sequence[Any]):
+    """Several fields in one argument, indexed by a direction or a number: `U[mu]`."""
+
+    def __init__(self, name: str, members: list[Any]):
+        self.name = name
+        self.members = members
+
+    def advice(self) -> str:
+        """What the user should write instead."""
+        return f"{self.name} is a field; a value at a site is {self.example}"
+
+    @property
+    def example(self) -> str:
+        """How a value of these fields is written."""
+        return f"{self.name}[mu][X]"
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.members)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, Site):
+            raise trace_error(f"{self.name} is a list of {len(self)} fields: write {self.example}")
+        try:
+            k = operator.index(index)
+        except TypeError:
+            raise trace_error(
+                f"{self.name} is indexed by a direction or a number, not by {index!r}"
+            ) from None
+        if not -len(self) <= k < len(self):
+            raise trace_error(f"{self.name} has {len(self)} members; {k} does not exist")
+        return self.members[k]
+
+
+class SumSymbol(WithoutValue):
+    """A sum over sites: `total += value` once or several times."""
+
+    __slots__ = ("_slot", "_trace")
+
+    def advice(self) -> str:
+        """What the user should write instead."""
+        return "a sum can only be added to: total += value"
+
+    def __init__(self, trace: Trace, slot: int):
+        self._trace = trace
+        self._slot = slot
+
+    def __iadd__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
+        trace = self._trace
+        if trace.loop is not None:
+            raise trace_error("a sum inside repeat_until; add the accepted value after it")
+        node = lift(value)
+        if node.type.kind == "bool":
+            raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
+        if node.type.kind == "int":
+            node = trace.builder.convert(node, "real")
+        before, where = trace.sums[self._slot]
+        trace.sums[self._slot] = (
+            node if before is None else trace.builder.add(before, node),
+            where or user_line(),
+        )
+        return self
+
+    def __isub__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
+        return self.__iadd__(Value(builder().neg(lift(value))))
+
+
+class RandomSymbol:
+    """Random numbers at a site: reproducible functions of (seed, stream, site, call, draw)."""
+
+    __slots__ = ("_slot", "_trace", "name")
+
+    def __init__(self, trace: Trace, slot: int, name: str):
+        self._trace = trace
+        self._slot = slot
+        self.name = name
+
+    def _check(self, site: Any) -> None:
+        if not isinstance(site, Site) or any(site.vector):
+            raise trace_error(f"random numbers belong to the loop's own site: {self.name}.uniform(X)")
+
+    def uniform(self, site: Any) -> Value:
+        """A real number uniform in the open interval (0, 1)."""
+        self._check(site)
+        return Value(self._trace.draw(self._slot, "uniform"))
+
+    def gaussian(self, site: Any) -> Value:
+        """A real number from the normal distribution with mean 0 and variance 1."""
+        self._check(site)
+        return Value(self._trace.draw(self._slot, "gaussian"))

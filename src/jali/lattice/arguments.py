@@ -1,0 +1,147 @@
+"""Arguments of site functions: what identifies them, what the tracer needs of them, and the numbers in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jali.codegen.directions import Direction, Offset
+from jali.codegen.symbols import Site
+from jali.codegen.trace import FieldArgument
+from jali.codegen.types import Element, Type
+from jali.codegen.values import Value
+from jali.errors import LayoutError, TraceError
+from jali.lattice.domain import Domain
+from jali.lattice.field import Field
+from jali.lattice.random import Random
+
+REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
+
+
+def key_of(argument: Any) -> Any:
+    """What of an argument decides which bound launch is used; cheap, called for every run."""
+    kind = type(argument)
+    if kind is Field:
+        return argument.serial
+    if kind is float or kind is int or kind is complex or kind is Random:
+        return kind
+    fields = getattr(argument, "fields", None)
+    if fields is not None:
+        return tuple([f.serial for f in fields])
+    if kind is list or kind is tuple:
+        return (kind, *map(key_of, argument))
+    if isinstance(argument, np.ndarray):
+        return (kind, argument.shape, argument.dtype.kind)
+    if isinstance(argument, np.generic):
+        return kind
+    if isinstance(argument, Field):
+        return argument.serial
+    return argument
+
+
+def describe(argument: Any, name: str) -> Any:
+    """An argument as the tracer wants it."""
+    if isinstance(argument, Field):
+        return FieldArgument(argument.element, argument.serial)
+    fields = getattr(argument, "fields", None)
+    if fields is not None:
+        return [describe(f, name) for f in fields]
+    if isinstance(argument, Random):
+        return "random"
+    if isinstance(argument, Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain):
+        return ("static", argument)
+    if isinstance(argument, list | tuple):
+        return [describe(a, f"{name}[{k}]") for k, a in enumerate(argument)]
+    if isinstance(argument, int | np.integer):
+        return INT
+    if isinstance(argument, float | np.floating):
+        return REAL
+    if isinstance(argument, complex | np.complexfloating):
+        return COMPLEX
+    if isinstance(argument, np.ndarray) and argument.ndim in (0, 1, 2) and argument.size <= 256:
+        if argument.dtype.kind not in "fciub":
+            raise TraceError(f"{name}: an array of {argument.dtype} cannot be used in a site function")
+        return Type("complex" if argument.dtype.kind == "c" else "real", argument.shape)
+    if isinstance(argument, np.ndarray):
+        raise TraceError(f"{name}: an array of {argument.size} numbers is not an argument; make it a Field")
+    if isinstance(argument, Value | Site):
+        raise TraceError(f"{name} is a symbol of another site function")
+    if callable(argument):
+        return ("static", argument)
+    raise TraceError(
+        f"{name}: a {type(argument).__name__} cannot be an argument; fields, numbers, small arrays, jali.Random, directions and "
+        "functions can"
+    )
+
+
+def fields_of(arguments: Any) -> Any:
+    for a in arguments:
+        if isinstance(a, Field):
+            yield a
+        elif getattr(a, "fields", None) is not None:
+            yield from a.fields
+        elif isinstance(a, list | tuple):
+            yield from fields_of(a)
+
+
+def aliases(fields: list[Field]) -> list[int]:
+    first: dict[int, int] = {}
+    return [first.setdefault(f.serial, k) for k, f in enumerate(fields)]
+
+
+def hashable(shape: Any) -> Any:
+    if isinstance(shape, FieldArgument):
+        return shape.element
+    if isinstance(shape, list | tuple) and not (len(shape) == 2 and isinstance(shape[0], str)):
+        return tuple(hashable(s) for s in shape)
+    return shape
+
+
+def common_lattice(name: str, fields: list[Field], lattice: Any) -> Any:
+    for field in fields:
+        if lattice is None:
+            lattice = field.lattice
+        elif field.lattice is not lattice:
+            raise LayoutError(
+                f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; a site function runs on one lattice"
+            )
+    if lattice is None:
+        raise LayoutError(
+            f"{name} has no field argument, so its lattice is unknown; use lattice.sum or pass a field"
+        )
+    return lattice
+
+
+def common_precision(name: str, fields: list[Field]) -> str:
+    precisions = {f.precision for f in fields}
+    if len(precisions) > 1:
+        listing = ", ".join(f"{f.name}: {f.precision}" for f in fields)
+        raise LayoutError(
+            f"{name} mixes precisions ({listing}); convert a field with .astype(precision), or store it in float32 with "
+            "Field(..., precision='float64', storage='float32')"
+        )
+    return precisions.pop() if precisions else "float64"
+
+
+def scalars_of(arguments: Any) -> Any:
+    """Values of the run-time scalars, in the order in which the tracer numbered them."""
+    for a in arguments:
+        if isinstance(
+            a, Field | Random | Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain
+        ):
+            continue
+        if getattr(a, "fields", None) is not None:
+            continue
+        if isinstance(a, list | tuple):
+            yield from scalars_of(a)
+        elif isinstance(a, int | float | complex | np.generic | np.ndarray):
+            yield a
+
+
+def randoms_of(arguments: Any) -> Any:
+    for a in arguments:
+        if isinstance(a, Random):
+            yield a
+        elif isinstance(a, list | tuple):
+            yield from randoms_of(a)

@@ -1,0 +1,128 @@
+"""Lowering: chooses the variant of a program for given fields and a domain, compiles it and binds it.
+
+Here a program meets a lattice: races are checked against its extents, halo items against its rank grid.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jali.codegen import cache
+from jali.codegen.emit import KernelText, Variant, emit
+from jali.codegen.ir import Output, SiteProgram, Store
+from jali.codegen.items import Item, find_items
+from jali.codegen.passes import analyse
+from jali.errors import TraceError
+from jali.lattice.binding import BoundKernel, CompiledKernel
+from jali.lattice.domain import Domain
+from jali.lattice.field import Field
+
+
+def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domain, sums: Any) -> BoundKernel:
+    """Chooses the variant for these fields and this domain, compiles and binds."""
+    check_races(program, lattice, domain)
+    layout = lattice.layout(program.precision)
+    phased = frozenset(
+        (slot, offset)
+        for slot, offsets in _reads(program).items()
+        for offset in offsets
+        if fields[slot].boundary.matters(offset)
+    )
+    single = frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision)
+    sites = lattice.sites_of(domain, program.shift, layout)
+    items = _items(program, phased, fields, lattice)
+    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items)
+    kernel = _compile(program, variant)
+    producers = [
+        (item, _compile(_producer(program, item), Variant(layout.lanes, single=single))) for item in items
+    ]
+    return BoundKernel(program, variant, kernel, producers, fields, lattice, layout, sites, sums)
+
+
+def _compile(program: SiteProgram, variant: Variant) -> CompiledKernel:
+    text = _emit(program, variant)
+    address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
+    return CompiledKernel(text, address, source)
+
+
+def _items(program: SiteProgram, phased: Any, fields: list[Field], lattice: Any) -> tuple[Item, ...]:
+    """Halo items of the offsets that can leave this rank's box, where they cannot change a bit."""
+    if not lattice.halo_items or lattice.communicator.size == 1:
+        return ()
+    crossing = tuple(
+        dict.fromkeys(
+            offset
+            for offsets in _reads(program).values()
+            for offset in offsets
+            if any(step and ranks > 1 for step, ranks in zip(offset, lattice.grid, strict=True))
+            and not any(
+                fields[slot].boundary.rounds(offset) for slot, at in _reads(program).items() if offset in at
+            )
+        )
+    )
+    known = program.__dict__.setdefault("_items", {})
+    key = (crossing, phased)
+    if key not in known:
+        known[key] = tuple(find_items(program, crossing, phased))
+    found: tuple[Item, ...] = known[key]
+    return found
+
+
+def _producer(program: SiteProgram, item: Item) -> SiteProgram:
+    """The program that computes an item at the sender's own site."""
+    known = program.__dict__.setdefault("_producers", {})
+    if item not in known:
+        effects, first = [], 0
+        for node in item.cut:
+            effects.append(Output(first, node))
+            first += node.type.reals
+        known[item] = SiteProgram(
+            f"{program.name}_item",
+            program.ndim,
+            program.precision,
+            program.fields,
+            [],
+            [],
+            effects,
+            [],
+            item.offset,
+            [],
+            first,
+        )
+    made: SiteProgram = known[item]
+    return made
+
+
+def _emit(program: SiteProgram, variant: Variant) -> KernelText:
+    known = program.__dict__.setdefault("_texts", {})
+    if variant not in known:
+        known[variant] = emit(program, variant)
+    text: KernelText = known[variant]
+    return text
+
+
+def _reads(program: SiteProgram) -> dict[int, list[tuple[int, ...]]]:
+    known = program.__dict__.get("_reads")
+    if known is None:
+        known = {slot: list(offsets) for slot, offsets in analyse(program).reads.items()}
+        program.__dict__["_reads"] = known
+    result: dict[int, list[tuple[int, ...]]] = known
+    return result
+
+
+def check_races(program: SiteProgram, lattice: Any, domain: Domain) -> None:
+    """Raises TraceError where a read of a written field could hit a site that the same loop writes."""
+    written = {e.slot: e for e in program.effects if isinstance(e, Store)}
+    reads = _reads(program)
+    for slot, store in written.items():
+        for offset in reads.get(slot, []):
+            if any(offset) and lattice.meets(domain, program.shift, offset):
+                field = program.fields[slot]
+                source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
+                line = field.reads.get(source, store.where)
+                raise TraceError(
+                    f"{program.name} over {domain} reads {field.name} at offset {source} of a site that the same loop writes "
+                    f"(written at {store.where}): the result would depend on the order of the sites.\n"
+                    "  Run it over EVEN and ODD separately if the offset is odd, or write to another field\n"
+                    f"  at {line}"
+                )
