@@ -166,7 +166,9 @@ def test_processes_that_compile_at_once_share_one_object(directory):
     words = directory.parent / "text"
     words.write_text(text(11.0))
     command = [sys.executable, "-c", code, str(words)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) for _ in range(4)]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) for _ in range(4)
+    ]
     outputs = [p.communicate(timeout=120)[0] for p in running]
     assert all(p.returncode == 0 for p in running)
     assert len(set(outputs)) == 1

@@ -38,7 +38,9 @@ def measure(U: GaugeField) -> list[str]:
     return [value.hex() for value in (*plaquettes(U), loop.real, loop.imag)]
 
 
-def history(precision: str, grid: Any = None, directory: Path | None = None, **options: Any) -> dict[str, Any]:
+def history(
+    precision: str, grid: Any = None, directory: Path | None = None, **options: Any
+) -> dict[str, Any]:
     """The history in one precision; see the module for `directory`."""
     lattice = jali.Lattice(*EXTENTS, grid=grid, **options)
     box = Box(lattice.local_origin, lattice.local_extents)

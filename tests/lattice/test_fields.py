@@ -8,7 +8,15 @@ import pytest
 import jali
 from jali import Field, Lattice, LayoutError, TraceError
 
-ELEMENTS = [jali.Real(), jali.Complex(), jali.Vector(2), jali.Matrix(2, 3), jali.SU(2), jali.Algebra(3), jali.Spinor(3)]
+ELEMENTS = [
+    jali.Real(),
+    jali.Complex(),
+    jali.Vector(2),
+    jali.Matrix(2, 3),
+    jali.SU(2),
+    jali.Algebra(3),
+    jali.Spinor(3),
+]
 
 
 def values(element, shape, seed=0):
@@ -65,7 +73,9 @@ def test_precision_and_storage_round_once():
     stored = Field(lattice, jali.Complex(), storage="float32").set_local(array)
     assert stored.storage.nbytes < Field(lattice, jali.Complex()).storage.nbytes
     np.testing.assert_array_equal(stored.local(), array.astype(np.complex64))
-    np.testing.assert_array_equal(single.astype("float64").local(), array.astype(np.complex64).astype(complex))
+    np.testing.assert_array_equal(
+        single.astype("float64").local(), array.astype(np.complex64).astype(complex)
+    )
 
 
 def test_copy_is_independent():
@@ -89,7 +99,10 @@ def test_copy_is_independent():
         (lambda: Field(Lattice(4), jali.Real(), boundary="wild"), "'wild' in direction 0 is unknown"),
         (lambda: Field(Lattice(4), jali.Real(), boundary=1j), "complex phase"),
         (lambda: Field(Lattice(4), jali.Complex(), boundary=2.0), "modulus 2"),
-        (lambda: Field(Lattice(4, 4), jali.Real(), boundary=["periodic"]), "1 boundary conditions for 2 directions"),
+        (
+            lambda: Field(Lattice(4, 4), jali.Real(), boundary=["periodic"]),
+            "1 boundary conditions for 2 directions",
+        ),
         (lambda: Field(Lattice(4), jali.Real()).set_local(np.ones(5)), r"shape \(4,\), the array \(5,\)"),
         (lambda: Field(Lattice(4), jali.Real()).__setitem__(0, 1j), "real"),
         (lambda: Field(Lattice(4), jali.Real())[1, 2], "1 directions; 2 indices"),

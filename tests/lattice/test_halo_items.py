@@ -28,7 +28,9 @@ def test_wilson_hop_sends_projected_spinors_of_twelve_reals():
     def hop(X, out, psi, U):
         out[X] = wilson_at(X, psi, U, 0.1)
 
-    made = program(hop, [FieldArgument(Spinor(3), 8), FieldArgument(Spinor(3), 9), LINKS], ["out", "psi", "U"])
+    made = program(
+        hop, [FieldArgument(Spinor(3), 8), FieldArgument(Spinor(3), 9), LINKS], ["out", "psi", "U"]
+    )
     items = find_items(made, STEPS, frozenset())
     assert [item.offset for item in items] == STEPS
     assert {item.reals for item in items} == {12}
@@ -50,7 +52,9 @@ def test_value_that_mixes_sites_is_no_item():
         e = X.directions()[0]
         out[X] = psi[X + e].dot(psi[X]) + psi[X + e].norm2()
 
-    made = program(mixed, [FieldArgument(jali.Complex(), 1), FieldArgument(jali.Vector(3), 2)], ["out", "psi"])
+    made = program(
+        mixed, [FieldArgument(jali.Complex(), 1), FieldArgument(jali.Vector(3), 2)], ["out", "psi"]
+    )
     assert find_items(made, STEPS, frozenset()) == []
 
 
