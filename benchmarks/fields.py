@@ -1,6 +1,7 @@
 """Claims: field copy, axpy and fast norm at 90 % of a plain triad; the reproducible norm at 75 %, from memory.
 
-Fields of SU(3) matrices on 24^4 (48 MB each in float64), one core, pinned. Bytes are those read and written once.
+Fields of 3x3 matrices on 24^4 (48 MB each in float64), one core, pinned. Bytes are those read and written once. The triad is
+measured before and after each row, on arrays of the same size in the same kind of memory.
 """
 
 from roofs import measure_roofs
@@ -25,14 +26,15 @@ def norm2(X, x, total):
 
 
 def main() -> None:
-    options = arguments(__doc__)
+    options = arguments(__doc__, sizes="24")
     pin()
-    size = 24
+    size = int(options.sizes.split(",")[0])
     lattice = jali.Lattice(size, size, size, size)
     x, y = (jali.Field(lattice, jali.Matrix(3), precision=options.precision) for _ in range(2))
     x.set_local(1e-3 * (1 + x.local().real))
     volume = lattice.volume
     bytes_ = 18 * (8 if options.precision == "float64" else 4)
+    megabytes = 3 * bytes_ * volume // 2**20
     calls = [
         ("copy", lambda: copy(y, x), 2),
         ("axpy", lambda: axpy(y, x, 0.5), 3),
@@ -41,9 +43,9 @@ def main() -> None:
     ]
     rows = []
     for name, call, streams in calls:
-        before = measure_roofs(options.precision, repeats=5)
+        before = measure_roofs(options.precision, megabytes, repeats=5)
         time = time_call(call, volume, seconds=0.1, repeats=9)
-        after = measure_roofs(options.precision, repeats=5)
+        after = measure_roofs(options.precision, megabytes, repeats=5)
         triad = (before.triad + after.triad) / 2
         rate = streams * bytes_ / time[0]
         rows.append(

@@ -50,7 +50,9 @@ def measure(ranks: int, size: int, repeats: int) -> float:
     """ns per link of each rank's share."""
     program = [sys.executable, os.path.abspath(__file__), "--size", str(size), "--repeats", str(repeats)]
     command = program if ranks == 1 else [sys.executable, "-c", LAUNCH, str(ranks), *program]
-    out = subprocess.run(command, env={**os.environ, CHILD: "1"}, capture_output=True, text=True, check=True)
+    out = subprocess.run(
+        command, env={**os.environ, CHILD: "1"}, stdout=subprocess.PIPE, text=True, check=True
+    )
     return float(out.stdout.split()[-1])
 
 

@@ -67,11 +67,11 @@ def conditions() -> str:
     return f"{host.name}, {8 * host.vector_bytes}-bit vectors, {found.version}, Python {platform.python_version()}, load {load:.1f}"
 
 
-def arguments(description: str) -> argparse.Namespace:
+def arguments(description: str, sizes: str = "8,12,16") -> argparse.Namespace:
     """Options that all benchmarks share."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
-    parser.add_argument("--sizes", default="8,12,16", help="lattice extents, comma separated")
+    parser.add_argument("--sizes", default=sizes, help="lattice extents, comma separated")
     parser.add_argument("--precision", default="float64", choices=("float64", "float32"))
     return parser.parse_args()
 

@@ -52,7 +52,7 @@ def measure(X, spin, bonds, magnetisation):
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--extent", type=int, default=16)
 parser.add_argument("--beta", type=float, nargs="+", default=[0.2, 0.35, 0.43, 0.445, 0.5])
-parser.add_argument("--sweeps", type=int, default=6000)
+parser.add_argument("--sweeps", type=int, default=3000)
 arguments = parser.parse_args()
 
 n = arguments.extent

@@ -13,9 +13,9 @@ from jali.gauge import SU, GaugeField, polyakov_loop, sweep
 from jali.statistics import mean_error
 
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-parser.add_argument("--beta", type=float, nargs="+", default=[1.5, 1.7, 1.8, 1.85, 1.9, 1.95, 2.05, 2.3])
+parser.add_argument("--beta", type=float, nargs="+", default=[1.5, 1.7, 1.8, 1.85, 1.9, 2.0, 2.3])
 parser.add_argument("--extent", type=int, default=8, help="extent of space; time has 2 slices")
-parser.add_argument("--sweeps", type=int, default=200)
+parser.add_argument("--sweeps", type=int, default=120)
 arguments = parser.parse_args()
 
 L = arguments.extent

@@ -23,7 +23,7 @@ def bessel_ratio(beta):
 parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 parser.add_argument("--beta", type=float, nargs="+", default=[0.5, 1.0, 2.0, 4.0])
 parser.add_argument("--extent", type=int, default=16)
-parser.add_argument("--sweeps", type=int, default=400)
+parser.add_argument("--sweeps", type=int, default=250)
 arguments = parser.parse_args()
 
 lattice = jali.Lattice(arguments.extent, arguments.extent)

@@ -289,3 +289,20 @@ def test_every_bit_is_the_same_on_any_rank_grid(precision):
     ):
         for result in jali.virtual_ranks(int(np.prod(grid)), evolution, grid, precision):
             assert result == reference
+
+
+def test_value_that_is_stored_and_also_part_of_what_travels():
+    """det A of a neighbour is stored, and a function of it too: both are wanted on this side of the halo."""
+
+    def body(J, X, a, b, m):
+        mu = X.directions()[0]
+        d = m[X + mu].det() / 6
+        a[X] = d
+        b[X] = d / (1 + d.norm2())
+
+    def run(grid):
+        lattice = Lattice(8, 6, grid=grid)
+        a, b, m = (random_field(lattice, e, k) for k, e in enumerate((Complex(), Complex(), Matrix(3))))
+        compare(body, a, b, m)
+
+    on_ranks((2, 1), run)

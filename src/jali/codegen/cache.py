@@ -74,7 +74,7 @@ def kernel_key(name: str, text: str, lanes: int, precision: str) -> str:
     parts = (
         version.__version__,
         found.identity,
-        " ".join(found.flags),
+        " ".join((*found.flags, *found.tuning)),
         target.host().fingerprint,
         f"{lanes} {precision}",
         prelude(),

@@ -89,14 +89,14 @@ def _smallest_cut(nodes: list[Node], program: SiteProgram, offset: tuple[int, ..
         return None
     numbers = {n.number for n in cut}
     below_cut = {n.number for n in reachable(cut) if n.number in local and n.number not in numbers}
-    above = {n.number for n in reachable(used_outside) if n.number in local} - below_cut - numbers
-    # every load must pass through the cut
+    # every load must pass through the cut, and what is below it must not be wanted itself
+    if any(effect.value.number in below_cut for effect in program.effects):
+        return None
     for node in nodes:
         if node.number in below_cut:
             continue
         if node.number not in numbers and any(a.number in below_cut for a in node.args):
             return None
-    del above
     ordered = tuple(sorted(cut, key=lambda n: n.number))
     slots = tuple(sorted({n.attrs[0] for n in loads}))
     return Item(offset, ordered, frozenset(below_cut), slots)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jali.codegen.values import Value, zero
 from jali.codegen.types import Spinor
+from jali.codegen.values import Value, zero
 from jali.errors import LayoutError
 from jali.fermions.spin import project, reconstruct
 from jali.lattice.field import Field

@@ -57,8 +57,8 @@ _PUBLISHED = (
     _Published("SU(3)", 6.4, 0.630633, 1e-5, 22, _QCDSF),
     _Published("SU(3)", 6.57, 0.643524, 1e-5, 28, _QCDSF),
     _Published("SU(2)", 2.3, 0.602229, 1.01e-4, 8, _SU2),
-    _Published("SU(2)", 2.4, 0.629956, 7.7e-5, 8, _SU2),
-    _Published("SU(2)", 2.5, 0.652062, 6.3e-5, 8, _SU2),
+    _Published("SU(2)", 2.4, 0.629956, 7.7e-5, 12, _SU2),
+    _Published("SU(2)", 2.5, 0.652062, 6.3e-5, 12, _SU2),
 )
 
 
