@@ -61,6 +61,7 @@ class Operations:
     analysis: Analysis
     values: dict[int, Value]
     loop: int | None
+    branch: Item | None
     depth: int
     position: int
     owned: dict[int, list[str]]
@@ -184,8 +185,7 @@ class Operations:
         draw = self._draw(node)
         if kind == "uniform":
             # two counters at once: the rounds of one fill the latencies of the other
-            scope = self.analysis.bodies[loop] if loop >= 0 else []
-            for other in scope:
+            for other in self.scope(loop):
                 if (
                     other.op == "philox"
                     and other.number not in self.values
@@ -438,8 +438,30 @@ class Operations:
     def _antihermitian(self, node: Node) -> None:
         self._square(node, "traceless_antihermitian")
 
+    def scope(self, loop: int) -> list[Node]:
+        """The nodes that are written together with those of a loop's body, or with those outside of loops (-1)."""
+        return self.analysis.bodies[loop] if loop >= 0 else self.analysis.order
+
     def _call(self, node: Node) -> None:
         function = node.attrs[0]
+        if node.number in self.values:
+            return  # computed together with its companion
+        companion = {"sin": "cos", "cos": "sin"}.get(function)
+        if companion and self.branch is None:
+            for other in self.scope(-1 if self.loop is None else self.loop):
+                if (
+                    other.op == "call"
+                    and other.attrs == (companion,)
+                    and other.args == node.args
+                    and other.number not in self.values
+                ):
+                    sine, cosine = (node, other) if function == "sin" else (other, node)
+                    names = [f"t{self.number(sine)}", f"t{self.number(cosine)}"]
+                    self.line(f"real {names[0]}, {names[1]};")
+                    self.line(f"vsincos(&{names[0]}, &{names[1]}, {self.one(node.args[0])});")
+                    self.assign(sine, [names[0]])
+                    self.assign(cosine, [names[1]])
+                    return
         if node.type.kind == "complex":
             a = self.array(node.args[0])
             self.line(f"complex_{function}({self.result(node)}, {a});")
