@@ -162,7 +162,8 @@ def _candidates(library: Path, family: Family) -> Iterator[str]:
     for path in (library, library.resolve()):
         for folder in path.parents:
             for name in family.launchers:
-                program = folder / "bin" / name
+                # /bin is often a link to /usr/bin, and Open MPI takes the folder above for its own
+                program = (folder / "bin").resolve() / name
                 if program not in seen and os.access(program, os.X_OK):
                     seen.add(program)
                     yield str(program)
