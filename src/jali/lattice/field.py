@@ -138,7 +138,8 @@ class Field:
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
         payload = b""
         if mine is not None:
-            payload = np.ascontiguousarray(self.local()[mine[1]]).tobytes()
+            part, place = self._part(mine[1])
+            payload = np.ascontiguousarray(part[place]).tobytes()
         parts = lattice.communicator.all_gather(payload)
         for rank, data in enumerate(parts):
             theirs = self._overlap(
@@ -171,10 +172,19 @@ class Field:
             ) from None
         array = array.reshape(tuple(len(r) for r in ranges) + self.element.numpy_shape)
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
-        local = self.local()
         if mine is not None:
-            local[mine[1]] = array[mine[0]]
-        self.set_local(local)
+            part, place = self._part(mine[1])
+            part[place] = array[mine[0]]
+            reals = self.element.to_reals(_reverse(part, lattice.ndim), self.storage_precision)
+            self.storage.import_part([int(i.min()) for i in mine[1]], np.ascontiguousarray(reals))
+        self.storage.mark_written(3)  # on every rank, whichever of them wrote
+
+    def _part(self, inside: tuple[np.ndarray, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        """The smallest part of this rank's box that holds the given sites, and their place in it."""
+        first = [int(i.min()) for i in inside]
+        extents = [int(i.max()) + 1 - f for i, f in zip(inside, first, strict=True)]
+        values = self.element.from_reals(self.storage.export_part(first, extents))
+        return _reverse(values, self.lattice.ndim), tuple(i - f for i, f in zip(inside, first, strict=True))
 
     def _ranges(self, index: Any) -> tuple[list[range], list[bool]]:
         lattice = self.lattice
