@@ -1,8 +1,10 @@
-// Runs a schedule on the host: one thread walks the steps in their order, and kernels make progress on
-// messages.
+// Runs a schedule on the host: whatever is ready runs, and what it enables runs next.
 //
-// The order starts every message that can be started before anything is computed, and waits only when there
-// is nothing else to do. An error on this rank is told to the others before it is thrown on.
+// One thread. Ready steps run in the order of their urgency (start receives, start sends, copy, reduce,
+// compute) and of the schedule; messages under way are tested in between, so that a chunk moves on when its
+// own inputs are there, and a kernel makes progress on messages between its blocks of work. A schedule that
+// was started may be left alone and looked at again later (`test`), several may be under way at once. An
+// error on this rank is told to the others before it is thrown on.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -10,25 +12,40 @@
 
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace jali {
 
 class Executor {
   public:
-    explicit Executor(std::shared_ptr<const Schedule> schedule); // throws ScheduleError
+    // `what` names the schedule in errors and in the watchdog's message. Throws ScheduleError.
+    explicit Executor(std::shared_ptr<const Schedule> schedule, std::string what = "");
+    ~Executor();
+    Executor(Executor&&) noexcept;
+    Executor& operator=(Executor&&) noexcept;
 
-    // buffers[k] is the address of buffer k. Throws what a kernel throws, or RankFailure.
-    void run(std::span<std::byte* const> buffers, Communicator& communicator);
+    // buffers[k] is the address of buffer k; transports[l] carries the messages of library l (one transport
+    // may stand for all libraries). Tags are those of the steps plus `first_tag`. All must stay until the end.
+    // Throws std::logic_error if it is still running.
+    void start(std::span<std::byte* const> buffers, std::span<Communicator* const> transports,
+               int first_tag = 0);
 
-    const Schedule& schedule() const { return *schedule_; }
+    // Makes progress; true when all steps have ended. Throws what a kernel throws, RankFailure, or
+    // TransportError. After an error the executor may be started again (its messages were withdrawn).
+    bool test();
+
+    // Until all steps have ended. The watchdog's TransportError names the step, peer and transport.
+    void wait();
+
+    void run(std::span<std::byte* const> buffers, Communicator& communicator); // start and wait
+
+    bool running() const;
+    const Schedule& schedule() const;
 
   private:
-    void run_steps(std::span<std::byte* const> buffers, Communicator& communicator);
-
-    std::shared_ptr<const Schedule> schedule_;
-    std::vector<Port> order_;
-    std::vector<std::unique_ptr<Request>> requests_; // by step
+    struct State;
+    std::unique_ptr<State> state_;
 };
 
 } // namespace jali

@@ -1,11 +1,14 @@
-// A graph of steps that move or compute: receive, send, wait, copy, kernel, over named buffers.
+// A graph of steps that move or compute: receive, send, copy, reduce, kernel, over named buffers.
 //
 // A step has parts (most have one); a part runs after the step's earlier parts and after the parts it needs,
-// so a kernel whose last part needs an arrival is one step with a port. Buffers are named slots: their
-// addresses are given at every run, so a schedule outlives moves of the memory behind it. check() proves what
-// can be proved on one rank, check_messages() what needs all. It knows nothing of lattices: exchanges of
-// halos and, later, collectives are built on top.
+// so a kernel whose last part needs an arrival is one step with a port. A message step ends when the message
+// has: a receive when its data is there, a send when its bytes may change again. Buffers are named slots:
+// their addresses are given at every run, so a schedule outlives moves of the memory behind it. check()
+// proves what can be proved on one rank, check_messages() what needs all. It knows nothing of lattices or
+// collectives: exchanges of halos (core/halo) and collectives (core/collective) are built on top.
 #pragma once
+
+#include "schedule/element.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -38,19 +41,16 @@ struct Port {
     int step = 0, part = 0;
 };
 
+// Messages between two ranks with one tag arrive in the order sent. `library` is an index into
+// Schedule::libraries(): who carries the message.
 struct Receive {
     Region into;
-    int from = 0, tag = 0;
+    int from = 0, tag = 0, library = 0;
 };
 
 struct Send {
     Region from;
-    int to = 0, tag = 0;
-};
-
-// Ends when the message of that Receive or Send step is complete.
-struct Wait {
-    int step = 0;
+    int to = 0, tag = 0, library = 0;
 };
 
 // Gathers rows of `row_bytes` into `to`: row k comes from from.offset + rows[k] * row_bytes, or, without a
@@ -64,6 +64,18 @@ struct CopyRows {
 
 struct Copy {
     std::vector<CopyRows> rows;
+};
+
+// into = from[0] op from[1] op ..., element by element; all regions have the same size. `into` may be one of
+// the sources.
+struct ReduceRow {
+    Region into;
+    std::vector<Region> from;
+};
+
+struct Reduce {
+    Reduction how;
+    std::vector<ReduceRow> rows;
 };
 
 using Progress = std::function<void()>;
@@ -80,10 +92,17 @@ struct Part {
     std::vector<Port> needs;
 };
 
+// Where a step stands in the plan of a collective, for explanations and the simulator: its stage, its channel
+// of the pipeline, and the level of the hierarchy that its message crosses. -1: nowhere.
+struct Mark {
+    int stage = -1, channel = -1, level = -1;
+};
+
 struct Step {
     std::string name;
-    std::variant<Receive, Send, Wait, Copy, Kernel> action;
+    std::variant<Receive, Send, Copy, Reduce, Kernel> action;
     std::vector<Part> parts; // one, or as many as a kernel has
+    Mark mark{};
 };
 
 class Schedule {
@@ -91,22 +110,26 @@ class Schedule {
     int add_buffer(std::string name, std::size_t bytes, bool holds_data = false);
     // One part that needs `needs`; returns the step's number.
     template <class Action>
-    int add(std::string name, Action action, std::vector<Port> needs = {}) {
-        steps_.push_back({std::move(name), std::move(action), {Part{"", std::move(needs)}}});
+    int add(std::string name, Action action, std::vector<Port> needs = {}, Mark mark = {}) {
+        steps_.push_back({std::move(name), std::move(action), {Part{"", std::move(needs)}}, mark});
         return static_cast<int>(steps_.size()) - 1;
     }
     int add_kernel(std::string name, Kernel kernel, std::vector<Part> parts);
 
+    // Names of what carries messages; message steps refer to them by index. One, "", to begin with: any.
+    void set_libraries(std::vector<std::string> names) { libraries_ = std::move(names); }
+    const std::vector<std::string>& libraries() const { return libraries_; }
+
     const std::vector<Step>& steps() const { return steps_; }
     const std::vector<Buffer>& buffers() const { return buffers_; }
 
-    // Parts in an order that respects all needs: what starts messages first, waiting last. Throws
+    // Parts in an order that respects all needs: what starts messages first, computing last. Throws
     // ScheduleError if there is a cycle or a need that does not exist.
     std::vector<Port> order() const;
 
-    // Throws ScheduleError unless: the graph has no cycle; regions lie inside their buffers; every message is
-    // waited for once; what is read was there or was written before; and parts that may run in either order
-    // do not write what the other reads or writes.
+    // Throws ScheduleError unless: the graph has no cycle; regions lie inside their buffers; what is read was
+    // there or was written before; and parts that may run in either order do not write what the other reads or
+    // writes.
     void check() const;
 
     std::string describe() const; // one line per part, in order
@@ -114,6 +137,7 @@ class Schedule {
   private:
     std::vector<Buffer> buffers_;
     std::vector<Step> steps_;
+    std::vector<std::string> libraries_{""};
 };
 
 // All ranks' schedules together: every send meets a receive of the same size, peer and tag, in order.
