@@ -21,7 +21,7 @@ from jali.errors import RankError
 class Communicator:
     """A group of ranks, seen from one of them. Made by `jali.comm.current` and friends, not by hand.
 
-    Collective calls (`barrier`, `all_gather`, `broadcast`, `all_reduce_sum`) are made by all ranks in the
+    Collective calls (`barrier`, `gather_bytes`, `broadcast_bytes`, `all_reduce_sum`) are made by all ranks in the
     same order.
     """
 
@@ -39,11 +39,11 @@ class Communicator:
         """Return when every rank has called."""
         self.core.barrier()
 
-    def all_gather(self, data: bytes) -> list[bytes]:
+    def gather_bytes(self, data: bytes) -> list[bytes]:
         """The byte strings of all ranks, in rank order; lengths may differ."""
         return self.core.all_gather(data)
 
-    def broadcast(self, data: bytes, root: int) -> bytes:
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The byte string that rank `root` passed; what the others pass is ignored."""
         return self.core.broadcast(data, root)
 
