@@ -1,4 +1,5 @@
 // The planner in Python: hierarchies, the parameters of a plan, one rank's schedule.
+#include "bind/errors.hpp"
 #include "collective/plan.hpp"
 
 #include <memory>
@@ -26,6 +27,7 @@ using Released = nb::call_guard<nb::gil_scoped_release>;
 } // namespace
 
 void bind_plan(nb::module_& m) {
+    translate_error<PlanError>("PlanError");
     nb::class_<Hierarchy>(m, "Hierarchy", "Nested groups of ranks, outermost first, down to single ranks.")
         .def(nb::init<int>(), "ranks"_a, "All ranks in one group.")
         .def(
@@ -91,7 +93,7 @@ void bind_plan(nb::module_& m) {
     m.def(
         "plan_rank",
         [](const Composition& composition, const PlanParameters& parameters, int rank) {
-            return std::make_shared<const Schedule>(plan_rank(composition, parameters, rank));
+            return std::make_shared<Schedule>(plan_rank(composition, parameters, rank));
         },
         "composition"_a, "parameters"_a, "rank"_a, Released(), "One rank's schedule; its last buffer is the scratch.");
     m.def(

@@ -36,7 +36,7 @@ MessageSpace::MessageSpace(std::vector<Carrier> carriers)
                             std::to_string(rank()) + " of " + std::to_string(size()) +
                             "; all must carry the same ranks");
         }
-        largest = k == 0 ? one.largest_tag() : std::min(largest, one.largest_tag());
+        largest = std::min(largest, max_tag);
     }
     tags_ = static_cast<int>((std::int64_t{largest} + 1) / windows_of_space);
 }
