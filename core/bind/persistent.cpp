@@ -102,7 +102,7 @@ struct PlanOfRank {
         }
     }
 
-    std::size_t arrays() const { return written.size() - 1; } // the last buffer is the scratch
+    std::size_t arrays() const { return static_cast<std::size_t>(plan->user_buffers()); }
 
     void take(const nb::args& given, Held& held) const {
         const auto& buffers = plan->schedule().buffers();
@@ -147,7 +147,7 @@ void bind_persistent(nb::module_& m) {
         .def_prop_ro("under_way", &MessageSpace::under_way);
 
     nb::class_<PlanOfRank>(m, "PersistentPlan",
-                           "One rank's schedule, ready to run on arrays; its last buffer is the scratch.")
+                           "One rank's schedule, ready to run on arrays. Scratch and work buffers are its own.")
         .def(nb::init<std::shared_ptr<const Schedule>, std::shared_ptr<MessageSpace>, std::string>(),
              "schedule"_a, "space"_a, "what"_a)
         .def(
@@ -175,6 +175,6 @@ void bind_persistent(nb::module_& m) {
         .def("test", [](const PlanOfRank& self) { return self.plan->test(); }, Released())
         .def("wait", [](const PlanOfRank& self) { self.plan->wait(); }, Released())
         .def_prop_ro("running", [](const PlanOfRank& self) { return self.plan->running(); })
-        .def_prop_ro("scratch_bytes", [](const PlanOfRank& self) { return self.plan->scratch_bytes(); })
+        .def_prop_ro("own_bytes", [](const PlanOfRank& self) { return self.plan->own_bytes(); })
         .def_prop_ro("what", [](const PlanOfRank& self) { return self.plan->what(); });
 }

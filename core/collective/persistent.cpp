@@ -36,7 +36,7 @@ MessageSpace::MessageSpace(std::vector<Carrier> carriers)
                             std::to_string(rank()) + " of " + std::to_string(size()) +
                             "; all must carry the same ranks");
         }
-        largest = std::min(largest, max_tag);
+        largest = k == 0 ? one.largest_tag() : std::min(largest, one.largest_tag());
     }
     tags_ = static_cast<int>((std::int64_t{largest} + 1) / windows_of_space);
 }
@@ -79,16 +79,22 @@ PersistentPlan::PersistentPlan(std::shared_ptr<const Schedule> schedule, std::sh
                         std::to_string(space_->tags()) + " here; use fewer channels (depth) or larger pieces");
     }
     for (const std::string& library : schedule->libraries()) carriers_.push_back(&space_->carrier(library));
-    const std::size_t bytes = schedule->buffers().back().bytes;
-    if (bytes > 0) scratch_ = Arena::host().allocate(bytes, "scratch of collectives");
-    addresses_.assign(schedule->buffers().size(), nullptr);
-    addresses_.back() = scratch_.data();
+    const auto& buffers = schedule->buffers();
+    addresses_.assign(buffers.size(), nullptr);
+    const auto provide = [&](Memory& memory, std::size_t which) {
+        if (buffers[which].bytes > 0) memory = Arena::host().allocate(buffers[which].bytes, "plans");
+        addresses_[which] = memory.data();
+    };
+    std::size_t own = buffers.size() - 1;
+    provide(scratch_, own);
+    if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
+    user_buffers_ = static_cast<int>(own);
 }
 
 void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<const void> keep) {
     if (running()) throw std::logic_error(what_ + " is under way already; wait for it before the next start");
-    if (buffers.size() + 1 != addresses_.size()) {
-        throw PlanError(what_ + " has " + std::to_string(addresses_.size() - 1) + " buffers, " +
+    if (static_cast<int>(buffers.size()) != user_buffers_) {
+        throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
     }
     const int window = space_->next_window();

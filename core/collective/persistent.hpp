@@ -53,12 +53,12 @@ class MessageSpace {
 
 class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
   public:
-    // The schedule's last buffer is "scratch", which the plan provides itself; `what` names it in errors.
-    // Throws PlanError if it speaks of libraries or tags that the space does not have; ScheduleError.
+    // The schedule's last buffer is "scratch"; the plan provides it itself, and a buffer "work" right before
+    // it, which standard collectives use between two steps. `what` names the plan in errors. Throws PlanError if it speaks of libraries or tags that the space does not have; ScheduleError.
     static std::shared_ptr<PersistentPlan> make(std::shared_ptr<const Schedule> schedule,
                                                 std::shared_ptr<MessageSpace> space, std::string what);
 
-    // Begins a run on these addresses, one per buffer of the composition (null where it has no bytes). They
+    // Begins a run on these addresses, one per buffer that is the user's (null where it has no bytes). They
     // must stay until the end; `keep` is held until then. If as many plans are under way as there are
     // windows, it first waits for the oldest. Throws std::logic_error if this plan is under way itself, and
     // what waiting throws.
@@ -74,7 +74,8 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     bool running() const { return window_ >= 0; }
     const Schedule& schedule() const { return *schedule_; }
     const std::string& what() const { return what_; }
-    std::size_t scratch_bytes() const { return scratch_.size(); }
+    int user_buffers() const { return user_buffers_; } // the first ones
+    std::size_t own_bytes() const { return scratch_.size() + work_.size(); }
 
   private:
     friend class MessageSpace;
@@ -88,7 +89,8 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     std::shared_ptr<const Schedule> schedule_;
     std::string what_;
     Executor executor_;
-    Memory scratch_;
+    Memory scratch_, work_;
+    int user_buffers_ = 0;
     std::vector<Communicator*> carriers_; // per library of the schedule
     std::vector<std::byte*> addresses_;
     std::shared_ptr<const void> keep_;

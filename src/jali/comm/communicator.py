@@ -51,6 +51,7 @@ class Communicator:
         self.rank: int = core.rank
         self.size: int = core.size
         self.transport: str = core.transport
+        self.largest_tag: int = core.largest_tag
         self.threads = threads
         self._collectives: Collectives | None = None
 
@@ -65,14 +66,17 @@ class Communicator:
         return self._collectives
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
-        """Communicators of the ranks with the same color, ordered by `key`, then rank; None for color None. Collective."""
-        if color is not None and color < 0:
-            raise ParameterError(f"color {color} is negative; ranks that stay outside pass None")
+        """The communicator of the ranks that give the same `color`, ordered by `key`, then by rank.
+
+        Collective. Ranks with color None (or below 0) get None. Messages and collectives of the parts do not
+        meet those of this communicator; failures and departures are shared with it, and are told in its
+        numbering (in that of the outermost one, if this was split from another).
+        """
         core = self.core.split(-1 if color is None else color, key)
         return None if core is None else Communicator(core, self.threads)
 
     def duplicate(self) -> Communicator:
-        """The same ranks with messages of their own. Collective."""
+        """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
         return Communicator(self.core.duplicate(), self.threads)
 
     def barrier(self, *, checked: bool | None = None) -> None:
@@ -336,10 +340,11 @@ class Communicator:
         return rows
 
     # --- messages between two ranks ---------------------------------------------------------------------------
+
     def send(self, data: npt.NDArray[Any], to: int, tag: int = 0) -> _core.PendingMessage:
         """Start sending a contiguous array to rank `to`; returns a pending message for `wait`.
 
-        The array must not change until then. Tags are 0 to 32767.
+        The array must not change until then. Tags are 0 to `largest_tag`, which is 32767 or more.
         """
         return self.core.send(data, to, tag)
 
