@@ -144,7 +144,6 @@ void bind_transport(nb::module_& m) {
             "data"_a, "root"_a)
         .def("fail", &Communicator::fail, "cause"_a, Released())
         .def("check", &Communicator::check)
-        .def("has_left", &Communicator::has_left, "rank"_a)
         .def("leave", &Communicator::leave, Released())
         .def("await_others_leaving", &Communicator::await_others_leaving, Released());
 

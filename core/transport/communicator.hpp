@@ -50,7 +50,8 @@ class Communicator {
     virtual int size() const = 0;
     virtual const char* transport() const = 0; // "self", "thread" or "mpi"
 
-    virtual int largest_tag() const = 0; // the same on all ranks, at least max_tag
+    virtual int outermost(int rank) const { return rank; } // its number in the outermost communicator
+    virtual int largest_tag() const = 0;                   // the same on all ranks, at least max_tag
 
     // Communicators of the ranks with the same `color`, ordered by `key`, then rank; nullptr for a negative
     // color. Collective. Their messages and collectives never meet those of other communicators. They share
@@ -89,8 +90,7 @@ class Communicator {
     // Tells every other rank that this one failed; they throw RankFailure at their next call or while
     // waiting. Only the first call counts, and none after another rank's failure was heard.
     virtual void fail(const std::string& cause) noexcept = 0;
-    virtual void check() = 0;                  // throws RankFailure if some rank has failed
-    virtual bool has_left(int rank) const = 0; // whether that rank's leave() has been heard here
+    virtual void check() = 0; // throws RankFailure if some rank has failed
 
     // Tells every other rank that the program of this one is over: messages already sent will still arrive,
     // but whoever waits for more throws. Only await_others_leaving may follow.

@@ -93,6 +93,7 @@ class MpiCommunicator final : public Communicator {
     int rank() const override { return rank_; }
     int size() const override { return static_cast<int>(members_.size()); }
     const char* transport() const override { return "mpi"; }
+    int outermost(int rank) const override { return members_[rank]; }
     int largest_tag() const override { return largest_tag_; }
 
     std::shared_ptr<Communicator> split(int color, int key) override {
@@ -163,7 +164,7 @@ class MpiCommunicator final : public Communicator {
                     if (!request) continue;
                     auto& waited = static_cast<MpiRequest&>(*request);
                     moved |= advance(waited);
-                    if (waited.next < waited.parts.size() && (open == nullptr || has_left(waited.peer)))
+                    if (waited.next < waited.parts.size() && (open == nullptr || left(waited.peer)))
                         open = &waited;
                 }
                 return open == nullptr ? Look::done : moved ? Look::moved : Look::nothing;
@@ -176,7 +177,7 @@ class MpiCommunicator final : public Communicator {
             });
     }
 
-    bool has_left(int rank, double waited) override { return left_[rank] && waited > grace_seconds; }
+    bool has_left(int rank, double waited) override { return left(rank) && waited > grace_seconds; }
 
     void barrier() override {
         collective("a barrier", [&](MpiHandle* request) { return mpi_.Ibarrier(messages_, request); });
@@ -287,7 +288,6 @@ class MpiCommunicator final : public Communicator {
         notices_->throw_if_failed();
     }
 
-    bool has_left(int rank) const override { return notices_->left(members_[rank]); }
     void leave() noexcept override { notices_->leave(); }
     void await_others_leaving() override { notices_->await_others_leaving(); }
 
@@ -396,9 +396,11 @@ class MpiCommunicator final : public Communicator {
         }
     }
 
+    bool left(int rank) const { return notices_->left(members_[rank]); }
+
     int departed(int peer) const {
         for (int rank = 0; rank < size(); ++rank)
-            if ((peer < 0 || peer == rank) && has_left(rank)) return rank;
+            if ((peer < 0 || peer == rank) && left(rank)) return rank;
         return -1;
     }
 

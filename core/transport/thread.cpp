@@ -181,6 +181,7 @@ class ThreadCommunicator final : public Communicator {
     int rank() const override { return rank_; }
     int size() const override { return group_->ranks; }
     const char* transport() const override { return transport_; }
+    int outermost(int rank) const override { return group_->members[rank]; }
     int largest_tag() const override { return std::numeric_limits<int>::max(); }
 
     // The first rank of each part makes its group and shows it to the others.
@@ -277,18 +278,18 @@ class ThreadCommunicator final : public Communicator {
         }
     }
 
-    std::uint64_t events() override { return group_->bells[rank_].count(); }
+    std::uint64_t events() override { return group_->bell(rank_).count(); }
 
     bool rest(std::uint64_t seen, unsigned rounds) override {
         if (rounds < spins + yields) {
             rounds < spins ? pause_core() : static_cast<void>(sched_yield());
             return false;
         }
-        group_->bells[rank_].sleep(static_cast<unsigned>(seen), std::chrono::milliseconds(100));
+        group_->bell(rank_).sleep(static_cast<unsigned>(seen), std::chrono::milliseconds(100));
         return true;
     }
 
-    bool has_left(int rank, double) override { return group_->left[rank].load(); }
+    bool has_left(int rank, double) override { return left(rank); }
 
     void barrier() override {
         check();
@@ -354,8 +355,6 @@ class ThreadCommunicator final : public Communicator {
         if (society.failed.load(std::memory_order_acquire))
             throw RankFailure(society.failed_rank, society.cause);
     }
-
-    bool has_left(int rank) const override { return group_->society->left[group_->members[rank]].load(); }
 
     void leave() noexcept override {
         group_->society->left[group_->members[rank_]].store(true);
@@ -434,10 +433,12 @@ class ThreadCommunicator final : public Communicator {
         }
     }
 
+    bool left(int rank) const { return group_->society->left[group_->members[rank]].load(); }
+
     // A rank among those that must act whose program is over, or -1.
     int departed(int peer) const {
         for (int rank = 0; rank < size(); ++rank)
-            if ((peer < 0 || peer == rank) && has_left(rank)) return rank;
+            if ((peer < 0 || peer == rank) && left(rank)) return rank;
         return -1;
     }
 
