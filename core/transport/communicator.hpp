@@ -60,6 +60,16 @@ class Communicator {
     // TransportError that names `what` when nothing moved for the watchdog's time.
     virtual void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) = 0;
 
+    // For whoever waits for any of several messages: note events(), test() them, and rest() if none was
+    // complete. A rank rests longer the more `rounds` found nothing: it spins, then gives its core away, then
+    // sleeps until events() differs from what was `seen`, if the transport can wake it. True: it has slept.
+    virtual std::uint64_t events() { return 0; }
+    virtual bool rest(std::uint64_t seen, unsigned rounds);
+
+    // The program of `rank` is over, and what it sent before has had `waited` seconds to arrive. Ask before
+    // testing.
+    virtual bool has_left(int rank, double waited);
+
     // Collectives over all ranks, called in the same order everywhere.
     virtual void barrier() = 0;
     virtual void all_reduce_sum(std::span<std::int64_t> values) = 0; // exact (modulo 2^64), in place

@@ -150,6 +150,8 @@ class MpiCommunicator final : public Communicator {
             });
     }
 
+    bool has_left(int rank, double waited) override { return left_[rank] && waited > grace_seconds; }
+
     void barrier() override {
         collective("a barrier", [&](MpiHandle* request) { return mpi_.Ibarrier(messages_, request); });
     }

@@ -238,6 +238,19 @@ class ThreadCommunicator final : public Communicator {
         }
     }
 
+    std::uint64_t events() override { return group_->bells[rank_].count(); }
+
+    bool rest(std::uint64_t seen, unsigned rounds) override {
+        if (rounds < spins + yields) {
+            rounds < spins ? pause_core() : static_cast<void>(sched_yield());
+            return false;
+        }
+        group_->bells[rank_].sleep(static_cast<unsigned>(seen), std::chrono::milliseconds(100));
+        return true;
+    }
+
+    bool has_left(int rank, double) override { return group_->left[rank].load(); }
+
     void barrier() override {
         check();
         meet(Gathering::barrier, {}, [] {});

@@ -184,11 +184,17 @@ class Schedule:
         source: int,
         tag: int,
         needs: Sequence[tuple[int, int]] = ...,
+        library: int = 0,
     ) -> int: ...
     def add_send(
-        self, name: str, data: tuple[int, int, int], to: int, tag: int, needs: Sequence[tuple[int, int]] = ...
+        self,
+        name: str,
+        data: tuple[int, int, int],
+        to: int,
+        tag: int,
+        needs: Sequence[tuple[int, int]] = ...,
+        library: int = 0,
     ) -> int: ...
-    def add_wait(self, name: str, step: int, needs: Sequence[tuple[int, int]]) -> int: ...
     def add_copy(
         self,
         name: str,
@@ -198,6 +204,16 @@ class Schedule:
         rows: Sequence[int] = ...,
         needs: Sequence[tuple[int, int]] = ...,
     ) -> int: ...
+    def add_reduce(
+        self,
+        name: str,
+        sources: Sequence[tuple[int, int, int]],
+        into: tuple[int, int, int],
+        type: str,
+        operation: str = "sum",
+        needs: Sequence[tuple[int, int]] = ...,
+        divide_by: int = 1,
+    ) -> int: ...
     def add_kernel(
         self,
         name: str,
@@ -206,9 +222,29 @@ class Schedule:
         writes: Sequence[Sequence[tuple[int, int, int]]],
         needs: Sequence[Sequence[tuple[int, int]]],
     ) -> int: ...
+    libraries: list[str]
+    @property
+    def steps(self) -> int: ...
+    @property
+    def buffers(self) -> list[tuple[str, int]]: ...
     def check(self) -> None: ...
+    @staticmethod
+    def check_messages(of_ranks: Sequence[Schedule]) -> None: ...
     def describe(self) -> str: ...
     def run(self, buffers: Sequence[npt.NDArray[Any]], communicator: Communicator) -> None: ...
+
+class Executor:
+    def __init__(self, schedule: Schedule, what: str = "") -> None: ...
+    def start(
+        self,
+        buffers: Sequence[npt.NDArray[Any]],
+        transports: Sequence[Communicator],
+        first_tag: int = 0,
+    ) -> None: ...
+    def test(self) -> bool: ...
+    def wait(self) -> None: ...
+    @property
+    def running(self) -> bool: ...
 
 # --- device, transport ---
 
