@@ -68,7 +68,7 @@ def as_array(x: Any, what: str = "a collective") -> Array:
             array = np.from_dlpack(x)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise ParameterError(f"{what} cannot share the memory of a {type(x).__name__}: {error}") from None
-    if array.dtype.hasobject or array.dtype.kind in "USMmV" and array.dtype.name not in NAMES:
+    if array.dtype.hasobject or (array.dtype.kind in "USMmV" and array.dtype.name not in NAMES):
         raise ParameterError(f"{what} takes an array of numbers, not a {type(x).__name__} of {array.dtype}")
     return array
 
