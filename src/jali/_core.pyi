@@ -257,6 +257,18 @@ class VirtualRanks:
         buffered: bool = False,
     ) -> None: ...
 
+# --- checker ---
+
+def check_plan(
+    composition: Composition,
+    schedules: Sequence[Schedule],
+    scratch_limit: int | None = None,
+    reproducible: bool = False,
+    hierarchy: Hierarchy | None = None,
+) -> None: ...
+def schedule_to_dict(schedule: Schedule) -> dict[str, Any]: ...
+def schedule_from_dict(data: dict[str, Any]) -> Schedule: ...
+
 # --- device, transport ---
 
 class Memory:

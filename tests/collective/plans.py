@@ -8,6 +8,7 @@ import numpy as np
 from brute_force import ITEM, Plan, Primitive, Spec, rows_of
 
 from jali import _core
+from jali.errors import PlanError
 
 
 def spec_of(composition: _core.Composition) -> Spec:
@@ -65,7 +66,7 @@ def tight_plan(
         limit = most * sixteenths // 16
         try:
             return plan(composition, factors, scratch_limit=limit, **parameters), limit
-        except ValueError:
+        except PlanError:
             continue
     return loose, most
 
