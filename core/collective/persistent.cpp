@@ -1,11 +1,6 @@
 #include "collective/persistent.hpp"
 
-#include "transport/patience.hpp"
-
 #include <algorithm>
-#include <chrono>
-
-#include <sched.h>
 
 namespace jali {
 
@@ -52,14 +47,6 @@ Communicator& MessageSpace::carrier(const std::string& library) const {
     std::string known;
     for (const auto& [name, communicator] : carriers_) known += (known.empty() ? "" : ", ") + name;
     throw PlanError("no library '" + library + "' connects these ranks; there is " + known);
-}
-
-void MessageSpace::move_others(const PersistentPlan* waiting) {
-    for (auto& entry : under_way_) {
-        if (!entry || entry.get() == waiting) continue;
-        const auto plan = entry; // its end empties the entry
-        plan->look();
-    }
 }
 
 std::shared_ptr<PersistentPlan> PersistentPlan::make(std::shared_ptr<const Schedule> schedule,
@@ -112,8 +99,9 @@ void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<
     }
 }
 
-bool PersistentPlan::look() {
+bool PersistentPlan::test() {
     if (!running()) return true;
+    const auto self = shared_from_this();
     try {
         if (!executor_.test()) return false;
     } catch (...) {
@@ -124,52 +112,15 @@ bool PersistentPlan::look() {
     return true;
 }
 
-bool PersistentPlan::test() {
-    const auto self = shared_from_this();
-    if (look()) return true;
-    space_->move_others(this);
-    return !running();
-}
-
 void PersistentPlan::wait() {
     if (!running()) return;
     const auto self = shared_from_this();
-    if (space_->under_way() > 1) {
-        // Ranks may wait for their plans in different orders, so all of them must move. When they have not
-        // for the watchdog's time, the executor's own wait finds out which step hangs.
-        using clock = std::chrono::steady_clock;
-        const auto begin = clock::now();
-        auto hook = begin;
-        const double limit = watchdog_seconds();
-        try {
-            for (int round = 1; !look(); ++round) {
-                space_->move_others(this);
-                if (round % 64 != 0) continue;
-                sched_yield();
-                const auto now = clock::now();
-                if (now - hook > std::chrono::milliseconds(250)) {
-                    hook = now;
-                    run_wait_hook();
-                }
-                if (std::chrono::duration<double>(now - begin).count() > limit) break;
-            }
-        } catch (...) {
-            if (running()) abandon();
-            throw;
-        }
-        if (!running()) return;
-    }
     try {
         executor_.wait();
     } catch (...) {
         end();
         throw;
     }
-    end();
-}
-
-void PersistentPlan::abandon() {
-    executor_ = Executor(schedule_, what_);
     end();
 }
 

@@ -2,9 +2,9 @@
 //
 // Plans that run on the same ranks share a MessageSpace: a duplicate of their communicator for every library,
 // whose tags are cut into windows. The n-th start takes window n modulo their number, so ranks agree on
-// windows without a word, as long as they start the same plans in the same order; how they wait for them is
-// free, since whoever waits for one plan moves all that are under way. It knows nothing of Python or of
-// arrays: buffers are addresses, given at every start.
+// windows without a word, as long as they start the same plans in the same order; they may wait for them in
+// any order (executors of one thread move together). It knows nothing of Python or of arrays: buffers are
+// addresses, given at every start.
 #pragma once
 
 #include "collective/composition.hpp"
@@ -43,7 +43,6 @@ class MessageSpace {
   private:
     friend class PersistentPlan;
     int next_window() const { return static_cast<int>(starts_ % under_way_.size()); }
-    void move_others(const PersistentPlan* waiting); // looks at every plan under way but this one
 
     std::vector<Carrier> carriers_;
     std::vector<std::shared_ptr<PersistentPlan>> under_way_; // per window; a plan lives at least until it ended
@@ -64,7 +63,7 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     // what waiting throws.
     void start(std::span<std::byte* const> buffers, std::shared_ptr<const void> keep = nullptr);
 
-    bool test(); // moves everything in the space; true when this plan is not under way
+    bool test(); // makes progress; true when this plan is not under way
     void wait(); // until it has ended; throws what Executor::wait throws
     void run(std::span<std::byte* const> buffers) { // start and wait, when nothing needs to be kept
         start(buffers);
@@ -81,9 +80,7 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     friend class MessageSpace;
     PersistentPlan(std::shared_ptr<const Schedule> schedule, std::shared_ptr<MessageSpace> space,
                    std::string what);
-    bool look(); // one test of the executor
     void end();
-    void abandon(); // withdraws its messages: the group has failed
 
     std::shared_ptr<MessageSpace> space_;
     std::shared_ptr<const Schedule> schedule_;

@@ -74,7 +74,7 @@ class Collectives:
         self._communicator = communicator
         self.rank, self.size = communicator.rank, communicator.size
         self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
-        self.space = _core.MessageSpace([(communicator.transport, communicator.core.duplicate())])
+        self.space = _core.MessageSpace(_carriers(communicator.core))
         self.hosts = _hosts(communicator)
         self._plans: OrderedDict[Call, _core.PersistentPlan] = OrderedDict()
         self._more: dict[Call, list[_core.PersistentPlan]] = {}  # for calls under way several times
@@ -203,6 +203,16 @@ class Collectives:
                 "reproducible": call.reproducible,
             }
         )
+
+
+def _carriers(core: _core.Communicator) -> list[tuple[str, _core.Communicator]]:
+    """Libraries by name; the first is used where a plan names none."""
+    carriers = [(core.transport, core.duplicate())]
+    if core.transport == "mpi":
+        shared = _core.make_host_communicator(core)
+        if shared.transport == "shm":
+            carriers.insert(0, ("shm", shared))
+    return carriers
 
 
 def _ranks(ranks: Sequence[int]) -> str:
