@@ -29,12 +29,8 @@ class Executor {
 
     // buffers[k] is the address of buffer k; transports[l] carries the messages of library l (one transport
     // may stand for all libraries). Tags are those of the steps plus `first_tag`. All must stay until the
-<<<<<<< HEAD
-    // end. Throws std::logic_error if it is still running.
-=======
     // end. Runs what is ready at once, but no kernels. Throws std::logic_error if it is still running; errors
     // of steps as in test(). The thread that starts a schedule is the one that tests and waits.
->>>>>>> exec
     void start(std::span<std::byte* const> buffers, std::span<Communicator* const> transports,
                int first_tag = 0);
 
