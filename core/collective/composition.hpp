@@ -28,12 +28,13 @@ class RankSet {
     static RankSet all(int ranks);
     static RankSet others(int ranks, int without);
     static RankSet one(int ranks, int rank);
-    static RankSet list(int ranks, std::vector<int> members); // sorted; throws PlanError: twice, outside, empty
+    static RankSet list(int ranks,
+                        std::vector<int> members); // sorted; throws PlanError: twice, outside, empty
 
     int ranks() const { return ranks_; } // of the group
     int size() const;
     bool contains(int rank) const;
-    std::vector<int> members() const;                   // sorted
+    std::vector<int> members() const; // sorted
     bool operator==(const RankSet& other) const;
 
     enum class Kind : std::uint8_t { all, others, one, list };
@@ -53,9 +54,9 @@ struct Piece {
     std::int64_t offset = 0;
 };
 
-// `count` elements. Multicast: `from` at the root goes to `to` at every member of `ranks` (the root may be one:
-// then it copies to itself, or keeps what is there if `to` is `from`). Reduction: `from` at every member of
-// `ranks` is combined into `to` at the root. One member and no combining: point to point.
+// `count` elements. Multicast: `from` at the root goes to `to` at every member of `ranks` (the root may be
+// one: then it copies to itself, or keeps what is there if `to` is `from`). Reduction: `from` at every member
+// of `ranks` is combined into `to` at the root. One member and no combining: point to point.
 struct Primitive {
     enum class Kind : std::uint8_t { multicast, reduction };
     Kind kind = Kind::multicast;

@@ -9,7 +9,14 @@
 namespace jali {
 
 enum class Collective : std::uint8_t {
-    broadcast, reduce, all_gather, reduce_scatter, all_reduce, scatter, gather, all_to_all
+    broadcast,
+    reduce,
+    all_gather,
+    reduce_scatter,
+    all_reduce,
+    scatter,
+    gather,
+    all_to_all
 };
 constexpr int collectives = 8;
 std::string_view name_of(Collective collective); // "all_reduce"
