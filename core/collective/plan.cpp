@@ -52,7 +52,7 @@ struct ReduceOfRank {
 };
 
 struct StageOfRank {
-    std::vector<HopOfRank> hops; // by peer, then by piece
+    std::vector<HopOfRank> hops; // by sender, receiver, piece
     std::vector<CopyOfRank> copies;
     std::vector<ReduceOfRank> reduces;
 };
@@ -93,9 +93,13 @@ class StepBuilder {
                 reduce(static_cast<int>(k), primitive, root);
         }
         for (StageOfRank& stage : result_.stages) {
-            std::stable_sort(stage.hops.begin(), stage.hops.end(), [](const auto& a, const auto& b) {
-                return std::tie(a.peer, a.sending, a.piece) < std::tie(b.peer, b.sending, b.piece);
-            });
+            // By sender, then receiver: both sides of a message have it at the same place of the order, so
+            // that what waits for it (scratch that is used again) cannot wait in a circle.
+            const auto place = [this](const HopOfRank& hop) {
+                return std::tuple(hop.sending ? rank_ : hop.peer, hop.sending ? hop.peer : rank_, hop.piece);
+            };
+            std::stable_sort(stage.hops.begin(), stage.hops.end(),
+                             [&](const auto& a, const auto& b) { return place(a) < place(b); });
         }
         return std::move(result_);
     }
@@ -348,15 +352,12 @@ class PlanBuilder {
             if (from.bytes > 0) own.rows.push_back({from, to, from.bytes, nullptr, 0});
         }
         if (!own.rows.empty()) builder_.add(name("copy"), std::move(own), mark_);
-        for (bool sending : {true, false}) {
-            for (std::size_t begin = 0, end; begin < stage.hops.size(); begin = end) {
-                end = begin + 1;
-                while (end < stage.hops.size() && stage.hops[end].peer == stage.hops[begin].peer &&
-                       stage.hops[end].sending == stage.hops[begin].sending)
-                    ++end;
-                if (stage.hops[begin].sending == sending)
-                    add_messages(std::span(stage.hops).subspan(begin, end - begin), channel);
-            }
+        for (std::size_t begin = 0, end; begin < stage.hops.size(); begin = end) {
+            end = begin + 1;
+            while (end < stage.hops.size() && stage.hops[end].peer == stage.hops[begin].peer &&
+                   stage.hops[end].sending == stage.hops[begin].sending)
+                ++end;
+            add_messages(std::span(stage.hops).subspan(begin, end - begin), channel);
         }
         add_reduces(stage.reduces, channel);
     }
