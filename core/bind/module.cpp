@@ -7,6 +7,7 @@ void bind_device(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
+void bind_simulator(nb::module_& m);
 
 NB_MODULE(_core, m) {
     // Objects that a program keeps until its end are no fault of ours.
@@ -16,4 +17,5 @@ NB_MODULE(_core, m) {
     bind_transport(m);
     bind_halo(m);
     bind_schedule(m);
+    bind_simulator(m);
 }

@@ -1,5 +1,7 @@
 // core/collective's machines and simulator in Python; files of machines are read by jali.comm.machine.
+#include "collective/plan.hpp"
 #include "collective/simulator.hpp"
+#include "collective/standard.hpp"
 
 #include <optional>
 #include <string>
@@ -20,13 +22,27 @@ using namespace jali;
 namespace {
 
 using LevelTuple = std::tuple<std::string, int, bool, double, double, double>;
-using NicTuple = std::tuple<double, double, double>;
+using NicTuple = std::tuple<double, double, double, int, double>;
 using AtTuple = std::tuple<bool, double, double, double, double, double>;
-using LibraryTuple = std::pair<std::string, std::vector<AtTuple>>;
+using LibraryTuple = std::tuple<std::string, double, std::vector<AtTuple>>;
 using MarkTuple = std::tuple<int, int, int>;
 
 Mark mark_of(const MarkTuple& m) {
     return {std::get<0>(m), std::get<1>(m), std::get<2>(m)};
+}
+
+// As the paper's own code writes a scatter: reductions of one source, whose routes leave the root's node by all
+// of its NICs.
+Composition scatter_by_reductions(int ranks, const CollectiveCall& call) {
+    Composition composition(ranks, call.type);
+    std::vector<std::int64_t> whole(ranks, 0);
+    whole[call.root] = call.counts[0] * ranks;
+    const int send = composition.add_buffer("send", whole);
+    const int recv = composition.add_buffer("recv", {call.counts[0]}, false);
+    for (int i = 0; i < ranks; ++i)
+        composition.reduce({send, i * call.counts[0]}, {recv, 0}, call.counts[0], RankSet::one(ranks, call.root), i,
+                           Operation::sum);
+    return composition;
 }
 
 const char* name_of(TransferGraph::Kind kind) {
@@ -53,12 +69,12 @@ void bind_simulator(nb::module_& m) {
                 self->nodes = nodes;
                 for (const auto& [level, parts, pairs, bandwidth, duplex, latency] : levels)
                     self->inside.push_back({level, parts, pairs, bandwidth, duplex, latency});
-                for (const auto& [rated, bandwidth, duplex] : nics)
-                    self->nics.push_back({rated, bandwidth, duplex});
+                for (const auto& [rated, bandwidth, duplex, crowd, crowded] : nics)
+                    self->nics.push_back({rated, bandwidth, duplex, crowd, crowded});
                 self->binding = std::move(binding);
                 self->network_latency = network_latency;
-                for (const auto& [library, at] : libraries) {
-                    self->libraries.push_back({library, {}});
+                for (const auto& [library, engine, at] : libraries) {
+                    self->libraries.push_back({library, {}, engine});
                     for (const auto& [usable, latency, gap, bandwidth, duplex, efficiency] : at)
                         self->libraries.back().at.push_back(
                             {usable, latency, gap, bandwidth, duplex, efficiency});
@@ -144,6 +160,46 @@ void bind_simulator(nb::module_& m) {
                      },
                      "(kind, rank, peer, stage, channel, begin, end, bytes), first to last");
 
+    m.def(
+        "simulate_plan",
+        [](const Composition& composition, const PlanParameters& parameters, const Machine& machine) {
+            nb::gil_scoped_release released;
+            return simulate(
+                composition.ranks(), [&](int rank) { return plan_rank(composition, parameters, rank); },
+                machine);
+        },
+        "composition"_a, "parameters"_a, "machine"_a,
+        "Plans every rank and simulates. PlanError: plan and machine do not fit; RuntimeError: it cannot end.");
+    m.def(
+        "simulate_standard",
+        [](const std::string& collective, int form, double bytes, int root,
+           const std::vector<std::vector<int>>& sizes, const std::vector<std::string>& libraries, int stripe,
+           const std::vector<double>& stripe_weights, int ring, int depth, int ranks, const Machine& machine) {
+            nb::gil_scoped_release released;
+            CollectiveCall call;
+            call.collective = collective_of(collective);
+            call.type = DataType::fp32;
+            call.root = root;
+            const bool whole = call.collective == Collective::broadcast || call.collective == Collective::reduce ||
+                               call.collective == Collective::all_reduce;
+            const double elements = bytes / (whole ? 4.0 : 4.0 * ranks);
+            call.counts = {std::max<std::int64_t>(1, static_cast<std::int64_t>(elements))};
+            const Composition composition = form < 3 ? make_composition(ranks, call, static_cast<Form>(form))
+                                                     : scatter_by_reductions(ranks, call);
+            PlanParameters parameters(sizes.empty() ? Hierarchy(ranks) : Hierarchy::from_sizes(ranks, sizes));
+            parameters.libraries = libraries;
+            parameters.stripe = stripe;
+            parameters.stripe_weights = stripe_weights;
+            parameters.ring = ring;
+            parameters.depth = depth;
+            return simulate(
+                ranks, [&](int rank) { return plan_rank(composition, parameters, rank); }, machine);
+        },
+        "collective"_a, "form"_a, "bytes"_a, "root"_a, "sizes"_a, "libraries"_a, "stripe"_a, "stripe_weights"_a,
+        "ring"_a, "depth"_a, "ranks"_a, "machine"_a,
+        "A standard collective of fp32 with a payload p*d of `bytes`; form 0 single, 1 composed, 2 rooted, 3 "
+        "scatter by reductions; sizes "
+        "of groups level by level, without the split into single ranks.");
     m.def(
         "simulate_graph",
         [](const TransferGraph& graph, const Machine& machine) {

@@ -52,7 +52,10 @@ void Machine::finish() {
             inside_[d][i] = add_block({kind, i + 1, 0, d, 0, 0, capacity}, count);
         }
     }
+    engines_.assign(libraries.size(), -1);
     for (int b = 0; b < static_cast<int>(libraries.size()); ++b) {
+        if (!std::isinf(libraries[b].engine))
+            engines_[b] = add_block({Block::engine, 0, b, out, 0, 0, libraries[b].engine}, ranks());
         if (static_cast<int>(libraries[b].at.size()) != levels()) {
             throw PlanError("machine '" + name + "': library '" + libraries[b].name + "' describes " +
                             std::to_string(libraries[b].at.size()) + " levels of " + std::to_string(levels()));
@@ -108,6 +111,7 @@ Path Machine::path(int from, int to, int library) const {
     const int of_library[] = {own[out][library][path.level], own[in][library][path.level],
                               own[both][library][path.level]};
     use_both(of_library, from, to);
+    use(engines_[library], from);
     if (path.level == 0) {
         const int count = static_cast<int>(nics.size());
         path.latency = at.latency + network_latency;
@@ -135,11 +139,16 @@ int Machine::block_of(int link) const {
     return k;
 }
 
+const Nic* Machine::nic_of(int link) const {
+    const Block& block = blocks_[block_of(link)];
+    return block.kind == Block::nic ? &nics[(link - block.begin) % nics.size()] : nullptr;
+}
+
 double Machine::capacity(int link) const {
     const Block& block = blocks_[block_of(link)];
-    if (block.kind != Block::nic) return block.capacity;
-    const Nic& nic = nics[(link - block.begin) % nics.size()];
-    return block.direction == both ? nic.duplex : nic.bandwidth;
+    const Nic* nic = nic_of(link);
+    if (nic == nullptr) return block.capacity;
+    return block.direction == both ? nic->duplex : nic->bandwidth;
 }
 
 std::string Machine::link_name(int link) const {
@@ -150,6 +159,8 @@ std::string Machine::link_name(int link) const {
         const int count = static_cast<int>(nics.size());
         return "node " + std::to_string(index / count) + " NIC " + std::to_string(index % count) + " " + direction;
     }
+    if (block.kind == Block::engine)
+        return "rank " + std::to_string(index) + " " + libraries[block.library].name + " engine";
     if (block.kind == Block::rank) {
         return "rank " + std::to_string(index) + " " + libraries[block.library].name + " " + direction + " at " +
                (block.level == 0 ? "node" : inside[block.level - 1].name);

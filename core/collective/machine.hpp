@@ -20,6 +20,9 @@ struct Nic {
     double rated = unlimited;     // bytes/s in one direction, as sold: for bounds
     double bandwidth = unlimited; // bytes/s in one direction, as measured
     double duplex = unlimited;    // in and out together
+    // Of that, what remains (a share) while more than `crowd` messages are under way in the same direction.
+    int crowd = std::numeric_limits<int>::max();
+    double crowded = 1;
 };
 
 // A level inside a node: each unit of the level above has `parts` units.
@@ -45,13 +48,14 @@ struct LibraryLevel {
 struct Library {
     std::string name;
     std::vector<LibraryLevel> at;
+    double engine = unlimited; // bytes/s that one rank sends with it, at all levels together
 };
 
 struct Path {
     int level = 0; // physical: 0 between nodes
     double latency = 0, gap = 0, efficiency = 1;
     int count = 0;
-    int links[8];
+    int links[10];
 };
 
 // Throws PlanError from `finish` and `path` for what does not fit.
@@ -83,12 +87,13 @@ class Machine {
     Path path(int from, int to, int library) const;
 
     int links() const { return links_; }
-    double capacity(int link) const; // bytes/s
+    double capacity(int link) const;      // bytes/s
+    const Nic* nic_of(int link) const;    // whose link it is; nullptr: of no NIC
     std::string link_name(int link) const;
 
   private:
     struct Block { // links of one kind: `width` per unit
-        enum Kind { nic, port, wire, rank } kind = nic;
+        enum Kind { nic, port, wire, rank, engine } kind = nic;
         int level = 0, library = 0, direction = 0, begin = 0, end = 0;
         double capacity = unlimited;
     };
@@ -102,6 +107,7 @@ class Machine {
     int nic_[3] = {-1, -1, -1};                   // first link of: out, in, both
     std::vector<int> inside_[3];                  // per level inside
     std::vector<std::vector<int>> of_library_[3]; // [library][level]
+    std::vector<int> engines_;                    // [library]
 };
 
 } // namespace jali

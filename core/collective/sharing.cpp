@@ -15,9 +15,9 @@ constexpr double tolerance = 1e-4;
 
 } // namespace
 
-Shares::Shares(std::vector<double> capacity)
-    : capacity_(std::move(capacity)), busy_(capacity_.size(), 0), busy_since_(capacity_.size(), 0),
-      on_link_(capacity_.size()), is_dirty_(capacity_.size(), 0) {}
+Shares::Shares(std::vector<Link> links)
+    : links_(std::move(links)), busy_(links_.size(), 0), busy_since_(links_.size(), 0), on_link_(links_.size()),
+      is_dirty_(links_.size(), 0) {}
 
 void Shares::mark(int link) {
     if (is_dirty_[link]) return;
@@ -80,7 +80,8 @@ void Shares::remove(int number, double now) {
 // Offers of one link, from what its transfers can use: the smallest offer of their other links.
 void Shares::share(int link) {
     const auto& members = on_link_[link];
-    double left = capacity_[link];
+    double left = links_[link].capacity;
+    if (members.size() > links_[link].crowd) left *= links_[link].crowded;
     for (std::size_t begin = 0, end; begin < members.size(); begin = end) {
         const std::uint64_t urgency = flows_[members[begin].first].urgency;
         for (end = begin; end < members.size() && flows_[members[end].first].urgency == urgency;) ++end;

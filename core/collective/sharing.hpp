@@ -15,11 +15,16 @@ namespace jali {
 
 class Shares {
   public:
-    explicit Shares(std::vector<double> capacity); // bytes/s of each link
+    struct Link {
+        double capacity = 0; // bytes/s
+        std::size_t crowd = static_cast<std::size_t>(-1);
+        double crowded = 1; // share of the capacity that remains with more than `crowd` transfers
+    };
+    explicit Shares(std::vector<Link> links);
 
-    double capacity(int link) const { return capacity_[link]; }
+    double capacity(int link) const { return links_[link].capacity; }
 
-    // `name` is the caller's. At most 8 links, none unlimited.
+    // `name` is the caller's. At most 10 links, none unlimited.
     void add(int name, double bytes, std::uint64_t urgency, std::span<const int> links, double now);
 
     void settle(double now);  // shares after transfers came and went
@@ -31,8 +36,8 @@ class Shares {
     struct Flow {
         int name = -1, count = 0;
         std::uint64_t urgency = 0;
-        int links[8];
-        double offer[8];
+        int links[10];
+        double offer[10];
         double left = 0, rate = 0, since = 0, end = 0;
         int heap = -1;
         bool touched = false;
@@ -43,7 +48,8 @@ class Shares {
     void place(int position, int flow);
     void sift(int position);
 
-    std::vector<double> capacity_, busy_, busy_since_;
+    std::vector<Link> links_;
+    std::vector<double> busy_, busy_since_;
     std::vector<std::vector<std::pair<std::int32_t, std::int8_t>>> on_link_; // (flow, which of its links), by urgency
     std::vector<Flow> flows_;
     std::vector<int> free_, heap_, dirty_, touched_;

@@ -24,7 +24,7 @@ static std::uint64_t urgency(const Mark& mark) {
 class Simulation {
   public:
     Simulation(const TransferGraph& graph, const Machine& machine)
-        : graph_(graph), machine_(machine), shares_(capacities(machine)) {
+        : graph_(graph), machine_(machine), shares_(links_of(machine)) {
         if (graph.ranks() > machine.ranks()) {
             throw PlanError("machine '" + machine.name + "' with " + std::to_string(machine.nodes) + " nodes has " +
                             std::to_string(machine.ranks()) + " ranks, the plan " + std::to_string(graph.ranks()));
@@ -57,9 +57,15 @@ class Simulation {
         int last = -1; // what ran before
     };
 
-    static std::vector<double> capacities(const Machine& machine) {
-        std::vector<double> result(machine.links());
-        for (int k = 0; k < machine.links(); ++k) result[k] = machine.capacity(k);
+    static std::vector<Shares::Link> links_of(const Machine& machine) {
+        std::vector<Shares::Link> result(machine.links());
+        for (int k = 0; k < machine.links(); ++k) {
+            result[k].capacity = machine.capacity(k);
+            const Nic* nic = machine.nic_of(k);
+            if (nic == nullptr) continue;
+            result[k].crowd = static_cast<std::size_t>(nic->crowd);
+            result[k].crowded = nic->crowded;
+        }
         return result;
     }
 
@@ -163,7 +169,7 @@ void Simulation::start(int k, double now, int after) {
 void Simulation::flow(int k, double now) {
     const Node& node = graph_.node(k);
     const Path& path = path_of(k);
-    int used[8], count = 0;
+    int used[10], count = 0;
     double narrowest = unlimited;
     for (int j = 0; j < path.count; ++j) {
         const double capacity = shares_.capacity(path.links[j]);
