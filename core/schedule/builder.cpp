@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <memory>
+#include <memory_resource>
 
 namespace jali {
 
@@ -48,18 +50,18 @@ class History {
         std::size_t covered = begin;
         while (covered < end) {
             if (at == parts_.end() || at->first >= end) { // nobody has touched the rest
-                parts_.emplace_hint(at, covered, Part{end, -1, {step}});
+                parts_.emplace_hint(at, covered, Part{end, -1, step, {}});
                 return;
             }
             if (at->first > covered) {
-                parts_.emplace_hint(at, covered, Part{at->first, -1, {step}});
+                parts_.emplace_hint(at, covered, Part{at->first, -1, step, {}});
                 covered = at->first;
                 continue;
             }
             if (at->second.end > end) split(at, end);
             Part& part = at->second;
             if (part.writer >= 0 && part.writer != step) needs.push_back(part.writer);
-            if (part.readers.empty() || part.readers.back() != step) part.readers.push_back(step);
+            part.add_reader(step);
             covered = part.end;
             ++at;
         }
@@ -73,19 +75,19 @@ class History {
             if (at->second.end > end) split(at, end);
             const Part& part = at->second;
             // Readers ran after the writer.
-            if (part.readers.empty() || (part.readers.size() == 1 && part.readers[0] == step)) {
-                if (part.writer >= 0 && part.writer != step) needs.push_back(part.writer);
-            }
-            for (int reader : part.readers)
+            if (part.writer >= 0 && part.writer != step && (part.reader < 0 || part.reader == step))
+                needs.push_back(part.writer);
+            if (part.reader >= 0 && part.reader != step) needs.push_back(part.reader);
+            for (int reader : part.more_readers)
                 if (reader != step) needs.push_back(reader);
             ++at;
         }
         if (first != at && first->first == begin) {
-            first->second = Part{end, step, {}};
+            first->second = Part{end, step, -1, {}};
             parts_.erase(std::next(first), at);
         } else {
             const auto hint = parts_.erase(first, at);
-            parts_.emplace_hint(hint, begin, Part{end, step, {}});
+            parts_.emplace_hint(hint, begin, Part{end, step, -1, {}});
         }
     }
 
@@ -93,9 +95,17 @@ class History {
     struct Part {
         std::size_t end;
         int writer; // -1: nobody yet
-        std::vector<int> readers;
+        int reader; // the first since then, -1: none
+        std::vector<int> more_readers;
+
+        void add_reader(int step) {
+            if (reader < 0)
+                reader = step;
+            else if (reader != step && (more_readers.empty() || more_readers.back() != step))
+                more_readers.push_back(step);
+        }
     };
-    using Parts = std::map<std::size_t, Part>;
+    using Parts = std::pmr::map<std::size_t, Part>;
 
     void split(Parts::iterator at, std::size_t where) {
         Part rest = at->second;
@@ -114,7 +124,10 @@ class History {
         return std::next(before);
     }
 
-    Parts parts_;
+    // Plans for thousands of ranks touch hundreds of thousands of intervals.
+    std::unique_ptr<std::pmr::unsynchronized_pool_resource> memory_ =
+        std::make_unique<std::pmr::unsynchronized_pool_resource>();
+    Parts parts_{memory_.get()};
 };
 
 struct Life {

@@ -246,6 +246,17 @@ class Executor:
     @property
     def running(self) -> bool: ...
 
+class VirtualRanks:
+    def __init__(self, schedules: Sequence[Schedule]) -> None: ...
+    def run(
+        self,
+        memory: Sequence[Sequence[npt.NDArray[Any]]],
+        order: str = "random",
+        seed: int = 0,
+        starved: int = -1,
+        buffered: bool = False,
+    ) -> None: ...
+
 # --- device, transport ---
 
 class Memory:
