@@ -151,6 +151,10 @@ double Machine::capacity(int link) const {
     return block.direction == both ? nic->duplex : nic->bandwidth;
 }
 
+bool Machine::ordered(int link) const {
+    return blocks_[block_of(link)].direction != both;
+}
+
 std::string Machine::link_name(int link) const {
     const Block& block = blocks_[block_of(link)];
     const int index = link - block.begin;

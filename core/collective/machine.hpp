@@ -89,6 +89,7 @@ class Machine {
     int links() const { return links_; }
     double capacity(int link) const;      // bytes/s
     const Nic* nic_of(int link) const;    // whose link it is; nullptr: of no NIC
+    bool ordered(int link) const; // links of one direction queue: the most urgent goes first
     std::string link_name(int link) const;
 
   private:

@@ -84,7 +84,8 @@ void Shares::share(int link) {
     if (members.size() > links_[link].crowd) left *= links_[link].crowded;
     for (std::size_t begin = 0, end; begin < members.size(); begin = end) {
         const std::uint64_t urgency = flows_[members[begin].first].urgency;
-        for (end = begin; end < members.size() && flows_[members[end].first].urgency == urgency;) ++end;
+        end = links_[link].ordered ? begin : members.size();
+        while (end < members.size() && flows_[members[end].first].urgency == urgency) ++end;
         wanted_.clear();
         for (std::size_t k = begin; k < end; ++k) {
             const Flow& flow = flows_[members[k].first];

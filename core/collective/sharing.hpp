@@ -1,8 +1,8 @@
 // Who gets how much of a link: the fluid model of transfers that share links.
 //
-// Every transfer under way crosses some links. On each link the most urgent class is served first and gets
-// max-min fair shares of the capacity; what it cannot use, because its transfers are held up elsewhere, goes to
-// the next class. A link offers each of its transfers a rate; a transfer flows at its smallest offer. A change
+// Every transfer under way crosses some links, which give them max-min fair shares of their capacity. An ordered
+// link serves the most urgent class first; what that cannot use, because its transfers are held up elsewhere,
+// goes to the next class. A link offers each of its transfers a rate; a transfer flows at its smallest offer. A change
 // is passed on from link to link as long as offers change by more than a small fraction, so that its cost does
 // not depend on the size of the machine.
 #pragma once
@@ -19,6 +19,7 @@ class Shares {
         double capacity = 0; // bytes/s
         std::size_t crowd = static_cast<std::size_t>(-1);
         double crowded = 1; // share of the capacity that remains with more than `crowd` transfers
+        bool ordered = false; // the most urgent first
     };
     explicit Shares(std::vector<Link> links);
 

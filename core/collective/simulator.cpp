@@ -61,6 +61,7 @@ class Simulation {
         std::vector<Shares::Link> result(machine.links());
         for (int k = 0; k < machine.links(); ++k) {
             result[k].capacity = machine.capacity(k);
+            result[k].ordered = machine.ordered(k);
             const Nic* nic = machine.nic_of(k);
             if (nic == nullptr) continue;
             result[k].crowd = static_cast<std::size_t>(nic->crowd);

@@ -1,9 +1,9 @@
 // Runs schedules on a machine that is only described: a discrete-event simulation of all ranks.
 //
 // It works on the transfer graph of the schedules. A transfer begins when both its sides are ready (rendezvous)
-// and the earlier messages of its pair and library have gone; transfers under way share links. What is posted for an earlier channel and stage goes
-// first, as in the queue of a network card; among equals the shares are max-min fair. A rank computes one thing
-// at a time. It moves no data and checks no results.
+// and the earlier messages of its pair and library have gone; transfers under way share links. In links of one
+// direction those of an earlier channel and stage go first, as in a queue; what binds both directions together
+// is shared in a max-min fair way. A rank computes one thing at a time. It moves no data and checks no results.
 #pragma once
 
 #include "collective/machine.hpp"
