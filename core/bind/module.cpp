@@ -11,6 +11,7 @@ void bind_collective(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_persistent(nb::module_& m);
 void bind_checker(nb::module_& m);
+void bind_simulator(nb::module_& m);
 
 NB_MODULE(_core, m) {
     // Objects that a program keeps until its end are no fault of ours.
@@ -24,4 +25,5 @@ NB_MODULE(_core, m) {
     bind_plan(m);
     bind_persistent(m);
     bind_checker(m);
+    bind_simulator(m);
 }
