@@ -89,7 +89,8 @@ def _pipeline(axis: Any, plan: Plan, stages: list[int], result: Result | None) -
             row = next((k for k, window in enumerate(result.stages) if window.stage == step.stage), None)
             if row is not None:
                 axis.plot([step.begin * 1e3, step.end * 1e3], [row, row], color="black", lw=1)
-        axis.set_yticks(range(len(result.stages)), [window.name for window in result.stages])
+        names = [plan.stages[w.stage].name if w.stage >= 0 else w.name for w in result.stages]
+        axis.set_yticks(range(len(result.stages)), names)
         axis.set_xlabel("ms; black: the chain that decides the time")
         axis.invert_yaxis()
         return
