@@ -1,4 +1,5 @@
 // core/schedule in Python: graphs of steps that are built, checked, described and run on arrays.
+#include "schedule/adversary.hpp"
 #include "schedule/executor.hpp"
 
 #include <memory>
@@ -111,6 +112,33 @@ class BoundExecutor {
     Executor executor_;
 };
 
+// All ranks' schedules, kept alive.
+struct BoundRanks {
+    explicit BoundRanks(std::vector<std::shared_ptr<Schedule>> of_ranks)
+        : schedules(std::move(of_ranks)), ranks(pointers(schedules)) {}
+
+    static std::vector<const Schedule*> pointers(const std::vector<std::shared_ptr<Schedule>>& all) {
+        std::vector<const Schedule*> result;
+        for (const auto& schedule : all) result.push_back(schedule.get());
+        return result;
+    }
+
+    void run(const std::vector<std::vector<Array>>& memory, const std::string& order, std::uint64_t seed,
+             int starved, bool buffered) {
+        if (memory.size() != schedules.size())
+            throw ScheduleError("memory of " + std::to_string(memory.size()) + " ranks for " +
+                                std::to_string(schedules.size()));
+        std::vector<std::vector<std::byte*>> all;
+        for (std::size_t r = 0; r < memory.size(); ++r) all.push_back(addresses(*schedules[r], memory[r]));
+        const Adversity how{order_of(order), seed, starved, buffered};
+        nb::gil_scoped_release released;
+        ranks.run(all, how);
+    }
+
+    std::vector<std::shared_ptr<Schedule>> schedules;
+    VirtualRanks ranks;
+};
+
 } // namespace
 
 void bind_schedule(nb::module_& m) {
@@ -197,9 +225,7 @@ void bind_schedule(nb::module_& m) {
         .def_static(
             "check_messages",
             [](const std::vector<std::shared_ptr<Schedule>>& of_ranks) {
-                std::vector<const Schedule*> all;
-                for (const auto& schedule : of_ranks) all.push_back(schedule.get());
-                check_messages(all);
+                check_messages(BoundRanks::pointers(of_ranks));
             },
             "of_ranks"_a, "RuntimeError names messages that do not meet in size, peer, tag and order.")
         .def("describe", &Schedule::describe)
@@ -222,4 +248,13 @@ void bind_schedule(nb::module_& m) {
         .def("test", &BoundExecutor::test, "Makes progress; True when all steps have ended.")
         .def("wait", &BoundExecutor::wait)
         .def_prop_ro("running", &BoundExecutor::running);
+
+    nb::class_<BoundRanks>(
+        m, "VirtualRanks",
+        "Runs the schedules of all ranks in this thread, in orders that nobody would choose.")
+        .def(nb::init<std::vector<std::shared_ptr<Schedule>>>(), "schedules"_a)
+        .def("run", &BoundRanks::run, "memory"_a, "order"_a = "random", "seed"_a = 0, "starved"_a = -1,
+             "buffered"_a = false,
+             "memory[rank][buffer]; order: random, oldest, newest; starved: a rank that moves only when no "
+             "other can; buffered: sends may end before they are received. RuntimeError: a deadlock.");
 }

@@ -1,17 +1,15 @@
 #include "schedule/executor.hpp"
 #include "schedule/graph.hpp"
+#include "schedule/rows.hpp"
 #include "transport/patience.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
 namespace jali {
 
 namespace {
 
-// Copies and reductions are done in blocks, with a look at the messages after each.
-constexpr std::size_t block_bytes = std::size_t{1} << 18;
 // While there is something to do, one message is looked at for each step and for each so many bytes.
 constexpr std::size_t bytes_per_look = std::size_t{1} << 14;
 
@@ -114,50 +112,11 @@ struct Executor::State {
         start_messages();
     }
 
-    void copy(const CopyRows& row) {
-        const std::byte* from = at(row.from);
-        std::byte* to = at(row.to);
-        if (!row.rows) {
-            for (std::size_t done = 0; done < row.to.bytes;) {
-                const std::size_t bytes = std::min(block_bytes, row.to.bytes - done);
-                std::memcpy(to + done, from + done, bytes);
-                if ((done += bytes) < row.to.bytes) breathe(bytes);
-            }
-            return;
-        }
-        const std::size_t count = row.row_bytes ? row.to.bytes / row.row_bytes : 0;
-        const std::size_t rows_per_block =
-            std::max<std::size_t>(1, row.row_bytes ? block_bytes / row.row_bytes : 1);
-        const std::int32_t* rows = row.rows->data() + row.first_row;
-        for (std::size_t k = 0; k < count;) {
-            const std::size_t end = std::min(count, k + rows_per_block);
-            for (; k < end; ++k)
-                std::memcpy(to + k * row.row_bytes, from + rows[k] * row.row_bytes, row.row_bytes);
-            if (k < count) breathe(rows_per_block * row.row_bytes);
-        }
-    }
-
-    void combine(const Reduction& how, const ReduceRow& row) {
-        const std::size_t element = size_of(how.type);
-        constexpr std::size_t few = 16;
-        const void* some[few];
-        std::vector<const void*> many;
-        if (row.from.size() > few) many.resize(row.from.size());
-        const std::span<const void*> sources(row.from.size() > few ? many.data() : some, row.from.size());
-        for (std::size_t done = 0; done < row.into.bytes;) {
-            const std::size_t bytes = std::min(block_bytes, row.into.bytes - done);
-            for (std::size_t k = 0; k < sources.size(); ++k) sources[k] = at(row.from[k]) + done;
-            reduce(how, at(row.into) + done, sources, bytes / element);
-            if ((done += bytes) < row.into.bytes) breathe(bytes * sources.size());
-        }
-    }
-
-    static std::size_t size_of_last(std::size_t bytes) { return std::min(bytes, block_bytes); }
-
     // A step that is ready.
     void run(int task) {
         ready.erase(task);
         const Step& step = *tasks[task].step;
+        const auto between = [this](std::size_t bytes) { breathe(bytes); };
         if (const auto* a = std::get_if<Receive>(&step.action)) {
             requests[task] =
                 carrier(a->library).receive(at(a->into), a->into.bytes, a->from, a->tag + first_tag);
@@ -168,16 +127,16 @@ struct Executor::State {
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
             std::size_t bytes = 0;
             for (const auto& row : a->rows) {
-                copy(row);
-                bytes += size_of_last(row.to.bytes);
+                copy_rows(row, buffers, between);
+                bytes += std::min(bytes_per_block, row.to.bytes);
             }
             ended(task);
             look_after(bytes);
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
             std::size_t bytes = 0;
             for (const auto& row : a->rows) {
-                combine(a->how, row);
-                bytes += size_of_last(row.into.bytes);
+                reduce_row(a->how, row, buffers, between);
+                bytes += std::min(bytes_per_block, row.into.bytes) * row.from.size();
             }
             ended(task);
             look_after(bytes);

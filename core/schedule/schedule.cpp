@@ -158,6 +158,17 @@ class Checker {
         const Port port{number, 0};
         if (step.parts.empty())
             throw ScheduleError("step " + std::to_string(number) + ", '" + step.name + "', has no part");
+        const auto* kernel = std::get_if<Kernel>(&step.action);
+        if (kernel &&
+            (kernel->reads.size() != step.parts.size() || kernel->writes.size() != step.parts.size()))
+            throw ScheduleError("step " + name(port) +
+                                " does not say what each of its parts reads and writes");
+        for (std::size_t p = 0; p < step.parts.size(); ++p) {
+            for_each_access(step, static_cast<int>(p), [&](const Access& access) {
+                for (const auto& regions : {access.reads, access.writes})
+                    for (const Region& r : regions) check_region(r, {number, static_cast<int>(p)});
+            });
+        }
         std::visit(Overloaded{
                        [&](const Receive& a) { check_message(a.from, a.tag, a.library, port); },
                        [&](const Send& a) { check_message(a.to, a.tag, a.library, port); },
@@ -165,19 +176,9 @@ class Checker {
                            for (const auto& row : a.rows) check_copy(row, port);
                        },
                        [&](const Reduce& a) { check_reduce(a, port); },
-                       [&](const Kernel& a) {
-                           if (a.reads.size() != step.parts.size() || a.writes.size() != step.parts.size())
-                               throw ScheduleError("step " + name(port) +
-                                                   " does not say what each of its parts reads and writes");
-                       },
+                       [&](const Kernel&) {},
                    },
                    step.action);
-        for (std::size_t p = 0; p < step.parts.size(); ++p) {
-            for_each_access(step, static_cast<int>(p), [&](const Access& access) {
-                for (const auto& regions : {access.reads, access.writes})
-                    for (const Region& r : regions) check_region(r, {number, static_cast<int>(p)});
-            });
-        }
     }
 
     // Goes through one order in which the parts may run and remembers for all bytes who touched them last.
