@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -71,24 +71,24 @@ class MpiSide:
 
 
 class JaliSide:
-    """jali's blocking collectives with the plans it chooses itself."""
+    """jali's blocking collectives; `algorithm` names rows of `jali.comm.algorithms` by collective, else jali chooses."""
 
-    name = "jali"
-
-    def __init__(self, communicator: Any) -> None:
-        self.communicator = communicator
+    def __init__(
+        self, communicator: Any, name: str = "jali", algorithm: Mapping[str, str] | None = None
+    ) -> None:
+        self.communicator, self.name, self.algorithm = communicator, name, algorithm or {}
 
     def prepare(self, case: Case) -> Callable[[], object]:
-        ours = self.communicator
+        ours, root, how = self.communicator, case.root, self.algorithm.get(case.collective)
         calls: dict[str, Callable[[], object]] = {
-            "all_reduce": lambda: ours.all_reduce(case.send, case.receive),
-            "all_gather": lambda: ours.all_gather(case.send, case.receive),
-            "reduce_scatter": lambda: ours.reduce_scatter(case.send, case.receive),
-            "broadcast": lambda: ours.broadcast(case.receive, case.root),
-            "reduce": lambda: ours.reduce(case.send, case.receive, root=case.root),
-            "gather": lambda: ours.gather(case.send, case.receive, root=case.root),
-            "scatter": lambda: ours.scatter(case.send, case.receive, root=case.root),
-            "all_to_all": lambda: ours.all_to_all(case.send, case.receive),
+            "all_reduce": lambda: ours.all_reduce(case.send, case.receive, algorithm=how),
+            "all_gather": lambda: ours.all_gather(case.send, case.receive, algorithm=how),
+            "reduce_scatter": lambda: ours.reduce_scatter(case.send, case.receive, algorithm=how),
+            "broadcast": lambda: ours.broadcast(case.receive, root, algorithm=how),
+            "reduce": lambda: ours.reduce(case.send, case.receive, root=root, algorithm=how),
+            "gather": lambda: ours.gather(case.send, case.receive, root=root, algorithm=how),
+            "scatter": lambda: ours.scatter(case.send, case.receive, root=root, algorithm=how),
+            "all_to_all": lambda: ours.all_to_all(case.send, case.receive, algorithm=how),
         }
         return calls[case.collective]
 
@@ -258,7 +258,7 @@ def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, A
     settings = {k: v for k, v in sorted(os.environ.items()) if k.startswith(SETTINGS) and not _of_launcher(k)}
     return {
         "jali": jali.__version__,
-        "mpi": MPI.Get_library_version().split("\n")[0].rstrip("\0").strip(),
+        "mpi": " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split()),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "processor": _processor(),
