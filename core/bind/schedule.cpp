@@ -1,4 +1,5 @@
 // core/schedule in Python: graphs of steps that are built, checked, described and run on arrays.
+#include "schedule/adversary.hpp"
 #include "schedule/executor.hpp"
 
 #include <memory>
@@ -43,6 +44,101 @@ std::vector<std::vector<Region>> regions(const std::vector<std::vector<RegionTup
     return result;
 }
 
+std::vector<std::byte*> addresses(const Schedule& schedule, const std::vector<Array>& arrays) {
+    const auto& buffers = schedule.buffers();
+    if (arrays.size() != buffers.size()) {
+        throw ScheduleError(std::to_string(arrays.size()) + " arrays for " + std::to_string(buffers.size()) +
+                            " buffers");
+    }
+    std::vector<std::byte*> result;
+    for (std::size_t k = 0; k < arrays.size(); ++k) {
+        if (arrays[k].nbytes() < buffers[k].bytes) {
+            throw ScheduleError("buffer '" + buffers[k].name + "' has " + std::to_string(buffers[k].bytes) +
+                                " bytes, its array " + std::to_string(arrays[k].nbytes()));
+        }
+        result.push_back(static_cast<std::byte*>(arrays[k].data()));
+    }
+    return result;
+}
+
+// An executor together with what must stay while it runs.
+class BoundExecutor {
+  public:
+    BoundExecutor(std::shared_ptr<Schedule> schedule, std::string what)
+        : executor_(std::move(schedule), std::move(what)) {}
+
+    void start(std::vector<Array> arrays, std::vector<std::shared_ptr<Communicator>> transports,
+               int first_tag) {
+        const auto memory = addresses(executor_.schedule(), arrays);
+        std::vector<Communicator*> carriers;
+        for (const auto& transport : transports) carriers.push_back(transport.get());
+        if (!executor_.running()) {
+            arrays_ = std::move(arrays);
+            transports_ = std::move(transports);
+        }
+        nb::gil_scoped_release released;
+        executor_.start(memory, carriers, first_tag);
+    }
+
+    bool test() {
+        bool ended;
+        {
+            nb::gil_scoped_release released;
+            ended = executor_.test();
+        }
+        if (ended) let_go();
+        return ended;
+    }
+
+    void wait() {
+        {
+            nb::gil_scoped_release released;
+            executor_.wait();
+        }
+        let_go();
+    }
+
+    bool running() const { return executor_.running(); }
+
+  private:
+    void let_go() {
+        arrays_.clear();
+        transports_.clear();
+    }
+
+    // Destroyed last: messages under way refer to them.
+    std::vector<Array> arrays_;
+    std::vector<std::shared_ptr<Communicator>> transports_;
+    Executor executor_;
+};
+
+// All ranks' schedules, kept alive.
+struct BoundRanks {
+    explicit BoundRanks(std::vector<std::shared_ptr<Schedule>> of_ranks)
+        : schedules(std::move(of_ranks)), ranks(pointers(schedules)) {}
+
+    static std::vector<const Schedule*> pointers(const std::vector<std::shared_ptr<Schedule>>& all) {
+        std::vector<const Schedule*> result;
+        for (const auto& schedule : all) result.push_back(schedule.get());
+        return result;
+    }
+
+    void run(const std::vector<std::vector<Array>>& memory, const std::string& order, std::uint64_t seed,
+             int starved, bool buffered) {
+        if (memory.size() != schedules.size())
+            throw ScheduleError("memory of " + std::to_string(memory.size()) + " ranks for " +
+                                std::to_string(schedules.size()));
+        std::vector<std::vector<std::byte*>> all;
+        for (std::size_t r = 0; r < memory.size(); ++r) all.push_back(addresses(*schedules[r], memory[r]));
+        const Adversity how{order_of(order), seed, starved, buffered};
+        nb::gil_scoped_release released;
+        ranks.run(all, how);
+    }
+
+    std::vector<std::shared_ptr<Schedule>> schedules;
+    VirtualRanks ranks;
+};
+
 } // namespace
 
 void bind_schedule(nb::module_& m) {
@@ -54,23 +150,17 @@ void bind_schedule(nb::module_& m) {
         .def(
             "add_receive",
             [](Schedule& s, std::string name, const RegionTuple& into, int source, int tag,
-               const std::vector<PortPair>& needs) {
-                return s.add(std::move(name), Receive{region(into), source, tag}, ports(needs));
+               const std::vector<PortPair>& needs, int library) {
+                return s.add(std::move(name), Receive{region(into), source, tag, library}, ports(needs));
             },
-            "name"_a, "into"_a, "source"_a, "tag"_a, "needs"_a = std::vector<PortPair>{})
+            "name"_a, "into"_a, "source"_a, "tag"_a, "needs"_a = std::vector<PortPair>{}, "library"_a = 0)
         .def(
             "add_send",
             [](Schedule& s, std::string name, const RegionTuple& data, int to, int tag,
-               const std::vector<PortPair>& needs) {
-                return s.add(std::move(name), Send{region(data), to, tag}, ports(needs));
+               const std::vector<PortPair>& needs, int library) {
+                return s.add(std::move(name), Send{region(data), to, tag, library}, ports(needs));
             },
-            "name"_a, "data"_a, "to"_a, "tag"_a, "needs"_a = std::vector<PortPair>{})
-        .def(
-            "add_wait",
-            [](Schedule& s, std::string name, int step, const std::vector<PortPair>& needs) {
-                return s.add(std::move(name), Wait{step}, ports(needs));
-            },
-            "name"_a, "step"_a, "needs"_a)
+            "name"_a, "data"_a, "to"_a, "tag"_a, "needs"_a = std::vector<PortPair>{}, "library"_a = 0)
         .def(
             "add_copy",
             [](Schedule& s, std::string name, const RegionTuple& data, const RegionTuple& to,
@@ -82,6 +172,19 @@ void bind_schedule(nb::module_& m) {
             },
             "name"_a, "data"_a, "to"_a, "row_bytes"_a, "rows"_a = std::vector<std::int32_t>{},
             "needs"_a = std::vector<PortPair>{})
+        .def(
+            "add_reduce",
+            [](Schedule& s, std::string name, const std::vector<RegionTuple>& sources,
+               const RegionTuple& into, const std::string& type, const std::string& operation,
+               const std::vector<PortPair>& needs, int divide_by) {
+                Reduce step{{data_type_of(type), operation_of(operation), divide_by, nullptr},
+                            {{region(into), {}}}};
+                for (const auto& source : sources) step.rows[0].from.push_back(region(source));
+                return s.add(std::move(name), std::move(step), ports(needs));
+            },
+            "name"_a, "sources"_a, "into"_a, "type"_a, "operation"_a = "sum",
+            "needs"_a = std::vector<PortPair>{}, "divide_by"_a = 1,
+            "into = sources[0] op sources[1] op ...; ValueError lists the types and operations there are.")
         .def(
             "add_kernel",
             [](Schedule& s, std::string name, nb::callable body,
@@ -107,28 +210,51 @@ void bind_schedule(nb::module_& m) {
             },
             "name"_a, "body"_a, "reads"_a, "writes"_a, "needs"_a,
             "body(part); reads, writes and needs are given per part.")
-        .def("check", &Schedule::check, "RuntimeError says which step reads, writes, needs or waits wrongly.")
+        .def_prop_rw("libraries", &Schedule::libraries, &Schedule::set_libraries,
+                     "Names of what carries messages; steps refer to them by index.")
+        .def_prop_ro("steps", [](const Schedule& s) { return s.steps().size(); })
+        .def_prop_ro(
+            "buffers",
+            [](const Schedule& s) {
+                std::vector<std::pair<std::string, std::size_t>> all;
+                for (const auto& buffer : s.buffers()) all.emplace_back(buffer.name, buffer.bytes);
+                return all;
+            },
+            "(name, bytes) of each.")
+        .def("check", &Schedule::check, "RuntimeError says which step reads, writes or needs wrongly.")
+        .def_static(
+            "check_messages",
+            [](const std::vector<std::shared_ptr<Schedule>>& of_ranks) {
+                check_messages(BoundRanks::pointers(of_ranks));
+            },
+            "of_ranks"_a, "RuntimeError names messages that do not meet in size, peer, tag and order.")
         .def("describe", &Schedule::describe)
         .def(
             "run",
             [](std::shared_ptr<Schedule> self, const std::vector<Array>& buffers,
                Communicator& communicator) {
-                if (buffers.size() != self->buffers().size()) {
-                    throw ScheduleError(std::to_string(buffers.size()) + " arrays for " +
-                                        std::to_string(self->buffers().size()) + " buffers");
-                }
-                std::vector<std::byte*> addresses;
-                for (std::size_t k = 0; k < buffers.size(); ++k) {
-                    if (buffers[k].nbytes() < self->buffers()[k].bytes) {
-                        throw ScheduleError("buffer '" + self->buffers()[k].name + "' has " +
-                                            std::to_string(self->buffers()[k].bytes) + " bytes, its array " +
-                                            std::to_string(buffers[k].nbytes()));
-                    }
-                    addresses.push_back(static_cast<std::byte*>(buffers[k].data()));
-                }
+                const auto memory = addresses(*self, buffers);
                 Executor executor(self);
                 nb::gil_scoped_release released;
-                executor.run(addresses, communicator);
+                executor.run(memory, communicator);
             },
             "buffers"_a, "communicator"_a, "Runs once on the host; one array per buffer.");
+
+    nb::class_<BoundExecutor>(m, "Executor",
+                              "Runs a schedule again and again: start, then test now and then, or wait.")
+        .def(nb::init<std::shared_ptr<Schedule>, std::string>(), "schedule"_a, "what"_a = "")
+        .def("start", &BoundExecutor::start, "buffers"_a, "transports"_a, "first_tag"_a = 0,
+             "One array per buffer; one transport for all libraries, or one for each.")
+        .def("test", &BoundExecutor::test, "Makes progress; True when all steps have ended.")
+        .def("wait", &BoundExecutor::wait)
+        .def_prop_ro("running", &BoundExecutor::running);
+
+    nb::class_<BoundRanks>(
+        m, "VirtualRanks",
+        "Runs the schedules of all ranks in this thread, in orders that nobody would choose.")
+        .def(nb::init<std::vector<std::shared_ptr<Schedule>>>(), "schedules"_a)
+        .def("run", &BoundRanks::run, "memory"_a, "order"_a = "random", "seed"_a = 0, "starved"_a = -1,
+             "buffered"_a = false,
+             "memory[rank][buffer]; order: random, oldest, newest; starved: a rank that moves only when no "
+             "other can; buffered: sends may end before they are received. RuntimeError: a deadlock.");
 }

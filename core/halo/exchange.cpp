@@ -126,11 +126,7 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                             field->block_bytes(),
                         m.receive_bytes};
             }
-            const int receive =
-                schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number});
-            int last =
-                schedule->add("halo exchange: " + slab_name(slab) + " from rank " + std::to_string(slab.from),
-                              Wait{receive}, {{receive, 0}});
+            int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number});
             if (!m.direct) {
                 Copy unpack;
                 std::size_t offset = m.receive_offset;
@@ -170,11 +166,8 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                 for (auto& [counted, counters] : counts_) counters.messages += counted == field;
             }
             packed.insert(packed.end(), ready.begin(), ready.end());
-            const int send =
-                schedule->add("send " + slab_name(slab),
-                              Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready);
-            schedule->add("halo exchange: " + slab_name(slab) + " to rank " + std::to_string(slab.to),
-                          Wait{send}, {{send, 0}});
+            schedule->add("send " + slab_name(slab),
+                          Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready);
             ++total_.messages;
             total_.bytes += static_cast<std::int64_t>(m.send_bytes);
         }
@@ -204,7 +197,7 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
         }
     }
     schedule->add_kernel("kernel", std::move(kernel), std::move(parts));
-    executor_ = std::make_unique<Executor>(std::move(schedule));
+    executor_ = std::make_unique<Executor>(std::move(schedule), "a halo exchange");
     addresses_.resize(first_field_buffer + fields_.size());
 }
 

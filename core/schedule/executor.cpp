@@ -1,67 +1,310 @@
 #include "schedule/executor.hpp"
+#include "schedule/graph.hpp"
+#include "schedule/rows.hpp"
+#include "transport/patience.hpp"
 
-#include <cstring>
+#include <algorithm>
+#include <limits>
 
 namespace jali {
 
 namespace {
 
-void copy_rows(const CopyRows& copy, std::span<std::byte* const> buffers) {
-    const std::byte* from = buffers[copy.from.buffer] + copy.from.offset;
-    std::byte* to = buffers[copy.to.buffer] + copy.to.offset;
-    if (!copy.rows) {
-        std::memcpy(to, from, copy.to.bytes);
-        return;
-    }
-    const std::size_t count = copy.row_bytes ? copy.to.bytes / copy.row_bytes : 0;
-    const std::int32_t* rows = copy.rows->data() + copy.first_row;
-    for (std::size_t k = 0; k < count; ++k) {
-        std::memcpy(to + k * copy.row_bytes, from + rows[k] * copy.row_bytes, copy.row_bytes);
-    }
-}
+// While there is something to do, one message is looked at for each step and for each so many bytes.
+constexpr std::size_t bytes_per_look = std::size_t{1} << 14;
 
 } // namespace
 
-Executor::Executor(std::shared_ptr<const Schedule> schedule)
-    : schedule_(std::move(schedule)), order_(schedule_->order()), requests_(schedule_->steps().size()) {
+struct Executor::State {
+    State(std::shared_ptr<const Schedule> of, std::string name)
+        : schedule(std::move(of)), what(std::move(name)), graph(*schedule), requests(graph.messages()) {
+        ready.resize(graph.size());
+        in_flight.reserve(graph.messages());
+        for (int k = 0; k < graph.size(); ++k) {
+            tasks.push_back({&schedule->steps()[graph.port(k).step], graph.port(k).part});
+            if (graph.waits_for()[k] == 0) first.push_back(k);
+        }
+        progress = [this] {
+            look(in_flight.size());
+            start_messages();
+        };
+    }
+
+    struct Task {
+        const Step* step;
+        int part;
+    };
+
+    std::shared_ptr<const Schedule> schedule;
+    std::string what;
+    Graph graph;
+    std::vector<Task> tasks;                        // numbered as in the graph
+    std::vector<std::int32_t> first;                // what is ready at the start
+    std::vector<std::unique_ptr<Request>> requests; // of messages
+    Progress progress;
+
+    // Of the present run:
+    std::vector<std::int32_t> open; // what each task still waits for
+    NumberSet ready;
+    std::vector<std::int32_t> in_flight; // messages
+    std::size_t next_look = 0;
+    int remaining = 0;
+    std::vector<std::byte*> buffers;
+    std::vector<Communicator*> transports, distinct;
+    int first_tag = 0;
+    Patience since_moved{std::numeric_limits<double>::infinity()}; // for tests without a wait
+
+    Communicator& carrier(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
+    std::byte* at(const Region& region) { return buffers[region.buffer] + region.offset; }
+
+    struct Envelope {
+        bool sending;
+        int peer, tag, library;
+        std::size_t bytes;
+    };
+    Envelope envelope(int message) const {
+        const auto& action = tasks[message].step->action;
+        if (const auto* a = std::get_if<Receive>(&action))
+            return {false, a->from, a->tag, a->library, a->into.bytes};
+        const auto& a = std::get<Send>(action);
+        return {true, a.to, a.tag, a.library, a.from.bytes};
+    }
+
+    void happened(int task) {
+        if (--open[task] == 0) ready.insert(task);
+    }
+
+    void ended(int task) {
+        --remaining;
+        for (int follower : graph.followers(task)) happened(follower);
+    }
+
+    // Looks at some of the messages in flight, in turn. True if one has ended.
+    bool look(std::size_t at_most) {
+        bool moved = false;
+        for (auto left = std::min(at_most, in_flight.size()); left > 0; --left) {
+            if (next_look >= in_flight.size()) next_look = 0;
+            const int message = in_flight[next_look];
+            if (!carrier(envelope(message).library).test(*requests[message])) {
+                ++next_look;
+                continue;
+            }
+            requests[message].reset();
+            in_flight[next_look] = in_flight.back();
+            in_flight.pop_back();
+            ended(message);
+            moved = true;
+        }
+        return moved;
+    }
+
+    void look_after(std::size_t bytes) {
+        if (!in_flight.empty()) look(1 + bytes / bytes_per_look);
+    }
+
+    void start_messages() {
+        while (!ready.empty() && ready.first() < graph.messages()) run(ready.first());
+    }
+
+    // After a block of a long copy or reduction.
+    void breathe(std::size_t bytes) {
+        look_after(bytes);
+        start_messages();
+    }
+
+    // A step that is ready.
+    void run(int task) {
+        ready.erase(task);
+        const Step& step = *tasks[task].step;
+        const auto between = [this](std::size_t bytes) { breathe(bytes); };
+        if (const auto* a = std::get_if<Receive>(&step.action)) {
+            requests[task] =
+                carrier(a->library).receive(at(a->into), a->into.bytes, a->from, a->tag + first_tag);
+            started(task);
+        } else if (const auto* a = std::get_if<Send>(&step.action)) {
+            requests[task] = carrier(a->library).send(at(a->from), a->from.bytes, a->to, a->tag + first_tag);
+            started(task);
+        } else if (const auto* a = std::get_if<Copy>(&step.action)) {
+            std::size_t bytes = 0;
+            for (const auto& row : a->rows) {
+                copy_rows(row, buffers, between);
+                bytes += std::min(bytes_per_block, row.to.bytes);
+            }
+            ended(task);
+            look_after(bytes);
+        } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
+            std::size_t bytes = 0;
+            for (const auto& row : a->rows) {
+                reduce_row(a->how, row, buffers, between);
+                bytes += std::min(bytes_per_block, row.into.bytes) * row.from.size();
+            }
+            ended(task);
+            look_after(bytes);
+        } else {
+            std::get<Kernel>(step.action).body(tasks[task].part, buffers, &progress);
+            ended(task);
+            look_after(0);
+        }
+    }
+
+    void started(int message) {
+        in_flight.push_back(message);
+        if (const int next = graph.next_in_lane(message); next >= 0) happened(next);
+    }
+
+    // Runs what is ready and what that enables, until nothing is; kernels only if asked. True if something
+    // ran or ended.
+    bool advance(bool kernels) {
+        bool moved = false;
+        for (;;) {
+            while (!ready.empty() && (kernels || ready.first() < graph.first_kernel())) {
+                run(ready.first());
+                moved = true;
+            }
+            if (!look(in_flight.size())) return moved;
+            moved = true;
+        }
+    }
+
+    // "step 'receive' of a halo exchange (message from rank 1, tag 3, 32 bytes) (transport thread)"
+    std::string describe_wait() const {
+        const int message = *std::min_element(in_flight.begin(), in_flight.end());
+        const Envelope e = envelope(message);
+        const Communicator& transport = *transports[transports.size() == 1 ? 0 : e.library];
+        return "rank " + std::to_string(transport.rank()) + " waited for step " +
+               quoted_name(*schedule, graph.port(message)) + (what.empty() ? "" : " of " + what) +
+               (e.sending ? " (message to" : " (message from") + " rank " + std::to_string(e.peer) +
+               ", tag " + std::to_string(e.tag + first_tag) + ", " + std::to_string(e.bytes) +
+               " bytes) (transport " + transport.transport() + ")" +
+               (in_flight.size() == 1 ? std::string()
+                                      : " and " + std::to_string(in_flight.size() - 1) + " other messages");
+    }
+
+    // A rank whose program is over although a message of ours with it is under way, or -1.
+    int departed(double waited) {
+        for (int message : in_flight) {
+            const Envelope e = envelope(message);
+            if (carrier(e.library).has_left(e.peer, waited)) return carrier(e.library).outermost(e.peer);
+        }
+        return -1;
+    }
+
+    void give_up_if_alone(int gone) {
+        if (gone >= 0) throw RankFailure(gone, "its program ended while " + describe_wait());
+        if (std::all_of(distinct.begin(), distinct.end(), [](auto* t) { return t->size() == 1; }))
+            throw TransportError("the only rank waits for itself: " + describe_wait());
+    }
+
+    void wait() {
+        Patience patience(watchdog_seconds());
+        for (unsigned rounds = 0; remaining > 0; ++rounds) {
+            const std::uint64_t seen = distinct.size() == 1 ? distinct[0]->events() : 0;
+            const int gone = rounds % 16 == 15 ? departed(patience.waited()) : -1;
+            if (advance(true)) {
+                patience.moved();
+                rounds = 0;
+                continue;
+            }
+            if (remaining == 0) return;
+            if (rounds % 16 == 15) give_up_if_alone(gone);
+            const auto describe = [this] { return describe_wait(); };
+            // A rank that listens to several transports cannot sleep on one of them.
+            const bool slept = distinct.size() == 1 ? distinct[0]->rest(seen, rounds)
+                                                    : distinct[0]->Communicator::rest(seen, rounds);
+            slept ? patience.look_at_clock(describe) : patience.look(describe);
+        }
+    }
+
+    bool test() {
+        if (remaining == 0) return true;
+        const int gone = departed(since_moved.waited());
+        if (advance(true))
+            since_moved.moved();
+        else if (remaining > 0) {
+            give_up_if_alone(gone);
+            since_moved.look_at_clock([] { return std::string(); });
+        }
+        return remaining == 0;
+    }
+
+    // Runs `act`; an error is told to the other ranks, and nothing stays under way.
+    template <class Act>
+    auto guarded(Act act) {
+        try {
+            return act();
+        } catch (const RankFailure&) {
+            withdraw();
+            throw;
+        } catch (const std::exception& error) {
+            for (auto* transport : distinct) transport->fail(error.what());
+            withdraw();
+            throw;
+        }
+    }
+
+    void withdraw() {
+        for (int message : in_flight) requests[message].reset();
+        in_flight.clear();
+        ready.clear();
+        remaining = 0;
+    }
+};
+
+Executor::Executor(std::shared_ptr<const Schedule> schedule, std::string what)
+    : state_(std::make_unique<State>(std::move(schedule), std::move(what))) {
+}
+
+Executor::~Executor() = default;
+Executor::Executor(Executor&&) noexcept = default;
+Executor& Executor::operator=(Executor&&) noexcept = default;
+
+void Executor::start(std::span<std::byte* const> buffers, std::span<Communicator* const> transports,
+                     int first_tag) {
+    State& s = *state_;
+    if (s.remaining > 0)
+        throw std::logic_error((s.what.empty() ? "the schedule" : s.what) +
+                               " is still running: wait for it before you start it again");
+    if (buffers.size() != s.schedule->buffers().size())
+        throw std::invalid_argument(std::to_string(buffers.size()) + " addresses for " +
+                                    std::to_string(s.schedule->buffers().size()) + " buffers");
+    if (transports.empty() || (transports.size() != 1 && transports.size() != s.schedule->libraries().size()))
+        throw std::invalid_argument(std::to_string(transports.size()) + " transports for " +
+                                    std::to_string(s.schedule->libraries().size()) +
+                                    " libraries: give one for all or one for each");
+    s.buffers.assign(buffers.begin(), buffers.end());
+    s.transports.assign(transports.begin(), transports.end());
+    s.distinct.clear();
+    for (auto* transport : transports)
+        if (std::find(s.distinct.begin(), s.distinct.end(), transport) == s.distinct.end())
+            s.distinct.push_back(transport);
+    s.first_tag = first_tag;
+    s.open = s.graph.waits_for();
+    for (int task : s.first) s.ready.insert(task);
+    s.remaining = s.graph.size();
+    s.since_moved.moved();
+    s.guarded([&] { s.advance(false); });
+}
+
+bool Executor::test() {
+    return state_->guarded([this] { return state_->test(); });
+}
+
+void Executor::wait() {
+    state_->guarded([this] { state_->wait(); });
 }
 
 void Executor::run(std::span<std::byte* const> buffers, Communicator& communicator) {
-    try {
-        run_steps(buffers, communicator);
-    } catch (const RankFailure&) {
-        for (auto& request : requests_) request.reset();
-        throw;
-    } catch (const std::exception& error) {
-        communicator.fail(error.what());
-        for (auto& request : requests_) request.reset();
-        throw;
-    }
+    Communicator* const transports[] = {&communicator};
+    start(buffers, transports);
+    wait();
 }
 
-void Executor::run_steps(std::span<std::byte* const> buffers, Communicator& communicator) {
-    const Progress progress = [&] {
-        for (auto& request : requests_) {
-            if (request && communicator.test(*request)) request.reset();
-        }
-    };
-    for (const Port& port : order_) {
-        const Step& step = schedule_->steps()[port.step];
-        if (const auto* a = std::get_if<Receive>(&step.action)) {
-            requests_[port.step] = communicator.receive(buffers[a->into.buffer] + a->into.offset,
-                                                        a->into.bytes, a->from, a->tag);
-        } else if (const auto* a = std::get_if<Send>(&step.action)) {
-            requests_[port.step] =
-                communicator.send(buffers[a->from.buffer] + a->from.offset, a->from.bytes, a->to, a->tag);
-        } else if (const auto* a = std::get_if<Wait>(&step.action)) {
-            communicator.wait(std::span(&requests_[a->step], 1), step.name);
-            requests_[a->step].reset();
-        } else if (const auto* a = std::get_if<Copy>(&step.action)) {
-            for (const auto& rows : a->rows) copy_rows(rows, buffers);
-        } else if (const auto* a = std::get_if<Kernel>(&step.action)) {
-            a->body(port.part, buffers, &progress);
-        }
-    }
+bool Executor::running() const {
+    return state_->remaining > 0;
+}
+
+const Schedule& Executor::schedule() const {
+    return *state_->schedule;
 }
 
 } // namespace jali

@@ -26,8 +26,8 @@ class Executor {
     Executor& operator=(Executor&&) noexcept;
 
     // buffers[k] is the address of buffer k; transports[l] carries the messages of library l (one transport
-    // may stand for all libraries). Tags are those of the steps plus `first_tag`. All must stay until the end.
-    // Throws std::logic_error if it is still running.
+    // may stand for all libraries). Tags are those of the steps plus `first_tag`. All must stay until the
+    // end. Throws std::logic_error if it is still running.
     void start(std::span<std::byte* const> buffers, std::span<Communicator* const> transports,
                int first_tag = 0);
 

@@ -1,8 +1,8 @@
 #include "schedule/schedule.hpp"
+#include "schedule/graph.hpp"
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <sstream>
 #include <tuple>
 
@@ -15,66 +15,257 @@ struct Overloaded : F... {
     using F::operator()...;
 };
 
-// Start messages, feed the other ranks, compute, and only then wait; for our own sends last of all.
-int urgency(const Schedule& schedule, const Port& port) {
-    return std::visit(
-        Overloaded{
-            [](const Receive&) { return 0; },
-            [](const Send&) { return 1; },
-            [](const Copy&) { return 2; },
-            [](const Kernel&) { return 3; },
-            [&](const Wait& a) {
-                const bool exists = a.step >= 0 && a.step < static_cast<int>(schedule.steps().size());
-                return exists && std::holds_alternative<Send>(schedule.steps()[a.step].action) ? 5 : 4;
-            },
-        },
-        schedule.steps()[port.step].action);
-}
-
-// What a part runs after: its needs, and the part before it.
-std::vector<Port> needs_of(const Schedule& schedule, const Port& port) {
-    std::vector<Port> needs = schedule.steps()[port.step].parts[port.part].needs;
-    if (port.part > 0) needs.push_back({port.step, port.part - 1});
-    return needs;
-}
-
+// What one part reads and writes, row by row: within a part, later rows follow earlier ones.
 struct Access {
-    std::vector<Region> reads, writes;
+    std::span<const Region> reads;
+    std::span<const Region> writes;
 };
 
-Access access_of(const Schedule& schedule, const Port& port) {
-    const Step& step = schedule.steps()[port.step];
-    Access access;
-    std::visit(
-        Overloaded{
-            // The bytes of a message are there once it was waited for; until then nobody else may touch them.
-            [&](const Receive& a) { access.writes.push_back(a.into); },
-            [&](const Send& a) { access.reads.push_back(a.from); },
-            [&](const Wait&) {},
-            [&](const Copy& a) {
-                for (const auto& rows : a.rows) {
-                    access.reads.push_back(rows.from);
-                    access.writes.push_back(rows.to);
-                }
-            },
-            [&](const Kernel& a) {
-                if (port.part < static_cast<int>(a.reads.size())) access.reads = a.reads[port.part];
-                if (port.part < static_cast<int>(a.writes.size())) access.writes = a.writes[port.part];
-            },
-        },
-        step.action);
-    return access;
+template <class Visit>
+void for_each_access(const Step& step, int part, Visit&& visit) {
+    const auto one = [](const Region& region) { return std::span(&region, 1); };
+    std::visit(Overloaded{
+                   // The bytes of a message belong to it until it ends.
+                   [&](const Receive& a) { visit(Access{{}, one(a.into)}); },
+                   [&](const Send& a) { visit(Access{one(a.from), {}}); },
+                   [&](const Copy& a) {
+                       for (const auto& row : a.rows) visit(Access{one(row.from), one(row.to)});
+                   },
+                   [&](const Reduce& a) {
+                       for (const auto& row : a.rows) visit(Access{row.from, one(row.into)});
+                   },
+                   [&](const Kernel& a) { visit(Access{a.reads[part], a.writes[part]}); },
+               },
+               step.action);
 }
 
 bool overlap(const Region& a, const Region& b) {
     return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
 }
 
-std::string name_of(const Schedule& schedule, const Port& port) {
-    const Step& step = schedule.steps()[port.step];
-    const auto& part = step.parts[port.part].name;
-    return "'" + step.name + (part.empty() ? "" : "/" + part) + "'";
+bool same(const Region& a, const Region& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && a.bytes == b.bytes;
 }
+
+// Who touched the bytes from here to the next entry last, in some order of the parts: numbers in that order.
+struct Touched {
+    int writer = -1;
+    std::vector<int> readers; // since then
+};
+using History = std::map<std::size_t, Touched>; // of one buffer
+
+// Makes an entry begin at `offset`.
+History::iterator cut(History& history, std::size_t offset) {
+    auto after = history.upper_bound(offset);
+    const auto at = std::prev(after);
+    return at->first == offset ? at : history.emplace_hint(after, offset, at->second);
+}
+
+// That part `later` follows part `earlier` has to be shown; both touch `buffer`, and one of them writes.
+struct Claim {
+    int earlier, later, buffer;
+    bool operator<(const Claim& other) const {
+        return std::tie(earlier, later) < std::tie(other.earlier, other.later);
+    }
+    bool operator==(const Claim& other) const { return earlier == other.earlier && later == other.later; }
+};
+
+class Checker {
+  public:
+    explicit Checker(const Schedule& schedule) : schedule_(schedule), graph_(schedule) {}
+
+    void run() {
+        for (std::size_t s = 0; s < schedule_.steps().size(); ++s) check_form(static_cast<int>(s));
+        collect_claims();
+        prove_claims();
+    }
+
+  private:
+    std::string name(const Port& port) const { return quoted_name(schedule_, port); }
+    std::string name_at(int place) const { return name(graph_.port(graph_.order()[place])); }
+
+    void check_region(const Region& r, const Port& port) const {
+        const auto& buffers = schedule_.buffers();
+        const bool exists = r.buffer >= 0 && r.buffer < static_cast<int>(buffers.size());
+        if (exists && r.offset <= buffers[r.buffer].bytes && r.bytes <= buffers[r.buffer].bytes - r.offset)
+            return;
+        throw ScheduleError("step " + name(port) + " uses bytes " + std::to_string(r.offset) + " to " +
+                            std::to_string(r.offset + r.bytes) + " of " +
+                            (exists ? "buffer '" + buffers[r.buffer].name + "', which has " +
+                                          std::to_string(buffers[r.buffer].bytes)
+                                    : "a buffer that does not exist"));
+    }
+
+    void check_message(int peer, int tag, int library, const Port& port) const {
+        if (peer < 0) throw ScheduleError("message " + name(port) + " is for rank " + std::to_string(peer));
+        if (tag < 0) throw ScheduleError("message " + name(port) + " has tag " + std::to_string(tag));
+        if (library < 0 || library >= static_cast<int>(schedule_.libraries().size()))
+            throw ScheduleError("message " + name(port) + " goes by library " + std::to_string(library) +
+                                " of " + std::to_string(schedule_.libraries().size()));
+    }
+
+    void check_copy(const CopyRows& row, const Port& port) const {
+        const auto refuse = [&](const std::string& what) {
+            throw ScheduleError("step " + name(port) + " copies " + what);
+        };
+        if (row.to.bytes == 0) return;
+        if (overlap(row.from, row.to)) refuse("bytes onto themselves");
+        if (!row.rows) {
+            if (row.from.bytes < row.to.bytes)
+                refuse(std::to_string(row.to.bytes) + " bytes out of " + std::to_string(row.from.bytes));
+            return;
+        }
+        if (row.row_bytes == 0 || row.to.bytes % row.row_bytes != 0)
+            refuse("rows of " + std::to_string(row.row_bytes) + " bytes to " + std::to_string(row.to.bytes));
+        const std::size_t count = row.to.bytes / row.row_bytes;
+        if (row.first_row + count > row.rows->size())
+            refuse("rows " + std::to_string(row.first_row) + " to " + std::to_string(row.first_row + count) +
+                   " of a list of " + std::to_string(row.rows->size()));
+        for (std::size_t k = 0; k < count; ++k) {
+            const std::int64_t number = (*row.rows)[row.first_row + k];
+            if (number < 0 || (static_cast<std::size_t>(number) + 1) * row.row_bytes > row.from.bytes)
+                refuse("row " + std::to_string(number) + " of " +
+                       std::to_string(row.from.bytes / row.row_bytes));
+        }
+    }
+
+    void check_reduce(const Reduce& step, const Port& port) const {
+        try {
+            check_reduction(step.how);
+        } catch (const std::invalid_argument& error) {
+            throw ScheduleError("step " + name(port) + ": " + error.what());
+        }
+        const std::size_t element = size_of(step.how.type);
+        for (const auto& row : step.rows) {
+            if (row.from.empty()) throw ScheduleError("step " + name(port) + " reduces nothing");
+            if (row.into.bytes % element != 0)
+                throw ScheduleError("step " + name(port) + " reduces " + std::to_string(row.into.bytes) +
+                                    " bytes, which are no whole elements of " + std::to_string(element));
+            for (const Region& from : row.from) {
+                if (from.bytes != row.into.bytes)
+                    throw ScheduleError("step " + name(port) + " reduces " + std::to_string(from.bytes) +
+                                        " bytes into " + std::to_string(row.into.bytes));
+                if (overlap(from, row.into) && !same(from, row.into))
+                    throw ScheduleError("step " + name(port) +
+                                        " writes over a part of what it reduces: into may only be one of the "
+                                        "sources");
+            }
+        }
+    }
+
+    void check_form(int number) const {
+        const Step& step = schedule_.steps()[number];
+        const Port port{number, 0};
+        if (step.parts.empty())
+            throw ScheduleError("step " + std::to_string(number) + ", '" + step.name + "', has no part");
+        const auto* kernel = std::get_if<Kernel>(&step.action);
+        if (kernel &&
+            (kernel->reads.size() != step.parts.size() || kernel->writes.size() != step.parts.size()))
+            throw ScheduleError("step " + name(port) +
+                                " does not say what each of its parts reads and writes");
+        for (std::size_t p = 0; p < step.parts.size(); ++p) {
+            for_each_access(step, static_cast<int>(p), [&](const Access& access) {
+                for (const auto& regions : {access.reads, access.writes})
+                    for (const Region& r : regions) check_region(r, {number, static_cast<int>(p)});
+            });
+        }
+        std::visit(Overloaded{
+                       [&](const Receive& a) { check_message(a.from, a.tag, a.library, port); },
+                       [&](const Send& a) { check_message(a.to, a.tag, a.library, port); },
+                       [&](const Copy& a) {
+                           for (const auto& row : a.rows) check_copy(row, port);
+                       },
+                       [&](const Reduce& a) { check_reduce(a, port); },
+                       [&](const Kernel&) {},
+                   },
+                   step.action);
+    }
+
+    // Goes through one order in which the parts may run and remembers for all bytes who touched them last.
+    // Where every reader certainly follows the last writer, and every writer the last writer and the readers
+    // since, all parts that conflict are ordered: what is farther apart follows through those between.
+    void collect_claims() {
+        const auto& buffers = schedule_.buffers();
+        std::vector<History> history(buffers.size());
+        for (auto& of_buffer : history) of_buffer[0];
+        const int n = graph_.size();
+        for (int i = 0; i < n; ++i) {
+            const Port port = graph_.port(graph_.order()[i]);
+            auto claim = [&](int earlier, int buffer) {
+                if (earlier >= 0 && earlier != i) claims_.push_back({earlier, i, buffer});
+            };
+            for_each_access(schedule_.steps()[port.step], port.part, [&](const Access& access) {
+                for (const Region& r : access.reads) {
+                    if (r.bytes == 0) continue;
+                    auto& of_buffer = history[r.buffer];
+                    const auto end = cut(of_buffer, r.offset + r.bytes);
+                    for (auto at = cut(of_buffer, r.offset); at != end; ++at) {
+                        Touched& touched = at->second;
+                        if (touched.writer < 0 && !buffers[r.buffer].holds_data)
+                            throw ScheduleError("step " + name(port) + " reads byte " +
+                                                std::to_string(at->first) + " of buffer '" +
+                                                buffers[r.buffer].name + "' before it is written");
+                        claim(touched.writer, r.buffer);
+                        if (touched.readers.empty() || touched.readers.back() != i)
+                            touched.readers.push_back(i);
+                    }
+                }
+                for (const Region& w : access.writes) {
+                    if (w.bytes == 0) continue;
+                    auto& of_buffer = history[w.buffer];
+                    const auto end = cut(of_buffer, w.offset + w.bytes);
+                    const auto begin = cut(of_buffer, w.offset);
+                    for (auto at = begin; at != end; ++at) {
+                        claim(at->second.writer, w.buffer);
+                        for (int reader : at->second.readers) claim(reader, w.buffer);
+                    }
+                    begin->second = {i, {}};
+                    of_buffer.erase(std::next(begin), end);
+                }
+            });
+        }
+        std::sort(claims_.begin(), claims_.end());
+        claims_.erase(std::unique(claims_.begin(), claims_.end()), claims_.end());
+    }
+
+    // Which parts follow which, for `width` earlier parts at a time: a row of bits per part, handed on along
+    // the order. Ends of parts only: that messages of a lane start in turn orders no memory.
+    void prove_claims() const {
+        constexpr int width = 4096;
+        const int n = graph_.size();
+        std::vector<int> place(n);
+        for (int i = 0; i < n; ++i) place[graph_.order()[i]] = i;
+        auto claim = claims_.begin();
+        std::vector<std::uint64_t> before;
+        while (claim != claims_.end()) {
+            const int base = claim->earlier; // claims are sorted
+            const int columns = std::min(width, n - base), used = (columns + 63) / 64;
+            before.assign(static_cast<std::size_t>(n - base) * used, 0);
+            for (int i = base; i < n; ++i) {
+                const std::uint64_t* mine = &before[static_cast<std::size_t>(i - base) * used];
+                for (int follower : graph_.followers(graph_.order()[i])) {
+                    std::uint64_t* theirs = &before[static_cast<std::size_t>(place[follower] - base) * used];
+                    for (int w = 0; w < used; ++w) theirs[w] |= mine[w];
+                    if (i - base < columns) theirs[(i - base) / 64] |= std::uint64_t{1} << ((i - base) % 64);
+                }
+            }
+            for (; claim != claims_.end() && claim->earlier < base + columns; ++claim) {
+                const int column = claim->earlier - base;
+                if (before[static_cast<std::size_t>(claim->later - base) * used + column / 64] >>
+                        (column % 64) &
+                    1)
+                    continue;
+                throw ScheduleError("steps " + name_at(claim->earlier) + " and " + name_at(claim->later) +
+                                    " may run in either order, and both use buffer '" +
+                                    schedule_.buffers()[claim->buffer].name + "', which one of them writes");
+            }
+        }
+    }
+
+    const Schedule& schedule_;
+    Graph graph_;
+    std::vector<Claim> claims_;
+};
 
 } // namespace
 
@@ -84,158 +275,29 @@ int Schedule::add_buffer(std::string name, std::size_t bytes, bool holds_data) {
 }
 
 int Schedule::add_kernel(std::string name, Kernel kernel, std::vector<Part> parts) {
-    steps_.push_back({std::move(name), std::move(kernel), std::move(parts)});
+    steps_.push_back({std::move(name), std::move(kernel), std::move(parts), {}});
     return static_cast<int>(steps_.size()) - 1;
 }
 
 std::vector<Port> Schedule::order() const {
-    std::vector<Port> all;
-    std::vector<int> first(steps_.size());
-    for (std::size_t s = 0; s < steps_.size(); ++s) {
-        first[s] = static_cast<int>(all.size());
-        for (std::size_t p = 0; p < steps_[s].parts.size(); ++p)
-            all.push_back({static_cast<int>(s), static_cast<int>(p)});
-    }
-    std::vector<int> open(all.size(), 0);
-    std::vector<std::vector<int>> next(all.size());
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        for (const Port& need : needs_of(*this, all[i])) {
-            if (need.step < 0 || need.step >= static_cast<int>(steps_.size()) || need.part < 0 ||
-                need.part >= static_cast<int>(steps_[need.step].parts.size())) {
-                throw ScheduleError("step " + name_of(*this, all[i]) + " needs part " +
-                                    std::to_string(need.part) + " of step " + std::to_string(need.step) +
-                                    ", which does not exist");
-            }
-            next[first[need.step] + need.part].push_back(static_cast<int>(i));
-            ++open[i];
-        }
-    }
-    std::set<std::pair<int, int>> ready; // (urgency, index)
-    auto offer = [&](int i) { ready.insert({urgency(*this, all[i]), i}); };
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        if (open[i] == 0) offer(static_cast<int>(i));
-    }
-    std::vector<Port> result;
-    while (!ready.empty()) {
-        const int i = ready.begin()->second;
-        ready.erase(ready.begin());
-        result.push_back(all[i]);
-        for (int j : next[i]) {
-            if (--open[j] == 0) offer(j);
-        }
-    }
-    for (std::size_t i = 0; i < all.size(); ++i) {
-        if (open[i] > 0)
-            throw ScheduleError("step " + name_of(*this, all[i]) +
-                                " waits for itself through a cycle of needs");
-    }
-    return result;
+    const Graph graph(*this);
+    std::vector<Port> ports;
+    ports.reserve(graph.size());
+    for (int k : graph.order()) ports.push_back(graph.port(k));
+    return ports;
 }
 
 void Schedule::check() const {
-    const auto ports = order();
-    const std::size_t n = ports.size();
-    std::map<std::pair<int, int>, std::size_t> index;
-    for (std::size_t i = 0; i < n; ++i) index[{ports[i].step, ports[i].part}] = i;
-
-    // before[i]: everything that certainly ran before i. A message step counts as ended at its wait.
-    std::vector<std::vector<char>> before(n, std::vector<char>(n, 0));
-    std::vector<std::size_t> end(n); // for messages: the wait that completes them
-    std::map<int, int> waits;
-    for (std::size_t i = 0; i < n; ++i) {
-        end[i] = i;
-        for (const Port& need : needs_of(*this, ports[i])) {
-            const auto j = index[{need.step, need.part}];
-            before[i][j] = 1;
-            for (std::size_t k = 0; k < n; ++k) before[i][k] |= before[j][k];
-        }
-        if (const auto* wait = std::get_if<Wait>(&steps_[ports[i].step].action)) {
-            if (wait->step < 0 || wait->step >= static_cast<int>(steps_.size()) ||
-                !(std::holds_alternative<Receive>(steps_[wait->step].action) ||
-                  std::holds_alternative<Send>(steps_[wait->step].action))) {
-                throw ScheduleError("step " + name_of(*this, ports[i]) + " waits for step " +
-                                    std::to_string(wait->step) + ", which is not a message");
-            }
-            ++waits[wait->step];
-            const auto message = index[{wait->step, 0}];
-            if (!before[i][message]) {
-                throw ScheduleError("step " + name_of(*this, ports[i]) +
-                                    " waits for a message that it does not follow");
-            }
-            end[message] = i;
-        }
-    }
-    std::vector<Access> access;
-    for (std::size_t i = 0; i < n; ++i) {
-        access.push_back(access_of(*this, ports[i]));
-        for (const auto* regions : {&access[i].reads, &access[i].writes}) {
-            for (const Region& r : *regions) {
-                if (r.buffer < 0 || r.buffer >= static_cast<int>(buffers_.size()) ||
-                    r.offset + r.bytes > buffers_[r.buffer].bytes) {
-                    throw ScheduleError("step " + name_of(*this, ports[i]) + " uses bytes " +
-                                        std::to_string(r.offset) + " to " +
-                                        std::to_string(r.offset + r.bytes) + " of " +
-                                        (r.buffer < 0 || r.buffer >= static_cast<int>(buffers_.size())
-                                             ? "a buffer that does not exist"
-                                             : "buffer '" + buffers_[r.buffer].name + "', which has " +
-                                                   std::to_string(buffers_[r.buffer].bytes)));
-                }
-            }
-        }
-        const auto& action = steps_[ports[i].step].action;
-        if ((std::holds_alternative<Receive>(action) || std::holds_alternative<Send>(action)) &&
-            waits[ports[i].step] != 1) {
-            throw ScheduleError("message " + name_of(*this, ports[i]) + " is waited for " +
-                                std::to_string(waits[ports[i].step]) + " times instead of once");
-        }
-    }
-    auto follows = [&](std::size_t later, std::size_t earlier) {
-        return before[later][end[earlier]] || later == end[earlier];
-    };
-    for (std::size_t i = 0; i < n; ++i) {
-        for (const Region& read : access[i].reads) {
-            if (buffers_[read.buffer].holds_data) continue;
-            // Cover the region with what was certainly written before.
-            std::vector<std::pair<std::size_t, std::size_t>> written;
-            for (std::size_t j = 0; j < n; ++j) {
-                if (!follows(i, j) || i == j) continue;
-                for (const Region& w : access[j].writes) {
-                    if (overlap(read, w)) written.push_back({w.offset, w.offset + w.bytes});
-                }
-            }
-            std::sort(written.begin(), written.end());
-            std::size_t covered = read.offset;
-            for (const auto& [from, to] : written) {
-                if (from <= covered) covered = std::max(covered, to);
-            }
-            if (covered < read.offset + read.bytes) {
-                throw ScheduleError("step " + name_of(*this, ports[i]) + " reads byte " +
-                                    std::to_string(covered) + " of buffer '" + buffers_[read.buffer].name +
-                                    "' before it is written");
-            }
-        }
-        for (std::size_t j = 0; j < n; ++j) {
-            if (i == j || follows(i, j) || follows(j, i)) continue;
-            for (const Region& w : access[i].writes) {
-                for (const auto* others : {&access[j].reads, &access[j].writes}) {
-                    for (const Region& other : *others) {
-                        if (overlap(w, other)) {
-                            throw ScheduleError("steps " + name_of(*this, ports[i]) + " and " +
-                                                name_of(*this, ports[j]) +
-                                                " may run in either order, and both use buffer '" +
-                                                buffers_[w.buffer].name + "', which the first writes");
-                        }
-                    }
-                }
-            }
-        }
-    }
+    Checker(*this).run();
 }
 
 std::string Schedule::describe() const {
     std::ostringstream text;
     auto region = [&](const Region& r) {
         text << buffers_[r.buffer].name << '[' << r.offset << ':' << r.offset + r.bytes << ']';
+    };
+    auto by = [&](int library) {
+        return libraries_[library].empty() ? std::string() : ", by " + libraries_[library];
     };
     auto name = [&](const Port& port) {
         text << port.step;
@@ -249,21 +311,32 @@ std::string Schedule::describe() const {
         std::visit(Overloaded{
                        [&](const Receive& a) {
                            text << "receive " << a.into.bytes << " B from rank " << a.from << ", tag "
-                                << a.tag << ", into ";
+                                << a.tag << by(a.library) << ", into ";
                            region(a.into);
                        },
                        [&](const Send& a) {
                            text << "send " << a.from.bytes << " B to rank " << a.to << ", tag " << a.tag
-                                << ", from ";
+                                << by(a.library) << ", from ";
                            region(a.from);
                        },
-                       [&](const Wait& a) { text << "wait for step " << a.step; },
                        [&](const Copy& a) {
                            text << "copy";
                            for (const auto& rows : a.rows) {
                                text << ' ' << (rows.row_bytes ? rows.to.bytes / rows.row_bytes : 0) << 'x'
                                     << rows.row_bytes << " B " << buffers_[rows.from.buffer].name << " -> ";
                                region(rows.to);
+                           }
+                       },
+                       [&](const Reduce& a) {
+                           text << name_of(a.how.operation) << " of " << name_of(a.how.type);
+                           for (const auto& row : a.rows) {
+                               text << ' ';
+                               for (std::size_t k = 0; k < row.from.size(); ++k) {
+                                   text << (k ? " + " : "");
+                                   region(row.from[k]);
+                               }
+                               text << " -> ";
+                               region(row.into);
                            }
                        },
                        [&](const Kernel&) { text << "compute"; },
@@ -279,32 +352,40 @@ std::string Schedule::describe() const {
 }
 
 void check_messages(std::span<const Schedule* const> of_ranks) {
-    // (from, to, tag) -> sizes in order
-    using Lane = std::tuple<int, int, int>;
+    using Lane = std::tuple<int, int, int, std::string>; // from, to, tag, library: sizes in order
     std::map<Lane, std::vector<std::size_t>> sent, expected;
-    for (std::size_t rank = 0; rank < of_ranks.size(); ++rank) {
-        const int here = static_cast<int>(rank);
-        for (const Port& port : of_ranks[rank]->order()) {
-            const auto& action = of_ranks[rank]->steps()[port.step].action;
-            if (const auto* a = std::get_if<Send>(&action))
-                sent[{here, a->to, a->tag}].push_back(a->from.bytes);
-            if (const auto* a = std::get_if<Receive>(&action))
-                expected[{a->from, here, a->tag}].push_back(a->into.bytes);
+    const int ranks = static_cast<int>(of_ranks.size());
+    for (int here = 0; here < ranks; ++here) {
+        const auto& libraries = of_ranks[here]->libraries();
+        for (const Step& step : of_ranks[here]->steps()) {
+            const auto* send = std::get_if<Send>(&step.action);
+            const auto* receive = std::get_if<Receive>(&step.action);
+            if (send == nullptr && receive == nullptr) continue;
+            const int peer = send ? send->to : receive->from;
+            if (peer < 0 || peer >= ranks)
+                throw ScheduleError("message '" + step.name + "' of rank " + std::to_string(here) +
+                                    " is for rank " + std::to_string(peer) + " of " + std::to_string(ranks));
+            if (send)
+                sent[{here, peer, send->tag, libraries.at(send->library)}].push_back(send->from.bytes);
+            else
+                expected[{peer, here, receive->tag, libraries.at(receive->library)}].push_back(
+                    receive->into.bytes);
         }
     }
     for (const auto* side : {&sent, &expected}) {
         for (const auto& [lane, sizes] : *side) {
             const auto& other = (side == &sent ? expected : sent)[lane];
             if (sizes == other) continue;
-            const auto& [from, to, tag] = lane;
+            const auto& [from, to, tag, library] = lane;
             auto list = [](const std::vector<std::size_t>& bytes) {
                 std::string text;
                 for (auto b : bytes) text += (text.empty() ? "" : ", ") + std::to_string(b);
                 return text.empty() ? std::string("nothing") : text + " B";
             };
             throw ScheduleError("messages from rank " + std::to_string(from) + " to rank " +
-                                std::to_string(to) + ", tag " + std::to_string(tag) + ": " +
-                                list(sent[lane]) + " sent, " + list(expected[lane]) + " received");
+                                std::to_string(to) + ", tag " + std::to_string(tag) +
+                                (library.empty() ? "" : ", by " + library) + ": " + list(sent[lane]) +
+                                " sent, " + list(expected[lane]) + " received");
         }
     }
 }

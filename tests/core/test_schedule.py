@@ -16,14 +16,12 @@ def ring(rank, ranks, log):
     out, ghost = s.add_buffer("out", 8), s.add_buffer("ghost", 8)
     receive = s.add_receive("receive", (ghost, 0, 8), (rank - 1) % ranks, 5)
     pack = s.add_copy("pack", (data, 0, 8), (out, 0, 8), 8)
-    send = s.add_send("send", (out, 0, 8), (rank + 1) % ranks, 5, [(pack, 0)])
-    arrived = s.add_wait("arrival", receive, [(receive, 0)])
-    s.add_wait("sent", send, [(send, 0)])
-    s.add_kernel("kernel", log.append, [[], [(ghost, 0, 8)]], [[], []], [[(pack, 0)], [(arrived, 0)]])
+    s.add_send("send", (out, 0, 8), (rank + 1) % ranks, 5, [(pack, 0)])
+    s.add_kernel("kernel", log.append, [[], [(ghost, 0, 8)]], [[], []], [[(pack, 0)], [(receive, 0)]])
     return s
 
 
-def test_a_kernel_with_a_port_runs_its_bulk_before_the_wait(on_ranks):
+def test_a_kernel_with_a_port_runs_its_bulk_before_the_arrival(on_ranks):
     def body(communicator):
         log = []
         s = ring(communicator.rank, 3, log)
@@ -33,7 +31,7 @@ def test_a_kernel_with_a_port_runs_its_bulk_before_the_wait(on_ranks):
         assert log == [0, 1]
         lines = s.describe().splitlines()
         names = [line.split("  ")[1].split(":")[0] for line in lines]
-        assert names == ["receive", "pack", "send", "kernel/0", "arrival", "kernel/1", "sent"]
+        assert names == ["receive", "pack", "send", "kernel/0", "kernel/1"]
         return ghost[0]
 
     assert on_ranks(3, body) == [12.0, 10.0, 11.0]
@@ -91,16 +89,85 @@ def half_written():
 def read_before_arrival():
     s = Schedule()
     ghost = s.add_buffer("ghost", 8)
-    receive = s.add_receive("receive", (ghost, 0, 8), 1, 0)
-    s.add_wait("arrival", receive, [(receive, 0)])
-    s.add_kernel("kernel", print, [[(ghost, 0, 8)]], [[]], [[(receive, 0)]])
+    s.add_receive("receive", (ghost, 0, 8), 1, 0)
+    s.add_kernel("kernel", print, [[(ghost, 0, 8)]], [[]], [[]])
     return s
 
 
-def never_waited():
+def overwritten_while_sent():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_send("send", (0, 0, 8), 1, 0)
+    s.add_copy("copy", (0, 8, 8), (0, 0, 8), 8)
+    return s
+
+
+def copy_onto_itself():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_copy("copy", (0, 0, 12), (0, 4, 12), 12)
+    return s
+
+
+def row_that_does_not_exist():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_buffer("b", 8)
+    s.add_copy("copy", (0, 0, 16), (1, 0, 8), 8, [2])
+    return s
+
+
+def reduction_of_unequal_pieces():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_reduce("reduce", [(0, 0, 8), (0, 8, 4)], (0, 0, 8), "int32")
+    return s
+
+
+def reduction_of_half_an_element():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_reduce("reduce", [(0, 0, 4), (0, 4, 4)], (0, 0, 4), "fp64")
+    return s
+
+
+def reduction_that_shifts():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_reduce("reduce", [(0, 0, 8), (0, 8, 8)], (0, 4, 8), "int32")
+    return s
+
+
+def logical_reduction_of_floats():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_reduce("reduce", [(0, 0, 8), (0, 8, 8)], (0, 0, 8), "fp64", "bit_xor")
+    return s
+
+
+def lanes_against_the_needs():
+    s = Schedule()
+    s.add_buffer("a", 16, True)
+    s.add_send("first", (0, 0, 8), 1, 0, [(1, 0)])
+    s.add_send("second", (0, 8, 8), 1, 0)
+    s.add_send("third", (0, 8, 8), 1, 0, [(1, 0)])
+    return s
+
+
+def library_that_does_not_exist():
     s = Schedule()
     s.add_buffer("a", 8, True)
-    s.add_send("send", (0, 0, 8), 1, 0)
+    s.add_send("send", (0, 0, 8), 1, 0, library=1)
+    return s
+
+
+def race_through_a_third():
+    """Two writers that each follow a reader, but not one another."""
+    s = Schedule()
+    a, b = s.add_buffer("a", 8, True), s.add_buffer("b", 8)
+    first = s.add_copy("first", (a, 0, 8), (b, 0, 8), 8)
+    s.add_receive("one", (b, 0, 4), 1, 0, [(first, 0)])
+    s.add_receive("two", (b, 0, 8), 2, 0, [(first, 0)])
     return s
 
 
@@ -122,7 +189,16 @@ def race():
         (unwritten, "reads byte 0 of buffer 'a' before it is written"),
         (half_written, "reads byte 4 of buffer 'b' before it is written"),
         (read_before_arrival, "'receive' and 'kernel/0' may run in either order"),
-        (never_waited, "waited for 0 times"),
+        (overwritten_while_sent, "'send' and 'copy' may run in either order, and both use buffer 'a'"),
+        (copy_onto_itself, "'copy' copies bytes onto themselves"),
+        (row_that_does_not_exist, "'copy' copies row 2 of 2"),
+        (reduction_of_unequal_pieces, "'reduce' reduces 4 bytes into 8"),
+        (reduction_of_half_an_element, "no whole elements of 8"),
+        (reduction_that_shifts, "into may only be one of the sources"),
+        (logical_reduction_of_floats, "'reduce': .*fp64"),
+        (lanes_against_the_needs, "cycle"),
+        (library_that_does_not_exist, "'send' goes by library 1 of 1"),
+        (race_through_a_third, "'one' and 'two' may run in either order"),
         (race, "either order"),
     ],
 )
