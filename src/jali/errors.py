@@ -38,5 +38,9 @@ class ParameterError(JaliError):
     """A parameter file, a command-line override or an argument holds an unknown key or an impossible value."""
 
 
+class PlanError(ParameterError):
+    """A composition of collectives, the parameters of its plan or the plan itself makes no sense."""
+
+
 class SolverError(JaliError):
     """A solver broke down or did not converge: the operator is not what the solver needs, or the bound is too small."""
