@@ -7,6 +7,7 @@ void bind_device(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
+void bind_collective(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_persistent(nb::module_& m);
 void bind_checker(nb::module_& m);
@@ -19,6 +20,7 @@ NB_MODULE(_core, m) {
     bind_transport(m);
     bind_halo(m);
     bind_schedule(m);
+    bind_collective(m);
     bind_plan(m);
     bind_persistent(m);
     bind_checker(m);
