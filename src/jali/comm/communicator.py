@@ -54,6 +54,7 @@ class Communicator:
         self.largest_tag: int = core.largest_tag
         self.threads = threads
         self._collectives: Collectives | None = None
+        self._sharing_memory: Communicator | None = None
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}, transport {self.transport}>"
@@ -78,6 +79,19 @@ class Communicator:
     def duplicate(self) -> Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
         return Communicator(self.core.duplicate(), self.threads)
+
+    def sharing_memory(self) -> Communicator:
+        """A communicator of the same ranks, with messages of its own, for which ranks of one host share memory.
+
+        Transport "shm"; messages between hosts go as before. The first call is collective, later ones give
+        the same object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or
+        JALI_SHM=0. JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel) or
+        `slots` (twice, in pieces through the shared memory); unset, the kernel is used where it permits.
+        Raises `RankError` on all ranks if the chosen way is not open.
+        """
+        if self._sharing_memory is None:
+            self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads)
+        return self._sharing_memory
 
     def barrier(self, *, checked: bool | None = None) -> None:
         """Return when every rank has called."""
