@@ -1,6 +1,6 @@
 """What a communicator keeps for its collectives: the message space, the plans in use, the check of calls.
 
-A call is described by a tuple (`Call`) that is equal on all ranks. Equal calls share a plan: the least recently
+A call is described by a tuple (the fields of `Call`) that is equal on all ranks. Equal calls share a plan: the least recently
 used of more than `KEPT` plans are dropped, which needs no agreement, since plans take their tags when they
 start. In checked mode ranks compare their calls before anything moves.
 """
@@ -76,19 +76,19 @@ class Collectives:
         self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
         self.space = _core.MessageSpace(_carriers(communicator.core))
         self.hosts = _hosts(communicator)
-        self._plans: OrderedDict[Call, _core.PersistentPlan] = OrderedDict()
-        self._more: dict[Call, list[_core.PersistentPlan]] = {}  # for calls under way several times
+        self._plans: OrderedDict[tuple[Any, ...], _core.PersistentPlan] = OrderedDict()
+        self._more: dict[tuple[Any, ...], list[_core.PersistentPlan]] = {}  # for calls under way several times
 
     def start(
-        self, call: Call, arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
+        self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
     ) -> Any:
-        """Run a call on arrays, one per buffer: the result, or a request."""
-        if self.checked if checked is None else checked:
-            self._compare(call)
+        """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
+        if checked or (checked is None and self.checked):
+            self._compare(Call._make(call))
         plan = self._plans.get(call)
         if plan is None or plan.running:
             plan = self._prepare(call)
-        else:
+        elif len(self._plans) > KEPT // 2:  # before that, nothing is dropped soon
             self._plans.move_to_end(call)
         if blocking:
             plan.run(*arrays)
@@ -117,16 +117,16 @@ class Collectives:
         told = self._communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
         return [tuple(json.loads(text)) for text in told]
 
-    def _prepare(self, call: Call) -> _core.PersistentPlan:
+    def _prepare(self, call: tuple[Any, ...]) -> _core.PersistentPlan:
         if call in self._plans:
             spare = self._more.setdefault(call, [])
             for plan in spare:
                 if not plan.running:
                     return plan
-            plan = self._make(call)
+            plan = self._make(Call._make(call))
             spare.append(plan)
             return plan
-        plan = self._plans[call] = self._make(call)
+        plan = self._plans[call] = self._make(Call._make(call))
         while len(self._plans) > KEPT:
             dropped, _ = self._plans.popitem(last=False)
             self._more.pop(dropped, None)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jali import _core
-from jali.comm.collectives import EXCHANGE, Call, Collectives
+from jali.comm.collectives import EXCHANGE, Collectives
 from jali.comm.elements import Array, as_array
 from jali.errors import ParameterError, RankError
 
@@ -118,7 +118,7 @@ class Communicator:
             out = np.empty(data.shape, data.dtype)
         elif out is not x:
             _same_type(out, data)
-        call = Call("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
+        call = ("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
         arrays = (data,) if out is x else (data, out)
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -144,7 +144,7 @@ class Communicator:
             out = np.empty(data.shape, data.dtype)
         elif not in_place:
             _same_type(out, data)
-        call = Call("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
+        call = ("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
         arrays = (data,) if in_place else (data, out)
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -160,7 +160,7 @@ class Communicator:
         """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
         data = x if type(x) is np.ndarray else as_array(x)
         self._check_root(root)
-        call = Call("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
+        call = ("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
 
     def all_gather(
@@ -186,7 +186,7 @@ class Communicator:
             out = np.empty(_stacked(data, rows, self.size), data.dtype)
         elif not in_place:
             _same_type(out, data)
-        call = Call("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
+        call = ("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
         arrays = (data,) if in_place else (data, out)
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -215,7 +215,7 @@ class Communicator:
             out = np.empty(_stacked(data, rows, self.size), data.dtype)
         else:
             _same_type(out, data)
-        call = Call("gather", data.dtype, count, root, "sum", False, algorithm, False)
+        call = ("gather", data.dtype, count, root, "sum", False, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
 
     def scatter(
@@ -251,7 +251,7 @@ class Communicator:
         else:
             rows = self._rows(target, counts)
             count = _elements(target, rows, self.size, self.rank)
-        call = Call("scatter", target.dtype, count, root, "sum", False, algorithm, False)
+        call = ("scatter", target.dtype, count, root, "sum", False, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data, target), out, blocking, checked)
 
     def reduce_scatter(
@@ -280,7 +280,7 @@ class Communicator:
             out = np.empty((mine, *data.shape[1:]), data.dtype)
         elif not in_place:
             _same_type(out, data)
-        call = Call("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
+        call = ("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
         arrays = (data,) if in_place else (data, out)
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -323,7 +323,7 @@ class Communicator:
         if out is x:
             raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
         _same_type(out, data)
-        call = Call("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
+        call = ("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
 
     def _check_root(self, root: int) -> None:

@@ -436,7 +436,7 @@ def plan_collective(
     """A plan for a standard collective with a payload p * d of `size` bytes on a machine.
 
     Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
-    in `Composition.plan`. Raises ParameterError, PlanError.
+    in `Composition.plan`, the hierarchy by default that of the machine. Raises ParameterError, PlanError.
     """
     from jali.comm.composition import Composition
 
@@ -457,6 +457,8 @@ def plan_collective(
     composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)
     if choice is not None:
         return Plan(composition, choice.parameters.plan_parameters(), target, choice, collective)
+    if parameters.get("hierarchy") is None and ranks == target.ranks:
+        parameters["hierarchy"] = target.shape
     return make_plan(composition, target, collective=collective, **parameters)
 
 
