@@ -74,7 +74,8 @@ class Collectives:
         self._communicator = communicator
         self.rank, self.size = communicator.rank, communicator.size
         self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
-        self.space = _core.MessageSpace(_carriers(communicator.core))
+        self.carriers = _carriers(communicator.core)
+        self.space = _core.MessageSpace(self.carriers)
         self.hosts = _hosts(communicator)
         self._plans: OrderedDict[tuple[Any, ...], _core.PersistentPlan] = OrderedDict()
         self._more: dict[tuple[Any, ...], list[_core.PersistentPlan]] = {}  # for calls under way several times

@@ -66,6 +66,11 @@ class Communicator:
             self._collectives = Collectives(self)
         return self._collectives
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Who can carry messages of plans here; the first does where a plan names none. The first use is collective."""
+        return tuple(name for name, _ in self.collectives.carriers)
+
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """The communicator of the ranks that give the same `color`, ordered by `key`, then by rank.
 
@@ -116,10 +121,8 @@ class Communicator:
         data = x if type(x) is np.ndarray else as_array(x)
         if out is None:
             out = np.empty(data.shape, data.dtype)
-        elif out is not x:
-            _same_type(out, data)
         call = ("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
-        arrays = (data,) if out is x else (data, out)
+        arrays = (data,) if out is x else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def reduce(
@@ -142,10 +145,8 @@ class Communicator:
             out = None
         elif out is None:
             out = np.empty(data.shape, data.dtype)
-        elif not in_place:
-            _same_type(out, data)
         call = ("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
-        arrays = (data,) if in_place else (data, out)
+        arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def broadcast(
@@ -184,10 +185,8 @@ class Communicator:
         count = _elements(data, rows, self.size, self.rank, whole=in_place)
         if out is None:
             out = np.empty(_stacked(data, rows, self.size), data.dtype)
-        elif not in_place:
-            _same_type(out, data)
         call = ("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
-        arrays = (data,) if in_place else (data, out)
+        arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def gather(
@@ -213,10 +212,9 @@ class Communicator:
             out = None
         elif out is None:
             out = np.empty(_stacked(data, rows, self.size), data.dtype)
-        else:
-            _same_type(out, data)
         call = ("gather", data.dtype, count, root, "sum", False, algorithm, False)
-        return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
+        arrays = (data, None if out is None else _target(out, data))
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def scatter(
         self,
@@ -245,7 +243,7 @@ class Communicator:
             target = out = np.empty((mine, *data.shape[1:]), data.dtype)
         assert target is not None
         if data is not None:
-            _same_type(target, data)
+            _target(target, data)
         if counts is None:
             count: int | tuple[int, ...] = target.size
         else:
@@ -278,10 +276,8 @@ class Communicator:
         if out is None:
             mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
             out = np.empty((mine, *data.shape[1:]), data.dtype)
-        elif not in_place:
-            _same_type(out, data)
         call = ("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
-        arrays = (data,) if in_place else (data, out)
+        arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def all_to_all(
@@ -322,9 +318,9 @@ class Communicator:
                 out = np.empty((int(matrix[:, self.rank].sum()), *data.shape[1:]), data.dtype)
         if out is x:
             raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
-        _same_type(out, data)
         call = ("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
-        return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
+        arrays = (data, _target(out, data))
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def _check_root(self, root: int) -> None:
         if not 0 <= root < self.size:
@@ -416,10 +412,12 @@ class Communicator:
         self.core.check()
 
 
-def _same_type(out: Any, data: Array) -> None:
-    kind = out.dtype if type(out) is np.ndarray else as_array(out).dtype
-    if kind != data.dtype:
-        raise ParameterError(f"the result is to be {kind}, but {data.dtype} is sent; make them alike")
+def _target(out: Any, data: Array) -> Array:
+    """The memory of `out`, which must be of the type of `data`."""
+    target = out if type(out) is np.ndarray else as_array(out)
+    if target.dtype != data.dtype:
+        raise ParameterError(f"the result is to be {target.dtype}, but {data.dtype} is sent; make them alike")
+    return target
 
 
 def _row(data: Array) -> int:
