@@ -121,7 +121,9 @@ def test_sum_and_gather_of_every_element_type(dtype: str) -> None:
         summed = world.all_reduce(x)
         assert summed.dtype == np.dtype(dtype)
         np.testing.assert_array_equal(summed, total(3, 19, dtype))
-        np.testing.assert_array_equal(world.all_gather(x), np.concatenate([data(r, 19, dtype) for r in range(3)]))
+        np.testing.assert_array_equal(
+            world.all_gather(x), np.concatenate([data(r, 19, dtype) for r in range(3)])
+        )
 
     on_ranks(3, run)
 
@@ -148,14 +150,18 @@ def test_operations_agree_with_numpy(op: str, dtype: str, reference: np.ufunc) -
     def run(world: comm.Communicator) -> None:
         expected = functools.reduce(reference, map(value, range(4)))
         for algorithm in ("one_shot", "two_step", "recursive_doubling"):
-            np.testing.assert_array_equal(world.all_reduce(value(world.rank), op=op, algorithm=algorithm), expected)
+            np.testing.assert_array_equal(
+                world.all_reduce(value(world.rank), op=op, algorithm=algorithm), expected
+            )
 
     on_ranks(4, run)
 
 
 def test_average_divides_by_the_number_of_ranks() -> None:
     def run(world: comm.Communicator) -> None:
-        np.testing.assert_array_equal(world.all_reduce(np.full(5, 3.0 * world.rank), op="avg"), np.full(5, 3.0))
+        np.testing.assert_array_equal(
+            world.all_reduce(np.full(5, 3.0 * world.rank), op="avg"), np.full(5, 3.0)
+        )
         with pytest.raises(ParameterError, match="avg"):
             world.all_reduce(np.arange(5), op="avg")
 
@@ -171,7 +177,9 @@ def test_user_operation_sees_arrays_and_need_not_commute_when_reproducible() -> 
     def run(world: comm.Communicator) -> None:
         maps = [np.array([[r + 1, r], [2, r - 1]], dtype=float) for r in range(4)]
         out = world.all_reduce(maps[world.rank], op=affine, reproducible=True, algorithm="one_shot")
-        np.testing.assert_array_equal(out.reshape(-1), functools.reduce(affine, (m.reshape(-1) for m in maps)))
+        np.testing.assert_array_equal(
+            out.reshape(-1), functools.reduce(affine, (m.reshape(-1) for m in maps))
+        )
 
     on_ranks(4, run)
 
@@ -355,9 +363,10 @@ def test_environment_forces_an_algorithm(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setenv("JALI_COLLECTIVE", "all_reduce=ring,binomial")
     (names,) = on_ranks(1, run)
-    assert dict(zip(COLLECTIVES, names, strict=True)) | {"all_reduce": "ring", "broadcast": "binomial"} == dict(
-        zip(COLLECTIVES, names, strict=True)
-    )
+    assert dict(zip(COLLECTIVES, names, strict=True)) | {
+        "all_reduce": "ring",
+        "broadcast": "binomial",
+    } == dict(zip(COLLECTIVES, names, strict=True))
     assert names[COLLECTIVES.index("all_to_all")] == "direct"
     monkeypatch.setenv("JALI_COLLECTIVE", "broadcast=bruck")
     with pytest.raises(ParameterError, match="there is no algorithm 'bruck' for broadcast; choose one of"):
@@ -370,9 +379,15 @@ def test_environment_forces_an_algorithm(monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda w: w.all_reduce(np.zeros(4), np.zeros(5)), "has 32 bytes on this rank, the array given for it has 40"),
+        (
+            lambda w: w.all_reduce(np.zeros(4), np.zeros(5)),
+            "has 32 bytes on this rank, the array given for it has 40",
+        ),
         (lambda w: w.all_reduce(np.zeros((4, 4)).T[1:]), "no readable C-contiguous array"),
-        (lambda w: w.all_reduce(np.zeros(4), np.zeros(4, "f4")), "the result is to be float32, but float64 is sent"),
+        (
+            lambda w: w.all_reduce(np.zeros(4), np.zeros(4, "f4")),
+            "the result is to be float32, but float64 is sent",
+        ),
         (lambda w: w.all_reduce(np.zeros(4), np.broadcast_to(0.0, 4).copy().view(ReadOnly)), "no writable"),
         (lambda w: w.all_reduce(np.zeros(4), op="mean"), "operation 'mean' is not one of sum"),
         (lambda w: w.all_reduce(np.zeros(4), op="bit_or"), "bit_or"),
@@ -406,12 +421,30 @@ def overlapping(world: comm.Communicator) -> None:
 @pytest.mark.parametrize(
     ("calls", "message"),
     [
-        ((lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(5))), "count: 4 on ranks 0, 1, 5 on rank 2"),
-        ((lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(4, "f4"))), "element type: float64 on"),
-        ((lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(4), op="max")), "operation: sum on"),
-        ((lambda w: w.broadcast(np.zeros(4), 0), lambda w: w.broadcast(np.zeros(4), 1)), "root: 0 on ranks 0, 1, 1 on"),
-        ((lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_gather(np.zeros(4))), "call: all_reduce on ranks 0, 1"),
-        ((lambda w: w.barrier(), lambda w: w.all_gather(np.zeros(4))), "call: barrier on ranks 0, 1, all_gather on"),
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(5))),
+            "count: 4 on ranks 0, 1, 5 on rank 2",
+        ),
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(4, "f4"))),
+            "element type: float64 on",
+        ),
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(4), op="max")),
+            "operation: sum on",
+        ),
+        (
+            (lambda w: w.broadcast(np.zeros(4), 0), lambda w: w.broadcast(np.zeros(4), 1)),
+            "root: 0 on ranks 0, 1, 1 on",
+        ),
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_gather(np.zeros(4))),
+            "call: all_reduce on ranks 0, 1",
+        ),
+        (
+            (lambda w: w.barrier(), lambda w: w.all_gather(np.zeros(4))),
+            "call: barrier on ranks 0, 1, all_gather on",
+        ),
     ],
 )
 def test_checked_mode_reports_mismatches_on_every_rank(

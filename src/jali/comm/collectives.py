@@ -78,10 +78,17 @@ class Collectives:
         self.space = _core.MessageSpace(self.carriers)
         self.hosts = _hosts(communicator)
         self._plans: OrderedDict[tuple[Any, ...], _core.PersistentPlan] = OrderedDict()
-        self._more: dict[tuple[Any, ...], list[_core.PersistentPlan]] = {}  # for calls under way several times
+        self._more: dict[
+            tuple[Any, ...], list[_core.PersistentPlan]
+        ] = {}  # for calls under way several times
 
     def start(
-        self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
+        self,
+        call: tuple[Any, ...],
+        arrays: tuple[Any, ...],
+        result: Any,
+        blocking: bool,
+        checked: bool | None,
     ) -> Any:
         """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
         if checked or (checked is None and self.checked):
@@ -172,7 +179,9 @@ class Collectives:
 
     def compare(self, description: dict[str, Any]) -> None:
         """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
-        told = [json.loads(text) for text in self._communicator.gather_bytes(json.dumps(description).encode())]
+        told = [
+            json.loads(text) for text in self._communicator.gather_bytes(json.dumps(description).encode())
+        ]
         differences = []
         for key in dict.fromkeys(key for one in told for key in one):
             values: dict[str, list[int]] = {}

@@ -312,7 +312,9 @@ class Communicator:
                 )
             sent = int(matrix[self.rank].sum())
             if data.shape[:1] != (sent,):
-                raise ParameterError(f"rank {self.rank} sends {sent} rows by its counts, but has shape {data.shape}")
+                raise ParameterError(
+                    f"rank {self.rank} sends {sent} rows by its counts, but has shape {data.shape}"
+                )
             count = tuple(int(n) * _row(data) for n in matrix.reshape(-1))
             if out is None:
                 out = np.empty((int(matrix[:, self.rank].sum()), *data.shape[1:]), data.dtype)
@@ -328,7 +330,9 @@ class Communicator:
 
     def _check_counts(self, counts: Any, name: str) -> None:
         if len(counts) != self.size or any(n < 0 for n in counts):
-            raise ParameterError(f"{name} {list(counts)} for {self.size} ranks; give a number from 0 for each")
+            raise ParameterError(
+                f"{name} {list(counts)} for {self.size} ranks; give a number from 0 for each"
+            )
 
     def _rows(self, data: Array, counts: Counts, whole: bool = False) -> tuple[int, ...] | None:
         """Rows of all ranks, checked against this rank's array; None if they are equal by contract."""
@@ -336,7 +340,9 @@ class Communicator:
             return None
         if isinstance(counts, str):
             if counts != EXCHANGE or whole:
-                raise ParameterError(f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}"))
+                raise ParameterError(
+                    f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}")
+                )
             mine = data.shape[0] if data.ndim else 1
             return tuple(n for (n,) in self.collectives.agree_on_counts([mine]))
         self._check_counts(counts, "counts")
