@@ -7,6 +7,9 @@ void bind_device(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
+void bind_collective(nb::module_& m);
+void bind_plan(nb::module_& m);
+void bind_checker(nb::module_& m);
 
 NB_MODULE(_core, m) {
     // Objects that a program keeps until its end are no fault of ours.
@@ -16,4 +19,7 @@ NB_MODULE(_core, m) {
     bind_transport(m);
     bind_halo(m);
     bind_schedule(m);
+    bind_collective(m);
+    bind_plan(m);
+    bind_checker(m);
 }

@@ -80,6 +80,9 @@ void bind_transport(nb::module_& m) {
         .def_prop_ro("rank", &Communicator::rank)
         .def_prop_ro("size", &Communicator::size)
         .def_prop_ro("transport", [](const Communicator& self) { return std::string(self.transport()); })
+        .def_prop_ro("largest_tag", &Communicator::largest_tag)
+        .def("split", &Communicator::split, "color"_a, "key"_a, Released())
+        .def("duplicate", &Communicator::duplicate, Released())
         .def(
             "send",
             [](std::shared_ptr<Communicator> self, nb::object data, int to, int tag) {
@@ -146,6 +149,7 @@ void bind_transport(nb::module_& m) {
 
     m.def("make_self_communicator", &make_self_communicator);
     m.def("make_thread_communicators", &make_thread_communicators, "ranks"_a);
+    m.def("make_host_communicator", &make_host_communicator, "base"_a, Released());
     m.def("make_mpi_communicator", &make_mpi_communicator, "handle"_a, "library"_a, Released());
     m.def(
         "mpi_library",

@@ -22,18 +22,20 @@ struct PlanError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;
 };
 
-// A set of ranks. Cheap to copy; sets of all ranks, of all but one and of one need no list.
+// A set of ranks. Cheap to copy; sets of all ranks, of all but one and of one need no list (a list of such
+// ranks is not kept, so that equal sets are of one kind).
 class RankSet {
   public:
     static RankSet all(int ranks);
-    static RankSet others(int ranks, int without);
+    static RankSet others(int ranks, int without); // of one rank: empty
     static RankSet one(int ranks, int rank);
-    static RankSet list(int ranks, std::vector<int> members); // sorted; throws PlanError: twice, outside, empty
+    static RankSet list(int ranks,
+                        std::vector<int> members); // sorted; throws PlanError: twice, outside, empty
 
     int ranks() const { return ranks_; } // of the group
     int size() const;
     bool contains(int rank) const;
-    std::vector<int> members() const;                   // sorted
+    std::vector<int> members() const; // sorted
     bool operator==(const RankSet& other) const;
 
     enum class Kind : std::uint8_t { all, others, one, list };
@@ -53,9 +55,9 @@ struct Piece {
     std::int64_t offset = 0;
 };
 
-// `count` elements. Multicast: `from` at the root goes to `to` at every member of `ranks` (the root may be one:
-// then it copies to itself, or keeps what is there if `to` is `from`). Reduction: `from` at every member of
-// `ranks` is combined into `to` at the root. One member and no combining: point to point.
+// `count` elements. Multicast: `from` at the root goes to `to` at every member of `ranks` (the root may be
+// one: then it copies to itself, or keeps what is there if `to` is `from`). Reduction: `from` at every member
+// of `ranks` is combined into `to` at the root. One member and no combining: point to point.
 struct Primitive {
     enum class Kind : std::uint8_t { multicast, reduction };
     Kind kind = Kind::multicast;
@@ -82,11 +84,13 @@ class Composition {
     int add_buffer(std::string name, std::vector<std::int64_t> counts, bool input = true);
 
     // Throw PlanError: a rank, buffer or piece that does not exist (at any rank it is used on), an operation
-    // that the type does not have.
+    // that the type does not have, a piece that at the root overlaps the other one without being it. An
+    // average is divided by the number of sources. Nothing is added for no elements, no leaves, or a
+    // multicast from a root to itself in place.
     void multicast(Piece from, Piece to, std::int64_t count, int root, RankSet leaves);
     void reduce(Piece from, Piece to, std::int64_t count, RankSet sources, int root, Operation operation,
                 std::shared_ptr<const UserOperation> user = nullptr);
-    void fence();
+    void fence(); // of no effect where nothing was added since the last one
 
     int ranks() const { return ranks_; }
     DataType type() const { return type_; }
@@ -106,11 +110,14 @@ class Composition {
     std::string describe() const;
 
   private:
+    void add(Primitive primitive);
+
     int ranks_;
     DataType type_;
     std::vector<CompositionBuffer> buffers_;
     std::vector<std::vector<Primitive>> steps_;
     std::vector<Reduction> reductions_;
+    bool fenced_ = true; // the next primitive begins a step
 };
 
 } // namespace jali

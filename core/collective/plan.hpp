@@ -22,14 +22,14 @@ struct PlanParameters {
     explicit PlanParameters(Hierarchy hierarchy) : hierarchy(std::move(hierarchy)) {}
 
     Hierarchy hierarchy;
-    std::vector<std::string> libraries;  // per level of the hierarchy; empty: "" everywhere; one: for all
-    int stripe = 1;                      // ranks over which a root spreads a piece
-    std::vector<double> stripe_weights;  // per rank: what it can carry (share of a NIC); empty: all alike
-    int ring = 1;                        // nodes of the ring; 1: no ring
-    int depth = 1;                       // channels of the pipeline
-    bool reproducible = false;           // combine in the order of ranks, at the root: the same bits for any plan
+    std::vector<std::string> libraries; // per level of the hierarchy; empty: "" everywhere; one: for all
+    int stripe = 1;                     // ranks over which a root spreads a piece
+    std::vector<double> stripe_weights; // per rank: what it can carry (share of a NIC); empty: all alike
+    int ring = 1;                       // nodes of the ring; 1: no ring
+    int depth = 1;                      // channels of the pipeline
+    bool reproducible = false; // combine in the order of ranks, at the root: the same bits for any plan
     std::size_t scratch_limit = std::numeric_limits<std::size_t>::max(); // bytes per rank
-    std::size_t pack_below = 65536;      // regions below this size share a message; larger ones travel alone
+    std::size_t pack_below = 65536; // regions below this size share a message; larger ones travel alone
 };
 
 // Throws PlanError, by name of the parameters that do not fit each other or the composition.

@@ -1,7 +1,11 @@
 // The eight standard collectives as compositions, in the single-step and multi-step forms of HiCCL's Table 2.
 //
-// Buffers are "send" and "recv"; in place there is one buffer, "data". Counts are per rank (`counts`, one
-// entry: the same for all ranks): chunk i, of counts[i] elements, belongs to rank i.
+// Buffers are "send" and "recv"; where only the root sends or receives (broadcast, scatter; reduce, gather)
+// they have no elements elsewhere. In place there is one buffer, "data": the whole vector (broadcast, reduce,
+// all-reduce), or all chunks of which one's own stands at its own place (all-gather, reduce-scatter,
+// all-to-all, and the root of scatter and gather; its other ranks hold their chunk alone). Only the result is
+// defined afterwards: in place, a reduce-scatter may leave anything outside the own chunk. Where a form needs
+// room for what is between two steps and neither buffer may hold it, there is a third buffer, "work".
 #pragma once
 
 #include "collective/composition.hpp"
@@ -9,15 +13,23 @@
 namespace jali {
 
 enum class Collective : std::uint8_t {
-    broadcast, reduce, all_gather, reduce_scatter, all_reduce, scatter, gather, all_to_all
+    broadcast,
+    reduce,
+    all_gather,
+    reduce_scatter,
+    all_reduce,
+    scatter,
+    gather,
+    all_to_all
 };
 constexpr int collectives = 8;
 std::string_view name_of(Collective collective); // "all_reduce"
 Collective collective_of(std::string_view name); // also with dashes; throws PlanError that lists the names
 
-// single: one step. composed: broadcast = all-gather after scatter; reduce = gather after reduce-scatter;
-// all-gather = broadcast after gather; reduce-scatter = scatter after reduce; all-reduce = all-gather after
-// reduce-scatter. rooted (all-reduce only): broadcast after reduce.
+// single: one step (in place, all-reduce and all-to-all need a second one that copies). composed: broadcast =
+// all-gather after scatter; reduce = gather after reduce-scatter; all-gather = broadcast after gather;
+// reduce-scatter = scatter after reduce; all-reduce = all-gather after reduce-scatter. rooted (all-reduce
+// only): broadcast after reduce.
 enum class Form : std::uint8_t { single, composed, rooted };
 
 struct CollectiveCall {
@@ -32,6 +44,15 @@ struct CollectiveCall {
     std::shared_ptr<const UserOperation> user;
     bool in_place = false;
 };
+
+// Forms that exist for a collective.
+std::vector<Form> forms_of(Collective collective);
+std::string_view name_of(Form form); // "single", "composed", "rooted"
+Form form_of(std::string_view name); // throws PlanError that lists the names
+
+// Where each rank's part of a vector of `count` elements begins when it is cut into near-equal parts: ranks +
+// 1 numbers.
+std::vector<std::int64_t> near_equal_offsets(std::int64_t count, int ranks);
 
 // Throws PlanError if the call does not fit the number of ranks, or the form does not exist for it.
 Composition make_composition(int ranks, const CollectiveCall& call, Form form);

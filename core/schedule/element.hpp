@@ -14,16 +14,40 @@
 namespace jali {
 
 enum class DataType : std::uint8_t {
-    int8, int16, int32, int64, uint8, uint16, uint32, uint64, fp16, bf16, fp32, fp64, complex64, complex128
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    fp16,
+    bf16,
+    fp32,
+    fp64,
+    complex64,
+    complex128
 };
 constexpr int data_types = 14;
 
-std::size_t size_of(DataType type); // bytes of one element
-std::string_view name_of(DataType type); // "int8", ..., "complex128"
+std::size_t size_of(DataType type);           // bytes of one element
+std::string_view name_of(DataType type);      // "int8", ..., "complex128"
 DataType data_type_of(std::string_view name); // throws std::invalid_argument that lists the names
 
 enum class Operation : std::uint8_t {
-    sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, user
+    sum,
+    prod,
+    min,
+    max,
+    avg,
+    logical_and,
+    logical_or,
+    logical_xor,
+    bit_and,
+    bit_or,
+    bit_xor,
+    user
 };
 constexpr int operations = 12;
 
@@ -52,8 +76,8 @@ struct Reduction {
 // logical and bitwise: integers; avg: floating-point and complex).
 void check_reduction(const Reduction& reduction);
 
-// into[k] = sources[0][k] op sources[1][k] op ..., from left to right. `into` may be one of the sources; other
-// overlap is not allowed. One source: a copy (divided, if so asked).
+// into[k] = sources[0][k] op sources[1][k] op ..., from left to right. `into` may be one of the sources;
+// other overlap is not allowed. One source: a copy (divided, if so asked).
 void reduce(const Reduction& reduction, void* into, std::span<const void* const> sources, std::size_t count);
 
 } // namespace jali

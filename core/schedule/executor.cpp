@@ -207,7 +207,7 @@ struct Executor::State {
     int departed(double waited) {
         for (int message : in_flight) {
             const Envelope e = envelope(message);
-            if (carrier(e.library).has_left(e.peer, waited)) return e.peer;
+            if (carrier(e.library).has_left(e.peer, waited)) return carrier(e.library).outermost(e.peer);
         }
         return -1;
     }

@@ -128,8 +128,8 @@ class Schedule {
     std::vector<Port> order() const;
 
     // Throws ScheduleError unless: the graph has no cycle; regions lie inside their buffers; what is read was
-    // there or was written before; and parts that may run in either order do not write what the other reads or
-    // writes.
+    // there or was written before; and parts that may run in either order do not write what the other reads
+    // or writes.
     void check() const;
 
     std::string describe() const; // one line per part, in order

@@ -3,8 +3,9 @@
 // The one interface between everything that moves bytes (halo exchange, sums, files) and whatever carries
 // them
 // (`thread`: virtual ranks of one process, `mpi`: any MPI library, `self`: one rank). A transport is one
-// file. Every blocking call either returns or throws: a failure on any rank reaches the others as RankFailure
-// with the first cause, and a rank whose program has ended is not waited for. It knows nothing of lattices.
+// file. Communicators made from one another share their failures: whoever waits in one hears of them all.
+// Every blocking call either returns or throws: a failure on any rank reaches the others as RankFailure with
+// the first cause, and a rank whose program has ended is not waited for. It knows nothing of lattices.
 //
 // A communicator and its requests are used by one thread at a time (with MPI: the thread that started MPI).
 #pragma once
@@ -23,7 +24,7 @@ namespace jali {
 // Another rank failed (or this one was told to stop); carries the first cause.
 struct RankFailure : std::runtime_error {
     RankFailure(int rank, const std::string& cause) : std::runtime_error(cause), rank(rank) {}
-    int rank; // where the first cause arose; -1 if unknown
+    int rank; // where the first cause arose, as numbered in the outermost communicator; -1 if unknown
 };
 
 // The transport itself went wrong: nothing moved for the watchdog's time, a message of another size than
@@ -32,7 +33,7 @@ struct TransportError : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-constexpr int max_tag = 32767; // what every MPI library guarantees
+constexpr int max_tag = 32767; // what every transport has; Communicator::largest_tag() may be more
 
 // A message under way. Completed by Communicator::test or wait; must not outlive its communicator. Dropping
 // one that is not complete withdraws it: only for a rank that gives up.
@@ -49,8 +50,18 @@ class Communicator {
     virtual int size() const = 0;
     virtual const char* transport() const = 0; // "self", "thread" or "mpi"
 
+    virtual int outermost(int rank) const { return rank; } // its number in the outermost communicator
+    virtual int largest_tag() const = 0;                   // the same on all ranks, at least max_tag
+
+    // Communicators of the ranks with the same `color`, ordered by `key`, then rank; nullptr for a negative
+    // color. Collective. Their messages and collectives never meet those of other communicators. They share
+    // failures, departures and the watchdog with this one: fail() and leave() on either speak for the rank
+    // in both, and ranks in errors are those of the outermost communicator.
+    virtual std::shared_ptr<Communicator> split(int color, int key) = 0;
+    std::shared_ptr<Communicator> duplicate() { return split(0, rank()); } // the same ranks; collective
+
     // Point to point. Messages between two ranks with the same tag arrive in the order sent; tags are
-    // 0..max_tag. Buffers must stay alive and untouched (send) or unread (receive) until the request
+    // 0..largest_tag(). Buffers must stay alive and untouched (send) or unread (receive) until the request
     // completes. A received message must have exactly `bytes` bytes; TransportError at the receiver if not.
     virtual std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) = 0;
     virtual std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) = 0;
@@ -99,6 +110,12 @@ std::vector<std::shared_ptr<Communicator>> make_thread_communicators(int ranks);
 // collective over it. `library` is the path of a loaded object through which the MPI library can be reached
 // (mpi4py's extension module), or empty.
 std::shared_ptr<Communicator> make_mpi_communicator(std::uintptr_t handle, const std::string& library);
+
+// The ranks of `base`, with messages between processes of one host through memory that they share and all
+// others through a duplicate of `base`; transport "shm". Collective. Where ranks share no memory (JALI_SHM=0,
+// one rank per host, virtual ranks) it is a duplicate of `base`. JALI_SHM_COPY=cma or slots chooses how long
+// messages are copied. Throws TransportError, on all ranks, if the chosen way is not open.
+std::shared_ptr<Communicator> make_host_communicator(Communicator& base);
 
 // Called by waiting ranks a few times per second; may throw to end the wait (Python: pending signals).
 void set_wait_hook(std::function<void()> hook);

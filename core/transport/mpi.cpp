@@ -1,18 +1,19 @@
 // Ranks that are MPI processes.
 //
-// Works on two duplicates of the given communicator: one for messages and collectives, one for notices ("this
-// rank failed", "this rank has ended"). A receive for notices is always posted, and every wait loop looks at
-// it, so nothing here ever blocks inside MPI: collectives are the non-blocking ones. Progress is made by the
-// calling thread only.
+// Works on two duplicates of the given communicator: one for messages and collectives, one for notices
+// (mpi_notices.hpp), which all communicators split from it share. Every wait loop looks at the notices, so
+// nothing here ever blocks inside MPI: collectives are the non-blocking ones, and communicators are made only
+// once all ranks have come to do so. Progress is made by the calling thread only.
 #include "transport/communicator.hpp"
 #include "transport/mpi_abi.hpp"
+#include "transport/mpi_notices.hpp"
 #include "transport/patience.hpp"
+#include "transport/split.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
-#include <thread>
+#include <map>
 
 #include <sched.h>
 
@@ -22,13 +23,6 @@ namespace {
 
 constexpr std::size_t largest_part = std::size_t{1} << 30; // counts are ints: longer messages go in parts
 constexpr double grace_seconds = 3; // for messages that a rank sent before it left; notices may overtake them
-
-struct Notice {
-    enum Kind : std::int32_t { failed = 1, left = 2 };
-    std::int32_t kind;
-    std::int32_t rank;
-    char text[1016];
-};
 
 struct MpiRequest final : Request {
     struct Part {
@@ -57,32 +51,65 @@ struct MpiRequest final : Request {
     bool sending;
 };
 
+// An MPI communicator of ours and those that were split from it. Freeing one is collective, and destructors
+// run at different times on different ranks: so a dropped one is kept until all ranks, at the next split of
+// its parent, find that all have dropped it. What is left at the end MPI frees itself.
+struct Family {
+    MpiHandle handle = 0;
+    bool dropped = false;
+    std::int64_t splits = 0;                                  // made so far; the same on all ranks
+    std::vector<int> members;                                 // ranks in the outermost communicator
+    int rank = 0;                                             // ours among them
+    std::map<std::int64_t, std::shared_ptr<Family>> children; // by number of the split
+};
+
 class MpiCommunicator final : public Communicator {
   public:
     MpiCommunicator(MpiHandle parent, const std::string& library)
-        : mpi_(MpiAbi::find(library)), watchdog_(watchdog_seconds()), incoming_(std::make_unique<Notice>()) {
+        : mpi_(MpiAbi::find(library)), watchdog_(watchdog_seconds()), family_(std::make_shared<Family>()) {
         mpi_.check_running();
+        MpiHandle for_notices = 0;
         mpi_.check(mpi_.Comm_dup(parent, &messages_), "MPI_Comm_dup");
-        mpi_.check(mpi_.Comm_dup(parent, &notices_), "MPI_Comm_dup");
-        for (MpiHandle handle : {messages_, notices_})
+        mpi_.check(mpi_.Comm_dup(parent, &for_notices), "MPI_Comm_dup");
+        for (MpiHandle handle : {messages_, for_notices})
             mpi_.check(mpi_.Comm_set_errhandler(handle, mpi_.errors_return), "MPI_Comm_set_errhandler");
         mpi_.check(mpi_.Comm_rank(messages_, &rank_), "MPI_Comm_rank");
-        mpi_.check(mpi_.Comm_size(messages_, &size_), "MPI_Comm_size");
-        left_.resize(size_, false);
-        if (size_ > 1) listen();
+        int size = 0;
+        mpi_.check(mpi_.Comm_size(messages_, &size), "MPI_Comm_size");
+        for (int rank = 0; rank < size; ++rank) members_.push_back(rank);
+        notices_ = std::make_shared<MpiNotices>(mpi_, for_notices, rank_, size);
+        ask_for_largest_tag();
     }
 
-    // The duplicates stay: freeing them is collective, and destructors run at different times on different
-    // ranks.
-    ~MpiCommunicator() override {
-        if (!listening_) return;
-        if (!mpi_.finalized()) stop_listening();
-        if (listening_) static_cast<void>(incoming_.release()); // MPI may still write to it
-    }
+    // One that was split from another; not every library copies the attribute of the largest tag.
+    MpiCommunicator(const MpiAbi& mpi, std::shared_ptr<Family> family, std::shared_ptr<MpiNotices> notices,
+                    int largest_tag)
+        : mpi_(mpi), watchdog_(watchdog_seconds()), messages_(family->handle), rank_(family->rank),
+          largest_tag_(largest_tag), members_(family->members), family_(std::move(family)),
+          notices_(std::move(notices)) {}
+
+    ~MpiCommunicator() override { family_->dropped = true; }
 
     int rank() const override { return rank_; }
-    int size() const override { return size_; }
+    int size() const override { return static_cast<int>(members_.size()); }
     const char* transport() const override { return "mpi"; }
+    int outermost(int rank) const override { return members_[rank]; }
+    int largest_tag() const override { return largest_tag_; }
+
+    std::shared_ptr<Communicator> split(int color, int key) override {
+        const Parts parts = agree_on_parts(*this, color, key, kept_children());
+        free_dropped(parts.kept);
+        const std::int64_t number = family_->splits++;
+        auto family = std::make_shared<Family>();
+        mpi_.check(mpi_.Comm_split(messages_, color < 0 ? mpi_.undefined : color, key, &family->handle),
+                   "MPI_Comm_split");
+        if (color < 0) return nullptr;
+        mpi_.check(mpi_.Comm_set_errhandler(family->handle, mpi_.errors_return), "MPI_Comm_set_errhandler");
+        for (int member : parts.members) family->members.push_back(members_[member]);
+        family->rank = parts.rank;
+        family_->children.emplace(number, family);
+        return std::make_shared<MpiCommunicator>(mpi_, family, notices_, largest_tag_);
+    }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
         check_message(to, tag);
@@ -122,8 +149,8 @@ class MpiCommunicator final : public Communicator {
         auto& tested = static_cast<MpiRequest&>(request);
         advance(tested);
         if (tested.next == tested.parts.size()) return true;
-        if (++tests_ % 8 == 0) read_notices();
-        throw_if_failed();
+        if (++tests_ % 8 == 0) notices_->read();
+        notices_->throw_if_failed();
         return false;
     }
 
@@ -137,7 +164,7 @@ class MpiCommunicator final : public Communicator {
                     if (!request) continue;
                     auto& waited = static_cast<MpiRequest&>(*request);
                     moved |= advance(waited);
-                    if (waited.next < waited.parts.size() && (open == nullptr || left_[waited.peer]))
+                    if (waited.next < waited.parts.size() && (open == nullptr || left(waited.peer)))
                         open = &waited;
                 }
                 return open == nullptr ? Look::done : moved ? Look::moved : Look::nothing;
@@ -150,14 +177,14 @@ class MpiCommunicator final : public Communicator {
             });
     }
 
-    bool has_left(int rank, double waited) override { return left_[rank] && waited > grace_seconds; }
+    bool has_left(int rank, double waited) override { return left(rank) && waited > grace_seconds; }
 
     void barrier() override {
         collective("a barrier", [&](MpiHandle* request) { return mpi_.Ibarrier(messages_, request); });
     }
 
     void all_reduce_sum(std::span<std::int64_t> values) override {
-        if (size_ == 1) return;
+        if (size() == 1) return;
         // Own buffers, which stay with MPI if the wait is broken off.
         auto buffers = std::make_unique<std::vector<std::int64_t>>(2 * values.size());
         std::copy(values.begin(), values.end(), buffers->begin());
@@ -186,7 +213,7 @@ class MpiCommunicator final : public Communicator {
         auto buffers = std::make_unique<Buffers>();
         Buffers& b = *buffers;
         b.size = static_cast<std::int64_t>(mine.size());
-        b.sizes.resize(size_);
+        b.sizes.resize(size());
         collective(
             "an all-gather",
             [&](MpiHandle* request) {
@@ -196,9 +223,9 @@ class MpiCommunicator final : public Communicator {
             buffers);
         std::int64_t total = 0;
         for (auto size : b.sizes) total += size;
-        std::vector<std::vector<std::byte>> result(size_);
+        std::vector<std::vector<std::byte>> result(size());
         if (total > std::numeric_limits<int>::max()) { // offsets are ints too
-            for (int root = 0; root < size_; ++root) result[root] = broadcast(mine, root);
+            for (int root = 0; root < size(); ++root) result[root] = broadcast(mine, root);
             return result;
         }
         b.mine.assign(mine.begin(), mine.end());
@@ -216,7 +243,7 @@ class MpiCommunicator final : public Communicator {
                                         b.counts.data(), b.starts.data(), mpi_.byte_type, messages_, request);
             },
             buffers);
-        for (int rank = 0; rank < size_; ++rank) {
+        for (int rank = 0; rank < size(); ++rank) {
             const auto first = b.all.begin() + b.starts[rank];
             result[rank].assign(first, first + b.counts[rank]);
         }
@@ -254,58 +281,59 @@ class MpiCommunicator final : public Communicator {
         return std::move(b.data);
     }
 
-    void fail(const std::string& cause) noexcept override {
-        if (failed_ || leaving_) return;
-        failed_ = true;
-        failed_rank_ = rank_;
-        cause_ = cause;
-        tell(Notice::failed, cause);
-    }
+    void fail(const std::string& cause) noexcept override { notices_->fail(cause); }
 
     void check() override {
-        read_notices();
-        throw_if_failed();
+        notices_->read();
+        notices_->throw_if_failed();
     }
 
-    void leave() noexcept override {
-        if (leaving_ || failed_ || mpi_.finalized()) return;
-        leaving_ = true;
-        tell(Notice::left, "");
-    }
-
-    void await_others_leaving() override {
-        if (mpi_.finalized()) return;
-        Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
-        for (int round = 0; listening_ && !failed_; ++round) {
-            read_notices();
-            if (round < 1000)
-                sched_yield();
-            else
-                std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            patience.look_at_clock([] { return std::string(); });
-        }
-        if (listening_) stop_listening();
-    }
+    void leave() noexcept override { notices_->leave(); }
+    void await_others_leaving() override { notices_->await_others_leaving(); }
 
   private:
     enum class Look { nothing, moved, done };
 
     void check_rank(int rank) const {
-        if (rank < 0 || rank >= size_)
+        if (rank < 0 || rank >= size())
             throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
-                                        std::to_string(size_));
+                                        std::to_string(size()));
     }
 
     void check_message(int peer, int tag) const {
         check_rank(peer);
-        if (tag < 0 || tag > max_tag)
+        if (tag < 0 || tag > largest_tag_)
             throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
-                                        std::to_string(max_tag));
-        throw_if_failed();
+                                        std::to_string(largest_tag_));
+        notices_->throw_if_failed();
     }
 
-    void throw_if_failed() const {
-        if (failed_) throw RankFailure(failed_rank_, cause_);
+    void ask_for_largest_tag() {
+        const int* value = nullptr;
+        int known = 0;
+        mpi_.check(mpi_.Comm_get_attr(messages_, mpi_.tag_ub, &value, &known), "MPI_Comm_get_attr");
+        largest_tag_ = known ? std::max(*value, max_tag) : max_tag;
+    }
+
+    // Numbers of the children that this rank still uses.
+    std::vector<std::int64_t> kept_children() const {
+        std::vector<std::int64_t> kept;
+        for (const auto& [number, child] : family_->children)
+            if (!child->dropped) kept.push_back(number);
+        return kept;
+    }
+
+    // Frees the children that no rank uses any more, and before each its own children: all its ranks are
+    // here.
+    void free_dropped(const std::vector<std::int64_t>& kept) {
+        std::erase_if(family_->children, [&](const auto& entry) {
+            const auto& [number, child] = entry;
+            if (std::binary_search(kept.begin(), kept.end(), number)) return false;
+            MpiCommunicator last(mpi_, child, notices_, largest_tag_);
+            last.free_dropped(agree_on_parts(last, 0, 0, last.kept_children()).kept);
+            mpi_.check(mpi_.Comm_free(&child->handle), "MPI_Comm_free");
+            return true;
+        });
     }
 
     // Lets MPI work; true if a part has completed.
@@ -354,13 +382,13 @@ class MpiCommunicator final : public Communicator {
                 round = 1;
             }
             if (round % 8 == 0) {
-                read_notices();
-                throw_if_failed();
+                notices_->read();
+                notices_->throw_if_failed();
             }
-            if (any_left_ && patience.waited() > grace_seconds)
+            if (notices_->any_left() && patience.waited() > grace_seconds)
                 if (const int gone = departed(peer()); gone >= 0)
-                    throw RankFailure(gone, "its program ended while rank " + std::to_string(rank_) +
-                                                " waited for " + what());
+                    throw RankFailure(members_[gone], "its program ended while rank " +
+                                                          std::to_string(rank_) + " waited for " + what());
             if (round > 256) sched_yield(); // by now a rank that shares our core may need it
             patience.look([&] {
                 return "rank " + std::to_string(rank_) + " waited for " + what() + " (transport mpi)";
@@ -368,15 +396,17 @@ class MpiCommunicator final : public Communicator {
         }
     }
 
+    bool left(int rank) const { return notices_->left(members_[rank]); }
+
     int departed(int peer) const {
-        for (int rank = 0; rank < size_; ++rank)
-            if ((peer < 0 || peer == rank) && left_[rank]) return rank;
+        for (int rank = 0; rank < size(); ++rank)
+            if ((peer < 0 || peer == rank) && left(rank)) return rank;
         return -1;
     }
 
     template <class Start>
     void collective(const char* name, Start start) {
-        throw_if_failed();
+        notices_->throw_if_failed();
         MpiHandle request = 0;
         mpi_.check(start(&request), name);
         wait_until(
@@ -400,82 +430,15 @@ class MpiCommunicator final : public Communicator {
         }
     }
 
-    void listen() {
-        mpi_.check(mpi_.Irecv(incoming_.get(), sizeof(Notice), mpi_.byte_type, mpi_.any_source, 0, notices_,
-                              &notice_request_),
-                   "MPI_Irecv");
-        listening_ = true;
-    }
-
-    void stop_listening() {
-        mpi_.Cancel(&notice_request_);
-        for (int i = 0; i < 1000 && listening_; ++i) {
-            int done = 0;
-            MpiStatus status;
-            if (mpi_.Test(&notice_request_, &done, &status) != 0 || done) listening_ = false;
-        }
-    }
-
-    void read_notices() {
-        while (listening_) {
-            int done = 0;
-            MpiStatus status;
-            mpi_.check(mpi_.Test(&notice_request_, &done, &status), "listening for failures");
-            if (!done) return;
-            listening_ = false;
-            const Notice notice = *incoming_;
-            if (notice.kind == Notice::failed && !failed_) {
-                failed_ = true;
-                failed_rank_ = notice.rank;
-                cause_ = notice.text;
-            } else if (notice.kind == Notice::left) {
-                left_[notice.rank] = true;
-                ++any_left_;
-            }
-            if (any_left_ < size_ - 1)
-                listen(); // the last word of the last other rank has been heard otherwise
-        }
-    }
-
-    // Sends a notice to all others. Short messages leave at once; those that do not are left to the library.
-    void tell(Notice::Kind kind, const std::string& text) noexcept {
-        auto* notice = new Notice{}; // kept: MPI may still read it
-        notice->kind = kind;
-        notice->rank = rank_;
-        std::strncpy(notice->text, text.c_str(), sizeof notice->text - 1);
-        std::vector<MpiHandle> requests;
-        for (int k = 1; k < size_; ++k) {
-            MpiHandle request = 0;
-            if (mpi_.Isend(notice, sizeof(Notice), mpi_.byte_type, (rank_ + k) % size_, 0, notices_,
-                           &request) == 0)
-                requests.push_back(request);
-        }
-        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-        for (auto& request : requests) {
-            int done = 0;
-            MpiStatus status;
-            while (mpi_.Test(&request, &done, &status) == 0 && !done &&
-                   std::chrono::steady_clock::now() < limit)
-                sched_yield();
-        }
-    }
-
     const MpiAbi& mpi_;
     double watchdog_;
-    MpiHandle messages_ = 0, notices_ = 0;
-    int rank_ = 0, size_ = 0;
+    MpiHandle messages_ = 0;
+    int rank_ = 0;
+    int largest_tag_ = max_tag;
     unsigned tests_ = 0;
-
-    std::unique_ptr<Notice> incoming_;
-    MpiHandle notice_request_ = 0;
-    bool listening_ = false;
-
-    bool failed_ = false;
-    bool leaving_ = false;
-    int failed_rank_ = -1;
-    std::string cause_;
-    int any_left_ = 0;
-    std::vector<bool> left_;
+    std::vector<int> members_; // ranks in the outermost communicator
+    std::shared_ptr<Family> family_;
+    std::shared_ptr<MpiNotices> notices_;
 };
 
 } // namespace

@@ -67,6 +67,8 @@ MpiAbi load(const std::string& hint) {
     function(mpi.Comm_rank, "PMPI_Comm_rank");
     function(mpi.Comm_size, "PMPI_Comm_size");
     function(mpi.Comm_dup, "PMPI_Comm_dup");
+    function(mpi.Comm_split, "PMPI_Comm_split");
+    function(mpi.Comm_get_attr, "PMPI_Comm_get_attr");
     function(mpi.Comm_free, "PMPI_Comm_free");
     function(mpi.Comm_set_errhandler, "PMPI_Comm_set_errhandler");
     function(mpi.Isend, "PMPI_Isend");
@@ -94,13 +96,15 @@ MpiAbi load(const std::string& hint) {
         return reinterpret_cast<MpiHandle>(address);
     };
 
-    if (abi_major > 0) { // values of the MPI 5.0 standard, appendix A
+    mpi.undefined = -32766; // in all three families
+    if (abi_major > 0) {    // values of the MPI 5.0 standard, appendix A
         mpi.family = "MPI-5 standard ABI";
         mpi.byte_type = 0x247;
         mpi.int64_type = 0x258;
         mpi.sum = 0x21;
         mpi.errors_return = 0x143;
         mpi.any_source = -1;
+        mpi.tag_ub = 501;
     } else if (dlsym(handle, "ompi_mpi_comm_self") != nullptr) {
         mpi.family = "Open MPI";
         mpi.byte_type = object("ompi_mpi_byte");
@@ -108,6 +112,7 @@ MpiAbi load(const std::string& hint) {
         mpi.sum = object("ompi_mpi_op_sum");
         mpi.errors_return = object("ompi_mpi_errors_return");
         mpi.any_source = -1;
+        mpi.tag_ub = 0;
     } else { // values of the MPICH ABI initiative
         mpi.family = "MPICH";
         mpi.byte_type = 0x4c00010d;
@@ -115,6 +120,7 @@ MpiAbi load(const std::string& hint) {
         mpi.sum = 0x58000003;
         mpi.errors_return = 0x54000001;
         mpi.any_source = -2;
+        mpi.tag_ub = 0x64400001;
     }
     return mpi;
 }

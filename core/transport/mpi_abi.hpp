@@ -34,7 +34,7 @@ struct MpiAbi {
     std::string path;   // of the library
 
     MpiHandle byte_type, int64_type, sum, errors_return;
-    int any_source;
+    int any_source, undefined, tag_ub; // tag_ub: the attribute that holds the largest tag
 
     int (*Initialized)(int*);
     int (*Finalized)(int*);
@@ -42,7 +42,9 @@ struct MpiAbi {
     int (*Comm_rank)(MpiHandle, int*);
     int (*Comm_size)(MpiHandle, int*);
     int (*Comm_dup)(MpiHandle, MpiHandle*);
+    int (*Comm_split)(MpiHandle, int, int, MpiHandle*);
     int (*Comm_free)(MpiHandle*);
+    int (*Comm_get_attr)(MpiHandle, int, void*, int*);
     int (*Comm_set_errhandler)(MpiHandle, MpiHandle);
     int (*Isend)(const void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);
     int (*Irecv)(void*, int, MpiHandle, int, int, MpiHandle, MpiHandle*);

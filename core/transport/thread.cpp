@@ -4,16 +4,19 @@
 // and messages that wait for a receive. Whoever comes second finds the first in order with the same tag and
 // copies; short messages that come first are put aside, so that their sender is free. Each rank has a bell
 // that is rung when something it may wait for has happened; it spins for a moment, then sleeps on the bell.
-// `self` is a group of one.
+// `self` is a group of one. Groups split from one another share bells and failures, not channels.
 #include "transport/communicator.hpp"
 #include "transport/patience.hpp"
+#include "transport/split.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
+#include <limits>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 #include <sched.h>
@@ -104,7 +107,7 @@ ThreadRequest::~ThreadRequest() {
     while (state.load(std::memory_order_acquire) == State::copying) std::this_thread::yield();
 }
 
-enum class Gathering { barrier, sum, gather, broadcast };
+enum class Gathering { barrier, sum, gather, broadcast, split };
 
 const char* name_of(Gathering kind) {
     switch (kind) {
@@ -116,6 +119,8 @@ const char* name_of(Gathering kind) {
         return "an all-gather";
     case Gathering::broadcast:
         return "a broadcast";
+    case Gathering::split:
+        return "a split";
     }
     return "";
 }
@@ -127,31 +132,45 @@ struct alignas(64) Contribution {
     std::size_t bytes;
 };
 
-struct Group {
-    explicit Group(int ranks)
-        : ranks(ranks), bells(ranks), left(ranks), contributions(ranks),
-          channels(static_cast<std::size_t>(ranks) * ranks), watchdog(watchdog_seconds()) {}
-
-    Channel& channel(int from, int to) { return channels[static_cast<std::size_t>(from) * ranks + to]; }
+// What a group shares with all groups split from it; ranks here are those of the outermost one.
+struct Society {
+    explicit Society(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {}
 
     void ring_all() {
         for (auto& bell : bells) bell.ring();
     }
 
-    int ranks;
     std::vector<Bell> bells;
     std::vector<std::atomic<bool>> left; // programs that are over
-    std::vector<Contribution> contributions;
-    std::vector<Channel> channels;
     double watchdog;
-
-    // Ranks that have arrived at the present meeting (low 16 bits) and number of meetings so far (above).
-    alignas(64) std::atomic<std::uint64_t> meeting{0};
 
     alignas(64) std::atomic<bool> failed{false};
     std::mutex failure_mutex;
     int failed_rank = -1;
     std::string cause;
+};
+
+struct Group {
+    Group(std::shared_ptr<Society> society, std::vector<int> members)
+        : society(std::move(society)), members(std::move(members)),
+          ranks(static_cast<int>(this->members.size())), contributions(ranks),
+          channels(static_cast<std::size_t>(ranks) * ranks) {}
+
+    Channel& channel(int from, int to) { return channels[static_cast<std::size_t>(from) * ranks + to]; }
+    Bell& bell(int rank) { return society->bells[members[rank]]; }
+
+    void ring_all() {
+        for (int member : members) society->bells[member].ring();
+    }
+
+    std::shared_ptr<Society> society;
+    std::vector<int> members; // ranks in the outermost group
+    int ranks;
+    std::vector<Contribution> contributions;
+    std::vector<Channel> channels;
+
+    // Ranks that have arrived at the present meeting (low 16 bits) and number of meetings so far (above).
+    alignas(64) std::atomic<std::uint64_t> meeting{0};
 };
 
 constexpr int meeting_shift = 16;
@@ -164,6 +183,27 @@ class ThreadCommunicator final : public Communicator {
     int rank() const override { return rank_; }
     int size() const override { return group_->ranks; }
     const char* transport() const override { return transport_; }
+    int outermost(int rank) const override { return group_->members[rank]; }
+    int largest_tag() const override { return std::numeric_limits<int>::max(); }
+
+    // The first rank of each part makes its group and shows it to the others.
+    std::shared_ptr<Communicator> split(int color, int key) override {
+        const Parts parts = agree_on_parts(*this, color, key, {});
+        std::shared_ptr<Group> group;
+        if (parts.rank == 0) {
+            std::vector<int> members;
+            for (int member : parts.members) members.push_back(group_->members[member]);
+            group = std::make_shared<Group>(group_->society, std::move(members));
+        }
+        const std::shared_ptr<Group> made = group;
+        meet(Gathering::split, {reinterpret_cast<const std::byte*>(&made), sizeof made}, [&] {
+            if (color >= 0)
+                group =
+                    *static_cast<const std::shared_ptr<Group>*>(group_->contributions[parts.members[0]].data);
+        });
+        if (color < 0) return nullptr;
+        return std::make_shared<ThreadCommunicator>(std::move(group), parts.rank, transport_);
+    }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
         check_message(to, tag);
@@ -216,7 +256,7 @@ class ThreadCommunicator final : public Communicator {
         deliver(source, parcel.bytes, *request, rank_);
         if (parcel.send != nullptr) {
             parcel.send->state.store(State::done, std::memory_order_release);
-            group_->bells[from].ring();
+            group_->bell(from).ring();
         }
         return request;
     }
@@ -240,18 +280,18 @@ class ThreadCommunicator final : public Communicator {
         }
     }
 
-    std::uint64_t events() override { return group_->bells[rank_].count(); }
+    std::uint64_t events() override { return group_->bell(rank_).count(); }
 
     bool rest(std::uint64_t seen, unsigned rounds) override {
         if (rounds < rest_spins + rest_yields) {
             rounds < rest_spins ? pause_core() : static_cast<void>(sched_yield());
             return false;
         }
-        group_->bells[rank_].sleep(static_cast<unsigned>(seen), std::chrono::milliseconds(100));
+        group_->bell(rank_).sleep(static_cast<unsigned>(seen), std::chrono::milliseconds(100));
         return true;
     }
 
-    bool has_left(int rank, double) override { return group_->left[rank].load(); }
+    bool has_left(int rank, double) override { return left(rank); }
 
     void barrier() override {
         check();
@@ -301,24 +341,26 @@ class ThreadCommunicator final : public Communicator {
     }
 
     void fail(const std::string& cause) noexcept override {
+        Society& society = *group_->society;
         {
-            std::lock_guard lock(group_->failure_mutex);
-            if (group_->failed.load()) return;
-            group_->failed_rank = rank_;
-            group_->cause = cause;
-            group_->failed.store(true);
+            std::lock_guard lock(society.failure_mutex);
+            if (society.failed.load()) return;
+            society.failed_rank = group_->members[rank_];
+            society.cause = cause;
+            society.failed.store(true);
         }
-        group_->ring_all();
+        society.ring_all();
     }
 
     void check() override {
-        if (group_->failed.load(std::memory_order_acquire))
-            throw RankFailure(group_->failed_rank, group_->cause);
+        const Society& society = *group_->society;
+        if (society.failed.load(std::memory_order_acquire))
+            throw RankFailure(society.failed_rank, society.cause);
     }
 
     void leave() noexcept override {
-        group_->left[rank_].store(true);
-        group_->ring_all();
+        group_->society->left[group_->members[rank_]].store(true);
+        group_->society->ring_all();
     }
 
     // Nothing is shut down that the others still need: the group lives as long as its last communicator.
@@ -333,9 +375,9 @@ class ThreadCommunicator final : public Communicator {
 
     void check_message(int peer, int tag) {
         check_rank(peer);
-        if (tag < 0 || tag > max_tag)
+        if (tag < 0)
             throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
-                                        std::to_string(max_tag));
+                                        std::to_string(largest_tag()));
         check();
     }
 
@@ -349,7 +391,7 @@ class ThreadCommunicator final : public Communicator {
             std::memcpy(receive.data, data, bytes);
         }
         receive.state.store(state, std::memory_order_release); // from here on it may be gone
-        if (to != rank_) group_->bells[to].ring();
+        if (to != rank_) group_->bell(to).ring();
     }
 
     bool arrived(const ThreadRequest& request) const {
@@ -369,8 +411,8 @@ class ThreadCommunicator final : public Communicator {
             if (ready()) return;
             pause_core();
         }
-        Bell& bell = group_->bells[rank_];
-        Patience patience(group_->watchdog);
+        Bell& bell = group_->bell(rank_);
+        Patience patience(group_->society->watchdog);
         for (int round = 0;; ++round) {
             const unsigned seen = bell.count();
             // Read before looking: what a rank did before it left is then seen by the look.
@@ -379,8 +421,8 @@ class ThreadCommunicator final : public Communicator {
             check();
             if (size() == 1) throw TransportError("the only rank waits for itself: " + what());
             if (gone >= 0)
-                throw RankFailure(gone, "its program ended while rank " + std::to_string(rank_) +
-                                            " waited for " + what());
+                throw RankFailure(group_->members[gone], "its program ended while rank " +
+                                                             std::to_string(rank_) + " waited for " + what());
             if (round < yields) {
                 sched_yield();
                 continue;
@@ -393,10 +435,12 @@ class ThreadCommunicator final : public Communicator {
         }
     }
 
+    bool left(int rank) const { return group_->society->left[group_->members[rank]].load(); }
+
     // A rank among those that must act whose program is over, or -1.
     int departed(int peer) const {
         for (int rank = 0; rank < size(); ++rank)
-            if ((peer < 0 || peer == rank) && group_->left[rank].load()) return rank;
+            if ((peer < 0 || peer == rank) && left(rank)) return rank;
         return -1;
     }
 
@@ -457,13 +501,16 @@ class ThreadCommunicator final : public Communicator {
 } // namespace
 
 std::shared_ptr<Communicator> make_self_communicator() {
-    return std::make_shared<ThreadCommunicator>(std::make_shared<Group>(1), 0, "self");
+    return std::make_shared<ThreadCommunicator>(
+        std::make_shared<Group>(std::make_shared<Society>(1), std::vector<int>{0}), 0, "self");
 }
 
 std::vector<std::shared_ptr<Communicator>> make_thread_communicators(int ranks) {
     if (ranks < 1 || ranks > 1024)
         throw std::invalid_argument(std::to_string(ranks) + " virtual ranks: give 1 to 1024");
-    auto group = std::make_shared<Group>(ranks);
+    std::vector<int> members(ranks);
+    std::iota(members.begin(), members.end(), 0);
+    auto group = std::make_shared<Group>(std::make_shared<Society>(ranks), std::move(members));
     std::vector<std::shared_ptr<Communicator>> all;
     for (int rank = 0; rank < ranks; ++rank)
         all.push_back(std::make_shared<ThreadCommunicator>(group, rank, "thread"));

@@ -158,9 +158,9 @@ def test_message_of_another_size_is_an_error_at_the_receiver(size: int, receiver
         comm.virtual_ranks(2, run)
 
 
-@pytest.mark.parametrize(("to", "tag"), [(-1, 0), (2, 0), (0, -1), (0, 32768)])
+@pytest.mark.parametrize(("to", "tag"), [(-1, 0), (2, 0), (0, -1)])
 def test_impossible_rank_or_tag_is_refused(to: int, tag: int) -> None:
-    with pytest.raises(ValueError, match=r"rank .* does not exist among 1|not in 0..32767"):
+    with pytest.raises(ValueError, match=r"rank .* does not exist among 1|not in 0..2147483647"):
         comm.current().send(np.zeros(1), to, tag)
 
 

@@ -30,10 +30,25 @@ class Communicator:
         self.rank: int = core.rank
         self.size: int = core.size
         self.transport: str = core.transport
+        self.largest_tag: int = core.largest_tag
         self.threads = threads
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}, transport {self.transport}>"
+
+    def split(self, color: int | None, key: int = 0) -> Communicator | None:
+        """The communicator of the ranks that give the same `color`, ordered by `key`, then by rank.
+
+        Collective. Ranks with color None (or below 0) get None. Messages and collectives of the parts do not
+        meet those of this communicator; failures and departures are shared with it, and are told in its
+        numbering (in that of the outermost one, if this was split from another).
+        """
+        core = self.core.split(-1 if color is None else color, key)
+        return None if core is None else Communicator(core, self.threads)
+
+    def duplicate(self) -> Communicator:
+        """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
+        return Communicator(self.core.duplicate(), self.threads)
 
     def barrier(self) -> None:
         """Return when every rank has called."""
@@ -63,7 +78,7 @@ class Communicator:
     def send(self, data: npt.NDArray[Any], to: int, tag: int = 0) -> _core.PendingMessage:
         """Start sending a contiguous array to rank `to`; returns a pending message for `wait`.
 
-        The array must not change until then. Tags are 0 to 32767.
+        The array must not change until then. Tags are 0 to `largest_tag`, which is 32767 or more.
         """
         return self.core.send(data, to, tag)
 

@@ -1,0 +1,385 @@
+#include "collective/standard.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace jali {
+
+namespace {
+
+using std::to_string;
+using Counts = std::vector<std::int64_t>;
+
+constexpr std::array<std::string_view, collectives> collective_names{
+    "broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce", "scatter", "gather", "all_to_all",
+};
+constexpr std::array<std::string_view, 3> form_names{"single", "composed", "rooted"};
+
+std::string joined(std::span<const std::string_view> names) {
+    std::string text;
+    for (const auto name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+    return text;
+}
+
+// Where each of the counted pieces begins, and at the end their sum.
+Counts offsets_of(const Counts& counts, const std::string& what) {
+    Counts offsets{0};
+    offsets.reserve(counts.size() + 1);
+    for (const std::int64_t count : counts) {
+        if (count > std::numeric_limits<std::int64_t>::max() - offsets.back()) {
+            throw PlanError(what + ": the counts add up to more elements than 64 bits can number");
+        }
+        offsets.push_back(offsets.back() + count);
+    }
+    return offsets;
+}
+
+Counts at_root(int ranks, int root, std::int64_t count) {
+    Counts counts(ranks, 0);
+    counts[root] = count;
+    return counts;
+}
+
+// What all collectives need while they are written down. Buffer numbers: in place, `send` and `recv` are both
+// "data".
+struct Writer {
+    const CollectiveCall& call;
+    int ranks;
+    Composition composition;
+    int send = 0, recv = 0;
+
+    Writer(int ranks, const CollectiveCall& call) : call(call), ranks(ranks), composition(ranks, call.type) {}
+
+    void buffers(Counts send_counts, Counts recv_counts) {
+        send = composition.add_buffer("send", std::move(send_counts));
+        recv = composition.add_buffer("recv", std::move(recv_counts), false);
+    }
+    void data(Counts counts) { send = recv = composition.add_buffer("data", std::move(counts)); }
+    int work(Counts counts) { return composition.add_buffer("work", std::move(counts), false); }
+
+    RankSet all() const { return RankSet::all(ranks); }
+    RankSet others(int rank) const { return RankSet::others(ranks, rank); }
+    RankSet one(int rank) const { return RankSet::one(ranks, rank); }
+
+    void multicast(Piece from, Piece to, std::int64_t count, int root, RankSet leaves) {
+        composition.multicast(from, to, count, root, std::move(leaves));
+    }
+    // From all ranks.
+    void reduce(Piece from, Piece to, std::int64_t count, int root) {
+        composition.reduce(from, to, count, all(), root, call.operation, call.user);
+    }
+    void fence() { composition.fence(); }
+};
+
+// Every rank's piece of `buffer` goes to the same place on all others.
+void spread(Writer& w, int buffer, const Counts& offsets) {
+    for (int i = 0; i < w.ranks; ++i) {
+        const Piece piece{buffer, offsets[i]};
+        w.multicast(piece, piece, offsets[i + 1] - offsets[i], i, w.others(i));
+    }
+}
+
+void write_broadcast(Writer& w, Form form, std::int64_t count) {
+    const int root = w.call.root;
+    if (w.call.in_place)
+        w.data({count});
+    else
+        w.buffers(at_root(w.ranks, root, count), {count});
+    if (form == Form::single) {
+        w.multicast({w.send, 0}, {w.recv, 0}, count, root, w.call.in_place ? w.others(root) : w.all());
+        return;
+    }
+    const Counts at = near_equal_offsets(count, w.ranks);
+    for (int i = 0; i < w.ranks; ++i) {
+        w.multicast({w.send, at[i]}, {w.recv, at[i]}, at[i + 1] - at[i], root, w.one(i));
+    }
+    w.fence();
+    spread(w, w.recv, at);
+}
+
+// Results of chunks wait in "work", since on ranks other than the root there is no other place: `recv` has no
+// elements there, and what they send is theirs.
+void write_reduce(Writer& w, Form form, std::int64_t count) {
+    const int root = w.call.root;
+    if (w.call.in_place)
+        w.data({count});
+    else
+        w.buffers({count}, at_root(w.ranks, root, count));
+    if (form == Form::single) {
+        w.reduce({w.send, 0}, {w.recv, 0}, count, root);
+        return;
+    }
+    const Counts at = near_equal_offsets(count, w.ranks);
+    Counts waiting(w.ranks);
+    for (int i = 0; i < w.ranks; ++i) waiting[i] = i == root ? 0 : at[i + 1] - at[i];
+    const int work = w.work(std::move(waiting));
+    for (int i = 0; i < w.ranks; ++i) {
+        const Piece to = i == root ? Piece{w.recv, at[i]} : Piece{work, 0};
+        w.reduce({w.send, at[i]}, to, at[i + 1] - at[i], i);
+    }
+    w.fence();
+    for (int i = 0; i < w.ranks; ++i) {
+        if (i != root) w.multicast({work, 0}, {w.recv, at[i]}, at[i + 1] - at[i], i, w.one(root));
+    }
+}
+
+void write_all_reduce(Writer& w, Form form, std::int64_t count) {
+    const bool in_place = w.call.in_place;
+    if (in_place)
+        w.data({count});
+    else
+        w.buffers({count}, {count});
+    if (form == Form::rooted) {
+        w.reduce({w.send, 0}, {w.recv, 0}, count, w.call.root);
+        w.fence();
+        w.multicast({w.recv, 0}, {w.recv, 0}, count, w.call.root, w.others(w.call.root));
+    } else if (form == Form::composed) {
+        const Counts at = near_equal_offsets(count, w.ranks);
+        for (int i = 0; i < w.ranks; ++i) w.reduce({w.send, at[i]}, {w.recv, at[i]}, at[i + 1] - at[i], i);
+        w.fence();
+        spread(w, w.recv, at);
+    } else {
+        // In place, others still read what a rank's own result replaces.
+        const int result = in_place ? w.work({count}) : w.recv;
+        for (int i = 0; i < w.ranks; ++i) w.reduce({w.send, 0}, {result, 0}, count, i);
+        if (!in_place) return;
+        w.fence();
+        for (int i = 0; i < w.ranks; ++i) w.multicast({result, 0}, {w.recv, 0}, count, i, w.one(i));
+    }
+}
+
+void write_all_gather(Writer& w, Form form, const Counts& counts, const Counts& at) {
+    const int root = w.call.root;
+    const std::int64_t total = at.back();
+    const bool in_place = w.call.in_place;
+    if (in_place)
+        w.data({total});
+    else
+        w.buffers(counts, {total});
+    for (int i = 0; i < w.ranks; ++i) {
+        const Piece from{w.send, in_place ? at[i] : 0}, to{w.recv, at[i]};
+        if (form == Form::single)
+            w.multicast(from, to, counts[i], i, in_place ? w.others(i) : w.all());
+        else if (!in_place || i != root)
+            w.multicast(from, to, counts[i], i, w.one(root));
+    }
+    if (form == Form::single) return;
+    w.fence();
+    w.multicast({w.recv, 0}, {w.recv, 0}, total, root, w.others(root));
+}
+
+void write_reduce_scatter(Writer& w, Form form, const Counts& counts, const Counts& at) {
+    const int root = w.call.root;
+    const std::int64_t total = at.back();
+    const bool in_place = w.call.in_place;
+    if (in_place)
+        w.data({total});
+    else
+        w.buffers({total}, counts);
+    const auto result = [&](int i) { return Piece{w.recv, in_place ? at[i] : 0}; };
+    if (form == Form::single) {
+        for (int i = 0; i < w.ranks; ++i) w.reduce({w.send, at[i]}, result(i), counts[i], i);
+        return;
+    }
+    const int sum = in_place ? w.recv : w.work(at_root(w.ranks, root, total));
+    w.reduce({w.send, 0}, {sum, 0}, total, root);
+    w.fence();
+    for (int i = 0; i < w.ranks; ++i) {
+        if (!in_place || i != root) w.multicast({sum, at[i]}, result(i), counts[i], root, w.one(i));
+    }
+}
+
+// Scatter, and gather, which is the same with all arrows turned.
+void write_scatter_or_gather(Writer& w, const Counts& counts, const Counts& at) {
+    const int root = w.call.root;
+    const bool scatters = w.call.collective == Collective::scatter, in_place = w.call.in_place;
+    Counts whole = at_root(w.ranks, root, at.back());
+    if (in_place) {
+        Counts held = counts;
+        held[root] = at.back();
+        w.data(std::move(held));
+    } else if (scatters) {
+        w.buffers(std::move(whole), counts);
+    } else {
+        w.buffers(counts, std::move(whole));
+    }
+    for (int i = 0; i < w.ranks; ++i) {
+        if (in_place && i == root) continue;
+        if (scatters)
+            w.multicast({w.send, at[i]}, {w.recv, 0}, counts[i], root, w.one(i));
+        else
+            w.multicast({w.send, 0}, {w.recv, at[i]}, counts[i], i, w.one(root));
+    }
+}
+
+void write_all_to_all(Writer& w, const Counts& given) {
+    const int p = w.ranks;
+    const bool in_place = w.call.in_place;
+    const auto count = [&](int i, int j) {
+        return given.size() == 1 ? given[0] : given[static_cast<std::size_t>(i) * p + j];
+    };
+    const auto from_rank = [&](int i) {
+        Counts row(p);
+        for (int j = 0; j < p; ++j) row[j] = count(i, j);
+        return offsets_of(row, "all_to_all");
+    };
+    const auto to_rank = [&](int j) {
+        Counts column(p);
+        for (int i = 0; i < p; ++i) column[i] = count(i, j);
+        return offsets_of(column, "all_to_all");
+    };
+    Counts sent(p), received(p);
+    for (int i = 0; i < p; ++i) {
+        sent[i] = from_rank(i).back();
+        received[i] = to_rank(i).back();
+    }
+    if (!in_place) {
+        w.buffers(std::move(sent), std::move(received));
+        Counts from(p, 0); // where the next message begins at each sender
+        for (int j = 0; j < p; ++j) {
+            std::int64_t into = 0;
+            for (int i = 0; i < p; ++i) {
+                w.multicast({w.send, from[i]}, {w.recv, into}, count(i, j), i, w.one(j));
+                from[i] += count(i, j);
+                into += count(i, j);
+            }
+        }
+        return;
+    }
+    for (int i = 0; i < p; ++i) {
+        for (int j = 0; j < i; ++j) {
+            if (count(i, j) != count(j, i)) {
+                throw PlanError("all_to_all in place: rank " + to_string(i) + " sends " +
+                                to_string(count(i, j)) + " elements to rank " + to_string(j) +
+                                " and receives " + to_string(count(j, i)) + "; both must be the same");
+            }
+        }
+    }
+    w.data(sent);
+    const int work = w.work(std::move(sent));
+    std::vector<Counts> at; // symmetric counts: the place of rank j's message at rank i, both ways
+    for (int i = 0; i < p; ++i) at.push_back(from_rank(i));
+    for (int i = 0; i < p; ++i) {
+        for (int j = 0; j < p; ++j) {
+            if (i != j) w.multicast({w.send, at[i][j]}, {work, at[j][i]}, count(i, j), i, w.one(j));
+        }
+    }
+    w.fence();
+    for (int i = 0; i < p; ++i) {
+        w.multicast({work, 0}, {w.recv, 0}, at[i][i], i, w.one(i));
+        const std::int64_t after = at[i][i + 1];
+        w.multicast({work, after}, {w.recv, after}, at[i].back() - after, i, w.one(i));
+    }
+}
+
+bool counts_vector(Collective collective) {
+    return collective == Collective::broadcast || collective == Collective::reduce ||
+           collective == Collective::all_reduce;
+}
+
+void check_call(int ranks, const CollectiveCall& call, Form form) {
+    const std::string name(name_of(call.collective));
+    const auto forms = forms_of(call.collective);
+    if (std::find(forms.begin(), forms.end(), form) == forms.end()) {
+        std::vector<std::string_view> names;
+        for (const Form other : forms) names.push_back(name_of(other));
+        throw PlanError(name + " has no form '" + std::string(name_of(form)) + "'; it has " + joined(names));
+    }
+    if (call.root < 0 || call.root >= ranks) {
+        throw PlanError(name + ": root " + to_string(call.root) + " does not exist; ranks are 0 to " +
+                        to_string(ranks - 1));
+    }
+    const std::size_t p = static_cast<std::size_t>(ranks);
+    const std::size_t each = call.collective == Collective::all_to_all ? p * p
+                             : counts_vector(call.collective)          ? 1
+                                                                       : p;
+    if (call.counts.size() != 1 && call.counts.size() != each) {
+        throw PlanError(name + " of " + to_string(ranks) + " ranks takes one count" +
+                        (each == 1 ? "" : " or " + to_string(each)) + ", not " +
+                        to_string(call.counts.size()));
+    }
+    const auto negative =
+        std::find_if(call.counts.begin(), call.counts.end(), [](std::int64_t n) { return n < 0; });
+    if (negative != call.counts.end()) {
+        throw PlanError(name + ": count " + to_string(*negative) + " of chunk " +
+                        to_string(negative - call.counts.begin()) + "; counts are 0 or more");
+    }
+}
+
+} // namespace
+
+std::string_view name_of(Collective collective) {
+    return collective_names[static_cast<int>(collective)];
+}
+
+Collective collective_of(std::string_view name) {
+    std::string plain(name);
+    std::replace(plain.begin(), plain.end(), '-', '_');
+    for (int k = 0; k < collectives; ++k) {
+        if (collective_names[k] == plain) return static_cast<Collective>(k);
+    }
+    throw PlanError("there is no collective '" + std::string(name) + "'; use one of " +
+                    joined(collective_names));
+}
+
+std::string_view name_of(Form form) {
+    return form_names[static_cast<int>(form)];
+}
+
+Form form_of(std::string_view name) {
+    for (std::size_t k = 0; k < form_names.size(); ++k) {
+        if (form_names[k] == name) return static_cast<Form>(k);
+    }
+    throw PlanError("there is no form '" + std::string(name) + "'; use one of " + joined(form_names));
+}
+
+std::vector<Form> forms_of(Collective collective) {
+    switch (collective) {
+    case Collective::all_reduce:
+        return {Form::single, Form::composed, Form::rooted};
+    case Collective::scatter:
+    case Collective::gather:
+    case Collective::all_to_all:
+        return {Form::single};
+    default:
+        return {Form::single, Form::composed};
+    }
+}
+
+std::vector<std::int64_t> near_equal_offsets(std::int64_t count, int ranks) {
+    Counts offsets(ranks + 1);
+    for (int i = 0; i <= ranks; ++i)
+        offsets[i] = count / ranks * i + std::min<std::int64_t>(i, count % ranks);
+    return offsets;
+}
+
+Composition make_composition(int ranks, const CollectiveCall& call, Form form) {
+    Writer w(ranks, call);
+    check_call(ranks, call, form);
+    if (call.collective == Collective::all_to_all) {
+        write_all_to_all(w, call.counts);
+        return std::move(w.composition);
+    }
+    if (counts_vector(call.collective)) {
+        const std::int64_t count = call.counts[0];
+        if (call.collective == Collective::broadcast)
+            write_broadcast(w, form, count);
+        else if (call.collective == Collective::reduce)
+            write_reduce(w, form, count);
+        else
+            write_all_reduce(w, form, count);
+        return std::move(w.composition);
+    }
+    const Counts counts = call.counts.size() == 1 ? Counts(ranks, call.counts[0]) : call.counts;
+    const Counts at = offsets_of(counts, std::string(name_of(call.collective)));
+    if (call.collective == Collective::all_gather)
+        write_all_gather(w, form, counts, at);
+    else if (call.collective == Collective::reduce_scatter)
+        write_reduce_scatter(w, form, counts, at);
+    else
+        write_scatter_or_gather(w, counts, at);
+    return std::move(w.composition);
+}
+
+} // namespace jali
