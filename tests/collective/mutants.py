@@ -34,7 +34,10 @@ class DoesNotApply(Exception):
 
 def places(plan: Plan, *kinds: str) -> list[tuple[int, int]]:
     return [
-        (rank, s) for rank, one in enumerate(plan) for s, step in enumerate(one["steps"]) if step["kind"] in kinds
+        (rank, s)
+        for rank, one in enumerate(plan)
+        for s, step in enumerate(one["steps"])
+        if step["kind"] in kinds
     ]
 
 
@@ -220,12 +223,16 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
             raise DoesNotApply
         row["from"][k], other["from"][j] = other["from"][j], row["from"][k]
     else:
-        rows = [(s, row) for r, s in places(plan, "copy") if r == rank for row in plan[rank]["steps"][s]["rows"]]
+        rows = [
+            (s, row) for r, s in places(plan, "copy") if r == rank for row in plan[rank]["steps"][s]["rows"]
+        ]
         (s, row), (t, other) = pick(dice, rows), pick(dice, rows)
         if row["from"] == other["from"] or row["to"][2] != other["to"][2]:
             raise DoesNotApply
         row["from"], other["from"] = other["from"], row["from"]
-    return Mutant("swapped", f"sources in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t)))
+    return Mutant(
+        "swapped", f"sources in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
+    )
 
 
 def swap_targets(plan: Plan, dice: random.Random) -> Mutant:
@@ -241,7 +248,9 @@ def swap_targets(plan: Plan, dice: random.Random) -> Mutant:
     if row[key] == other[key] or row[key][2] != other[key][2]:
         raise DoesNotApply
     row[key], other[key] = other[key], row[key]
-    return Mutant("swapped", f"targets in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t)))
+    return Mutant(
+        "swapped", f"targets in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
+    )
 
 
 def swap_regions(plan: Plan, dice: random.Random) -> Mutant:
@@ -263,7 +272,9 @@ def misroute_one_side(plan: Plan, dice: random.Random) -> Mutant:
     rank, s = pick(dice, places(plan, "send", "receive"))
     step = plan[rank]["steps"][s]
     step["peer"] = pick(dice, [r for r in range(len(plan)) if r not in (rank, step["peer"])])
-    return Mutant("misrouted", f"{describe(plan, rank, s)} to or from rank {step['peer']}", plan, ((rank, s),))
+    return Mutant(
+        "misrouted", f"{describe(plan, rank, s)} to or from rank {step['peer']}", plan, ((rank, s),)
+    )
 
 
 def misroute_message(plan: Plan, dice: random.Random) -> Mutant:
@@ -338,7 +349,9 @@ def overwrites_it(earlier: Step, later: Step) -> bool:
 def read_early(plan: Plan, dice: random.Random) -> Mutant:
     rank, s, need = pick(dice, needs_that(plan, reads_it))
     plan[rank]["steps"][s]["needs"].remove(need)
-    return Mutant("early read", f"{describe(plan, rank, s)} without step {need}", plan, ((rank, need), (rank, s)))
+    return Mutant(
+        "early read", f"{describe(plan, rank, s)} without step {need}", plan, ((rank, need), (rank, s))
+    )
 
 
 def read_before_all(plan: Plan, dice: random.Random) -> Mutant:
@@ -369,7 +382,12 @@ def move_scratch(plan: Plan, dice: random.Random) -> Mutant:
     one = plan[rank]
     scratch = len(one["buffers"]) - 1
     written = sorted(
-        {region for step in one["steps"] for region in _targets(step) if region[0] == scratch and region[2] > 0}
+        {
+            region
+            for step in one["steps"]
+            for region in _targets(step)
+            if region[0] == scratch and region[2] > 0
+        }
     )
     _, begin, size = pick(dice, written)
     room = one["buffers"][-1][1] - size
@@ -413,7 +431,10 @@ def forget_need(plan: Plan, dice: random.Random) -> Mutant:
     rank, s, need = pick(dice, needs_that(plan, lambda earlier, later: True))
     plan[rank]["steps"][s]["needs"].remove(need)
     return Mutant(
-        "missing dependency", f"{describe(plan, rank, s)} without step {need}", plan, ((rank, need), (rank, s))
+        "missing dependency",
+        f"{describe(plan, rank, s)} without step {need}",
+        plan,
+        ((rank, need), (rank, s)),
     )
 
 
