@@ -10,6 +10,7 @@ void bind_schedule(nb::module_& m);
 void bind_collective(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_checker(nb::module_& m);
+void bind_simulator(nb::module_& m);
 
 NB_MODULE(_core, m) {
     // Objects that a program keeps until its end are no fault of ours.
@@ -22,4 +23,5 @@ NB_MODULE(_core, m) {
     bind_collective(m);
     bind_plan(m);
     bind_checker(m);
+    bind_simulator(m);
 }
