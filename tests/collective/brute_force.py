@@ -11,6 +11,7 @@ whoever touches the bytes of a message under way, as memory checkers for MPI pro
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -57,7 +58,7 @@ class Spec:
 ITEM = 8  # bytes of an element
 
 
-class Wrong(Exception):
+class WrongError(Exception):
     """The proof failed; `kind` is the checker's word for it."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -92,7 +93,7 @@ def combined(operation: str, sources: list[tuple], divide_by: int) -> tuple:
 def _elements(region: tuple[int, int, int]) -> list[tuple[int, int]]:
     buffer, offset, size = region
     if offset % ITEM or size % ITEM:
-        raise Wrong("bounds", f"{region} cuts an element")
+        raise WrongError("bounds", f"{region} cuts an element")
     return [(buffer, k) for k in range(offset // ITEM, (offset + size) // ITEM)]
 
 
@@ -136,13 +137,15 @@ class Graph:
                 receives[step["peer"], rank, step["tag"]].append(g)
         for lane in sends.keys() | receives.keys():
             if len(sends[lane]) != len(receives[lane]):
-                raise Wrong("message", f"{len(sends[lane])} sends, {len(receives[lane])} receives in {lane}")
+                raise WrongError(
+                    "message", f"{len(sends[lane])} sends, {len(receives[lane])} receives in {lane}"
+                )
             for s, r in zip(sends[lane], receives[lane], strict=True):
                 if self.steps[s][2]["region"][2] != self.steps[r][2]["region"][2]:
-                    raise Wrong("message", f"sizes differ in {lane}")
+                    raise WrongError("message", f"sizes differ in {lane}")
                 libraries = [plan[self.steps[g][0]]["libraries"][self.steps[g][2]["library"]] for g in (s, r)]
                 if libraries[0] != libraries[1]:
-                    raise Wrong("message", f"libraries differ in {lane}")
+                    raise WrongError("message", f"libraries differ in {lane}")
                 self.peer[s], self.peer[r] = r, s
             self.lanes += [sends[lane], receives[lane]]
 
@@ -171,32 +174,32 @@ class Graph:
                 if open_[later] == 0:
                     order.append(later)
         if len(order) < total:
-            raise Wrong("deadlock", f"{total - len(order)} of {total} starts and ends never come")
+            raise WrongError("deadlock", f"{total - len(order)} of {total} starts and ends never come")
         return order
 
 
 def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
-    """Raises Wrong unless every execution of the plan does what `spec` says."""
+    """Raises WrongError unless every execution of the plan does what `spec` says."""
     for rank, one in enumerate(plan):
         sizes = [n for _, n, _ in one["buffers"]]
         if sizes[:-1] != [counts[rank] * ITEM for _, counts, _ in spec.buffers]:
-            raise Wrong("structure", f"buffers of rank {rank}")
+            raise WrongError("structure", f"buffers of rank {rank}")
         if scratch_limit is not None and sizes[-1] > scratch_limit:
-            raise Wrong("scratch", f"{sizes[-1]} bytes on rank {rank}")
+            raise WrongError("scratch", f"{sizes[-1]} bytes on rank {rank}")
         for step in one["steps"]:
             if step["kind"] in ("send", "receive") and not (
                 0 <= step["peer"] < spec.ranks and step["peer"] != rank
             ):
-                raise Wrong("message", f"peer {step['peer']}")
+                raise WrongError("message", f"peer {step['peer']}")
             for sources, target in rows_of(step):
                 for elements in [*sources, target]:
                     for buffer, k in elements:
                         if not (0 <= buffer < len(sizes) and 0 <= k < sizes[buffer] // ITEM):
-                            raise Wrong("bounds", f"rank {rank}, {step['name']}")
+                            raise WrongError("bounds", f"rank {rank}, {step['name']}")
                 if any(len(source) != len(sources[0]) for source in sources) or (
                     sources and target and len(sources[0]) != len(target)
                 ):
-                    raise Wrong("bounds", f"rank {rank}, {step['name']}: sizes differ")
+                    raise WrongError("bounds", f"rank {rank}, {step['name']}: sizes differ")
     graph = Graph(plan)
     order = graph.order()
     ancestors = [0] * len(order)
@@ -211,9 +214,9 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
 
     # Messages of a lane cannot overtake each other.
     for lane in graph.lanes:
-        for first, second in zip(lane, lane[1:], strict=False):
+        for first, second in itertools.pairwise(lane):
             if not comes_first(2 * first, 2 * second):
-                raise Wrong("message", "two messages of a lane may overtake each other")
+                raise WrongError("message", "two messages of a lane may overtake each other")
 
     # All pairs of accesses to all elements.
     uses: dict[tuple[int, int, int], list[tuple[int, int, bool]]] = defaultdict(list)
@@ -226,9 +229,9 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                 uses[rank, buffer, k].append((g, number, True))
             own = [source for source in sources if set(source) & set(target)]
             if own and (step["kind"] == "copy" or any(source != target for source in own)):
-                raise Wrong("race", f"{step['name']} overlaps itself")
+                raise WrongError("race", f"{step['name']} overlaps itself")
             if len(set(target)) != len(target):
-                raise Wrong("race", f"{step['name']} writes twice")
+                raise WrongError("race", f"{step['name']} writes twice")
     ordered: set[tuple[int, int]] = set()
     for place, users in uses.items():
         if not any(writes for _, _, writes in users):
@@ -239,10 +242,10 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                     continue
                 if a == b:
                     if row_a != row_b:
-                        raise Wrong("race", f"rows of one step meet at {place}")
+                        raise WrongError("race", f"rows of one step meet at {place}")
                     continue
                 if not comes_first(2 * a + 1, 2 * b) and not comes_first(2 * b + 1, 2 * a):
-                    raise Wrong(
+                    raise WrongError(
                         "race", f"{graph.steps[a][2]['name']} and {graph.steps[b][2]['name']} at {place}"
                     )
                 ordered.add((a, b))
@@ -267,12 +270,12 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
         try:
             return [now[rank, buffer, k] for buffer, k in places]
         except KeyError as missing:
-            raise Wrong("unwritten", f"{missing}") from None
+            raise WrongError("unwritten", f"{missing}") from None
 
     def store(rank: int, places: list[tuple[int, int]], contents: list[tuple]) -> None:
         for (buffer, k), content in zip(places, contents, strict=True):
             if buffer < len(spec.buffers) and (rank, buffer, k) not in allowed:
-                raise Wrong("overwritten", f"rank {rank}, buffer {buffer}, element {k}")
+                raise WrongError("overwritten", f"rank {rank}, buffer {buffer}, element {k}")
             now[rank, buffer, k] = content
 
     for node in order:
@@ -299,7 +302,7 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                     store(rank, target, contents[0])
     for place, content in expected.items():
         if now.get(place) != content:
-            raise Wrong("contribution", f"{place} is {now.get(place)} instead of {content}")
+            raise WrongError("contribution", f"{place} is {now.get(place)} instead of {content}")
 
 
 def direct(spec: Spec) -> dict[tuple[int, int, int], tuple]:
@@ -409,7 +412,7 @@ def run(
     landing: list[tuple[int, int]] = []  # sends and receives that have met
     returning: list[int] = []  # sends that arrived
 
-    class Touched(Exception):
+    class TouchedError(Exception):
         pass
 
     def view(rank: int, region: tuple[int, int, int]) -> np.ndarray:
@@ -423,9 +426,9 @@ def run(
 
     def touch(rank: int, region: tuple[int, int, int], writes: bool) -> np.ndarray:
         for g, (buffer, offset, size) in flying[rank].items():
-            if buffer == region[0] and offset < region[1] + region[2] and region[1] < offset + size:
-                if strict and (writes or steps[g][1]["kind"] == "receive"):
-                    raise Touched
+            meets = buffer == region[0] and offset < region[1] + region[2] and region[1] < offset + size
+            if strict and meets and (writes or steps[g][1]["kind"] == "receive"):
+                raise TouchedError
         return view(rank, region)
 
     def finish(g: int) -> None:
@@ -503,7 +506,7 @@ def run(
                         return "bounds"
                     target[:] = value.copy()
                 finish(g)
-    except Touched:
+    except TouchedError:
         return "in flight"
     except (IndexError, ValueError):
         return "bounds"

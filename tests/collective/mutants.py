@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from brute_force import ITEM, Plan, Wrong, rows_of
+from brute_force import ITEM, Plan, WrongError, rows_of
 
 Step = dict[str, Any]
 
@@ -25,7 +25,7 @@ class Mutant:
     suspects: tuple[tuple[int, int], ...] = ()  # (rank, step of the mutant): whom an adversary should delay
 
 
-class DoesNotApply(Exception):
+class DoesNotApplyError(Exception):
     """This fault cannot be put there; the caller draws again."""
 
 
@@ -43,7 +43,7 @@ def places(plan: Plan, *kinds: str) -> list[tuple[int, int]]:
 
 def pick(dice: random.Random, choices: list) -> Any:
     if not choices:
-        raise DoesNotApply
+        raise DoesNotApplyError
     return dice.choice(choices)
 
 
@@ -92,8 +92,8 @@ def touched(step: Step) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
             for source in sources:
                 reads.update(source)
             writes.update(target)
-    except Wrong:
-        raise DoesNotApply from None
+    except WrongError:
+        raise DoesNotApplyError from None
     return reads, writes
 
 
@@ -124,7 +124,7 @@ def drop_source(plan: Plan, dice: random.Random) -> Mutant:
     rank, s = pick(dice, places(plan, "reduce"))
     row = pick(dice, plan[rank]["steps"][s]["rows"])
     if len(row["from"]) < 2:
-        raise DoesNotApply
+        raise DoesNotApplyError
     row["from"].pop(dice.randrange(len(row["from"])))
     return Mutant("dropped", f"source of {describe(plan, rank, s)}", plan)
 
@@ -196,7 +196,7 @@ def swap_fields(field: str) -> Callable[[Plan, random.Random], Mutant]:
         rank, a, b = pair_on_a_rank(plan, dice, "send", "receive")
         one, two = plan[rank]["steps"][a], plan[rank]["steps"][b]
         if one[field] == two[field] or one["region"][2] != two["region"][2]:
-            raise DoesNotApply
+            raise DoesNotApplyError
         one[field], two[field] = two[field], one[field]
         return Mutant(
             "swapped", f"{field} of {describe(plan, rank, a)} and step {b}", plan, ((rank, a), (rank, b))
@@ -220,7 +220,7 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
         s, row, k = pick(dice, rows)
         t, other, j = pick(dice, rows)
         if row["from"][k] == other["from"][j] or row["into"][2] != other["into"][2]:
-            raise DoesNotApply
+            raise DoesNotApplyError
         row["from"][k], other["from"][j] = other["from"][j], row["from"][k]
     else:
         rows = [
@@ -228,7 +228,7 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
         ]
         (s, row), (t, other) = pick(dice, rows), pick(dice, rows)
         if row["from"] == other["from"] or row["to"][2] != other["to"][2]:
-            raise DoesNotApply
+            raise DoesNotApplyError
         row["from"], other["from"] = other["from"], row["from"]
     return Mutant(
         "swapped", f"sources in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
@@ -246,7 +246,7 @@ def swap_targets(plan: Plan, dice: random.Random) -> Mutant:
     ]
     (s, row), (t, other) = pick(dice, rows), pick(dice, rows)
     if row[key] == other[key] or row[key][2] != other[key][2]:
-        raise DoesNotApply
+        raise DoesNotApplyError
     row[key], other[key] = other[key], row[key]
     return Mutant(
         "swapped", f"targets in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
@@ -285,7 +285,7 @@ def misroute_message(plan: Plan, dice: random.Random) -> Mutant:
     step = plan[rank]["steps"][s]
     buffer, offset, size = step["region"]
     if offset + size > plan[other]["buffers"][buffer][1]:
-        raise DoesNotApply
+        raise DoesNotApplyError
     new = copy.deepcopy(step)
     new["needs"] = list(range(len(plan[other]["steps"])))
     text = f"{describe(plan, rank, s)} sent by rank {other} instead"
@@ -313,12 +313,12 @@ def misroute_region(plan: Plan, dice: random.Random) -> Mutant:
     holder, key = dice.choice(holders)
     buffer, offset, size = holder[key]
     if size == 0:
-        raise DoesNotApply
+        raise DoesNotApplyError
     if dice.random() < 0.5:
         buffer = dice.randrange(len(plan[rank]["buffers"]))
     offset += dice.choice([-1, 1]) * ITEM * dice.randint(1, 2 * size // ITEM)
     if (buffer, offset) == tuple(holder[key][:2]) or offset < 0:
-        raise DoesNotApply
+        raise DoesNotApplyError
     holder[key] = (buffer, offset, size)
     return Mutant("misrouted", f"{key} of {describe(plan, rank, s)} at {holder[key]}", plan, ((rank, s),))
 
@@ -393,7 +393,7 @@ def move_scratch(plan: Plan, dice: random.Random) -> Mutant:
     room = one["buffers"][-1][1] - size
     to = dice.randrange(room // ITEM + 1) * ITEM
     if to == begin:
-        raise DoesNotApply
+        raise DoesNotApplyError
 
     def moved(region: tuple[int, int, int]) -> tuple[int, int, int]:
         if region[0] == scratch and begin <= region[1] and region[1] + region[2] <= begin + size:
@@ -471,7 +471,7 @@ def mutants(plan: Plan, fault: str, count: int, seed: int) -> Iterator[Mutant]:
         way = FAULTS[fault][attempt % len(FAULTS[fault])]
         try:
             mutant = way(copy.deepcopy(plan), dice)
-        except DoesNotApply:
+        except DoesNotApplyError:
             continue
         if mutant.text not in seen:
             seen.add(mutant.text)

@@ -185,7 +185,7 @@ def random_inputs(
     """Memory of all ranks for int64 plans: inputs random, all else poison that differs everywhere."""
     dice = np.random.default_rng(seed)
     memory = []
-    for rank, schedule in enumerate(plan_):
+    for schedule in plan_:
         mine = []
         for name, size in schedule.buffers:
             given = next((given for other, _, given in composition.buffers if other == name), False)

@@ -17,7 +17,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from brute_force import Graph, Plan, Spec, Wrong, evaluate, prove, run, start_memory
+from brute_force import Graph, Plan, Spec, WrongError, evaluate, prove, run, start_memory
 from mutants import FAULTS, Mutant, mutants
 from plans import plain, schedules, spec_of, tight_plan
 
@@ -84,10 +84,10 @@ def rejected_by_checker(b: Base, plan: Plan) -> CheckError | None:
     return None
 
 
-def rejected_by_proof(b: Base, plan: Plan) -> Wrong | None:
+def rejected_by_proof(b: Base, plan: Plan) -> WrongError | None:
     try:
         prove(b.spec, plan, b.scratch_limit)
-    except Wrong as wrong:
+    except WrongError as wrong:
         return wrong
     return None
 
