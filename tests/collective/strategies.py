@@ -118,69 +118,73 @@ class Drawn:
 
 @st.composite
 def compositions(
-    draw: st.DrawFn, ranks: int | None = None, most_ranks: int = 9, exact: bool = True, most_count: int = 12
+    draw: st.DrawFn, ranks: int | None = None, most_ranks: int = 9, exact: bool = True, most_count: int = 24
 ) -> Drawn:
-    """Compositions of one to three steps over two or three small buffers, with sparse sets of ranks."""
+    """Compositions of one to three steps over two or three small buffers, with sparse sets of ranks.
+
+    How large they are is drawn by hypothesis, so that it can shrink them; what is in them by a seed, since of
+    primitives drawn independently hardly any would fit the others.
+    """
     p = ranks or draw(st.integers(1, most_ranks))
     operations = EXACT if exact else ROUNDING
     element = draw(st.sampled_from(sorted(operations)))
+    wanted = draw(st.lists(st.integers(1, 8), min_size=1, max_size=3))  # primitives of each step
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+
     composition = Composition(p, element)
     defined: list[list[npt.NDArray[np.bool_]]] = [[] for _ in range(p)]
-    buffers = draw(st.integers(2, 3))
-    for number in range(buffers):
-        uniform = draw(st.booleans())
-        counts = draw(
-            st.lists(st.integers(0, most_count), min_size=1 if uniform else p, max_size=1 if uniform else p)
-        )
-        is_input = number == 0 or draw(st.booleans())
-        composition.buffer(f"b{number}", counts[0] if uniform else counts, input=is_input)
+    for number in range(rng.integers(2, 4)):
+        counts = [int(n) for n in rng.integers(0, most_count + 1, p)]
+        if rng.random() < 0.7:
+            counts = [max(counts)] * p
+        is_input = number == 0 or bool(rng.random() < 0.5)
+        composition.buffer(f"b{number}", counts, input=is_input)
         for rank in range(p):
-            defined[rank].append(np.full(counts[0] if uniform else counts[rank], is_input))
+            defined[rank].append(np.full(counts[rank], is_input))
     drawn = Drawn(composition, defined, exact)
-
-    for _ in range(draw(st.integers(1, 3))):
-        for _ in range(draw(st.integers(1, 6))):
-            root = draw(st.integers(0, p - 1))
-            members = sorted(
-                draw(
-                    st.one_of(
-                        st.just(set(range(p))),
-                        st.just(set(range(p)) - {root} or {root}),
-                        st.sets(st.integers(0, p - 1), min_size=1),
-                    )
-                )
-            )
-            source, target = draw(st.integers(0, buffers - 1)), draw(st.integers(0, buffers - 1))
-            begin, end = draw(st.integers(0, most_count - 1)), draw(st.integers(0, most_count - 1))
-            if source == target and draw(st.booleans()):
-                end = begin  # in place
-            multicast = draw(st.booleans())
-            # The largest run that exists everywhere, or less of it.
-            ends = [(root, source, begin)] + [(r, target, end) for r in members]
-            if not multicast:
-                ends = [(root, target, end)] + [(r, source, begin) for r in members]
-            room = min(drawn.defined[rank][number].size - offset for rank, number, offset in ends)
-            if room < 1:
-                continue
-            count = draw(st.integers(1, room))
-            one, many = {ends[0]}, set(ends[1:])
-            reads, writes = (one, many - one) if multicast else (many, one)
-            if not reads or not writes or not drawn.fits(reads, writes, count):
-                continue
-            names = list(composition.buffers.values())
-            a, b = names[source][begin : begin + count], names[target][end : end + count]
-            ranks_named: Any = members
-            if len(members) == p:
-                ranks_named = ALL
-            elif members == [r for r in range(p) if r != root]:
-                ranks_named = OTHERS
-            if multicast:
-                composition.multicast(a, b, root=root, leaves=ranks_named)
-            else:
-                op = draw(st.sampled_from(operations[element]))
-                composition.reduce(a, b, sources=ranks_named, root=root, op=op)
+    for primitives in wanted:
+        for _ in range(20 * primitives):
+            primitives -= _add_primitive(drawn, rng, operations[element])
+            if primitives == 0:
+                break
         drawn.fence()
     return drawn
+
+
+def _add_primitive(drawn: Drawn, rng: np.random.Generator, operations: list[str]) -> bool:
+    """Try to add one primitive of any kind anywhere; whether it fitted."""
+    composition, p = drawn.composition, drawn.core.ranks
+    buffers = list(composition.buffers.values())
+    root = int(rng.integers(p))
+    kind = rng.integers(4)
+    members = list(range(p))
+    named: Any = ALL
+    if kind == 1 and p > 1:
+        members, named = [r for r in members if r != root], OTHERS
+    elif kind > 1:
+        members = [int(r) for r in rng.choice(p, rng.integers(1, p + 1), replace=False)]
+        named = members[0] if len(members) == 1 else members
+    source, target = (int(n) for n in rng.integers(len(buffers), size=2))
+    largest = max(defined.size for of_rank in drawn.defined for defined in of_rank)
+    begin, end = (int(n) for n in rng.integers(max(1, largest), size=2))
+    if rng.random() < 0.3:
+        target, end = source, begin  # in place
+    multicast = bool(rng.random() < 0.5)
+    one = (root, source, begin) if multicast else (root, target, end)
+    many = {(r, target, end) if multicast else (r, source, begin) for r in members}
+    room = min(drawn.defined[rank][number].size - offset for rank, number, offset in {one} | many)
+    if room < 1:
+        return False
+    count = int(rng.integers(1, room + 1))
+    reads, writes = ({one}, many - {one}) if multicast else (many, {one})
+    if not writes or not drawn.fits(reads, writes, count):
+        return False
+    a, b = buffers[source][begin : begin + count], buffers[target][end : end + count]
+    if multicast:
+        composition.multicast(a, b, root=root, leaves=named)
+    else:
+        composition.reduce(a, b, sources=named, root=root, op=str(rng.choice(operations)))
+    return True
 
 
 def factorisations(number: int) -> list[list[int]]:
