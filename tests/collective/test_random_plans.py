@@ -15,7 +15,7 @@ from jali import _core
 RANDOM = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
-SOME, MANY = settings(RANDOM, max_examples=120), settings(RANDOM, max_examples=6000)
+SOME, MANY = settings(RANDOM, max_examples=120), settings(RANDOM, max_examples=2000)
 
 
 def plan(drawn: Drawn, how: _core.PlanParameters) -> list[_core.Schedule]:
