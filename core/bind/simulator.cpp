@@ -1,0 +1,232 @@
+// core/collective's machines and simulator in Python; files of machines are read by jali.comm.machine.
+#include "collective/plan.hpp"
+#include "collective/simulator.hpp"
+#include "collective/standard.hpp"
+
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace jali;
+
+namespace {
+
+using LevelTuple = std::tuple<std::string, int, bool, double, double, double>;
+using NicTuple = std::tuple<double, double, double, int, double>;
+using AtTuple = std::tuple<bool, double, double, double, double, double>;
+using LibraryTuple = std::tuple<std::string, double, std::vector<AtTuple>>;
+using MarkTuple = std::tuple<int, int, int>;
+
+Mark mark_of(const MarkTuple& m) {
+    return {std::get<0>(m), std::get<1>(m), std::get<2>(m)};
+}
+
+// As the paper's own code writes a scatter: reductions of one source, whose routes leave the root's node by all
+// of its NICs.
+Composition scatter_by_reductions(int ranks, const CollectiveCall& call) {
+    Composition composition(ranks, call.type);
+    std::vector<std::int64_t> whole(ranks, 0);
+    whole[call.root] = call.counts[0] * ranks;
+    const int send = composition.add_buffer("send", whole);
+    const int recv = composition.add_buffer("recv", {call.counts[0]}, false);
+    for (int i = 0; i < ranks; ++i)
+        composition.reduce({send, i * call.counts[0]}, {recv, 0}, call.counts[0], RankSet::one(ranks, call.root), i,
+                           Operation::sum);
+    return composition;
+}
+
+// Factors of a hierarchy of many ranks in equal groups, numbered along them; else none: few ranks are planned one
+// by one.
+std::vector<int> symmetry_of(const Hierarchy& hierarchy) {
+    const int ranks = hierarchy.ranks();
+    std::vector<int> factors;
+    if (ranks < 128) return factors;
+    int groups = 1;
+    for (int level = 0; level < hierarchy.levels(); ++level) {
+        const int now = hierarchy.groups_of(level);
+        if (now % groups != 0 || ranks % now != 0) return {};
+        for (int position = 0; position < ranks; position += ranks / now)
+            if (hierarchy.group(level, position) != Group{position, position + ranks / now}) return {};
+        factors.push_back(now / groups);
+        groups = now;
+    }
+    for (int position = 0; position < ranks; ++position)
+        if (hierarchy.rank_at(position) != position) return {};
+    return factors;
+}
+
+const char* name_of(TransferGraph::Kind kind) {
+    switch (kind) {
+    case TransferGraph::Kind::send:
+    case TransferGraph::Kind::receive: return "transfer";
+    case TransferGraph::Kind::copy: return "copy";
+    case TransferGraph::Kind::reduction: return "reduction";
+    default: return "kernel";
+    }
+}
+
+} // namespace
+
+void bind_simulator(nb::module_& m) {
+    nb::class_<Machine>(m, "Machine", "A described machine, in seconds and bytes; see jali.comm.machine.")
+        .def(
+            "__init__",
+            [](Machine* self, std::string name, int nodes, const std::vector<LevelTuple>& levels,
+               const std::vector<NicTuple>& nics, std::vector<int> binding, double network_latency,
+               const std::vector<LibraryTuple>& libraries, double copy, double reduction, double launch) {
+                new (self) Machine();
+                self->name = std::move(name);
+                self->nodes = nodes;
+                for (const auto& [level, parts, pairs, bandwidth, duplex, latency] : levels)
+                    self->inside.push_back({level, parts, pairs, bandwidth, duplex, latency});
+                for (const auto& [rated, bandwidth, duplex, crowd, crowded] : nics)
+                    self->nics.push_back({rated, bandwidth, duplex, crowd, crowded});
+                self->binding = std::move(binding);
+                self->network_latency = network_latency;
+                for (const auto& [library, engine, at] : libraries) {
+                    self->libraries.push_back({library, {}, engine});
+                    for (const auto& [usable, latency, gap, bandwidth, duplex, efficiency] : at)
+                        self->libraries.back().at.push_back(
+                            {usable, latency, gap, bandwidth, duplex, efficiency});
+                }
+                self->copy = copy;
+                self->reduction = reduction;
+                self->launch = launch;
+                self->finish();
+            },
+            "name"_a, "nodes"_a, "levels"_a, "nics"_a, "binding"_a, "network_latency"_a, "libraries"_a, "copy"_a,
+            "reduction"_a, "launch"_a)
+        .def_ro("name", &Machine::name)
+        .def_ro("nodes", &Machine::nodes)
+        .def_prop_ro("ranks", &Machine::ranks)
+        .def_prop_ro("ranks_per_node", &Machine::ranks_per_node)
+        .def("level_between", &Machine::level_between, "source"_a, "to"_a)
+        .def("capacity", &Machine::capacity, "link"_a)
+        .def("link_name", &Machine::link_name, "link"_a)
+        .def(
+            "path",
+            [](const Machine& self, int source, int to, const std::string& library) {
+                const int level = self.level_between(source, to);
+                const Path path = self.path(source, to, self.library(library, level));
+                return std::make_pair(std::vector<int>(path.links, path.links + path.count), path.latency);
+            },
+            "source"_a, "to"_a, "library"_a = "", "Links of a message, and its latency in seconds.");
+
+    nb::class_<TransferGraph>(m, "TransferGraph", "What all ranks send and compute; marks are (stage, channel, level).")
+        .def(nb::init<int, bool>(), "ranks"_a, "coalesce"_a = true)
+        .def("add", &TransferGraph::add, "rank"_a, "schedule"_a)
+        .def(
+            "add_transfer",
+            [](TransferGraph& self, int source, int to, double bytes, const std::vector<int>& needs,
+               const MarkTuple& mark, const std::string& library) {
+                return self.add_transfer(source, to, bytes, library, mark_of(mark), needs);
+            },
+            "source"_a, "to"_a, "bytes"_a, "needs"_a = std::vector<int>{}, "mark"_a = MarkTuple{-1, -1, -1},
+            "library"_a = "")
+        .def(
+            "add_work",
+            [](TransferGraph& self, int rank, double bytes, bool reduction, const std::vector<int>& needs,
+               const MarkTuple& mark) { return self.add_work(rank, bytes, reduction, mark_of(mark), needs); },
+            "rank"_a, "bytes"_a, "reduction"_a, "needs"_a = std::vector<int>{}, "mark"_a = MarkTuple{-1, -1, -1})
+        .def("finish", &TransferGraph::finish)
+        .def_prop_ro("nodes", &TransferGraph::nodes);
+
+    nb::class_<SimulationResult>(m, "SimulationResult", "Times in seconds from the start, sizes in bytes.")
+        .def_ro("time", &SimulationResult::time)
+        .def_ro("transfers", &SimulationResult::transfers)
+        .def_ro("works", &SimulationResult::works)
+        .def_ro("events", &SimulationResult::events)
+        .def_ro("coalesced", &SimulationResult::coalesced)
+        .def_ro("planned", &SimulationResult::planned)
+        .def_ro("bottleneck", &SimulationResult::bottleneck)
+        .def_ro("bottleneck_load", &SimulationResult::bottleneck_load)
+        .def_prop_ro("links",
+                     [](const SimulationResult& r) {
+                         std::vector<std::tuple<int, double, double>> all;
+                         for (const auto& use : r.links) all.emplace_back(use.link, use.bytes, use.busy);
+                         return all;
+                     },
+                     "(link, bytes, busy seconds) of the links that were used")
+        .def_prop_ro("stages",
+                     [](const SimulationResult& r) {
+                         std::vector<std::tuple<int, double, double, double, std::int64_t>> all;
+                         for (const auto& s : r.stages) all.emplace_back(s.stage, s.begin, s.end, s.bytes, s.transfers);
+                         return all;
+                     },
+                     "(stage, begin, end, bytes, transfers)")
+        .def_prop_ro("levels",
+                     [](const SimulationResult& r) {
+                         std::vector<std::pair<double, std::int64_t>> all;
+                         for (const auto& use : r.levels) all.emplace_back(use.bytes, use.transfers);
+                         return all;
+                     },
+                     "(bytes, transfers) per level of the machine, between nodes first")
+        .def_prop_ro("critical_path",
+                     [](const SimulationResult& r) {
+                         std::vector<std::tuple<std::string, int, int, int, int, double, double, double>> all;
+                         for (const auto& c : r.critical_path)
+                             all.emplace_back(name_of(c.kind), c.rank, c.peer, c.mark.stage, c.mark.channel, c.begin,
+                                              c.end, c.bytes);
+                         return all;
+                     },
+                     "(kind, rank, peer, stage, channel, begin, end, bytes), first to last");
+
+    m.def(
+        "simulate_plan",
+        [](const Composition& composition, const PlanParameters& parameters, const Machine& machine) {
+            nb::gil_scoped_release released;
+            return simulate(
+                composition.ranks(), [&](int rank) { return plan_rank(composition, parameters, rank); },
+                machine, symmetry_of(parameters.hierarchy));
+        },
+        "composition"_a, "parameters"_a, "machine"_a,
+        "Plans every rank and simulates. PlanError: plan and machine do not fit; RuntimeError: it cannot end.");
+    m.def(
+        "simulate_standard",
+        [](const std::string& collective, int form, double bytes, int root,
+           const std::vector<std::vector<int>>& sizes, const std::vector<std::string>& libraries, int stripe,
+           const std::vector<double>& stripe_weights, int ring, int depth, int ranks, const Machine& machine) {
+            nb::gil_scoped_release released;
+            CollectiveCall call;
+            call.collective = collective_of(collective);
+            call.type = DataType::fp32;
+            call.root = root;
+            const bool whole = call.collective == Collective::broadcast || call.collective == Collective::reduce ||
+                               call.collective == Collective::all_reduce;
+            const double elements = bytes / (whole ? 4.0 : 4.0 * ranks);
+            call.counts = {std::max<std::int64_t>(1, static_cast<std::int64_t>(elements))};
+            const Composition composition = form < 3 ? make_composition(ranks, call, static_cast<Form>(form))
+                                                     : scatter_by_reductions(ranks, call);
+            PlanParameters parameters(sizes.empty() ? Hierarchy(ranks) : Hierarchy::from_sizes(ranks, sizes));
+            parameters.libraries = libraries;
+            parameters.stripe = stripe;
+            parameters.stripe_weights = stripe_weights;
+            parameters.ring = ring;
+            parameters.depth = depth;
+            return simulate(
+                ranks, [&](int rank) { return plan_rank(composition, parameters, rank); }, machine,
+                symmetry_of(parameters.hierarchy));
+        },
+        "collective"_a, "form"_a, "bytes"_a, "root"_a, "sizes"_a, "libraries"_a, "stripe"_a, "stripe_weights"_a,
+        "ring"_a, "depth"_a, "ranks"_a, "machine"_a,
+        "A standard collective of fp32 with a payload p*d of `bytes`; form 0 single, 1 composed, 2 rooted, 3 "
+        "scatter by reductions; sizes "
+        "of groups level by level, without the split into single ranks.");
+    m.def(
+        "simulate_graph",
+        [](const TransferGraph& graph, const Machine& machine) {
+            nb::gil_scoped_release released;
+            return simulate(graph, machine);
+        },
+        "graph"_a, "machine"_a, "ValueError: the graph does not fit the machine; RuntimeError: it cannot finish.");
+}

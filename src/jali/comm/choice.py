@@ -1,0 +1,435 @@
+"""Which plan for this machine, collective and size: a search by model, with reasons.
+
+Structures (form, hierarchy, stripe, ring) are made from the machine's levels: nodes split in one or in several steps,
+the inside of a node by its levels, in one step, or in halves. Each is simulated twice without a pipeline, once with
+the data and once with next to none. That yields a cheap estimate for every depth: what the busiest link needs, the
+rest shrinking with the depth, what each message costs beyond its bytes growing with it. The best estimates are then
+simulated as they are, the depth is adjusted by doubling and halving, and libraries and stripe weights are varied on
+the best. Nothing here knows any machine by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jali import _core
+from jali.comm.bounds import bound
+from jali.comm.machine import Machine
+from jali.comm.simulation import Result, result_of
+from jali.errors import ParameterError
+
+FORMS = ("single", "composed", "rooted")
+FORMS_OF = {
+    "broadcast": ("single", "composed"),
+    "reduce": ("single", "composed"),
+    "all_gather": ("single", "composed"),
+    "reduce_scatter": ("single", "composed"),
+    "all_reduce": ("composed", "rooted", "single"),
+}
+DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The five parameters, and the form of the composition.
+
+    `sizes` are the groups of each split along the ranks, outermost first, without the last split into single ranks;
+    `factors` says the same where all groups of a split are equal. `libraries` has one name per split.
+    """
+
+    sizes: tuple[tuple[int, ...], ...]
+    ranks: int
+    libraries: tuple[str, ...]
+    stripe: int = 1
+    ring: int = 1
+    depth: int = 1
+    form: str = "single"
+    stripe_weights: tuple[float, ...] = ()
+
+    @staticmethod
+    def of_factors(factors: Sequence[int], libraries: Sequence[str], **others: Any) -> Parameters:
+        """Equal groups, by the factors of the number of ranks."""
+        ranks = math.prod(factors)
+        sizes, groups = [], 1
+        for factor in factors[:-1]:
+            groups *= factor
+            sizes.append((ranks // groups,) * groups)
+        return Parameters(tuple(sizes), ranks, tuple(libraries), **others)
+
+    @property
+    def factors(self) -> tuple[int, ...] | None:
+        """Factors of the number of ranks, or None where groups differ."""
+        if any(len(set(groups)) > 1 for groups in self.sizes):
+            return None
+        counts = [1, *(len(groups) for groups in self.sizes), self.ranks]
+        return tuple(after // before for before, after in itertools.pairwise(counts))
+
+    def plan_parameters(self) -> Any:
+        """The same as `_core.PlanParameters`."""
+        hierarchy = _core.Hierarchy.from_sizes(self.ranks, [list(groups) for groups in self.sizes])
+        return _core.PlanParameters(
+            hierarchy,
+            libraries=list(self.libraries),
+            stripe=self.stripe,
+            stripe_weights=list(self.stripe_weights),
+            ring=self.ring,
+            depth=self.depth,
+        )
+
+    def describe(self) -> str:
+        factors = self.factors
+        shape = (
+            " x ".join(map(str, factors)) if factors else " / ".join(f"{len(s)} groups" for s in self.sizes) + " / 1"
+        )
+        weights = ", weighted" if self.stripe_weights else ""
+        return (
+            f"{self.form}, hierarchy {shape}, libraries {', '.join(self.libraries)}, "
+            f"stripe {self.stripe}{weights}, ring {self.ring}, depth {self.depth}"
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Parameters that were simulated, and their time in seconds."""
+
+    parameters: Parameters
+    time: float
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best plan found: its parameters, form and simulated time; the runners-up; what was looked at and why."""
+
+    parameters: Parameters
+    form: str
+    time: float
+    result: Result
+    runners_up: tuple[Candidate, ...]
+    estimated: int  # structures that were estimated
+    simulated: int  # plans that were simulated in full
+    why: str
+
+
+Evaluate = Callable[[Parameters, float], Any]  # (parameters, share of the size) -> core result
+
+
+def simulate_collective(
+    machine: Machine, collective: str, size: float, parameters: Parameters, root: int = 0, core: Any = None
+) -> Result:
+    """Simulates a standard collective with a payload p * d of `size` bytes; form "mirrored": see below.
+
+    A "mirrored" scatter is written as the paper's own code does, as reductions of one source.
+    """
+    core = machine.core() if core is None else core
+    raw = _standard(core, collective, size, parameters, root)
+    return result_of(raw, machine, core, size, _bound(machine, collective, parameters.ranks))
+
+
+def _standard(core: Any, collective: str, size: float, p: Parameters, root: int) -> Any:
+    form = (*FORMS, "mirrored").index(p.form)
+    sizes = [list(groups) for groups in p.sizes]
+    return _core.simulate_standard(
+        collective, form, size, root, sizes, list(p.libraries), p.stripe, list(p.stripe_weights), p.ring, p.depth, p.ranks, core
+    )
+
+
+def _bound(machine: Machine, collective: str, ranks: int) -> float | None:
+    return bound(machine, collective) if ranks == machine.ranks and ranks > 1 else None
+
+
+def choose(
+    machine: Machine, collective: str, size: float, ranks: int | None = None, root: int = 0, shortlist: int = 6
+) -> Choice:
+    """The best plan found for a standard collective with a payload p * d of `size` bytes.
+
+    `ranks` (default: all of the machine) fill it from the first node on. Raises ParameterError.
+    """
+    ranks = _check(machine, size, ranks)
+    if collective not in (*FORMS_OF, "gather", "scatter", "all_to_all"):
+        raise ParameterError(f"no collective '{collective}'")
+    core = machine.core()
+    small = max(4.0 * ranks, size * 1e-6)
+
+    def evaluate(parameters: Parameters, share: float) -> Any:
+        return _standard(core, collective, max(small, size * share), parameters, root)
+
+    search = _Search(machine, ranks, FORMS_OF.get(collective, ("single",)), evaluate)
+    return search.run(shortlist, core, size, _bound(machine, collective, ranks))
+
+
+def choose_for(machine: Machine, composition_of: Callable[[float], Any], size: float, shortlist: int = 6) -> Choice:
+    """The same for any composition. `composition_of(share)` returns it with its counts scaled by `share` (0 to 1,
+    at least one element each); `size` is the payload in bytes of the whole."""
+    whole = composition_of(1.0)
+    ranks = _check(machine, size, whole.ranks)
+    core = machine.core()
+    tiny = composition_of(0.0)
+
+    def evaluate(parameters: Parameters, share: float) -> Any:
+        return _core.simulate_plan(tiny if share == 0 else whole, parameters.plan_parameters(), core)
+
+    return _Search(machine, ranks, ("single",), evaluate).run(shortlist, core, size, None)
+
+
+def _check(machine: Machine, size: float, ranks: int | None) -> int:
+    ranks = machine.ranks if ranks is None else ranks
+    if not 1 <= ranks <= machine.ranks:
+        raise ParameterError(f"{ranks} ranks on machine '{machine.name}' with {machine.ranks}")
+    if not size > 0:
+        raise ParameterError(f"a size of {size} bytes; it must be positive")
+    return ranks
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    parameters: Parameters  # depth 1
+    empty: float  # seconds without data
+    full: float  # seconds with data
+    load: float  # seconds that the busiest link needs
+    per_channel: float  # seconds that each further channel costs
+
+    def at(self, depth: int) -> float:
+        moving = max(0.0, self.full - self.empty - self.load)
+        return self.load + moving / depth + self.empty + (depth - 1) * self.per_channel
+
+
+class _Search:
+    def __init__(self, machine: Machine, ranks: int, forms: Sequence[str], evaluate: Evaluate) -> None:
+        self.machine, self.ranks, self.forms, self.evaluate = machine, ranks, forms, evaluate
+        self.full_nodes, self.rest = divmod(ranks, machine.ranks_per_node)
+        self.tried: dict[Parameters, float] = {}
+        self.best_raw: Any = None
+        self.best: Parameters | None = None
+
+    # --- structures ---
+
+    def hierarchies(self) -> list[tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]]:
+        """(sizes, level of the machine that each split crosses), the last split into single ranks included."""
+        g = self.machine.ranks_per_node
+        if self.full_nodes == 0 or (self.full_nodes == 1 and self.rest == 0):
+            between: list[tuple[int, ...]] = [()]
+        elif self.rest:
+            between = [(self.full_nodes + 1,)]
+        else:
+            between = factorings(self.full_nodes)
+        inside = self.inside_splits() if not self.rest or self.full_nodes else [(self.ranks,)]
+        result = []
+        for outer, inner in itertools.product(between, inside):
+            sizes: list[tuple[int, ...]] = []
+            levels: list[int] = []
+            groups = 1
+            for factor in outer:
+                groups *= factor
+                if self.rest:
+                    sizes.append((*(g,) * self.full_nodes, self.rest))
+                else:
+                    sizes.append((self.ranks // groups,) * groups)
+                levels.append(0)
+            if self.rest and self.full_nodes:  # nodes differ: their ranks in one step
+                if self.outermost_inside() is not None:
+                    levels.append(self.outermost_inside() or 1)
+                else:
+                    sizes.pop()
+                result.append((tuple(sizes), tuple(levels)))
+                break
+            below = self.ranks // groups
+            for factor, level in inner:
+                below //= factor
+                groups *= factor
+                sizes.append((below,) * groups)
+                levels.append(level)
+            if sizes and sizes[-1][0] == 1:
+                sizes.pop()
+            result.append((tuple(sizes), tuple(levels)))
+        flat: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] = ((), (0 if self.full_nodes > 1 or (self.full_nodes and self.rest) else self.outermost_inside() or 0,))
+        return list(dict.fromkeys([flat, *result]))
+
+    def outermost_inside(self) -> int | None:
+        for k, level in enumerate(self.machine.levels):
+            if level.parts > 1:
+                return k + 1
+        return None
+
+    def inside_splits(self) -> list[tuple[Any, ...]]:
+        """Ways to split a node: (factor, level of the machine) from outside in."""
+        levels = [(level.parts, k + 1) for k, level in enumerate(self.machine.levels) if level.parts > 1]
+        if self.full_nodes == 0:  # part of one node: in one step
+            return [((self.ranks, levels[0][1]),)] if self.ranks > 1 else [()]
+        if not levels:
+            return [()]
+        by_level = tuple(levels)
+        at_once = ((self.machine.ranks_per_node, levels[0][1]),)
+        halves = tuple((prime, level) for parts, level in levels for prime in prime_factors(parts))
+        return list(dict.fromkeys([by_level, at_once, halves]))
+
+    def structures(self) -> list[Parameters]:
+        machine = self.machine
+        several = self.full_nodes + bool(self.rest) > 1
+        in_node = min(self.ranks, machine.ranks_per_node)
+        nics = len({nic for nic in machine.network.binding})
+        stripes = {1, in_node, min(nics, in_node)} if several else {1, in_node}
+        result = []
+        for (sizes, levels), form in itertools.product(self.hierarchies(), self.forms):
+            rings = {1}
+            nodes = self.full_nodes + bool(self.rest)
+            if nodes > 2 and any(len(groups) == nodes for groups in sizes):
+                rings.add(nodes)
+            if not several and self.ranks > 2:
+                rings.add(self.ranks)
+            libraries = tuple(self.library_for(level, 0) or "" for level in levels)
+            for stripe, ring in itertools.product(sorted(stripes), sorted(rings)):
+                if ring > 1 and ring == nodes and len(sizes[0]) != nodes:
+                    continue  # the same as with the nodes in one step
+                result.append(Parameters(sizes, self.ranks, libraries, stripe, ring, 1, form))
+        return result
+
+    def library_for(self, level: int, place: int) -> str | None:
+        """The `place`-th best library at a level for a message of middling size, or None."""
+        names = self.machine.libraries_at(self.machine.level_names[level])
+        # A flat split between nodes also carries messages inside them.
+        def cost(name: str) -> float:
+            library = self.machine.libraries[name]
+            at = library.at[self.machine.level_names[level]]
+            wire = self.machine.network.bandwidth[0] if level == 0 else self.machine.levels[level - 1].bandwidth
+            rate = min(wire * at.efficiency, at.bandwidth, at.duplex / 2, library.engine)
+            return (at.latency + at.gap) * 1e-6 + 1e6 / (rate * 1e9)
+
+        ranked = sorted(names, key=cost)
+        return ranked[place] if place < len(ranked) else None
+
+    # --- estimates and search ---
+
+    def estimate(self, parameters: Parameters) -> _Estimate | None:
+        try:
+            empty = self.evaluate(parameters, 0.0)
+            full = self.evaluate(parameters, 1.0)
+        except (ValueError, _core_plan_error()):
+            return None
+        self.note(parameters, full)
+        # A further channel costs each rank's messages their gap once more.
+        messages = 2 * full.transfers / max(1, self.ranks)
+        gap = max(
+            (at.gap for library in self.machine.libraries.values() for at in library.at.values()), default=0.0
+        )
+        return _Estimate(
+            parameters, empty.time, full.time, full.bottleneck_load, min(empty.time, messages * gap * 1e-6)
+        )
+
+    def note(self, parameters: Parameters, raw: Any) -> float:
+        if self.best is None or raw.time < self.tried[self.best]:
+            self.best, self.best_raw = parameters, raw
+        self.tried[parameters] = raw.time
+        return float(raw.time)
+
+    def time(self, parameters: Parameters) -> float:
+        if parameters not in self.tried:
+            try:
+                raw = self.evaluate(parameters, 1.0)
+            except (ValueError, _core_plan_error()):
+                self.tried[parameters] = math.inf
+                return math.inf
+            self.note(parameters, raw)
+        return self.tried[parameters]
+
+    def climb(self, parameters: Parameters) -> Parameters:
+        """Doubles and halves the depth while that helps."""
+        best = parameters
+        for factor in (2, 0.5):
+            while True:
+                depth = int(best.depth * factor)
+                if not 1 <= depth <= DEPTHS[-1]:
+                    break
+                other = replace(best, depth=depth)
+                if self.time(other) >= self.time(best) * (1 - 1e-3):
+                    break
+                best = other
+        return best
+
+    def run(self, shortlist: int, core: Any, size: float, limit: float | None) -> Choice:
+        if self.ranks == 1:
+            only = Parameters((), 1, ("",), form=self.forms[0])
+            raw = self.evaluate(only, 1.0)
+            result = result_of(raw, self.machine, core, size)
+            return Choice(only, only.form, raw.time, result, (), 1, 1, "one rank: nothing to send")
+        estimates = [e for p in self.structures() if (e := self.estimate(p)) is not None]
+        if not estimates:
+            raise ParameterError(f"no plan fits machine '{self.machine.name}' and its libraries")
+        ranked = sorted(estimates, key=lambda e: min(e.at(m) for m in DEPTHS))
+        for estimate in ranked[:shortlist]:
+            depth = min(DEPTHS, key=estimate.at)
+            self.climb(replace(estimate.parameters, depth=depth))
+        self.vary()
+        assert self.best is not None
+        return self.choice(len(estimates), ranked, core, size, limit)
+
+    def vary(self) -> None:
+        """Other libraries, level by level, and weighted stripes, on the best so far."""
+        best = self.best
+        assert best is not None
+        names = self.machine.level_names
+        for split in range(len(best.libraries)):
+            for name in self.machine.libraries:
+                if name == best.libraries[split] or not any(name in self.machine.libraries_at(n) for n in names):
+                    continue
+                other = list(best.libraries)
+                other[split] = name
+                if self.time(replace(best, libraries=tuple(other))) < self.time(best):
+                    best = replace(best, libraries=tuple(other))
+        network = self.machine.network
+        share = [network.bandwidth[nic] / network.binding.count(nic) for nic in network.binding]
+        if best.stripe > 1 and len(set(share)) > 1:
+            weights = tuple(share[rank % len(share)] for rank in range(self.ranks))
+            weighted = replace(best, stripe_weights=weights)
+            if self.time(weighted) < self.time(best):
+                best = weighted
+        self.climb(best)
+
+    def choice(self, estimated: int, ranked: list[_Estimate], core: Any, size: float, limit: float | None) -> Choice:
+        best = self.best
+        assert best is not None
+        result = result_of(self.best_raw, self.machine, core, size, limit)
+        # One runner-up per structure: its best depth.
+        others: dict[Parameters, Candidate] = {}
+        for parameters, time in sorted(self.tried.items(), key=lambda item: item[1]):
+            structure = replace(parameters, depth=1)
+            if structure != replace(best, depth=1) and math.isfinite(time):
+                others.setdefault(structure, Candidate(parameters, time))
+        runners_up = tuple(others.values())[:5]
+        share = result.bottleneck_load / result.time if result.time > 0 else 0.0
+        why = (
+            f"{estimated} structures estimated, {len(self.tried)} plans simulated. The busiest link, "
+            f"{result.bottleneck}, is needed for {share:.0%} of the time."
+        )
+        if runners_up:
+            why += f" The next best structure ({runners_up[0].parameters.describe()}) takes {runners_up[0].time / result.time:.2f} times as long."
+        return Choice(best, best.form, result.time, result, runners_up, estimated, len(self.tried), why)
+
+
+def _core_plan_error() -> type[Exception]:
+    from jali import errors
+
+    return getattr(errors, "PlanError", ValueError)
+
+
+def prime_factors(n: int) -> tuple[int, ...]:
+    """Prime factors, largest first."""
+    result, k = [], 2
+    while n > 1:
+        while n % k == 0:
+            result.append(k)
+            n //= k
+        k += 1
+    return tuple(reversed(result))
+
+
+def factorings(n: int) -> list[tuple[int, ...]]:
+    """Ways to split n nodes: at once, in two near-equal steps, and by prime factors."""
+    result = [(n,), prime_factors(n)]
+    near = [k for k in range(2, math.isqrt(n) + 1) if n % k == 0]
+    if near:
+        result.append((n // near[-1], near[-1]))
+    return list(dict.fromkeys(result))

@@ -1,0 +1,353 @@
+"""Machines described in files: levels of hardware, links, NICs and who is bound to them, and the libraries on top.
+
+A file is TOML, in GB/s (10^9 bytes) and microseconds. `Machine.load` takes the name of a machine that comes with jali
+or the path of a file; the number of nodes can be changed. `core` is the same machine for the simulator, in bytes and
+seconds. The file holds nothing about collectives: no factors, stripes or depths.
+
+    name = "example"           nodes = 4
+    [network]                  nics, rated, bandwidth, duplex (numbers, or one per NIC), latency, binding, crowd, crowded
+    [[level]]                  inside a node, outermost first: name, parts, wiring ("pairs" or "ports"), bandwidth, ...
+    [compute]                  copy, reduction (read and written, GB/s), launch (us)
+    [library.NAME.LEVEL]       LEVEL is "node" or a level's name: latency, gap, bandwidth, duplex, efficiency
+    [library.NAME]             engine
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from jali import _core
+from jali.errors import ParameterError
+
+GIGA, MICRO = 1e9, 1e-6
+BINDINGS = ("packed", "round-robin")
+SHIPPED = Path(__file__).resolve().parent.parent / "machines"
+
+
+@dataclass(frozen=True)
+class Network:
+    """NICs of a node. `rated`, `bandwidth` (one direction) and `duplex` (both together) per NIC in GB/s; latency in us."""
+
+    rated: tuple[float, ...]
+    bandwidth: tuple[float, ...]
+    duplex: tuple[float, ...]
+    latency: float
+    binding: tuple[int, ...]  # NIC of each rank of a node
+    crowd: int = 2**31 - 1  # with more messages than this under way in one direction ...
+    crowded: float = 1.0  # ... a NIC keeps this share of its bandwidth
+
+
+@dataclass(frozen=True)
+class Level:
+    """Inside a node: each unit of the level above has `parts` units, with wires between pairs or ports into a switch."""
+
+    name: str
+    parts: int
+    wiring: str
+    bandwidth: float = math.inf
+    duplex: float = math.inf
+    latency: float = 0.0  # us
+
+
+@dataclass(frozen=True)
+class LibraryLevel:
+    """What a library does at a level.
+
+    `latency` (us) passes before the first byte and overlaps earlier messages; `gap` (us) is the time for which a
+    message occupies its links beyond its bytes; `bandwidth` and `duplex` (GB/s) bound what one rank moves;
+    `efficiency` is the share of payload in what crosses the wires.
+    """
+
+    latency: float = 0.0
+    gap: float = 0.0
+    bandwidth: float = math.inf
+    duplex: float = math.inf
+    efficiency: float = 1.0
+
+
+@dataclass(frozen=True)
+class Library:
+    """What carries messages: per level, and `engine` (GB/s), what one rank sends with it at all levels together."""
+
+    at: dict[str, LibraryLevel]
+    engine: float = math.inf
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A described machine: `nodes` equal nodes. Ranks are numbered node by node, inside a node level by level."""
+
+    name: str
+    nodes: int
+    network: Network
+    levels: tuple[Level, ...]
+    libraries: dict[str, Library]
+    copy: float = math.inf  # GB/s, bytes read plus bytes written
+    reduction: float = math.inf
+    launch: float = 0.0  # us
+    about: str = ""
+    source: str = field(default="", compare=False)
+
+    @staticmethod
+    def load(name_or_path: str | Path, nodes: int | None = None) -> Machine:
+        """The machine of that name, or in that file. Raises ParameterError that names the file and the key."""
+        path = Path(name_or_path)
+        if not path.suffix and not path.exists():
+            path = SHIPPED / f"{name_or_path}.toml"
+            if not path.exists():
+                raise ParameterError(
+                    f"no machine '{name_or_path}'; jali knows {', '.join(shipped())}, "
+                    "and reads a description from the path of a .toml file"
+                )
+        try:
+            text = path.read_text()
+        except OSError as error:
+            raise ParameterError(f"cannot read machine file {path}: {error.strerror}") from None
+        try:
+            table = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ParameterError(f"{path}: {error}") from None
+        machine = Machine.from_table(table, str(path))
+        return machine if nodes is None else machine.with_nodes(nodes)
+
+    @staticmethod
+    def from_table(table: dict[str, Any], source: str) -> Machine:
+        """A machine from the tables of a file; `source` is named in errors."""
+        return _Reader(source).machine(table)
+
+    @property
+    def ranks_per_node(self) -> int:
+        return math.prod(level.parts for level in self.levels)
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.ranks_per_node
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """Names of the hardware's levels as libraries refer to them: "node" is between nodes."""
+        return ("node", *(level.name for level in self.levels))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The factors of the hardware: nodes, then parts of each level; levels of one part are left out."""
+        return tuple(n for n in (self.nodes, *(level.parts for level in self.levels)) if n > 1) or (1,)
+
+    def with_nodes(self, nodes: int) -> Machine:
+        """The same machine with another number of nodes."""
+        if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
+            raise ParameterError(f"machine '{self.name}': nodes = {nodes!r}; a positive whole number is needed")
+        return replace(self, nodes=nodes)
+
+    def libraries_at(self, level: str) -> tuple[str, ...]:
+        """Libraries that work at a level, in the file's order (the first is the default)."""
+        return tuple(name for name, library in self.libraries.items() if level in library.at)
+
+    def ideal(self) -> Machine:
+        """As the paper's bounds see it: NICs at their rating, everything else free, no latency."""
+        network = self.network
+        free = tuple(math.inf for _ in network.rated)
+        return replace(
+            self,
+            network=replace(network, bandwidth=network.rated, duplex=free, latency=0.0, crowded=1.0),
+            levels=tuple(Level(level.name, level.parts, "ports") for level in self.levels),
+            libraries={
+                name: Library({level: LibraryLevel() for level in library.at})
+                for name, library in self.libraries.items()
+            },
+            copy=math.inf,
+            reduction=math.inf,
+            launch=0.0,
+        )
+
+    def core(self) -> _core.Machine:
+        """The machine for the simulator: bytes and seconds."""
+        network = self.network
+        return _core.Machine(
+            name=self.name,
+            nodes=self.nodes,
+            levels=[
+                (level.name, level.parts, level.wiring == "pairs", level.bandwidth * GIGA, level.duplex * GIGA, level.latency * MICRO)
+                for level in self.levels
+            ],
+            nics=[
+                (r * GIGA, b * GIGA, d * GIGA, network.crowd, network.crowded)
+                for r, b, d in zip(network.rated, network.bandwidth, network.duplex, strict=True)
+            ],
+            binding=list(network.binding),
+            network_latency=network.latency * MICRO,
+            libraries=[
+                (
+                    name,
+                    library.engine * GIGA,
+                    [_library_row(library.at.get(level)) for level in self.level_names],
+                )
+                for name, library in self.libraries.items()
+            ],
+            copy=self.copy * GIGA,
+            reduction=self.reduction * GIGA,
+            launch=self.launch * MICRO,
+        )
+
+
+def shipped() -> tuple[str, ...]:
+    """Names of the machines that come with jali."""
+    return tuple(sorted(path.stem for path in SHIPPED.glob("*.toml")))
+
+
+def _library_row(at: LibraryLevel | None) -> tuple[bool, float, float, float, float, float]:
+    if at is None:
+        return (False, 0.0, 0.0, math.inf, math.inf, 1.0)
+    return (True, at.latency * MICRO, at.gap * MICRO, at.bandwidth * GIGA, at.duplex * GIGA, at.efficiency)
+
+
+class _Reader:
+    """Reads tables strictly: every key is known, every value has its type and range."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def fail(self, key: str, what: str) -> ParameterError:
+        return ParameterError(f"{self.source}: {key}: {what}")
+
+    def keys(self, table: Any, where: str, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+        if not isinstance(table, dict):
+            raise self.fail(where, f"a table is needed, not {table!r}")
+        prefix = f"{where}." if where else ""
+        for key in table:
+            if key not in needed and key not in optional:
+                raise self.fail(prefix + key, f"unknown key; known here: {', '.join([*needed, *optional])}")
+        for key in needed:
+            if key not in table:
+                raise self.fail(prefix + key, "missing")
+        return table
+
+    def number(self, value: Any, key: str, zero: bool = False) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+            raise self.fail(key, f"{value!r} is no number")
+        if value < 0 or (value == 0 and not zero):
+            raise self.fail(key, f"{value!r} must be {'zero or more' if zero else 'positive'}")
+        return float(value)
+
+    def share(self, value: Any, key: str) -> float:
+        if self.number(value, key) > 1:
+            raise self.fail(key, f"{value}; at most 1")
+        return float(value)
+
+    def whole(self, value: Any, key: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise self.fail(key, f"{value!r}; a positive whole number is needed")
+        return value
+
+    def text(self, value: Any, key: str) -> str:
+        if not isinstance(value, str) or not value:
+            raise self.fail(key, f"{value!r}; a text is needed")
+        return value
+
+    def per_nic(self, value: Any, key: str, nics: int) -> tuple[float, ...]:
+        if not isinstance(value, list):
+            return (self.number(value, key),) * nics
+        if len(value) != nics:
+            raise self.fail(key, f"{len(value)} numbers for {nics} NICs")
+        return tuple(self.number(v, f"{key}[{k}]") for k, v in enumerate(value))
+
+    def machine(self, table: dict[str, Any]) -> Machine:
+        self.keys(table, "", ("name", "network", "library"), ("nodes", "about", "level", "compute"))
+        levels = self.levels(table.get("level", []))
+        compute = self.keys(table.get("compute", {}), "compute", (), ("copy", "reduction", "launch"))
+        names = ("node", *(level.name for level in levels))
+        machine = Machine(
+            name=self.text(table["name"], "name"),
+            nodes=self.whole(table.get("nodes", 1), "nodes"),
+            network=self.network(table["network"], math.prod(level.parts for level in levels)),
+            levels=levels,
+            libraries=self.libraries(table["library"], names),
+            copy=self.number(compute.get("copy", math.inf), "compute.copy"),
+            reduction=self.number(compute.get("reduction", math.inf), "compute.reduction"),
+            launch=self.number(compute.get("launch", 0.0), "compute.launch", zero=True),
+            about=str(table.get("about", "")),
+            source=self.source,
+        )
+        for name in names:
+            if not machine.libraries_at(name):
+                raise self.fail("library", f"no library works at level '{name}'; add [library.NAME.{name}]")
+        return machine
+
+    def network(self, table: Any, ranks: int) -> Network:
+        self.keys(table, "network", ("nics", "rated", "latency"), ("bandwidth", "duplex", "binding", "crowd", "crowded"))
+        nics = self.whole(table["nics"], "network.nics")
+        rated = self.per_nic(table["rated"], "network.rated", nics)
+        return Network(
+            rated=rated,
+            bandwidth=self.per_nic(table.get("bandwidth", list(rated)), "network.bandwidth", nics),
+            duplex=self.per_nic(table.get("duplex", math.inf), "network.duplex", nics),
+            latency=self.number(table["latency"], "network.latency", zero=True),
+            binding=self.binding(table.get("binding", "packed"), nics, ranks),
+            crowd=self.whole(table.get("crowd", 2**31 - 1), "network.crowd"),
+            crowded=self.share(table.get("crowded", 1.0), "network.crowded"),
+        )
+
+    def binding(self, value: Any, nics: int, ranks: int) -> tuple[int, ...]:
+        if value == "packed":  # neighbours share a NIC
+            return tuple(rank * nics // ranks for rank in range(ranks))
+        if value == "round-robin":
+            return tuple(rank % nics for rank in range(ranks))
+        if not isinstance(value, list):
+            raise self.fail("network.binding", f"{value!r}; one of {', '.join(BINDINGS)}, or the NIC of each rank of a node")
+        if len(value) != ranks:
+            raise self.fail("network.binding", f"{len(value)} entries for {ranks} ranks of a node")
+        for k, nic in enumerate(value):
+            if isinstance(nic, bool) or not isinstance(nic, int) or not 0 <= nic < nics:
+                raise self.fail(f"network.binding[{k}]", f"{nic!r}; NICs are 0 to {nics - 1}")
+        return tuple(value)
+
+    def levels(self, tables: Any) -> tuple[Level, ...]:
+        if not isinstance(tables, list):
+            raise self.fail("level", "levels are written [[level]], outermost first")
+        levels: list[Level] = []
+        for k, table in enumerate(tables):
+            where = f"level[{k}]"
+            self.keys(table, where, ("name", "parts", "wiring", "bandwidth"), ("duplex", "latency"))
+            name = self.text(table["name"], f"{where}.name")
+            if name == "node" or any(level.name == name for level in levels):
+                raise self.fail(f"{where}.name", f"'{name}' is taken ('node' is the network)")
+            if table["wiring"] not in ("pairs", "ports"):
+                raise self.fail(f"{where}.wiring", f"{table['wiring']!r}; 'pairs' (a wire between each two) or 'ports' (into a switch)")
+            levels.append(
+                Level(
+                    name=name,
+                    parts=self.whole(table["parts"], f"{where}.parts"),
+                    wiring=table["wiring"],
+                    bandwidth=self.number(table["bandwidth"], f"{where}.bandwidth"),
+                    duplex=self.number(table.get("duplex", math.inf), f"{where}.duplex"),
+                    latency=self.number(table.get("latency", 0.0), f"{where}.latency", zero=True),
+                )
+            )
+        return tuple(levels)
+
+    def libraries(self, tables: Any, level_names: tuple[str, ...]) -> dict[str, Library]:
+        self.keys(tables, "library", (), tuple(tables) if isinstance(tables, dict) else ())
+        result: dict[str, Library] = {}
+        for name, at in tables.items():
+            where = f"library.{name}"
+            self.keys(at, where, (), ("engine", *level_names))
+            levels: dict[str, LibraryLevel] = {}
+            for level, table in at.items():
+                if level == "engine":
+                    continue
+                inner = f"{where}.{level}"
+                self.keys(table, inner, (), ("latency", "gap", "bandwidth", "duplex", "efficiency"))
+                levels[level] = LibraryLevel(
+                    latency=self.number(table.get("latency", 0.0), f"{inner}.latency", zero=True),
+                    gap=self.number(table.get("gap", 0.0), f"{inner}.gap", zero=True),
+                    bandwidth=self.number(table.get("bandwidth", math.inf), f"{inner}.bandwidth"),
+                    duplex=self.number(table.get("duplex", math.inf), f"{inner}.duplex"),
+                    efficiency=self.share(table.get("efficiency", 1.0), f"{inner}.efficiency"),
+                )
+            result[name] = Library(levels, self.number(at.get("engine", math.inf), f"{where}.engine"))
+        return result
