@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import reduce as fold
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import Drawn, Memory, compositions, parameters
 
 from jali import _core
+from jali.comm import Composition, current, virtual_ranks
 
 RANDOM = settings(
     deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -83,3 +86,46 @@ def test_plans_of_many_random_compositions_do_what_evaluation_does(drawn: Drawn,
 @given(compositions(exact=False, most_ranks=13, most_count=40), st.data())
 def test_many_reproducible_plans_give_the_bits_of_the_evaluation(drawn: Drawn, data: st.DataObject) -> None:
     judge(drawn, data, True)
+
+
+def later_of_equal_keys(a: Any, b: Any) -> Any:
+    """Associative, not commutative: of two numbers with the same tens the later, else the larger."""
+    return np.where(a // 10 > b // 10, a, b)
+
+
+@pytest.mark.parametrize("reproducible", [True, False])
+def test_plans_run_operations_written_in_python(reproducible: bool) -> None:
+    c = Composition.standard(
+        "all_reduce", 4, 23, dtype="int64", op=later_of_equal_keys if reproducible else np.fmax
+    )
+    how = _core.PlanParameters(_core.Hierarchy(4, [2, 2]), depth=2, reproducible=reproducible)
+    send = [np.random.default_rng(rank).integers(0, 100, 23) for rank in range(4)]
+
+    def rank_program() -> npt.NDArray[np.int64]:
+        here = current()
+        schedule = _core.plan_rank(c.core, how, here.rank)
+        recv, scratch = np.zeros(23, np.int64), np.zeros(schedule.buffers[-1][1], np.uint8)
+        schedule.run([send[here.rank], recv, scratch], here.core)
+        return recv
+
+    stacked = np.array(send)
+    expected = fold(later_of_equal_keys, send) if reproducible else stacked.max(axis=0)
+    for recv in virtual_ranks(4, rank_program):
+        np.testing.assert_array_equal(recv, expected)
+
+
+def test_error_of_an_operation_in_a_plan_reaches_the_caller() -> None:
+    def fail(a: Any, b: Any) -> Any:
+        raise ArithmeticError("cannot be combined")
+
+    c = Composition.standard("reduce", 3, 5, dtype="float32", op=fail, root=1)
+    how = _core.PlanParameters(_core.Hierarchy(3))
+
+    def rank_program() -> None:
+        here = current()
+        schedule = _core.plan_rank(c.core, how, here.rank)
+        arrays = [np.zeros(size, np.uint8) for _, size in schedule.buffers]
+        schedule.run(arrays, here.core)
+
+    with pytest.raises(ArithmeticError, match="cannot be combined"):
+        virtual_ranks(3, rank_program)
