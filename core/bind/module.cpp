@@ -9,6 +9,7 @@ void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
 void bind_collective(nb::module_& m);
 void bind_plan(nb::module_& m);
+void bind_persistent(nb::module_& m);
 void bind_checker(nb::module_& m);
 void bind_simulator(nb::module_& m);
 
@@ -22,6 +23,7 @@ NB_MODULE(_core, m) {
     bind_schedule(m);
     bind_collective(m);
     bind_plan(m);
+    bind_persistent(m);
     bind_checker(m);
     bind_simulator(m);
 }

@@ -45,6 +45,26 @@ Composition scatter_by_reductions(int ranks, const CollectiveCall& call) {
     return composition;
 }
 
+// Factors of a hierarchy of many ranks in equal groups, numbered along them; else none: few ranks are planned one
+// by one.
+std::vector<int> symmetry_of(const Hierarchy& hierarchy) {
+    const int ranks = hierarchy.ranks();
+    std::vector<int> factors;
+    if (ranks < 128) return factors;
+    int groups = 1;
+    for (int level = 0; level < hierarchy.levels(); ++level) {
+        const int now = hierarchy.groups_of(level);
+        if (now % groups != 0 || ranks % now != 0) return {};
+        for (int position = 0; position < ranks; position += ranks / now)
+            if (hierarchy.group(level, position) != Group{position, position + ranks / now}) return {};
+        factors.push_back(now / groups);
+        groups = now;
+    }
+    for (int position = 0; position < ranks; ++position)
+        if (hierarchy.rank_at(position) != position) return {};
+    return factors;
+}
+
 const char* name_of(TransferGraph::Kind kind) {
     switch (kind) {
     case TransferGraph::Kind::send:
@@ -127,6 +147,7 @@ void bind_simulator(nb::module_& m) {
         .def_ro("works", &SimulationResult::works)
         .def_ro("events", &SimulationResult::events)
         .def_ro("coalesced", &SimulationResult::coalesced)
+        .def_ro("planned", &SimulationResult::planned)
         .def_ro("bottleneck", &SimulationResult::bottleneck)
         .def_ro("bottleneck_load", &SimulationResult::bottleneck_load)
         .def_prop_ro("links",
@@ -166,7 +187,7 @@ void bind_simulator(nb::module_& m) {
             nb::gil_scoped_release released;
             return simulate(
                 composition.ranks(), [&](int rank) { return plan_rank(composition, parameters, rank); },
-                machine);
+                machine, symmetry_of(parameters.hierarchy));
         },
         "composition"_a, "parameters"_a, "machine"_a,
         "Plans every rank and simulates. PlanError: plan and machine do not fit; RuntimeError: it cannot end.");
@@ -193,7 +214,8 @@ void bind_simulator(nb::module_& m) {
             parameters.ring = ring;
             parameters.depth = depth;
             return simulate(
-                ranks, [&](int rank) { return plan_rank(composition, parameters, rank); }, machine);
+                ranks, [&](int rank) { return plan_rank(composition, parameters, rank); }, machine,
+                symmetry_of(parameters.hierarchy));
         },
         "collective"_a, "form"_a, "bytes"_a, "root"_a, "sizes"_a, "libraries"_a, "stripe"_a, "stripe_weights"_a,
         "ring"_a, "depth"_a, "ranks"_a, "machine"_a,

@@ -317,14 +317,49 @@ SimulationResult simulate(const TransferGraph& graph, const Machine& machine) {
     return Simulation(graph, machine).run();
 }
 
-SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of, const Machine& machine) {
+// Each rank's peers as rank `by` sees them: every digit of the rank is shifted by that of `by`.
+static std::vector<int> shifted(int ranks, const std::vector<int>& factors, int by) {
+    std::vector<int> result(ranks);
+    for (int rank = 0; rank < ranks; ++rank) {
+        int below = ranks, from = rank, shift = by, to = 0;
+        for (const int factor : factors) {
+            below /= factor;
+            to += (from / below + shift / below) % factor * below;
+            from %= below;
+            shift %= below;
+        }
+        result[rank] = to;
+    }
+    return result;
+}
+
+// The graph of all ranks from that of one, if a few others do the same; false otherwise.
+static bool add_by_symmetry(TransferGraph& graph, const std::function<Schedule(int)>& schedule_of,
+                            const std::vector<int>& factors) {
+    const int ranks = graph.ranks();
+    TransferGraph pattern(ranks);
+    pattern.add(0, schedule_of(0));
+    for (const int rank : {ranks - 1, ranks / 2, ranks / 3}) {
+        TransferGraph other(ranks);
+        other.add(rank, schedule_of(rank));
+        if (!pattern.alike(other, shifted(ranks, factors, rank))) return false;
+    }
+    for (int rank = 0; rank < ranks; ++rank) graph.add_alike(rank, pattern, shifted(ranks, factors, rank));
+    return true;
+}
+
+SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of, const Machine& machine,
+                          const std::vector<int>& factors) {
     for (const bool coalesce : {true, false}) {
         TransferGraph graph(ranks, coalesce);
-        for (int rank = 0; rank < ranks; ++rank) graph.add(rank, schedule_of(rank));
+        const bool alike = coalesce && !factors.empty() && add_by_symmetry(graph, schedule_of, factors);
+        if (!alike)
+            for (int rank = 0; rank < ranks; ++rank) graph.add(rank, schedule_of(rank));
         graph.finish();
         try {
             SimulationResult result = simulate(graph, machine);
             result.coalesced = coalesce;
+            result.planned = alike ? 4 : ranks;
             return result;
         } catch (const ScheduleError&) {
             if (!coalesce) throw;

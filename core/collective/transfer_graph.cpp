@@ -2,11 +2,16 @@
 #include "collective/transfer_graph.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <tuple>
 #include <unordered_map>
 
 namespace jali {
 
 namespace {
+
+// Chunks of ranks that do alike are only nearly equal.
+constexpr double nearly = 1e-3;
 
 using Node = TransferGraph::Node;
 using Kind = TransferGraph::Kind;
@@ -134,6 +139,66 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
     }
 }
 
+void TransferGraph::add_alike(int rank, const TransferGraph& pattern, const std::vector<int>& peer_of) {
+    slack_ = nearly;
+    const int first = nodes();
+    std::vector<int> library_of;
+    for (const std::string& name : pattern.libraries_) library_of.push_back(library_number(name));
+    for (Node node : pattern.nodes_) {
+        node.rank = rank;
+        if (node.peer >= 0) {
+            node.peer = peer_of[node.peer];
+            node.library = static_cast<std::int16_t>(library_of[node.library]);
+        }
+        nodes_.push_back(node);
+    }
+    const auto before = static_cast<std::int64_t>(needs_.size());
+    for (const std::int32_t need : pattern.needs_) needs_.push_back(first + need);
+    for (std::size_t k = 1; k < pattern.needs_begin_.size(); ++k)
+        needs_begin_.push_back(before + pattern.needs_begin_[k]);
+}
+
+bool TransferGraph::alike(const TransferGraph& other, const std::vector<int>& peer_of) const {
+    if (nodes() != other.nodes() || needs_.size() != other.needs_.size()) return false;
+    const auto sorted = [](const TransferGraph& graph, const std::vector<int>* peers) {
+        using Place = std::tuple<int, int, int, int, std::string, std::int64_t, int>; // last: its number
+        std::vector<Place> places;
+        for (int k = 0; k < graph.nodes(); ++k) {
+            const Node& node = graph.nodes_[k];
+            const bool message = node.peer >= 0;
+            places.emplace_back(static_cast<int>(node.kind), node.mark.stage, node.mark.channel,
+                                message && peers != nullptr ? (*peers)[node.peer] : node.peer,
+                                message ? graph.libraries_[node.library] : "", node.order, k);
+        }
+        std::sort(places.begin(), places.end());
+        return places;
+    };
+    const auto mine = sorted(*this, &peer_of), theirs = sorted(other, nullptr);
+    std::vector<int> number_of(nodes()); // theirs -> mine
+    for (int k = 0; k < nodes(); ++k) {
+        const auto same = [](const auto& a, const auto& b) {
+            return std::tie(std::get<0>(a), std::get<1>(a), std::get<2>(a), std::get<3>(a), std::get<4>(a),
+                            std::get<5>(a)) == std::tie(std::get<0>(b), std::get<1>(b), std::get<2>(b),
+                                                        std::get<3>(b), std::get<4>(b), std::get<5>(b));
+        };
+        if (!same(mine[k], theirs[k])) return false;
+        const int i = std::get<6>(mine[k]), j = std::get<6>(theirs[k]);
+        const double a = nodes_[i].bytes, b = other.nodes_[j].bytes;
+        if (std::abs(a - b) > nearly * std::max(a, b)) return false;
+        number_of[j] = i;
+    }
+    for (int j = 0; j < nodes(); ++j) {
+        const int i = number_of[j];
+        std::vector<int> a(needs_.begin() + needs_begin_[i], needs_.begin() + needs_begin_[i + 1]), b;
+        for (auto e = other.needs_begin_[j]; e < other.needs_begin_[j + 1]; ++e)
+            b.push_back(number_of[other.needs_[e]]);
+        std::sort(a.begin(), a.end());
+        std::sort(b.begin(), b.end());
+        if (a != b) return false;
+    }
+    return true;
+}
+
 int TransferGraph::add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
                                 const std::vector<int>& needs) {
     if (from < 0 || to < 0 || from >= ranks_ || to >= ranks_ || from == to) {
@@ -177,7 +242,7 @@ void TransferGraph::finish() {
         const auto found = sends.find(key_of(node, node.peer, node.rank));
         if (found == sends.end()) throw lonely(node, " receives from rank ", "does not send it");
         const Node& send = nodes_[found->second];
-        if (send.bytes != node.bytes) {
+        if (std::abs(send.bytes - node.bytes) > slack_ * node.bytes) {
             throw lonely(node, " receives from rank ",
                          ("sends " + std::to_string(send.bytes) + " bytes, not " + std::to_string(node.bytes)).c_str());
         }

@@ -21,6 +21,14 @@ class TransferGraph {
     // Adds what `rank` does. Throws ScheduleError for a peer that does not exist.
     void add(int rank, const Schedule& schedule);
 
+    // Adds what `rank` does if it does what the only rank of `pattern` does, with every peer q replaced by
+    // peer_of[q].
+    void add_alike(int rank, const TransferGraph& pattern, const std::vector<int>& peer_of);
+
+    // Whether the only rank of `other` does the same as the only rank of this graph, with peers replaced. Sizes
+    // may differ by a thousandth: chunks are only nearly equal.
+    bool alike(const TransferGraph& other, const std::vector<int>& peer_of) const;
+
     // By hand: nodes with what they need (numbers of earlier nodes). `bytes` of work count reads and writes.
     int add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
                      const std::vector<int>& needs);
@@ -52,6 +60,7 @@ class TransferGraph {
 
     int ranks_;
     bool coalesce_;
+    double slack_ = 0; // sizes of the two sides may differ by this share
     std::vector<Node> nodes_;
     std::vector<std::int64_t> needs_begin_{0};
     std::vector<std::int32_t> needs_;

@@ -217,10 +217,11 @@ class Schedule:
     def add_kernel(
         self,
         name: str,
-        body: Callable[[int], object],
+        body: Callable[..., object],
         reads: Sequence[Sequence[tuple[int, int, int]]],
         writes: Sequence[Sequence[tuple[int, int, int]]],
         needs: Sequence[Sequence[tuple[int, int]]],
+        progress: bool = False,
     ) -> int: ...
     libraries: list[str]
     @property
