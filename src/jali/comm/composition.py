@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index as as_integer
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,10 @@ import numpy.typing as npt
 from jali import _core
 from jali.comm.elements import element_name
 from jali.errors import PlanError
+
+if TYPE_CHECKING:
+    from jali.comm.machine import Machine
+    from jali.comm.plan import Plan
 
 ALL = "all"
 """All ranks, the root among them."""
@@ -123,6 +128,7 @@ class Composition:
     """
 
     def __init__(self, ranks: int, dtype: npt.DTypeLike = "float64") -> None:
+        self.collective: str | None = None  # which of the standard ones
         self._take(_core.Composition(ranks, element_name(dtype)))
 
     def _take(self, core: _core.Composition) -> None:
@@ -158,6 +164,7 @@ class Composition:
         """
         name = collective.replace("-", "_")
         made = cls.__new__(cls)
+        made.collective = name
         made._take(
             _core.standard_composition(
                 ranks,
@@ -283,6 +290,51 @@ class Composition:
                 given = list(of_rank)
             memory.append([self._as_bytes(array) for array in given])
         self.core.evaluate(memory)
+
+    def plan(
+        self,
+        machine: Machine | str | Path | None = None,
+        *,
+        hierarchy: Any = None,
+        libraries: Sequence[str] | str | None = None,
+        stripe: int | None = None,
+        ring: int | None = None,
+        depth: int | None = None,
+        stripe_weights: Sequence[float] = (),
+        reproducible: bool = False,
+        scratch_limit: int | None = None,
+        pack_below: int = 65536,
+    ) -> Plan:
+        """A plan for this composition. With a machine and no further parameters, the best one that the model finds.
+
+        - `machine`: name of a machine, path of its TOML file, or a `Machine`; its first ranks are used.
+        - `hierarchy`: factors of the number of ranks, outermost first, like (4, 4); or the sizes of groups, level
+          by level, like [[3, 5]] for uneven nodes; or "flat", "binary", a `_core.Hierarchy` (with an order of ranks).
+        - `libraries`: who carries messages, one name per level of the hierarchy or one for all; by default any.
+        - `stripe`: ranks over which a root spreads a piece; `stripe_weights`: what each rank can carry.
+        - `ring`: nodes of a ring (1: none). `depth`: channels of the pipeline.
+        - `reproducible`: combine in the order of ranks: the same bits with any parameters.
+        - `scratch_limit`: bytes per rank that the plan may need beside the buffers.
+        - `pack_below`: pieces below this many bytes travel together.
+
+        Raises `PlanError` for compositions and parameters that make no sense, by name.
+        """
+        from jali.comm.plan import make_plan
+
+        return make_plan(
+            self,
+            machine,
+            hierarchy=hierarchy,
+            libraries=libraries,
+            stripe=stripe,
+            ring=ring,
+            depth=depth,
+            stripe_weights=stripe_weights,
+            reproducible=reproducible,
+            scratch_limit=scratch_limit,
+            pack_below=pack_below,
+            collective=self.collective,
+        )
 
     def describe(self) -> str:
         """What it does, a line for each buffer and primitive (the first sixteen of every step)."""
