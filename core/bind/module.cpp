@@ -7,6 +7,10 @@ void bind_device(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
+void bind_collective(nb::module_& m);
+void bind_plan(nb::module_& m);
+void bind_persistent(nb::module_& m);
+void bind_checker(nb::module_& m);
 void bind_simulator(nb::module_& m);
 
 NB_MODULE(_core, m) {
@@ -17,5 +21,9 @@ NB_MODULE(_core, m) {
     bind_transport(m);
     bind_halo(m);
     bind_schedule(m);
+    bind_collective(m);
+    bind_plan(m);
+    bind_persistent(m);
+    bind_checker(m);
     bind_simulator(m);
 }

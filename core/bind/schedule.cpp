@@ -190,16 +190,23 @@ void bind_schedule(nb::module_& m) {
             [](Schedule& s, std::string name, nb::callable body,
                const std::vector<std::vector<RegionTuple>>& reads,
                const std::vector<std::vector<RegionTuple>>& writes,
-               const std::vector<std::vector<PortPair>>& needs) {
+               const std::vector<std::vector<PortPair>>& needs, bool progress) {
                 Kernel kernel;
                 auto shared =
                     std::shared_ptr<nb::callable>(new nb::callable(std::move(body)), [](nb::callable* p) {
                         nb::gil_scoped_acquire acquired;
                         delete p;
                     });
-                kernel.body = [shared](int part, std::span<std::byte* const>, const Progress*) {
+                kernel.body = [shared, progress](int part, std::span<std::byte* const>,
+                                                 const Progress* look) {
                     nb::gil_scoped_acquire acquired;
-                    (*shared)(part);
+                    if (!progress)
+                        (*shared)(part);
+                    else
+                        (*shared)(part, nb::cpp_function([look] {
+                                      nb::gil_scoped_release released;
+                                      if (look) (*look)();
+                                  }));
                 };
                 kernel.reads = regions(reads);
                 kernel.writes = regions(writes);
@@ -208,8 +215,9 @@ void bind_schedule(nb::module_& m) {
                     parts.push_back({std::to_string(k), ports(needs[k])});
                 return s.add_kernel(std::move(name), std::move(kernel), std::move(parts));
             },
-            "name"_a, "body"_a, "reads"_a, "writes"_a, "needs"_a,
-            "body(part); reads, writes and needs are given per part.")
+            "name"_a, "body"_a, "reads"_a, "writes"_a, "needs"_a, "progress"_a = false,
+            "body(part); reads, writes and needs are given per part. With `progress`, body(part, progress): "
+            "the kernel calls progress() between its blocks of work.")
         .def_prop_rw("libraries", &Schedule::libraries, &Schedule::set_libraries,
                      "Names of what carries messages; steps refer to them by index.")
         .def_prop_ro("steps", [](const Schedule& s) { return s.steps().size(); })

@@ -149,6 +149,7 @@ void bind_transport(nb::module_& m) {
 
     m.def("make_self_communicator", &make_self_communicator);
     m.def("make_thread_communicators", &make_thread_communicators, "ranks"_a);
+    m.def("make_host_communicator", &make_host_communicator, "base"_a, Released());
     m.def("make_mpi_communicator", &make_mpi_communicator, "handle"_a, "library"_a, Released());
     m.def(
         "mpi_library",

@@ -9,13 +9,25 @@ namespace jali {
 namespace {
 
 constexpr std::int64_t largest_piece = 256;       // positions between two looks at the messages
-constexpr std::int64_t contribution_reals = 4096; // per thread: half a first-level cache
+constexpr std::int64_t contribution_reals = 4096; // per thread: 32 KiB, which stay in its first caches
 
 std::string read_name(const LaunchRead& read) {
     std::string text = "'" + read.field->label() + "' at offset (";
     for (std::size_t d = 0; d < read.offset.size(); ++d)
         text += (d ? ", " : "") + std::to_string(read.offset[d]);
     return text + ")";
+}
+
+// Eight sums side by side, since each addition would wait for the one before.
+double plain_sum(const double* values, std::int64_t n) {
+    double parts[8] = {}, rest = 0;
+    const std::int64_t whole = n & ~std::int64_t{7};
+    for (std::int64_t i = 0; i < whole; i += 8) {
+        for (int k = 0; k < 8; ++k) parts[k] += values[i + k];
+    }
+    for (auto i = whole; i < n; ++i) rest += values[i];
+    return ((parts[0] + parts[4]) + (parts[1] + parts[5])) + ((parts[2] + parts[6]) + (parts[3] + parts[7])) +
+           rest;
 }
 
 std::int32_t block_at(const LaunchDomain& domain, std::int64_t position) {
@@ -137,7 +149,7 @@ void Launch::prepare_sums() {
         throw LayoutError("launch: " + std::to_string(sums.nslices) + " slices without slice numbers");
     }
     const std::int64_t lanes = d.layout->lanes();
-    chunk_ = std::clamp<std::int64_t>(contribution_reals / (sums.count * lanes), 8, largest_piece);
+    chunk_ = std::max<std::int64_t>(contribution_reals / (sums.count * lanes), 8);
     const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.count;
     for (auto& worker : workers_) {
         worker.contributions = Arena::host().allocate(sums.count * chunk_ * lanes * sizeof(double), "sums");
@@ -266,9 +278,7 @@ void Launch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     }
     auto add = [&](std::size_t accumulator, const double* values, std::int64_t count) {
         if (sums.fast) {
-            double total = 0;
-            for (std::int64_t i = 0; i < count; ++i) total += values[i];
-            worker.plain[accumulator] += total;
+            worker.plain[accumulator] += plain_sum(values, count);
         } else {
             worker.binned[accumulator].deposit(values, count);
         }

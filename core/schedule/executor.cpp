@@ -4,7 +4,11 @@
 #include "transport/patience.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
+#include <mutex>
+#include <type_traits>
+#include <utility>
 
 namespace jali {
 
@@ -14,6 +18,18 @@ namespace {
 constexpr std::size_t bytes_per_look = std::size_t{1} << 14;
 
 } // namespace
+
+// What one thread has started and not ended. A thread that waits for one schedule keeps the others moving:
+// another rank may wait for them in another order.
+struct Executor::Running {
+    std::mutex mutex; // a schedule may be given up by another thread
+    std::vector<State*> states;
+
+    static const std::shared_ptr<Running>& of_this_thread() {
+        static thread_local const auto running = std::make_shared<Running>();
+        return running;
+    }
+};
 
 struct Executor::State {
     State(std::shared_ptr<const Schedule> of, std::string name)
@@ -29,6 +45,10 @@ struct Executor::State {
             start_messages();
         };
     }
+
+    ~State() { leave(); }
+    State(const State&) = delete;
+    State& operator=(const State&) = delete;
 
     struct Task {
         const Step* step;
@@ -52,6 +72,9 @@ struct Executor::State {
     std::vector<std::byte*> buffers;
     std::vector<Communicator*> transports, distinct;
     int first_tag = 0;
+    std::shared_ptr<Running> among; // set while running
+    bool busy = false;              // further down on this thread's stack
+    std::exception_ptr error;       // of progress made while the thread waited for another schedule
     Patience since_moved{std::numeric_limits<double>::infinity()}; // for tests without a wait
 
     Communicator& carrier(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
@@ -195,32 +218,86 @@ struct Executor::State {
             throw TransportError("the only rank waits for itself: " + describe_wait());
     }
 
+    void join() {
+        among = Running::of_this_thread();
+        std::lock_guard lock(among->mutex);
+        among->states.push_back(this);
+    }
+
+    void leave() {
+        if (!among) return;
+        std::lock_guard lock(among->mutex);
+        std::erase(among->states, this);
+        among.reset();
+    }
+
+    // Lets the other schedules of this thread go on, up to their kernels. True if one of them has.
+    bool advance_others() {
+        if (!among || among->states.size() == 1) return false;
+        std::vector<State*> others;
+        {
+            std::lock_guard lock(among->mutex);
+            others = among->states;
+        }
+        bool moved = false;
+        for (State* other : others) {
+            if (other == this || other->busy) continue;
+            try {
+                moved |= other->guarded([other] { return other->advance(false); });
+            } catch (...) {
+                other->error = std::current_exception(); // its owner hears of it when it looks
+            }
+        }
+        return moved;
+    }
+
+    // The transport to sleep on, if all messages that this thread may have to look after are its.
+    Communicator* only_transport() const {
+        if (distinct.size() != 1) return nullptr;
+        if (!among || among->states.size() == 1) return distinct[0];
+        std::lock_guard lock(among->mutex);
+        for (const State* other : among->states)
+            if (other->distinct != distinct) return nullptr;
+        return distinct[0];
+    }
+
     void wait() {
+        throw_kept();
         Patience patience(watchdog_seconds());
+        bool slept = false;
         for (unsigned rounds = 0; remaining > 0; ++rounds) {
-            const std::uint64_t seen = distinct.size() == 1 ? distinct[0]->events() : 0;
-            const int gone = rounds % 16 == 15 ? departed(patience.waited()) : -1;
-            if (advance(true)) {
-                patience.moved();
+            const bool ask = slept || rounds % 16 == 15; // who has left
+            Communicator* const only = only_transport();
+            const std::uint64_t seen = only ? only->events() : 0;
+            const int gone = ask ? departed(patience.waited()) : -1;
+            const bool own = advance(true);
+            if (remaining == 0) return;
+            if (own) patience.moved();
+            if (own || advance_others()) {
                 rounds = 0;
+                slept = false;
                 continue;
             }
-            if (remaining == 0) return;
-            if (rounds % 16 == 15) give_up_if_alone(gone);
+            if (ask) give_up_if_alone(gone);
             const auto describe = [this] { return describe_wait(); };
             // A rank that listens to several transports cannot sleep on one of them.
-            const bool slept = distinct.size() == 1 ? distinct[0]->rest(seen, rounds)
-                                                    : distinct[0]->Communicator::rest(seen, rounds);
+            const bool slept =
+                only ? only->rest(seen, rounds) : distinct[0]->Communicator::rest(seen, rounds);
             slept ? patience.look_at_clock(describe) : patience.look(describe);
         }
     }
 
+    void throw_kept() {
+        if (error) std::rethrow_exception(std::exchange(error, nullptr));
+    }
+
     bool test() {
+        throw_kept();
         if (remaining == 0) return true;
         const int gone = departed(since_moved.waited());
-        if (advance(true))
+        if (advance(true)) {
             since_moved.moved();
-        else if (remaining > 0) {
+        } else if (!advance_others()) {
             give_up_if_alone(gone);
             since_moved.look_at_clock([] { return std::string(); });
         }
@@ -229,14 +306,22 @@ struct Executor::State {
 
     // Runs `act`; an error is told to the other ranks, and nothing stays under way.
     template <class Act>
-    auto guarded(Act act) {
+    std::invoke_result_t<Act> guarded(Act act) {
+        struct Busy {
+            State& state;
+            ~Busy() {
+                state.busy = false;
+                if (state.remaining == 0) state.leave();
+            }
+        } here{*this};
+        busy = true;
         try {
             return act();
         } catch (const RankFailure&) {
             withdraw();
             throw;
-        } catch (const std::exception& error) {
-            for (auto* transport : distinct) transport->fail(error.what());
+        } catch (const std::exception& failure) {
+            for (auto* transport : distinct) transport->fail(failure.what());
             withdraw();
             throw;
         }
@@ -281,15 +366,19 @@ void Executor::start(std::span<std::byte* const> buffers, std::span<Communicator
     s.open = s.graph.waits_for();
     for (int task : s.first) s.ready.insert(task);
     s.remaining = s.graph.size();
+    s.error = nullptr;
     s.since_moved.moved();
+    s.join();
     s.guarded([&] { s.advance(false); });
 }
 
 bool Executor::test() {
+    if (!state_->error && state_->remaining == 0) return true;
     return state_->guarded([this] { return state_->test(); });
 }
 
 void Executor::wait() {
+    if (!state_->error && state_->remaining == 0) return;
     state_->guarded([this] { state_->wait(); });
 }
 

@@ -2,9 +2,11 @@
 //
 // One thread. Ready steps run in the order of their urgency (start receives, start sends, copy, reduce,
 // compute) and of the schedule; messages under way are tested in between, so that a chunk moves on when its
-// own inputs are there, and a kernel makes progress on messages between its blocks of work. A schedule that
-// was started may be left alone and looked at again later (`test`), several may be under way at once. An
-// error on this rank is told to the others before it is thrown on.
+// own inputs are there, and a kernel makes progress on messages between its blocks of work (it may start
+// some, too). A schedule that was started may be left alone and looked at again later (`test`). Several may
+// be under way at once, and a thread that tests or waits for one keeps its others moving up to their kernels,
+// so ranks may wait for them in different orders. An error on this rank is told to the others before it is
+// thrown on.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -27,7 +29,8 @@ class Executor {
 
     // buffers[k] is the address of buffer k; transports[l] carries the messages of library l (one transport
     // may stand for all libraries). Tags are those of the steps plus `first_tag`. All must stay until the
-    // end. Throws std::logic_error if it is still running.
+    // end. Runs what is ready at once, but no kernels. Throws std::logic_error if it is still running; errors
+    // of steps as in test(). The thread that starts a schedule is the one that tests and waits.
     void start(std::span<std::byte* const> buffers, std::span<Communicator* const> transports,
                int first_tag = 0);
 
@@ -45,6 +48,7 @@ class Executor {
 
   private:
     struct State;
+    struct Running;
     std::unique_ptr<State> state_;
 };
 

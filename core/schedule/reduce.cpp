@@ -1,6 +1,6 @@
-// Names of types and operations, and the choice of the loop that combines them (reduce_loops.hpp).
+// Names of types and operations, and the choice of the loop that combines them (reduce_table.hpp).
 #include "schedule/element.hpp"
-#include "schedule/reduce_loops.hpp"
+#include "schedule/reduce_table.hpp"
 
 #include <algorithm>
 #include <array>
@@ -49,7 +49,7 @@ bool runs_avx2() {
 
 ReduceLoop loop_of(const Reduction& reduction) {
     static const ReduceTable& table = runs_avx2() ? reduce_table_avx2 : reduce_table_base;
-    return table.loops[static_cast<int>(reduction.type)][static_cast<int>(reduction.operation)];
+    return table.of(reduction);
 }
 
 bool is_integer(DataType type) {

@@ -7,7 +7,7 @@
 // once and the result written once, whatever their number; two sources need no intermediate at all.
 #pragma once
 
-#include "schedule/element.hpp"
+#include "schedule/reduce_table.hpp"
 
 #include <type_traits>
 #if defined(__F16C__)
@@ -15,17 +15,6 @@
 #endif
 
 namespace jali {
-
-// into[k] = sources[0][k] op ... op sources[n - 1][k], divided by `divide_by` unless that is 1.
-using ReduceLoop = void (*)(void* into, const void* const* sources, std::size_t n, std::size_t count,
-                            int divide_by);
-
-// Where no loop is defined for a type and operation, there is a null pointer.
-struct ReduceTable {
-    ReduceLoop loops[data_types][operations];
-};
-extern const ReduceTable reduce_table_base;
-extern const ReduceTable reduce_table_avx2; // all null where this build has none
 
 namespace {
 

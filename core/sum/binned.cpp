@@ -73,12 +73,19 @@ JALI_CLONES void scan(const double* values, std::int64_t n, double* largest, boo
     *finite = add_up(zero0 + zero1) == 0;
 }
 
-// Sums of the digits in three bins, times their units: exact, see `chunk`. n is a multiple of 8.
-JALI_CLONES void cut(const double* values, std::int64_t n, const double* magic, double* sums) {
+// Sums of the digits in three bins, times their units, and the largest magnitude. The sums are exact, see
+// `chunk`, if that is below 2^39 units of the top bin; if a value is nan or inf, sums[0] is not finite. n is
+// a multiple of 8.
+JALI_CLONES void cut(const double* values, std::int64_t n, const double* magic, double* sums,
+                     double* largest) {
+    const Integers magnitude = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
     const Vector c0 = broadcast(magic[0]), c1 = broadcast(magic[1]), c2 = broadcast(magic[2]);
-    Vector s0{}, s1{}, s2{}, t0{}, t1{}, t2{};
+    Vector s0{}, s1{}, s2{}, t0{}, t1{}, t2{}, m0{}, m1{};
     for (std::int64_t i = 0; i < n; i += 8) {
         Vector x = load(values + i), y = load(values + i + 4), q;
+        const Vector a0 = (Vector)((Integers)x & magnitude), a1 = (Vector)((Integers)y & magnitude);
+        m0 = a0 > m0 ? a0 : m0;
+        m1 = a1 > m1 ? a1 : m1;
         q = (x + c0) - c0, x -= q, s0 += q;
         q = (y + c0) - c0, y -= q, t0 += q;
         q = (x + c1) - c1, x -= q, s1 += q;
@@ -89,6 +96,8 @@ JALI_CLONES void cut(const double* values, std::int64_t n, const double* magic, 
     sums[0] = add_up(s0 + t0);
     sums[1] = add_up(s1 + t1);
     sums[2] = add_up(s2 + t2);
+    m0 = m0 > m1 ? m0 : m1;
+    *largest = std::max(std::max(m0[0], m0[1]), std::max(m0[2], m0[3]));
 }
 
 // The same when the top bin is the highest of all, whose magic constant is not a double: that bin is cut from
@@ -143,28 +152,33 @@ bool BinnedSum::count_special(const double* values, std::int64_t n) {
     return any;
 }
 
+bool BinnedSum::deposit_below_top(const double* values, std::int64_t n) {
+    if (top_ < 0 || top_ == bins - 1) return false;
+    double magic[kept], sums[kept], largest;
+    for (int slot = 0; slot < kept; ++slot) magic[slot] = std::ldexp(1.5, 52 + unit_exponent(top_ - slot));
+    cut(values, n, magic, sums, &largest);
+    if (!std::isfinite(sums[0]) || largest >= std::ldexp(1.0, bin_bits - 1 + unit_exponent(top_)))
+        return false;
+    for (int slot = 0; slot < kept; ++slot)
+        add_digits(slot, static_cast<std::int64_t>(std::ldexp(sums[slot], -unit_exponent(top_ - slot))));
+    return true;
+}
+
 void BinnedSum::deposit_chunk(const double* values, std::int64_t n) {
+    if (deposit_below_top(values, n)) return;
     double largest;
     bool finite;
     scan(values, n, &largest, &finite);
     if (!finite && count_special(values, n)) return; // the finite rest no longer matters
     if (largest == 0) return;
     raise_top(top_bin(largest));
+    if (deposit_below_top(values, n)) return;
 
     double sums[kept];
-    if (top_ == bins - 1) {
-        cut_highest(values, n, sums);
-        add_digits(0, static_cast<std::int64_t>(std::ldexp(sums[0], 100 - unit_exponent(top_))));
-    } else {
-        double magic[kept];
-        for (int slot = 0; slot < kept; ++slot)
-            magic[slot] = std::ldexp(1.5, 52 + unit_exponent(top_ - slot));
-        cut(values, n, magic, sums);
-        add_digits(0, static_cast<std::int64_t>(std::ldexp(sums[0], -unit_exponent(top_))));
-    }
-    for (int slot = 1; slot < kept; ++slot) {
+    cut_highest(values, n, sums);
+    add_digits(0, static_cast<std::int64_t>(std::ldexp(sums[0], 100 - unit_exponent(top_))));
+    for (int slot = 1; slot < kept; ++slot)
         add_digits(slot, static_cast<std::int64_t>(std::ldexp(sums[slot], -unit_exponent(top_ - slot))));
-    }
 }
 
 void BinnedSum::deposit(const double* values, std::int64_t n) {

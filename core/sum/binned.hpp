@@ -46,6 +46,9 @@ class BinnedSum {
     void raise_top(int top);
     void add_digits(int slot, std::int64_t digits);
     bool count_special(const double* values, std::int64_t n);
+    // One pass, with the top bin of what came before; false and nothing done where a value needs more than
+    // that.
+    bool deposit_below_top(const double* values, std::int64_t n);
     void deposit_chunk(const double* values, std::int64_t n);
 
     int top_ = -1; // -1: nothing but zeros so far

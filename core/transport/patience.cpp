@@ -32,7 +32,7 @@ void run_wait_hook() {
 }
 
 bool Communicator::rest(std::uint64_t, unsigned rounds) {
-    if (rounds < 256)
+    if (rounds < 512)
         pause_core();
     else
         sched_yield(); // by now a rank that shares our core may need it

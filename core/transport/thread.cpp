@@ -28,6 +28,8 @@ namespace {
 constexpr std::size_t eager_bytes = 8192; // up to here an early message is copied aside
 constexpr int spins = 128; // looks before a waiting rank lets others have the core: some microseconds
 constexpr int yields = 32; // times that it does so before it sleeps
+// For rests between looks at several messages, which take longer. Virtual ranks often share their cores.
+constexpr unsigned rest_spins = 16, rest_yields = 96;
 
 // Wakes one rank. A rank notes the count, looks, and sleeps only if the count has not changed since.
 class alignas(64) Bell {
@@ -281,8 +283,8 @@ class ThreadCommunicator final : public Communicator {
     std::uint64_t events() override { return group_->bell(rank_).count(); }
 
     bool rest(std::uint64_t seen, unsigned rounds) override {
-        if (rounds < spins + yields) {
-            rounds < spins ? pause_core() : static_cast<void>(sched_yield());
+        if (rounds < rest_spins + rest_yields) {
+            rounds < rest_spins ? pause_core() : static_cast<void>(sched_yield());
             return false;
         }
         group_->bell(rank_).sleep(static_cast<unsigned>(seen), std::chrono::milliseconds(100));

@@ -38,5 +38,23 @@ class ParameterError(JaliError):
     """A parameter file, a command-line override or an argument holds an unknown key or an impossible value."""
 
 
+class PlanError(ParameterError):
+    """A composition of collectives, the parameters of its plan or the plan itself makes no sense."""
+
+
+class CheckError(PlanError):
+    """The schedules of all ranks do not do what their composition says.
+
+    `kind` is one of structure, bounds, message, deadlock, race, unwritten, overwritten, contribution, scratch and
+    hierarchy; `rank` and `step` say where it shows (-1: nowhere in particular).
+    """
+
+    def __init__(self, text: str, kind: str, rank: int, step: int) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.rank = rank
+        self.step = step
+
+
 class SolverError(JaliError):
     """A solver broke down or did not converge: the operator is not what the solver needs, or the bound is too small."""

@@ -45,10 +45,10 @@ def test_messages_and_collectives_carry_rank_dependent_data(mpi) -> None:
         for turn in range(20):
             total = world.all_reduce_sum(np.arange(5) * (rank + 1) ** 3 - turn)
             np.testing.assert_array_equal(total, sum(np.arange(5) * (r + 1) ** 3 - turn for r in range(size)))
-            told = world.all_gather(bytes([rank]) * (rank * turn))
+            told = world.gather_bytes(bytes([rank]) * (rank * turn))
             assert told == [bytes([r]) * (r * turn) for r in range(size)]
             root = turn % size
-            assert world.broadcast(b"%d says %d" % (rank, turn), root) == b"%d says %d" % (root, turn)
+            assert world.broadcast_bytes(b"%d says %d" % (rank, turn), root) == b"%d says %d" % (root, turn)
             world.barrier()
         print(f"rank {rank} is content", flush=True)
         """)
@@ -73,7 +73,7 @@ def test_messages_beyond_the_range_of_an_int_arrive_whole(any_mpi) -> None:
             wanted = np.arange(size // 8 + 1).view(np.uint8)[:size]
             assert np.array_equal(data, wanted) and np.array_equal(tail, wanted[:3])
         told = np.arange(2**27 + 1).tobytes()[: 2**30 + 5] if world.rank == 0 else b""
-        told = world.broadcast(told, 0)
+        told = world.broadcast_bytes(told, 0)
         assert len(told) == 2**30 + 5 and told[-5:] == np.arange(2**27 + 1)[-1:].tobytes()[:5]
         """,
         ranks=2,
@@ -138,8 +138,8 @@ def test_failure_is_heard_within_seconds_in_every_kind_of_wait(mpi) -> None:
             "check": wait_in_check_loop,
             "barrier": lambda group: group.barrier(),
             "sum": lambda group: group.all_reduce_sum([1]),
-            "gather": lambda group: group.all_gather(b"x"),
-            "broadcast": lambda group: group.broadcast(b"x", group.size - 1),
+            "gather": lambda group: group.gather_bytes(b"x"),
+            "broadcast": lambda group: group.broadcast_bytes(b"x", group.size - 1),
         }
         failing = MPI.COMM_WORLD.size - 1
         for name, wait in waits.items():
@@ -299,7 +299,7 @@ def test_ordinary_mpi4py_communicators_become_groups_of_their_own(any_mpi) -> No
         group = comm.from_mpi4py(half)
         assert comm.from_mpi4py(half) is group and comm.from_mpi4py(MPI.COMM_WORLD) is world
         assert (group.rank, group.size) == (half.rank, half.size)
-        assert group.all_gather(b"%d" % world.rank) == [
+        assert group.gather_bytes(b"%d" % world.rank) == [
             b"%d" % r for r in reversed(range(world.size)) if r % 2 == world.rank % 2
         ]
         # The group's messages do not meet the ones that the program sends on its own communicator.
@@ -319,7 +319,7 @@ def test_cores_are_shared_out_among_the_ranks_of_a_host(any_mpi) -> None:
         import json
         world = comm.current()
         mine = sorted(os.sched_getaffinity(0))
-        all_of_them = [json.loads(text) for text in world.all_gather(json.dumps(mine).encode())]
+        all_of_them = [json.loads(text) for text in world.gather_bytes(json.dumps(mine).encode())]
         share = sum(1 / sum(core in theirs for theirs in all_of_them) for core in mine)
         assert world.threads == max(1, int(share + 1e-9)), (world.threads, share)
         """)
@@ -400,8 +400,8 @@ def test_standard_abi_of_mpi_5_is_spoken(mpich) -> None:
         peer = 1 - world.rank
         world.wait([world.receive(got, peer, 1), world.send(np.full(1000, world.rank + 1.0), peer, 1)], "halo")
         assert (got == peer + 1).all()
-        assert world.all_gather(b"%d" % world.rank) == [b"0", b"1"]
-        assert world.broadcast(b"%d" % world.rank, 1) == b"1"
+        assert world.gather_bytes(b"%d" % world.rank) == [b"0", b"1"]
+        assert world.broadcast_bytes(b"%d" % world.rank, 1) == b"1"
         total = np.array([world.rank + 1, -5])
         world.all_reduce_sum(total)
         assert total.tolist() == [3, -10]

@@ -74,10 +74,10 @@ def test_collectives_agree_with_numpy_on_every_rank(ranks: int) -> None:
             values = np.arange(7, dtype=np.int64) * (world.rank + 1) ** 3 - round_number
             wanted = sum(np.arange(7) * (rank + 1) ** 3 - round_number for rank in range(ranks))
             np.testing.assert_array_equal(world.all_reduce_sum(values), wanted)
-            told = world.all_gather(bytes([world.rank]) * (world.rank * round_number))
+            told = world.gather_bytes(bytes([world.rank]) * (world.rank * round_number))
             assert told == [bytes([rank]) * (rank * round_number) for rank in range(ranks)]
             root = round_number % ranks
-            assert world.broadcast(b"%d says %d" % (world.rank, round_number), root) == b"%d says %d" % (
+            assert world.broadcast_bytes(b"%d says %d" % (world.rank, round_number), root) == b"%d says %d" % (
                 root,
                 round_number,
             )
@@ -196,8 +196,8 @@ WAITS = {
     "test": wait_in_test_loop,
     "barrier": comm.Communicator.barrier,
     "sum": lambda world: world.all_reduce_sum([1]),
-    "gather": lambda world: world.all_gather(b"x"),
-    "broadcast": lambda world: world.broadcast(b"x", 0),
+    "gather": lambda world: world.gather_bytes(b"x"),
+    "broadcast": lambda world: world.broadcast_bytes(b"x", 0),
 }
 
 
@@ -238,7 +238,7 @@ def test_failed_group_refuses_every_later_call() -> None:
             world.barrier,
             world.check,
             lambda: world.send(np.zeros(1), 0, 0),
-            lambda: world.all_gather(b""),
+            lambda: world.gather_bytes(b""),
         ]
         while not refused:
             try:
@@ -298,7 +298,7 @@ def test_rank_that_ended_is_not_waited_for_in_a_collective() -> None:
 def test_ranks_in_different_collectives_are_told_apart() -> None:
     def run() -> None:
         world = comm.current()
-        world.barrier() if world.rank == 0 else world.all_gather(b"x")
+        world.barrier() if world.rank == 0 else world.gather_bytes(b"x")
 
     with pytest.raises(RankError, match=r"ranks have parted: rank . came to a.*, rank . to a"):
         comm.virtual_ranks(2, run)

@@ -126,6 +126,24 @@ def test_nan_and_infinities_decide_as_in_ieee_arithmetic():
     assert math.isnan(binned([math.nan] * 8 + [0.0] * 8).value())
 
 
+@pytest.mark.parametrize("special", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("place", [0, 3, 4095])
+def test_specials_in_a_later_chunk_decide_too(special, place):
+    values = np.ones(3 * 4096)
+    values[4096 + place] = special
+    found = binned(values).value()
+    assert math.isnan(found) if math.isnan(special) else found == special
+
+
+@pytest.mark.parametrize("exponent", [-1070, -300, -80, -40, -1, 0, 1, 38, 39, 40, 41, 80, 300, 1020])
+def test_a_later_value_of_another_bin_gives_the_same_bits_as_an_earlier_one(exponent):
+    values = [1 / 3] * 4096 + [-1.7 * 2.0**exponent] + [1 / 7] * 5000
+    late, early = binned(values).value(), binned(values[::-1]).value()
+    allowed, exact = bound(values)
+    assert bits(late) == bits(early)
+    assert abs(Fraction(late) - exact) <= allowed
+
+
 def test_an_empty_sum_and_a_sum_of_zeros_are_zero():
     assert BinnedSum().value() == 0.0
     assert bits(binned([-0.0, 0.0]).value()) == bits(0.0)

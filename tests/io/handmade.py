@@ -194,7 +194,7 @@ class ThreadRanks:
     def barrier(self) -> None:
         self._barrier.wait(20)
 
-    def all_gather(self, data: bytes) -> list[bytes]:
+    def gather_bytes(self, data: bytes) -> list[bytes]:
         assert isinstance(data, bytes)
         self._slots[self.rank] = data
         self._barrier.wait(20)
@@ -202,8 +202,8 @@ class ThreadRanks:
         self._barrier.wait(20)
         return result
 
-    def broadcast(self, data: bytes, root: int) -> bytes:
-        return self.all_gather(data if self.rank == root else b"")[root]
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
+        return self.gather_bytes(data if self.rank == root else b"")[root]
 
 
 def on_ranks(size: int, work: Callable[[ThreadRanks], Any]) -> list[Any]:

@@ -156,6 +156,27 @@ def test_fast_sum_agrees_to_rounding():
     assert lattice.sum(total_of, a, fast=True) == pytest.approx(lattice.sum(total_of, a), abs=1e-11)
 
 
+@pytest.mark.parametrize("sites", [*range(1, 10), 1021, 1023, 1024, 1025, 2047, 4103])
+def test_every_site_is_read_once_however_many_there_are(sites):
+    lattice = Lattice(sites, lanes=1)
+    a, copy = Field(lattice, Matrix(2)), Field(lattice, Matrix(2))
+    numbers = 1.0 + np.arange(8 * sites).reshape(sites, 2, 2, 2)
+    a[...] = numbers[..., 0] + 1j * numbers[..., 1]
+
+    @jali.site_function
+    def norm(X, a, total):
+        total += a[X].norm2()
+
+    @jali.site_function
+    def copy_to(X, copy, a):
+        copy[X] = a[X]
+
+    copy_to(copy, a)
+    np.testing.assert_array_equal(copy.local(), a.local())
+    for fast in (False, True):
+        assert lattice.sum(norm, a, fast=fast) == math.fsum((numbers**2).ravel())
+
+
 def test_sum_does_not_depend_on_the_number_of_lanes():
     values = np.random.default_rng(7).normal(size=(4, 4, 8, 8))
     found = set()

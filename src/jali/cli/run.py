@@ -223,7 +223,7 @@ class Run:
                 marks = {name: table.mark() for name, table in self._tables.items()}
         state = {
             "parameters": render_parameters(self.parameters),
-            "tables": json.loads(self._ranks.broadcast(json.dumps(marks).encode(), 0)),
+            "tables": json.loads(self._ranks.broadcast_bytes(json.dumps(marks).encode(), 0)),
         }
         self.simulation.save(self.directory / CHECKPOINT, state)
         self._saved = self.simulation.sweep

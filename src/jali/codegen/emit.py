@@ -16,6 +16,7 @@ from jali.codegen.operations import Operations, Value, Variant, Word, coordinate
 from jali.codegen.passes import RENAMING, Analysis, analyse, reachable
 
 FIRST_WORD = 8  # words 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
+LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
 
 
 @dataclass
@@ -272,7 +273,11 @@ class _Emitter(Operations):
         lanes, numbering = self._site_number() if analysis.randoms else ([], [])
         head += lanes
         out += ["    " + line for line in head]
-        out.append("    for (int64_t i = begin; i < end; ++i) {")
+        if self._streams():
+            out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
+            out.append("        const int64_t i = position_at(turn, begin, end);")
+        else:
+            out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
         if self.variant.masked:
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
@@ -282,6 +287,12 @@ class _Emitter(Operations):
         out += self.lines
         out += ["    }", "}", ""]
         return "\n".join(out)
+
+    def _streams(self) -> bool:
+        """Whether memory is read that sites do not share and that is not written, and enough to pay for the order."""
+        reads, writes = self.analysis.reads, self.analysis.writes
+        local = not any(any(offset) for at in reads.values() for offset in at)
+        return local and not (reads.keys() & writes.keys()) and self.analysis.loads >= LEAST_STREAMED
 
     def _site_index(self) -> list[str]:
         ndim = self.program.ndim

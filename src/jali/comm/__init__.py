@@ -7,6 +7,7 @@ group of ranks a program belongs to and what happens when one of them fails.
 from __future__ import annotations
 
 from jali.comm.communicator import Communicator
+from jali.comm.composition import ALL, OTHERS, Composition
 from jali.comm.launcher import relaunch
 from jali.comm.place import Place, expected_ranks, place_under_launcher
 from jali.comm.stopping import end_job, tell_other_ranks
@@ -14,7 +15,10 @@ from jali.comm.virtual import virtual_ranks
 from jali.comm.world import current, from_mpi4py
 
 __all__ = [
+    "ALL",
+    "OTHERS",
     "Communicator",
+    "Composition",
     "Place",
     "current",
     "end_job",

@@ -1,28 +1,49 @@
 """The Python face of a group of ranks.
 
-A `Communicator` is what the file layer, the lattice and users see: rank, size, and the few collectives of
-the control plane, on byte strings and integers. Fields do not travel this way; the halo exchange uses the
-same object's `core` from C++. Every call that waits releases the interpreter lock, and raises `RankError`
-with the first cause when another rank has failed.
+A `Communicator` is what the file layer, the lattice and users see: rank, size, the standard collectives on
+arrays, messages between two ranks, and a control plane of byte strings and integers. Collectives are plans
+(`jali.comm.collectives`) that run on the arrays as they are; fields do not travel this way, the halo exchange
+uses the same object's `core` from C++. Every call that waits releases the interpreter lock, and raises
+`RankError` with the first cause when another rank has failed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from jali import _core
-from jali.errors import RankError
+from jali.comm.collectives import EXCHANGE, Call, Collectives
+from jali.comm.elements import Array, as_array
+from jali.errors import ParameterError, RankError
+
+Operation = str | Callable[[Array, Array], Array]
+Counts = Sequence[int] | str | None
 
 
 class Communicator:
     """A group of ranks, seen from one of them. Made by `jali.comm.current` and friends, not by hand.
 
-    Collective calls (`barrier`, `all_gather`, `broadcast`, `all_reduce_sum`) are made by all ranks in the
-    same order.
+    Collectives are called by all ranks in the same order. They take C-contiguous arrays in host memory (NumPy, or
+    anything with `__array_interface__`, the buffer protocol or DLPack), copy nothing, and return `out`, which they
+    make if it is not given. Where ranks contribute or receive parts, these are stacked along the first axis.
+    Common arguments:
+
+    - `op`: sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, or an
+      associative and commutative function of two arrays that returns one (with `reproducible=True` it need not
+      commute).
+    - `counts`: rows (along the first axis) of each rank, where ranks differ: the same list on all ranks.
+    - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
+    - `algorithm`: the name of a row of `jali.comm.algorithms`; by default chosen by size and hosts.
+    - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ;
+      by default whether JALI_CHECKED is set.
+    - `blocking=False`: return a request at once, with `wait()` (which returns the result) and `test()`.
+
+    In place means `out=x` on all ranks, where `x` is the larger of the two buffers. `ParameterError` is raised for
+    arrays of the wrong size or type, not contiguous, read-only or overlapping; `RankError` if a rank fails.
     """
 
     def __init__(self, core: _core.Communicator, threads: int) -> None:
@@ -32,9 +53,18 @@ class Communicator:
         self.transport: str = core.transport
         self.largest_tag: int = core.largest_tag
         self.threads = threads
+        self._collectives: Collectives | None = None
+        self._sharing_memory: Communicator | None = None
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}, transport {self.transport}>"
+
+    @property
+    def collectives(self) -> Collectives:
+        """What the collectives of this communicator keep; the first use is collective."""
+        if self._collectives is None:
+            self._collectives = Collectives(self)
+        return self._collectives
 
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """The communicator of the ranks that give the same `color`, ordered by `key`, then by rank.
@@ -50,30 +80,280 @@ class Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
         return Communicator(self.core.duplicate(), self.threads)
 
-    def barrier(self) -> None:
+    def sharing_memory(self) -> Communicator:
+        """A communicator of the same ranks, with messages of its own, for which ranks of one host share memory.
+
+        Transport "shm"; messages between hosts go as before. The first call is collective, later ones give
+        the same object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or
+        JALI_SHM=0. JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel) or
+        `slots` (twice, in pieces through the shared memory); unset, the kernel is used where it permits.
+        Raises `RankError` on all ranks if the chosen way is not open.
+        """
+        if self._sharing_memory is None:
+            self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads)
+        return self._sharing_memory
+
+    def barrier(self, *, checked: bool | None = None) -> None:
         """Return when every rank has called."""
+        if checked or (checked is None and self._collectives is not None and self._collectives.checked):
+            self.collectives.compare({"call": "barrier"})
         self.core.barrier()
 
-    def all_gather(self, data: bytes) -> list[bytes]:
-        """The byte strings of all ranks, in rank order; lengths may differ."""
-        return self.core.all_gather(data)
+    # --- collectives on arrays -------------------------------------------------------------------------------
 
-    def broadcast(self, data: bytes, root: int) -> bytes:
-        """The byte string that rank `root` passed; what the others pass is ignored."""
-        return self.core.broadcast(data, root)
+    def all_reduce(
+        self,
+        x: Any,
+        out: Any = None,
+        op: Operation = "sum",
+        *,
+        reproducible: bool = False,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Combine the arrays of all ranks element by element; every rank gets the result, of the shape of `x`."""
+        data = x if type(x) is np.ndarray else as_array(x)
+        if out is None:
+            out = np.empty(data.shape, data.dtype)
+        elif out is not x:
+            _same_type(out, data)
+        call = Call("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
+        arrays = (data,) if out is x else (data, out)
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
-    def all_reduce_sum(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Sum of an integer array over all ranks: a new array of the same shape, exact modulo 2^64.
+    def reduce(
+        self,
+        x: Any,
+        out: Any = None,
+        op: Operation = "sum",
+        root: int = 0,
+        *,
+        reproducible: bool = False,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Combine the arrays of all ranks on rank `root`, which gets the result; the others get None."""
+        data = x if type(x) is np.ndarray else as_array(x)
+        self._check_root(root)
+        in_place = out is x
+        if self.rank != root:
+            out = None
+        elif out is None:
+            out = np.empty(data.shape, data.dtype)
+        elif not in_place:
+            _same_type(out, data)
+        call = Call("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
+        arrays = (data,) if in_place else (data, out)
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
-        Raises `TypeError` for anything but integers: sums of floating-point numbers would depend on their
-        order (`Lattice.sum` has sums that do not).
+    def broadcast(
+        self,
+        x: Any,
+        root: int = 0,
+        *,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
+        data = x if type(x) is np.ndarray else as_array(x)
+        self._check_root(root)
+        call = Call("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
+        return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
+
+    def all_gather(
+        self,
+        x: Any,
+        out: Any = None,
+        *,
+        counts: Counts = None,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Stack the arrays of all ranks, in rank order, on every rank.
+
+        Sizes may differ if `counts` says how; `counts="exchange"` lets the ranks tell each other first. In place
+        (`out=x`), `x` is the whole and this rank's rows are in it already.
         """
-        array = np.asarray(values)
-        if array.dtype.kind not in "iub":
-            raise TypeError(f"all_reduce_sum takes integers, not {array.dtype}; use Lattice.sum for fields")
-        total = np.array(array, dtype=np.int64, order="C", copy=True)
-        self.core.all_reduce_sum(total.reshape(-1))
-        return total
+        data = x if type(x) is np.ndarray else as_array(x)
+        in_place = out is x
+        rows = self._rows(data, counts, whole=in_place)
+        count = _elements(data, rows, self.size, self.rank, whole=in_place)
+        if out is None:
+            out = np.empty(_stacked(data, rows, self.size), data.dtype)
+        elif not in_place:
+            _same_type(out, data)
+        call = Call("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
+        arrays = (data,) if in_place else (data, out)
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+
+    def gather(
+        self,
+        x: Any,
+        out: Any = None,
+        root: int = 0,
+        *,
+        counts: Counts = None,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Stack the arrays of all ranks on rank `root`, which gets the result; the others get None.
+
+        `counts` as in `all_gather`.
+        """
+        data = x if type(x) is np.ndarray else as_array(x)
+        self._check_root(root)
+        rows = self._rows(data, counts)
+        count = _elements(data, rows, self.size, self.rank)
+        if self.rank != root:
+            out = None
+        elif out is None:
+            out = np.empty(_stacked(data, rows, self.size), data.dtype)
+        else:
+            _same_type(out, data)
+        call = Call("gather", data.dtype, count, root, "sum", False, algorithm, False)
+        return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
+
+    def scatter(
+        self,
+        x: Any,
+        out: Any = None,
+        root: int = 0,
+        *,
+        counts: Counts = None,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Hand the parts of rank `root`'s array to all ranks. The others pass None (or an empty array) and `out`.
+
+        Parts are equal unless `counts` says otherwise (on all ranks).
+        """
+        self._check_root(root)
+        at_root = self.rank == root
+        if not at_root and out is None:
+            raise ParameterError(f"rank {self.rank} receives from rank {root} in a scatter and needs `out`")
+        target = None if out is None else as_array(out)
+        data = as_array(x) if at_root else None
+        if data is not None and target is None:
+            rows = self._rows(data, counts, whole=True)
+            mine = rows[self.rank] if rows is not None else _equal_part(data, self.size)
+            target = out = np.empty((mine, *data.shape[1:]), data.dtype)
+        assert target is not None
+        if data is not None:
+            _same_type(target, data)
+        if counts is None:
+            count: int | tuple[int, ...] = target.size
+        else:
+            rows = self._rows(target, counts)
+            count = _elements(target, rows, self.size, self.rank)
+        call = Call("scatter", target.dtype, count, root, "sum", False, algorithm, False)
+        return (self._collectives or self.collectives).start(call, (data, target), out, blocking, checked)
+
+    def reduce_scatter(
+        self,
+        x: Any,
+        out: Any = None,
+        op: Operation = "sum",
+        *,
+        counts: Counts = None,
+        reproducible: bool = False,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Combine the arrays of all ranks; each rank gets its part of the result.
+
+        Parts are equal unless `counts` says otherwise (on all ranks). In place (`out=x`), the result is where this
+        rank's part is; the other parts are undefined.
+        """
+        data = x if type(x) is np.ndarray else as_array(x)
+        in_place = out is x
+        rows = self._rows(data, counts, whole=True)
+        count = _elements(data, rows, self.size, self.rank, whole=True)
+        if out is None:
+            mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
+            out = np.empty((mine, *data.shape[1:]), data.dtype)
+        elif not in_place:
+            _same_type(out, data)
+        call = Call("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
+        arrays = (data,) if in_place else (data, out)
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+
+    def all_to_all(
+        self,
+        x: Any,
+        out: Any = None,
+        *,
+        counts: Sequence[int] | Sequence[Sequence[int]] | npt.NDArray[Any] | None = None,
+        algorithm: str | None = None,
+        checked: bool | None = None,
+        blocking: bool = True,
+    ) -> Any:
+        """Send part j of every rank's array to rank j; the result stacks what came, in rank order.
+
+        Parts are equal unless `counts` says otherwise: `counts[i][j]` rows go from rank i to rank j. A rank that
+        knows only its own row passes that; then the ranks tell each other first.
+        """
+        data = x if type(x) is np.ndarray else as_array(x)
+        if counts is None:
+            count: int | tuple[int, ...] = _equal_part(data, self.size) * _row(data)
+            if out is None:
+                out = np.empty(data.shape, data.dtype)
+        else:
+            matrix = np.asarray(counts)
+            if matrix.ndim == 1:
+                self._check_counts(matrix, "counts")
+                matrix = np.array(self.collectives.agree_on_counts(matrix), dtype=np.int64)
+            if matrix.shape != (self.size, self.size) or matrix.min(initial=0) < 0:
+                raise ParameterError(
+                    f"counts of shape {matrix.shape} for {self.size} ranks; give one row of {self.size} numbers from 0, "
+                    "or one row for each rank"
+                )
+            sent = int(matrix[self.rank].sum())
+            if data.shape[:1] != (sent,):
+                raise ParameterError(f"rank {self.rank} sends {sent} rows by its counts, but has shape {data.shape}")
+            count = tuple(int(n) * _row(data) for n in matrix.reshape(-1))
+            if out is None:
+                out = np.empty((int(matrix[:, self.rank].sum()), *data.shape[1:]), data.dtype)
+        if out is x:
+            raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
+        _same_type(out, data)
+        call = Call("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
+        return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
+
+    def _check_root(self, root: int) -> None:
+        if not 0 <= root < self.size:
+            raise ParameterError(f"root {root} does not exist among {self.size} ranks")
+
+    def _check_counts(self, counts: Any, name: str) -> None:
+        if len(counts) != self.size or any(n < 0 for n in counts):
+            raise ParameterError(f"{name} {list(counts)} for {self.size} ranks; give a number from 0 for each")
+
+    def _rows(self, data: Array, counts: Counts, whole: bool = False) -> tuple[int, ...] | None:
+        """Rows of all ranks, checked against this rank's array; None if they are equal by contract."""
+        if counts is None:
+            return None
+        if isinstance(counts, str):
+            if counts != EXCHANGE or whole:
+                raise ParameterError(f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}"))
+            mine = data.shape[0] if data.ndim else 1
+            return tuple(n for (n,) in self.collectives.agree_on_counts([mine]))
+        self._check_counts(counts, "counts")
+        rows = tuple(int(n) for n in counts)
+        have, wanted = data.shape[0] if data.ndim else 1, sum(rows) if whole else rows[self.rank]
+        if have != wanted:
+            raise ParameterError(
+                f"counts {list(rows)} mean {wanted} rows {'in all' if whole else f'on rank {self.rank}'}, "
+                f"the array has shape {data.shape}"
+            )
+        return rows
+
+    # --- messages between two ranks ---------------------------------------------------------------------------
 
     def send(self, data: npt.NDArray[Any], to: int, tag: int = 0) -> _core.PendingMessage:
         """Start sending a contiguous array to rank `to`; returns a pending message for `wait`.
@@ -101,6 +381,29 @@ class Communicator:
         """
         self.core.wait(list(messages), what)
 
+    # --- control plane ----------------------------------------------------------------------------------------
+
+    def gather_bytes(self, data: bytes) -> list[bytes]:
+        """The byte strings of all ranks, in rank order; lengths may differ."""
+        return self.core.all_gather(data)
+
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
+        """The byte string that rank `root` passed; what the others pass is ignored."""
+        return self.core.broadcast(data, root)
+
+    def all_reduce_sum(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Sum of an integer array over all ranks: a new array of the same shape, exact modulo 2^64.
+
+        Raises `TypeError` for anything but integers: sums of floating-point numbers would depend on their
+        order (`Lattice.sum` has sums that do not).
+        """
+        array = np.asarray(values)
+        if array.dtype.kind not in "iub":
+            raise TypeError(f"all_reduce_sum takes integers, not {array.dtype}; use Lattice.sum for fields")
+        total = np.array(array, dtype=np.int64, order="C", copy=True)
+        self.core.all_reduce_sum(total.reshape(-1))
+        return total
+
     def fail(self, cause: str) -> None:
         """Tell all other ranks that this one cannot go on; they raise `RankError` with this cause.
 
@@ -111,6 +414,39 @@ class Communicator:
     def check(self) -> None:
         """Raise `RankError` if a rank has failed; for long work without communication."""
         self.core.check()
+
+
+def _same_type(out: Any, data: Array) -> None:
+    kind = out.dtype if type(out) is np.ndarray else as_array(out).dtype
+    if kind != data.dtype:
+        raise ParameterError(f"the result is to be {kind}, but {data.dtype} is sent; make them alike")
+
+
+def _row(data: Array) -> int:
+    """Elements of a row."""
+    return int(np.prod(data.shape[1:], dtype=np.int64))
+
+
+def _equal_part(data: Array, parts: int) -> int:
+    rows = data.shape[0] if data.ndim else 1
+    if rows % parts:
+        raise ParameterError(f"{rows} rows (shape {data.shape}) are no {parts} equal parts; give `counts`")
+    return rows // parts
+
+
+def _elements(
+    data: Array, rows: tuple[int, ...] | None, size: int, rank: int, whole: bool = False
+) -> int | tuple[int, ...]:
+    """Elements per rank: one number if all are alike by contract."""
+    if rows is not None:
+        row = _row(data)
+        return tuple(n * row for n in rows)
+    return _equal_part(data, size) * _row(data) if whole else data.size
+
+
+def _stacked(data: Array, rows: tuple[int, ...] | None, size: int) -> tuple[int, ...]:
+    total = sum(rows) if rows is not None else size * (data.shape[0] if data.ndim else 1)
+    return (total, *data.shape[1:])
 
 
 def came_from_elsewhere(error: BaseException, rank: int) -> bool:

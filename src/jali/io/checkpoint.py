@@ -95,14 +95,14 @@ def write_checkpoint(
     outline = _canonical(
         {**contents, "fields": {n: [i.dtype.str, i.element_shape] for n, i in infos.items()}}
     )
-    if len(set(ranks.all_gather(hashlib.sha256(outline).digest()))) > 1:
+    if len(set(ranks.gather_bytes(hashlib.sha256(outline).digest()))) > 1:
         raise ParameterError(
             "ranks disagree on the lattice, the fields or the state to be written in a checkpoint"
         )
     check_tiling(ranks, box, lattice)
 
     target = os.path.realpath(path)
-    token = ranks.broadcast(secrets.token_hex(8).encode(), 0).decode()
+    token = ranks.broadcast_bytes(secrets.token_hex(8).encode(), 0).decode()
     directory = os.path.join(target, f"data-{token}")
     complaint = f"cannot write checkpoint {target}"
     existed = os.path.lexists(target)
@@ -150,7 +150,7 @@ def open_checkpoint(path: str | os.PathLike[str], *, ranks: RankGroup | None = N
     with together(ranks), explained(f"cannot read checkpoint {name}"):
         manifest = _read_manifest(os.path.join(name, _MANIFEST))
         checkpoint = Checkpoint(name, manifest, ranks)
-    if len(set(ranks.all_gather(hashlib.sha256(_canonical(manifest)).digest()))) > 1:
+    if len(set(ranks.gather_bytes(hashlib.sha256(_canonical(manifest)).digest()))) > 1:
         raise FileFormatError(f"{name}: the ranks see different checkpoints under this name")
     return checkpoint
 

@@ -65,7 +65,7 @@ def open_configuration(
         asked = Asked.checked(lattice, group, precision)
         with explained(f"cannot read {name}"), opened(name, os.O_RDONLY) as fd:
             contents = _parse(name, fd, os.fstat(fd).st_size, asked)
-    views = ranks.all_gather(repr((contents.records, contents.storage, contents.checksum)).encode())
+    views = ranks.gather_bytes(repr((contents.records, contents.storage, contents.checksum)).encode())
     if len(set(views)) > 1:
         raise FileFormatError(f"{name}: the ranks see different files under this name")
     return ConfigurationFile(contents, ranks)

@@ -1,7 +1,7 @@
 """What the file layer asks of the ranks that share a file, and how they agree on errors.
 
 Readers and writers know nothing of MPI: they take any object with a rank number, a size, `barrier`,
-`all_gather` and `broadcast` of short byte strings. Only headers, checksums and error texts travel through it,
+`gather_bytes` and `broadcast_bytes` of short byte strings. Only headers, checksums and error texts travel through it,
 never links.
 
 Work is done in phases. A phase touches the file but never communicates (`together` wraps it); between phases
@@ -35,10 +35,10 @@ class RankGroup(Protocol):
     def barrier(self) -> None:
         """Return when every rank has called."""
 
-    def all_gather(self, data: bytes) -> Sequence[bytes]:
+    def gather_bytes(self, data: bytes) -> Sequence[bytes]:
         """The byte strings of all ranks, in rank order; lengths may differ."""
 
-    def broadcast(self, data: bytes, root: int) -> bytes:
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The byte string that `root` passed; what the others pass is ignored."""
 
 
@@ -51,11 +51,11 @@ class SingleRank:
     def barrier(self) -> None:
         """Nobody to wait for."""
 
-    def all_gather(self, data: bytes) -> list[bytes]:
+    def gather_bytes(self, data: bytes) -> list[bytes]:
         """The one contribution there is."""
         return [data]
 
-    def broadcast(self, data: bytes, root: int) -> bytes:
+    def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The data itself."""
         return data
 
@@ -83,7 +83,7 @@ def together(ranks: RankGroup) -> Iterator[None]:
         error = caught
     if ranks.size == 1:
         return
-    texts = ranks.all_gather(b"" if error is None else _encode(error, ranks.rank))
+    texts = ranks.gather_bytes(b"" if error is None else _encode(error, ranks.rank))
     first = next((text for text in texts if text), None)
     if first is not None:
         agreed = _decode(first)
@@ -123,7 +123,7 @@ def xor_over_ranks(ranks: RankGroup, values: Sequence[int]) -> tuple[int, ...]:
 
 
 def _gather_integers(ranks: RankGroup, values: Sequence[int]) -> list[list[int]]:
-    return [json.loads(text) for text in ranks.all_gather(json.dumps(list(values)).encode())]
+    return [json.loads(text) for text in ranks.gather_bytes(json.dumps(list(values)).encode())]
 
 
 def _encode(error: Exception, rank: int) -> bytes:

@@ -60,7 +60,7 @@ def write_configuration(
                 temporary = create_beside(target)
                 offset = len(envelope(())[0])
         told = json.dumps([temporary, offset]) if ranks.rank == 0 else ""
-        name, offset = json.loads(ranks.broadcast(told.encode(), 0))
+        name, offset = json.loads(ranks.broadcast_bytes(told.encode(), 0))
         records = SiteRecords(target, offset, storage.record_bytes, lattice)
 
         def encode(first: int, last: int) -> NDArray[np.uint8]:

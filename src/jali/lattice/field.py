@@ -140,7 +140,7 @@ class Field:
         if mine is not None:
             part, place = self._part(mine[1])
             payload = np.ascontiguousarray(part[place]).tobytes()
-        parts = lattice.communicator.all_gather(payload)
+        parts = lattice.communicator.gather_bytes(payload)
         for rank, data in enumerate(parts):
             theirs = self._overlap(
                 ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank))

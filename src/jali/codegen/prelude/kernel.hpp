@@ -33,6 +33,16 @@ JALI_INLINE integer floor_mod(integer a, integer b) {
   return r;
 }
 
+// The position that a loop over begin..end-1 visits at a turn: four streams a quarter of a window apart, in turn.
+// One core reads several streams from memory faster than one, since its prefetchers follow each by itself. For
+// loops that share nothing between sites; the windows keep the streams in few pages.
+const int64_t WINDOW = 1024;
+JALI_INLINE int64_t position_at(int64_t turn, int64_t begin, int64_t end) {
+  const int64_t first = begin + ((turn - begin) & -WINDOW), rest = end - first;
+  const int64_t quarter = (rest < WINDOW ? rest : WINDOW) >> 2, k = turn - first;
+  return first + (k < 4 * quarter ? (k & 3) * quarter + (k >> 2) : k);
+}
+
 // Contributions to sums are doubles in either precision.
 JALI_INLINE void store_sum(double* target, real v) {
 #if JALI_DOUBLE

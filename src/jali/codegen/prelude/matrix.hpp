@@ -261,12 +261,23 @@ JALI_INLINE void add_scaled_complex(real* c, const real* s, const real* a) {
     }
 }
 
-// The sum of N terms in four interleaved chains, which are added as (0 + 1) + (2 + 3).
+// The sum of N terms in four interleaved chains, which are added as (0 + 1) + (2 + 3). The chains have names,
+// since compilers keep an array that is indexed in a loop in memory.
 template <int N>
 JALI_INLINE real dot_real(const real* a, const real* b) {
-    real chain[4] = {splat(0), splat(0), splat(0), splat(0)};
-    for (int e = 0; e < N; ++e) chain[e & 3] = fma(a[e], b[e], chain[e & 3]);
-    return (chain[0] + chain[1]) + (chain[2] + chain[3]);
+    constexpr int whole = N / 4 * 4;
+    real chain0 = splat(0), chain1 = splat(0), chain2 = splat(0), chain3 = splat(0);
+    JALI_UNROLL
+    for (int e = 0; e < whole; e += 4) {
+        chain0 = fma(a[e], b[e], chain0);
+        chain1 = fma(a[e + 1], b[e + 1], chain1);
+        chain2 = fma(a[e + 2], b[e + 2], chain2);
+        chain3 = fma(a[e + 3], b[e + 3], chain3);
+    }
+    if constexpr (N - whole > 0) chain0 = fma(a[whole], b[whole], chain0);
+    if constexpr (N - whole > 1) chain1 = fma(a[whole + 1], b[whole + 1], chain1);
+    if constexpr (N - whole > 2) chain2 = fma(a[whole + 2], b[whole + 2], chain2);
+    return (chain0 + chain1) + (chain2 + chain3);
 }
 template <int N>
 JALI_INLINE real norm2(const real* a) {

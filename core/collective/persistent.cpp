@@ -1,0 +1,133 @@
+#include "collective/persistent.hpp"
+
+#include <algorithm>
+
+namespace jali {
+
+namespace {
+
+constexpr int windows_of_space = 8;
+
+int largest_tag_of(const Schedule& schedule) {
+    int largest = 0;
+    for (const Step& step : schedule.steps()) {
+        if (const auto* receive = std::get_if<Receive>(&step.action)) largest = std::max(largest, receive->tag);
+        if (const auto* send = std::get_if<Send>(&step.action)) largest = std::max(largest, send->tag);
+    }
+    return largest;
+}
+
+} // namespace
+
+MessageSpace::MessageSpace(std::vector<Carrier> carriers)
+    : carriers_(std::move(carriers)), under_way_(windows_of_space) {
+    if (carriers_.empty()) throw PlanError("a message space needs at least one communicator");
+    int largest = max_tag;
+    for (std::size_t k = 0; k < carriers_.size(); ++k) {
+        const Communicator& one = *carriers_[k].second;
+        if (one.rank() != rank() || one.size() != size()) {
+            throw PlanError("library '" + carriers_[k].first + "' sees rank " + std::to_string(one.rank()) +
+                            " of " + std::to_string(one.size()) + ", '" + carriers_[0].first + "' rank " +
+                            std::to_string(rank()) + " of " + std::to_string(size()) +
+                            "; all must carry the same ranks");
+        }
+        largest = k == 0 ? one.largest_tag() : std::min(largest, one.largest_tag());
+    }
+    tags_ = static_cast<int>((std::int64_t{largest} + 1) / windows_of_space);
+}
+
+int MessageSpace::under_way() const {
+    return static_cast<int>(std::count_if(under_way_.begin(), under_way_.end(), [](auto& p) { return !!p; }));
+}
+
+Communicator& MessageSpace::carrier(const std::string& library) const {
+    if (library.empty()) return *carriers_.front().second;
+    for (const auto& [name, communicator] : carriers_)
+        if (name == library) return *communicator;
+    std::string known;
+    for (const auto& [name, communicator] : carriers_) known += (known.empty() ? "" : ", ") + name;
+    throw PlanError("no library '" + library + "' connects these ranks; there is " + known);
+}
+
+std::shared_ptr<PersistentPlan> PersistentPlan::make(std::shared_ptr<const Schedule> schedule,
+                                                     std::shared_ptr<MessageSpace> space, std::string what) {
+    return std::shared_ptr<PersistentPlan>(
+        new PersistentPlan(std::move(schedule), std::move(space), std::move(what)));
+}
+
+PersistentPlan::PersistentPlan(std::shared_ptr<const Schedule> schedule, std::shared_ptr<MessageSpace> space,
+                               std::string what)
+    : space_(std::move(space)), schedule_(schedule), what_(std::move(what)), executor_(schedule, what_) {
+    if (schedule->buffers().empty())
+        throw ScheduleError("the schedule of " + what_ + " has no buffers, so no scratch either");
+    const int tag = largest_tag_of(*schedule);
+    if (tag >= space_->tags()) {
+        throw PlanError(what_ + " uses tags up to " + std::to_string(tag) + ", but a plan has " +
+                        std::to_string(space_->tags()) + " here; use fewer channels (depth) or larger pieces");
+    }
+    for (const std::string& library : schedule->libraries()) carriers_.push_back(&space_->carrier(library));
+    const auto& buffers = schedule->buffers();
+    addresses_.assign(buffers.size(), nullptr);
+    const auto provide = [&](Memory& memory, std::size_t which) {
+        if (buffers[which].bytes > 0) memory = Arena::host().allocate(buffers[which].bytes, "plans");
+        addresses_[which] = memory.data();
+    };
+    std::size_t own = buffers.size() - 1;
+    provide(scratch_, own);
+    if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
+    user_buffers_ = static_cast<int>(own);
+}
+
+void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<const void> keep) {
+    if (running()) throw std::logic_error(what_ + " is under way already; wait for it before the next start");
+    if (static_cast<int>(buffers.size()) != user_buffers_) {
+        throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
+                        std::to_string(buffers.size()) + " were given");
+    }
+    const int window = space_->next_window();
+    if (const auto oldest = space_->under_way_[window]) oldest->wait();
+    ++space_->starts_;
+    std::copy(buffers.begin(), buffers.end(), addresses_.begin());
+    keep_ = std::move(keep);
+    window_ = window;
+    space_->under_way_[window] = shared_from_this();
+    try {
+        executor_.start(addresses_, carriers_, window * space_->tags_);
+    } catch (...) {
+        end();
+        throw;
+    }
+}
+
+bool PersistentPlan::test() {
+    if (!running()) return true;
+    const auto self = shared_from_this();
+    try {
+        if (!executor_.test()) return false;
+    } catch (...) {
+        end();
+        throw;
+    }
+    end();
+    return true;
+}
+
+void PersistentPlan::wait() {
+    if (!running()) return;
+    const auto self = shared_from_this();
+    try {
+        executor_.wait();
+    } catch (...) {
+        end();
+        throw;
+    }
+    end();
+}
+
+void PersistentPlan::end() {
+    keep_.reset();
+    const int window = std::exchange(window_, -1);
+    space_->under_way_[window].reset(); // may be the last reference to this plan
+}
+
+} // namespace jali

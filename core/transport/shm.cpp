@@ -1,0 +1,298 @@
+// Ranks of which some share a host: their messages go through memory, the others' through a base transport.
+//
+// The link (shm_link.hpp) moves messages between processes of one host; a duplicate of the base transport
+// carries the rest, and everybody's failures and departures. Whoever waits polls both. Collectives are made
+// of messages, so that pending ones move on meanwhile. Communicators split from one another share the link.
+#include "transport/communicator.hpp"
+#include "transport/message_collectives.hpp"
+#include "transport/patience.hpp"
+#include "transport/shm_link.hpp"
+#include "transport/split.hpp"
+
+#include <chrono>
+
+#include <sched.h>
+
+namespace jali {
+
+namespace {
+
+using shm::Link;
+using shm::Message;
+
+constexpr int looks_per_notice = 64;               // at shared memory, before the base transport is looked at
+constexpr auto nap = std::chrono::milliseconds(5); // a rank asleep hears of failures that often
+constexpr auto between_roll_calls = std::chrono::milliseconds(500);
+
+// How many looks a waiting rank spins, and how many times it then offers its core, before it sleeps.
+struct Restlessness {
+    unsigned spins, yields;
+};
+constexpr Restlessness alone_on_core{4000, 200}, sharing_cores{64, 16};
+
+class HostCommunicator final : public Communicator {
+  public:
+    // `base` and `base_of_collectives` are this communicator's own; the latter is empty where all ranks share
+    // one host. `mates` are the link's numbers of the ranks.
+    HostCommunicator(std::shared_ptr<Link> link, std::shared_ptr<Communicator> base,
+                     std::shared_ptr<Communicator> base_of_collectives, std::vector<int> mates,
+                     std::uint32_t context)
+        : link_(std::move(link)), base_(std::move(base)), collectives_(*this, std::move(base_of_collectives)),
+          mates_(std::move(mates)), context_(context), watchdog_(watchdog_seconds()),
+          rests_(link_->crowded() ? sharing_cores : alone_on_core) {
+        for (const int mate : mates_) has_outer_ = has_outer_ || mate < 0;
+    }
+
+    int rank() const override { return base_->rank(); }
+    int size() const override { return base_->size(); }
+    const char* transport() const override { return "shm"; }
+    int largest_tag() const override { return base_->largest_tag(); }
+    int outermost(int rank) const override { return base_->outermost(rank); }
+
+    std::shared_ptr<Communicator> split(int color, int key) override {
+        const Parts parts = agree_on_parts(*this, color, key, {}, link_->next_context);
+        // Two numbers, for messages and collectives. Groups that are made at once have no rank in common.
+        const auto context = static_cast<std::uint32_t>(parts.largest);
+        link_->next_context = context + 2;
+        auto base = base_->split(color, key);
+        if (color < 0) {
+            if (collectives_.base) collectives_.base->split(color, key);
+            return nullptr;
+        }
+        auto for_collectives = collectives_.base ? collectives_.base->split(color, key) : nullptr;
+        std::vector<int> mates;
+        for (const int member : parts.members) mates.push_back(mates_[member]);
+        return std::make_shared<HostCommunicator>(link_, std::move(base), std::move(for_collectives),
+                                                  std::move(mates), context);
+    }
+
+    std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
+        check_message(to, tag);
+        if (mates_[to] >= 0) return link_->send(data, bytes, mates_[to], to, context_, tag);
+        return std::make_unique<Message>(*link_, base_->send(data, bytes, to, tag), bytes, to, tag, true);
+    }
+
+    std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
+        check_message(from, tag);
+        if (mates_[from] >= 0) return link_->receive(data, bytes, mates_[from], from, context_, tag);
+        return std::make_unique<Message>(*link_, base_->receive(data, bytes, from, tag), bytes, from, tag,
+                                         false);
+    }
+
+    bool test(Request& request) override {
+        auto& message = static_cast<Message&>(request);
+        if (is_complete(*base_, message)) return true;
+        if (message.mate >= 0) {
+            link_->pump();
+            if (arrived(message)) return true;
+        }
+        if (++tests_ % looks_per_notice == 0) look_around();
+        return false;
+    }
+
+    void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
+        wait_on(*base_, requests, what);
+    }
+
+    std::uint64_t events() override { return link_->events(); }
+
+    bool rest(std::uint64_t seen, unsigned rounds) override {
+        if (rounds < rests_.spins) {
+            pause_core();
+            return false;
+        }
+        // The base transport wakes nobody.
+        if (has_outer_ || rounds < rests_.spins + rests_.yields) {
+            sched_yield();
+            return false;
+        }
+        link_->sleep(seen, nap);
+        look_around();
+        return true;
+    }
+
+    bool has_left(int rank, double waited) override { return base_->has_left(rank, waited); }
+
+    void barrier() override {
+        check();
+        barrier_by_messages(collectives_);
+    }
+    void all_reduce_sum(std::span<std::int64_t> values) override {
+        check();
+        all_reduce_sum_by_messages(collectives_, values);
+    }
+    std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
+        check();
+        return all_gather_by_messages(collectives_, mine);
+    }
+    std::vector<std::byte> broadcast(std::span<const std::byte> data, int root) override {
+        check_rank(root);
+        check();
+        return broadcast_by_messages(collectives_, data, root);
+    }
+
+    void fail(const std::string& cause) noexcept override { base_->fail(cause); }
+    void check() override { base_->check(); }
+    void leave() noexcept override { base_->leave(); }
+    void await_others_leaving() override { base_->await_others_leaving(); }
+
+  private:
+    // The messages of the collectives: a context and a base of their own.
+    struct Collectives final : Mail {
+        Collectives(HostCommunicator& owner, std::shared_ptr<Communicator> base)
+            : owner(owner), base(std::move(base)) {}
+
+        int rank() const override { return owner.rank(); }
+        int size() const override { return owner.size(); }
+        std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
+            const int mate = owner.mates_[to];
+            if (mate >= 0)
+                return owner.link_->send(data.data(), data.size(), mate, to, owner.context_ + 1, 0);
+            return std::make_unique<Message>(*owner.link_, base->send(data.data(), data.size(), to, 0),
+                                             data.size(), to, 0, true);
+        }
+        std::unique_ptr<Request> receive(std::span<std::byte> data, int from) override {
+            const int mate = owner.mates_[from];
+            if (mate >= 0)
+                return owner.link_->receive(data.data(), data.size(), mate, from, owner.context_ + 1, 0);
+            return std::make_unique<Message>(*owner.link_, base->receive(data.data(), data.size(), from, 0),
+                                             data.size(), from, 0, false);
+        }
+        void wait(std::span<std::unique_ptr<Request>> requests, const char* what) override {
+            owner.wait_on(base ? *base : *owner.base_, requests, what);
+        }
+
+        HostCommunicator& owner;
+        std::shared_ptr<Communicator> base;
+    };
+
+    void check_rank(int rank) const {
+        if (rank < 0 || rank >= size())
+            throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
+                                        std::to_string(size()));
+    }
+
+    void check_message(int peer, int tag) const {
+        check_rank(peer);
+        if (tag < 0 || tag > largest_tag())
+            throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
+                                        std::to_string(largest_tag()));
+    }
+
+    bool arrived(const Message& message) const {
+        if (message.stage != Message::Stage::done) return false;
+        if (message.sending) return true;
+        const auto who = [&] {
+            return " bytes from rank " + std::to_string(message.peer) + " with tag " +
+                   std::to_string(message.tag);
+        };
+        if (message.arrived != message.bytes)
+            throw TransportError("rank " + std::to_string(rank()) + " expected " +
+                                 std::to_string(message.bytes) + who() + ", but " +
+                                 std::to_string(message.arrived) + " came");
+        if (message.error != 0)
+            throw TransportError("rank " + std::to_string(rank()) + " could not read " +
+                                 std::to_string(message.bytes) + who() +
+                                 " in its memory: " + std::generic_category().message(message.error));
+        return true;
+    }
+
+    bool is_complete(Communicator& base, Message& message) const {
+        if (!message.outer) return arrived(message);
+        if (!base.test(*message.outer)) return false;
+        message.outer.reset();
+        return true;
+    }
+
+    void wait_on(Communicator& base, std::span<std::unique_ptr<Request>> requests, const std::string& what) {
+        Patience patience(watchdog_);
+        std::size_t first = 0; // all before it are complete
+        const auto at = [&](std::size_t k) -> Message& { return static_cast<Message&>(*requests[k]); };
+        for (unsigned round = 0;; ++round) {
+            const std::uint64_t seen = link_->events();
+            // Read before looking: what a rank did before it left is then seen by the look.
+            bool moved = false;
+            link_->pump();
+            for (; first < requests.size(); ++first)
+                if (requests[first] && !is_complete(base, at(first))) break;
+            if (first == requests.size()) return;
+            if (has_outer_) // those behind it need the base's progress too
+                for (std::size_t k = first + 1; k < requests.size(); ++k)
+                    if (requests[k] && at(k).outer) moved |= is_complete(base, at(k));
+            if (moved || link_->events() != seen) {
+                patience.moved();
+                round = 0;
+                continue;
+            }
+            if (round % looks_per_notice == looks_per_notice - 1) {
+                look_around();
+                give_up_on_the_gone(at(first), patience.waited(), what);
+            }
+            const auto waiting = [&] {
+                return "rank " + std::to_string(rank()) + " waited for " + what + describe(at(first)) +
+                       " (transport shm)";
+            };
+            rest(seen, round) ? patience.look_at_clock(waiting) : patience.look(waiting);
+        }
+    }
+
+    static std::string describe(const Message& message) {
+        return std::string(message.sending ? " (message to" : " (message from") + " rank " +
+               std::to_string(message.peer) + ", tag " + std::to_string(message.tag) + ", " +
+               std::to_string(message.bytes) + " bytes)";
+    }
+
+    void give_up_on_the_gone(const Message& message, double waited, const std::string& what) {
+        if (base_->has_left(message.peer, waited))
+            throw RankFailure(outermost(message.peer), "its program ended while rank " +
+                                                           std::to_string(rank()) + " waited for " + what +
+                                                           describe(message));
+        if (size() == 1) throw TransportError("the only rank waits for itself: " + what + describe(message));
+    }
+
+    // Hears of failures, and now and then calls the roll of the processes that share memory with this one.
+    void look_around() {
+        base_->check();
+        const auto now = std::chrono::steady_clock::now();
+        if (now - last_roll_call_ < between_roll_calls) return;
+        last_roll_call_ = now;
+        for (int rank = 0; rank < size(); ++rank)
+            if (mates_[rank] >= 0 && !link_->lives(mates_[rank]))
+                throw RankFailure(outermost(rank), "its process has died");
+    }
+
+    std::shared_ptr<Link> link_;
+    std::shared_ptr<Communicator> base_;
+    Collectives collectives_;
+    std::vector<int> mates_;
+    std::uint32_t context_;
+    double watchdog_;
+    Restlessness rests_;
+    bool has_outer_ = false;
+    unsigned tests_ = 0;
+    std::chrono::steady_clock::time_point last_roll_call_ = std::chrono::steady_clock::now();
+};
+
+} // namespace
+
+std::shared_ptr<Communicator> make_host_communicator(Communicator& base) {
+    auto own = base.duplicate();
+    if (std::string(base.transport()) != "mpi")
+        return own; // virtual ranks copy from buffer to buffer already
+    auto link = std::make_shared<Link>(*own);
+    // All ranks decide alike: is there any pair that shares memory, and any that does not?
+    std::vector<int> mates;
+    std::int64_t counts[2] = {0, 0};
+    for (int rank = 0; rank < own->size(); ++rank) {
+        mates.push_back(link->mate(rank));
+        if (rank != own->rank()) ++counts[mates.back() >= 0 ? 0 : 1];
+    }
+    own->all_reduce_sum(counts);
+    if (counts[0] == 0) return own;
+    auto for_collectives = counts[1] > 0 ? own->duplicate() : nullptr;
+    link->next_context = 2;
+    return std::make_shared<HostCommunicator>(std::move(link), std::move(own), std::move(for_collectives),
+                                              std::move(mates), 0);
+}
+
+} // namespace jali

@@ -1,0 +1,167 @@
+// How a link is made: who sees whose memory is tried, not guessed.
+//
+// Ranks of one boot of one machine show each other the name of a segment; whoever can open it and finds the
+// nonce in it shares memory with its owner, wherever namespaces or containers put the two. Two ranks are
+// joined if each sees the other.
+#include "transport/shm_link.hpp"
+
+#include <algorithm>
+#include <bitset>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+
+#include <sched.h>
+#include <unistd.h>
+
+namespace jali::shm {
+
+namespace {
+
+constexpr std::size_t host_budget = std::size_t{32} << 20; // for the arenas of all rings of a host
+constexpr std::size_t smallest_arena = 32 << 10, largest_arena = 256 << 10;
+
+enum class Copying { best, fetch, pieces };
+
+struct Hello {
+    char boot[40];
+    bool willing;
+    std::bitset<1024> cores; // that the rank may run on
+};
+
+struct Card {
+    char segment[96];
+    std::uint64_t nonce;
+    FetchProbe probe;
+    std::int32_t has_segment;
+};
+
+Copying chosen_copying() {
+    const char* text = std::getenv("JALI_SHM_COPY");
+    const std::string choice = text == nullptr ? "" : text;
+    if (choice == "cma") return Copying::fetch;
+    if (choice == "slots") return Copying::pieces;
+    if (choice.empty()) return Copying::best;
+    throw std::invalid_argument(
+        "JALI_SHM_COPY=" + choice +
+        " is no way to copy long messages: give cma (one copy, by the kernel) or slots (two, in pieces)");
+}
+
+bool willing() {
+    const char* text = std::getenv("JALI_SHM");
+    const std::string choice = text == nullptr ? "" : text;
+    if (choice.empty() || choice == "1") return true;
+    if (choice == "0") return false;
+    throw std::invalid_argument("JALI_SHM=" + choice + " is neither 0 (no shared memory) nor 1");
+}
+
+template <class Value>
+std::vector<Value> gather(Communicator& base, const Value& mine) {
+    const auto all = base.all_gather(std::as_bytes(std::span(&mine, 1)));
+    std::vector<Value> values(all.size());
+    for (std::size_t k = 0; k < all.size(); ++k)
+        std::memcpy(static_cast<void*>(&values[k]), all[k].data(), sizeof(Value));
+    return values;
+}
+
+Hello hello_of_this_rank() {
+    Hello hello{};
+    std::string boot;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+    boot.copy(hello.boot, sizeof hello.boot - 1);
+    hello.willing = willing() && !boot.empty();
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0)
+        for (std::size_t core = 0; core < std::min<std::size_t>(CPU_SETSIZE, 1024); ++core)
+            hello.cores[core] = CPU_ISSET(core, &cores);
+    return hello;
+}
+
+} // namespace
+
+Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getpid()) {
+    const Copying copying = chosen_copying();
+    const auto hellos = gather(base, hello_of_this_rank());
+    const Hello& mine = hellos[base.rank()];
+    std::vector<int> candidates{base.rank()};
+    if (mine.willing) {
+        candidates.clear();
+        for (int rank = 0; rank < base.size(); ++rank)
+            if (hellos[rank].willing && std::strcmp(hellos[rank].boot, mine.boot) == 0)
+                candidates.push_back(rank);
+    }
+    const std::size_t ranks = candidates.size();
+    arena_bytes_ = std::clamp(std::size_t{1} << (63 - __builtin_clzll(host_budget / (ranks * ranks) | 1)),
+                              smallest_arena, largest_arena);
+    const std::size_t ring_bytes = Ring::size(arena_bytes_);
+    const std::size_t segment_bytes = sizeof(Doorbell) + (ranks - 1) * ring_bytes;
+
+    Card card{};
+    if (ranks > 1) {
+        try {
+            mine_ = Segment::create(segment_bytes);
+            mine_.name().copy(card.segment, sizeof card.segment - 1);
+            card.nonce = mine_.nonce();
+            card.probe = offer_probe(mine_.nonce());
+            card.has_segment = 1;
+        } catch (const TransportError& error) {
+            obstacle_ = error.what();
+        }
+    } else {
+        obstacle_ = mine.willing ? "no other rank runs on this machine" : "JALI_SHM=0";
+    }
+
+    // Mates are numbered as candidates; those that turn out not to share memory keep an unused number.
+    const auto cards = gather(base, card);
+    mates_.resize(ranks);
+    std::vector<std::byte> seen(base.size());
+    std::string refused;
+    for (std::size_t k = 0; k < ranks; ++k) {
+        const Card& theirs = cards[candidates[k]];
+        if (candidates[k] == base.rank() || !theirs.has_segment || !mine_) continue;
+        Mate& mate = mates_[k];
+        mate.segment = Segment::open(theirs.segment, theirs.nonce, segment_bytes);
+        seen[candidates[k]] = std::byte{static_cast<bool>(mate.segment)};
+        mate.process = static_cast<pid_t>(theirs.probe.process);
+        mate.fetches = mate.segment && copying != Copying::pieces && can_fetch(theirs.probe);
+        if (mate.segment && copying == Copying::fetch && !mate.fetches)
+            refused = "JALI_SHM_COPY=cma, but the kernel does not let rank " + std::to_string(base.rank()) +
+                      " read the memory of rank " + std::to_string(candidates[k]) +
+                      "; use JALI_SHM_COPY=slots, or leave the choice to jali";
+    }
+    const auto all_seen = base.all_gather(seen);
+    mine_.remove_name();
+    const auto refusals = base.all_gather(std::as_bytes(std::span(refused)));
+    for (const auto& text : refusals)
+        if (!text.empty())
+            throw TransportError(std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+
+    if (mine_) bell_ = reinterpret_cast<Doorbell*>(mine_.data());
+    const auto rings = [&](std::byte* segment, std::size_t owner, std::size_t sender) {
+        return reinterpret_cast<Ring*>(segment + sizeof(Doorbell) +
+                                       (sender < owner ? sender : sender - 1) * ring_bytes);
+    };
+    own_ =
+        static_cast<int>(std::find(candidates.begin(), candidates.end(), base.rank()) - candidates.begin());
+    std::bitset<1024> cores = mine.cores;
+    for (std::size_t k = 0; k < ranks; ++k) {
+        const int rank = candidates[k];
+        const auto number = static_cast<int>(k);
+        if (number == own_) {
+            mates_of_ranks_[rank] = number;
+            continue;
+        }
+        if (seen[rank] == std::byte{0} || all_seen[rank][base.rank()] == std::byte{0}) continue;
+        mates_of_ranks_[rank] = number;
+        remote_.push_back(number);
+        cores |= hellos[rank].cores;
+        Mate& mate = mates_[k];
+        mate.bell = reinterpret_cast<Doorbell*>(mate.segment.data());
+        mate.in = RingReader(rings(mine_.data(), own_, k), arena_bytes_);
+        mate.out = RingWriter(rings(mate.segment.data(), k, own_), arena_bytes_);
+    }
+    if (obstacle_.empty() && remote_.empty()) obstacle_ = "no other rank's memory is visible from here";
+    crowded_ = remote_.size() + 1 > cores.count();
+}
+
+} // namespace jali::shm

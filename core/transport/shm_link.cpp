@@ -1,0 +1,367 @@
+#include "transport/shm_link.hpp"
+#include "transport/patience.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace jali::shm {
+
+namespace {
+
+constexpr std::size_t eager_bytes = 8192;       // above, a message is offered
+constexpr std::size_t fetch_bytes = 256 * 1024; // of a long message between two looks at the rings
+constexpr int slots_per_look = 64, pieces_per_look = 4;
+
+} // namespace
+
+Message::~Message() {
+    if (stage != Stage::done) link.withdraw(*this);
+}
+
+Link::~Link() {
+    // A forked child's copy of the link is not the link.
+    if (bell_ != nullptr && process_ == getpid()) bell_->closed.store(1, std::memory_order_release);
+}
+
+std::unique_ptr<Message> Link::send(const void* data, std::size_t bytes, int mate, int peer,
+                                    std::uint32_t context, int tag) {
+    auto message =
+        std::make_unique<Message>(*this, const_cast<void*>(data), bytes, mate, peer, context, tag, true);
+    if (mate == own_) {
+        send_to_self(*message);
+        return message;
+    }
+    Outgoing outgoing{{}, message.get()};
+    Envelope& envelope = outgoing.envelope;
+    envelope.tag = tag;
+    envelope.context = context;
+    envelope.bytes = bytes;
+    if (bytes <= inline_bytes) {
+        envelope.kind = Kind::in_slot;
+        if (bytes > 0) std::memcpy(envelope.data, data, bytes);
+    } else if (bytes <= eager_bytes) {
+        envelope.kind = Kind::in_arena;
+    } else {
+        envelope.kind = Kind::offer;
+        message->id = envelope.details.id = ++last_id_;
+        envelope.details.other = reinterpret_cast<std::uint64_t>(data);
+    }
+    post(mates_[mate], outgoing);
+    return message;
+}
+
+std::unique_ptr<Message> Link::receive(void* data, std::size_t bytes, int mate, int peer,
+                                       std::uint32_t context, int tag) {
+    auto message = std::make_unique<Message>(*this, data, bytes, mate, peer, context, tag, false);
+    Mate& from = mates_[mate];
+    const auto found = std::find_if(from.parcels.begin(), from.parcels.end(), [&](const Parcel& parcel) {
+        return parcel.tag == tag && parcel.context == context;
+    });
+    if (found == from.parcels.end()) {
+        from.posted.push_back(message.get());
+        return message;
+    }
+    const Parcel parcel = std::move(*found);
+    from.parcels.erase(found);
+    if (parcel.own != nullptr) {
+        accept(*message, parcel.own->data, parcel.bytes);
+        finish(*parcel.own);
+    } else if (parcel.aside || parcel.bytes == 0) {
+        accept(*message, parcel.aside.get(), parcel.bytes);
+    } else {
+        accept_offer(*message, parcel.offer, parcel.bytes);
+    }
+    return message;
+}
+
+void Link::send_to_self(Message& message) {
+    Mate& self = mates_[own_];
+    if (Message* receive = take_posted(self, message.context, message.tag)) {
+        accept(*receive, message.data, message.bytes);
+        finish(message);
+        return;
+    }
+    Parcel parcel{message.context, message.tag, message.bytes, nullptr, {}, nullptr};
+    if (message.bytes <= eager_bytes) {
+        parcel.aside = std::make_unique_for_overwrite<std::byte[]>(message.bytes);
+        if (message.bytes > 0) std::memcpy(parcel.aside.get(), message.data, message.bytes);
+        finish(message);
+    } else {
+        parcel.own = &message;
+        message.stage = Message::Stage::offered;
+    }
+    self.parcels.push_back(std::move(parcel));
+}
+
+void Link::pump() {
+    for (const int number : remote_) {
+        Mate& mate = mates_[number];
+        for (int k = 0; k < slots_per_look; ++k) {
+            const Slot* slot = mate.in.front();
+            if (slot == nullptr) break;
+            take(mate, *slot);
+            mate.in.pop();
+        }
+    }
+    if (backlog_ > 0)
+        for (const int number : remote_) push_backlog(mates_[number]);
+    if (streams_ > 0)
+        for (const int number : remote_) push_pieces(mates_[number]);
+    if (!fetching_.empty()) fetch_some();
+}
+
+void Link::sleep(std::uint64_t seen, std::chrono::microseconds at_most) {
+    if (backlog_ > 0 || streams_ > 0 || !fetching_.empty() || remote_.empty()) {
+        sched_yield(); // nobody rings for room in a ring
+        return;
+    }
+    bell_->sleeping.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::uint32_t rings = bell_->rings.load(std::memory_order_relaxed);
+    pump(); // what came before the flag was seen
+    if (events_ == seen) {
+        const timespec time{at_most.count() / 1'000'000, at_most.count() % 1'000'000 * 1000};
+        syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&bell_->rings), FUTEX_WAIT, rings, &time, nullptr,
+                0);
+    }
+    bell_->sleeping.store(0, std::memory_order_relaxed);
+}
+
+bool Link::lives(int mate) const {
+    if (mate == own_ || mates_[mate].bell->closed.load(std::memory_order_acquire) != 0) return true;
+    return mates_[mate].segment.owner_lives();
+}
+
+// The envelope goes now or stays in the queue of what goes to this mate.
+void Link::post(Mate& mate, const Outgoing& outgoing) {
+    if (mate.backlog.empty() && push(mate, outgoing)) return;
+    if (outgoing.message != nullptr) outgoing.message->stage = Message::Stage::queued;
+    mate.backlog.push_back(outgoing);
+    ++backlog_;
+}
+
+bool Link::push(Mate& mate, const Outgoing& outgoing) {
+    if (!mate.out.has_slot()) return false;
+    Message* message = outgoing.message;
+    if (outgoing.envelope.kind == Kind::in_arena) {
+        Envelope envelope = outgoing.envelope;
+        std::byte* room = mate.out.reserve(message->bytes, envelope.details);
+        if (room == nullptr) return false;
+        std::memcpy(room, message->data, message->bytes);
+        mate.out.push(envelope);
+    } else {
+        mate.out.push(outgoing.envelope);
+    }
+    ring(mate);
+    if (outgoing.envelope.kind == Kind::offer) {
+        message->stage = Message::Stage::offered;
+        by_id_.emplace(message->id, message);
+    } else if (message != nullptr) {
+        finish(*message);
+    }
+    return true;
+}
+
+void Link::answer(int mate, Kind kind, std::uint64_t id, std::uint64_t other) {
+    Outgoing outgoing{{}, nullptr};
+    outgoing.envelope.kind = kind;
+    outgoing.envelope.details.id = id;
+    outgoing.envelope.details.other = other;
+    post(mates_[mate], outgoing);
+}
+
+// Wakes the mate if it sleeps. It raises its flag before it looks at the rings for the last time.
+void Link::ring(Mate& mate) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (mate.bell->sleeping.load(std::memory_order_relaxed) == 0) return;
+    mate.bell->rings.fetch_add(1, std::memory_order_relaxed);
+    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&mate.bell->rings), FUTEX_WAKE, INT_MAX, nullptr,
+            nullptr, 0);
+}
+
+void Link::take(Mate& mate, const Slot& slot) {
+    ++events_;
+    Details details;
+    std::memcpy(&details, slot.body, sizeof details);
+    switch (slot.kind) {
+    case Kind::in_slot:
+    case Kind::in_arena: {
+        const std::byte* data = slot.kind == Kind::in_slot ? slot.body : mate.in.at(details.position);
+        if (Message* receive = take_posted(mate, slot.context, slot.tag)) {
+            accept(*receive, data, slot.bytes);
+            return;
+        }
+        Parcel parcel{slot.context, slot.tag, slot.bytes, nullptr, {}, nullptr};
+        parcel.aside = std::make_unique_for_overwrite<std::byte[]>(slot.bytes);
+        if (slot.bytes > 0) std::memcpy(parcel.aside.get(), data, slot.bytes);
+        mate.parcels.push_back(std::move(parcel));
+        return;
+    }
+    case Kind::offer:
+        if (Message* receive = take_posted(mate, slot.context, slot.tag))
+            accept_offer(*receive, details, slot.bytes);
+        else
+            mate.parcels.push_back({slot.context, slot.tag, slot.bytes, nullptr, details, nullptr});
+        return;
+    case Kind::piece:
+        return take_piece(mate, slot, details);
+    case Kind::ask:
+    case Kind::over: {
+        const auto found = by_id_.find(details.id);
+        if (found == by_id_.end()) return; // withdrawn meanwhile
+        Message& message = *found->second;
+        by_id_.erase(found);
+        if (slot.kind == Kind::over) return finish(message);
+        message.stage = Message::Stage::in_pieces;
+        message.other = details.other;
+        mate.streams.push_back(&message);
+        ++streams_;
+        return;
+    }
+    }
+}
+
+void Link::take_piece(const Mate& mate, const Slot& slot, const Details& details) {
+    const auto found = by_id_.find(details.id);
+    if (found == by_id_.end()) return; // withdrawn meanwhile
+    Message& receive = *found->second;
+    std::memcpy(receive.data + details.offset, mate.in.at(details.position), slot.bytes);
+    receive.moved += slot.bytes;
+    if (receive.moved < receive.bytes) return;
+    by_id_.erase(found);
+    finish(receive);
+}
+
+void Link::accept(Message& receive, const std::byte* data, std::uint64_t bytes) {
+    receive.arrived = bytes;
+    if (bytes == receive.bytes && bytes > 0) std::memcpy(receive.data, data, bytes);
+    finish(receive);
+}
+
+void Link::accept_offer(Message& receive, const Details& offer, std::uint64_t bytes) {
+    receive.arrived = bytes;
+    receive.offer_id = offer.id;
+    receive.other = offer.other;
+    if (bytes != receive.bytes) {
+        answer(receive.mate, Kind::over, offer.id, 0);
+        finish(receive);
+    } else if (mates_[receive.mate].fetches) {
+        receive.stage = Message::Stage::fetching;
+        fetching_.push_back(&receive);
+    } else {
+        ask_for(receive);
+    }
+}
+
+void Link::ask_for(Message& receive) {
+    receive.stage = Message::Stage::in_pieces;
+    receive.moved = 0;
+    receive.id = ++last_id_;
+    by_id_.emplace(receive.id, &receive);
+    answer(receive.mate, Kind::ask, receive.offer_id, receive.id);
+}
+
+void Link::finish(Message& message) {
+    message.stage = Message::Stage::done;
+    ++events_;
+}
+
+// A part of one message; the next look goes on with the next one.
+void Link::fetch_some() {
+    Message& receive = *fetching_.front();
+    fetching_.pop_front();
+    Mate& mate = mates_[receive.mate];
+    const std::size_t bytes = std::min(fetch_bytes, receive.bytes - receive.moved);
+    const int error = fetch(mate.process, receive.other + receive.moved, receive.data + receive.moved, bytes);
+    ++events_;
+    if (error == EPERM || error == ENOSYS) { // permitted at the start, no more
+        mate.fetches = false;
+        return ask_for(receive);
+    }
+    receive.error = error;
+    receive.moved += bytes;
+    if (error == 0 && receive.moved < receive.bytes) {
+        fetching_.push_back(&receive);
+        return;
+    }
+    answer(receive.mate, Kind::over, receive.offer_id, 0);
+    finish(receive);
+}
+
+void Link::push_backlog(Mate& mate) {
+    while (!mate.backlog.empty() && push(mate, mate.backlog.front())) {
+        mate.backlog.pop_front();
+        --backlog_;
+        ++events_;
+    }
+}
+
+void Link::push_pieces(Mate& mate) {
+    const std::size_t most = arena_bytes_ / 8;
+    for (int k = 0; k < pieces_per_look; ++k) {
+        if (mate.streams.empty() || !mate.backlog.empty() || !mate.out.has_slot()) return;
+        Message& send = *mate.streams.front();
+        Envelope envelope;
+        envelope.kind = Kind::piece;
+        envelope.bytes = std::min(most, send.bytes - send.moved);
+        std::byte* room = mate.out.reserve(envelope.bytes, envelope.details);
+        if (room == nullptr) return;
+        std::memcpy(room, send.data + send.moved, envelope.bytes);
+        envelope.details.id = send.other;
+        envelope.details.offset = send.moved;
+        mate.out.push(envelope);
+        ring(mate);
+        ++events_;
+        send.moved += envelope.bytes;
+        if (send.moved < send.bytes) continue;
+        mate.streams.erase(mate.streams.begin());
+        --streams_;
+        finish(send);
+    }
+}
+
+Message* Link::take_posted(Mate& mate, std::uint32_t context, int tag) {
+    const auto found = std::find_if(mate.posted.begin(), mate.posted.end(), [&](const Message* message) {
+        return message->tag == tag && message->context == context;
+    });
+    if (found == mate.posted.end()) return nullptr;
+    Message* message = *found;
+    mate.posted.erase(found);
+    return message;
+}
+
+// Nothing here refers to the message any more. Its other end hears nothing: this rank gives up.
+void Link::withdraw(Message& message) noexcept {
+    Mate& mate = mates_[message.mate];
+    switch (message.stage) {
+    case Message::Stage::done:
+        break;
+    case Message::Stage::posted:
+        std::erase(mate.posted, &message);
+        break;
+    case Message::Stage::queued:
+        backlog_ -= std::erase_if(mate.backlog, [&](const Outgoing& o) { return o.message == &message; });
+        break;
+    case Message::Stage::offered:
+        by_id_.erase(message.id);
+        mate.parcels.remove_if([&](const Parcel& parcel) { return parcel.own == &message; });
+        break;
+    case Message::Stage::fetching:
+        std::erase(fetching_, &message);
+        break;
+    case Message::Stage::in_pieces:
+        if (message.sending)
+            streams_ -= std::erase(mate.streams, &message);
+        else
+            by_id_.erase(message.id);
+        break;
+    }
+}
+
+} // namespace jali::shm

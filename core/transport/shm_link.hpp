@@ -1,0 +1,163 @@
+// What joins one process with the others of its host: rings to and from each, and who gets which message.
+//
+// One link serves a communicator and all that are split from it; their messages are told apart by a context
+// number. Short messages are copied through the rings. A long one is offered: its receiver fetches it from
+// the sender's memory in one copy where the kernel permits, else asks for it, and the sender pushes it
+// through the ring in pieces that the receiver copies out meanwhile. All progress is made by pump(), on the
+// calling thread; nothing here waits except sleep().
+#pragma once
+
+#include "transport/communicator.hpp"
+#include "transport/shm_fetch.hpp"
+#include "transport/shm_ring.hpp"
+#include "transport/shm_segment.hpp"
+
+#include <chrono>
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace jali::shm {
+
+class Link;
+
+// A message between processes of one host, or one that another transport carries.
+struct Message final : Request {
+    Message(Link& link, void* data, std::size_t bytes, int mate, int peer, std::uint32_t context, int tag,
+            bool sending)
+        : link(link), data(static_cast<std::byte*>(data)), bytes(bytes), mate(mate), peer(peer),
+          context(context), tag(tag), sending(sending) {}
+    Message(Link& link, std::unique_ptr<Request> outer, std::size_t bytes, int peer, int tag, bool sending)
+        : link(link), bytes(bytes), peer(peer), tag(tag), sending(sending), stage(Stage::done),
+          outer(std::move(outer)) {}
+    ~Message() override;
+
+    // What the link still has to do with it.
+    enum class Stage : std::uint8_t { done, posted, queued, offered, fetching, in_pieces };
+
+    Link& link;
+    std::byte* data = nullptr; // a send only reads it
+    std::size_t bytes;
+    int mate = -1; // the link's number of the other process
+    int peer;      // its rank, for errors
+    std::uint32_t context = 0;
+    int tag;
+    bool sending;
+    Stage stage = Stage::posted;
+    int error = 0;                  // of the kernel
+    std::size_t arrived = 0;        // bytes of the message that came
+    std::size_t moved = 0;          // bytes of it copied so far
+    std::uint64_t id = 0;           // of the offer (send) or of this receive, while others refer to it
+    std::uint64_t other = 0;        // the address (fetching) or the receive (sending pieces)
+    std::uint64_t offer_id = 0;     // that a receive answers
+    std::unique_ptr<Request> outer; // the other transport's, until it is complete
+};
+
+class Link {
+  public:
+    // Collective over `base`, which is used for the setup alone.
+    explicit Link(Communicator& base);
+    ~Link();
+    Link(const Link&) = delete;
+    Link& operator=(const Link&) = delete;
+
+    // The link's number of rank `rank` of the communicator that it was made for, or -1 where no memory is
+    // shared with it. This process has a number too: messages to oneself go through the link.
+    int mate(int rank) const { return mates_of_ranks_[rank]; }
+    bool fetches_from(int mate) const { return mates_[mate].fetches; } // long messages in one copy
+    const std::string& obstacle() const {
+        return obstacle_;
+    } // why this process shares nothing; empty if it does
+
+    std::unique_ptr<Message> send(const void* data, std::size_t bytes, int mate, int peer,
+                                  std::uint32_t context, int tag);
+    std::unique_ptr<Message> receive(void* data, std::size_t bytes, int mate, int peer, std::uint32_t context,
+                                     int tag);
+
+    // Takes what has come and pushes what can go.
+    void pump();
+    std::uint64_t events() const { return events_; } // messages that came or went, and pieces of them
+
+    // Gives the core away until a mate rings or the time is over; returns at once if there is something to
+    // do.
+    void sleep(std::uint64_t seen, std::chrono::microseconds at_most);
+    bool crowded() const { return crowded_; } // more ranks than cores
+
+    bool lives(int mate) const;     // whether the process still runs
+    std::uint32_t next_context = 0; // of communicators; the same on all ranks of the one that was made last
+
+  private:
+    friend struct Message;
+
+    // A message that came before its receive.
+    struct Parcel {
+        std::uint32_t context;
+        int tag;
+        std::uint64_t bytes;
+        std::unique_ptr<std::byte[]> aside; // its data, unless it was offered or is our own
+        Details offer;
+        Message* own = nullptr; // our long message to ourselves
+    };
+
+    struct Outgoing {
+        Envelope envelope;
+        Message* message; // whose data goes along, or nullptr
+    };
+
+    struct Doorbell {
+        alignas(line) std::atomic<std::uint32_t> rings;
+        std::atomic<std::uint32_t> sleeping;
+        std::atomic<std::uint32_t> closed; // the link's end was orderly
+    };
+
+    struct Mate {
+        Segment segment; // theirs; empty for ourselves
+        Doorbell* bell = nullptr;
+        RingWriter out;
+        RingReader in;
+        bool fetches = false;
+        pid_t process = 0;
+        std::vector<Message*> posted;
+        std::list<Parcel> parcels;
+        std::deque<Outgoing> backlog;
+        std::vector<Message*> streams; // that we send in pieces
+    };
+
+    void send_to_self(Message& message);
+    bool push(Mate& mate, const Outgoing& outgoing);
+    void post(Mate& mate, const Outgoing& outgoing);
+    void answer(int mate, Kind kind, std::uint64_t id, std::uint64_t other);
+    void ring(Mate& mate);
+    void take(Mate& mate, const Slot& slot);
+    void take_piece(const Mate& mate, const Slot& slot, const Details& details);
+    void accept(Message& receive, const std::byte* data, std::uint64_t bytes);
+    void accept_offer(Message& receive, const Details& offer, std::uint64_t bytes);
+    void ask_for(Message& receive);
+    void finish(Message& message);
+    void fetch_some();
+    void push_backlog(Mate& mate);
+    void push_pieces(Mate& mate);
+    void withdraw(Message& message) noexcept;
+    Message* take_posted(Mate& mate, std::uint32_t context, int tag);
+
+    std::size_t arena_bytes_ = 0;
+    Segment mine_;
+    std::vector<Mate> mates_;
+    std::vector<int> mates_of_ranks_;
+    std::vector<int> remote_; // mates other than ourselves
+    int own_ = 0;
+    Doorbell* bell_ = nullptr;
+    bool crowded_ = false;
+    std::string obstacle_;
+
+    std::uint64_t events_ = 0, last_id_ = 0;
+    std::size_t backlog_ = 0, streams_ = 0; // of all mates
+    std::deque<Message*> fetching_;
+    std::unordered_map<std::uint64_t, Message*> by_id_; // offers we made and receives in pieces
+    pid_t process_;
+};
+
+} // namespace jali::shm

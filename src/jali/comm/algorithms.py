@@ -1,0 +1,199 @@
+"""Ways of doing a standard collective on processors, as rows of a table, and which one is taken when.
+
+A row says what the planner is asked for: the form of the composition, the hierarchy, ring and pipeline. Names
+are those of the field. The choice depends only on numbers that are equal on all ranks (collective, payload,
+ranks on each host), so ranks agree without a word. JALI_COLLECTIVE=ring, or
+JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument `algorithm`, overrules it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jali.errors import ParameterError
+
+COLLECTIVES = (
+    "broadcast",
+    "reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "scatter",
+    "gather",
+    "all_to_all",
+)
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way: `form` of the composition, `hierarchy` flat, binary (halves of halves) or hosts; `ring` over all ranks
+    or hosts; `chunk` bytes per channel of the pipeline (0: one channel)."""
+
+    name: str
+    collectives: tuple[str, ...]
+    form: str
+    hierarchy: str
+    summary: str
+    ring: bool = False
+    striped: bool = False
+    chunk: int = 0
+
+
+ALGORITHMS = (
+    Algorithm(
+        "direct",
+        ("broadcast", "reduce", "all_gather", "reduce_scatter", "scatter", "gather", "all_to_all"),
+        "single",
+        "flat",
+        "everything straight from its source to its destination",
+    ),
+    Algorithm(
+        "one_shot", ("all_reduce",), "single", "flat", "every rank sends all it has to all others and combines"
+    ),
+    Algorithm(
+        "two_step",
+        ("all_reduce", "broadcast", "reduce"),
+        "composed",
+        "flat",
+        "reduce-scatter or scatter, then all-gather or gather, each direct",
+    ),
+    Algorithm(
+        "recursive_doubling",
+        ("all_reduce", "all_gather"),
+        "single",
+        "binary",
+        "partners at doubling distances exchange all they have",
+    ),
+    Algorithm(
+        "recursive_halving",
+        ("reduce_scatter",),
+        "single",
+        "binary",
+        "partners at halving distances exchange the halves they are not responsible for",
+    ),
+    Algorithm(
+        "halving_doubling",
+        ("all_reduce",),
+        "composed",
+        "binary",
+        "recursive halving, then recursive doubling (Rabenseifner)",
+    ),
+    Algorithm(
+        "binomial",
+        ("broadcast", "reduce", "gather", "scatter"),
+        "single",
+        "binary",
+        "a binomial tree from or to the root",
+    ),
+    Algorithm(
+        "bruck", ("all_to_all",), "single", "binary", "log2(ranks) rounds, in each of which messages are combined"
+    ),
+    Algorithm(
+        "ring",
+        ("all_gather", "reduce_scatter"),
+        "single",
+        "flat",
+        "chunks go from neighbour to neighbour",
+        ring=True,
+    ),
+    Algorithm(
+        "ring",
+        ("all_reduce",),
+        "composed",
+        "flat",
+        "a ring reduce-scatter, then a ring all-gather",
+        ring=True,
+    ),
+    Algorithm(
+        "chain",
+        ("broadcast", "reduce"),
+        "single",
+        "flat",
+        "a pipeline from neighbour to neighbour",
+        ring=True,
+        chunk=1 << 18,
+    ),
+    Algorithm(
+        "pipelined",
+        ("all_reduce", "reduce"),
+        "composed",
+        "flat",
+        "two steps in channels: a channel is gathered while the next is reduced",
+        chunk=1 << 20,
+    ),
+    Algorithm(
+        "hosts",
+        ("broadcast", "reduce", "all_gather", "reduce_scatter", "scatter", "gather", "all_to_all"),
+        "single",
+        "hosts",
+        "between hosts once, then inside them; roots spread over the ranks of their host",
+        striped=True,
+        chunk=1 << 19,
+    ),
+    Algorithm(
+        "hosts",
+        ("all_reduce",),
+        "composed",
+        "hosts",
+        "reduce-scatter and all-gather, inside hosts and between them, in channels",
+        chunk=1 << 19,
+    ),
+)
+LARGEST_DEPTH = 32
+
+
+def algorithm(name: str, collective: str) -> Algorithm:
+    """The row of that name for a collective. Raises ParameterError that lists those there are."""
+    for row in ALGORITHMS:
+        if row.name == name and collective in row.collectives:
+            return row
+    known = ", ".join(row.name for row in ALGORITHMS if collective in row.collectives)
+    raise ParameterError(f"there is no algorithm {name!r} for {collective}; choose one of {known}")
+
+
+def forced(collective: str) -> str | None:
+    """The algorithm that JALI_COLLECTIVE names for this collective, if it does."""
+    text = os.environ.get("JALI_COLLECTIVE", "")
+    for part in filter(None, (word.strip() for word in text.split(","))):
+        where, _, name = part.rpartition("=")
+        if not any(row.name == name for row in ALGORITHMS) or (where and where not in COLLECTIVES):
+            names = sorted({row.name for row in ALGORITHMS})
+            raise ParameterError(
+                f"JALI_COLLECTIVE={text}: {part!r} is no algorithm ({', '.join(names)}), nor one for a "
+                f"collective ({', '.join(COLLECTIVES)}), like all_reduce=ring"
+            )
+        if where == collective:
+            algorithm(name, collective)
+            return name
+        if not where and any(row.name == name and collective in row.collectives for row in ALGORITHMS):
+            return name
+    return None
+
+
+def choose(collective: str, payload: int, ranks_of_hosts: Sequence[int]) -> str:
+    """The algorithm for a payload of `payload` bytes (the largest buffer, p*d) on hosts with so many ranks each."""
+    ranks, hosts = sum(ranks_of_hosts), len(ranks_of_hosts)
+    if hosts > 1 and ranks > hosts and payload >= 1 << 16:
+        return "hosts"
+    if collective == "all_reduce":
+        if ranks <= 2 or (ranks <= 4 and payload <= 1 << 12):
+            return "one_shot" if payload <= 1 << 16 or ranks == 1 else "two_step"
+        return "recursive_doubling" if payload <= 1 << 13 else "two_step"
+    if collective in ("broadcast", "reduce"):
+        if ranks <= 3:
+            return "direct"
+        if payload <= 1 << 15:
+            return "binomial"
+        return "two_step" if collective == "reduce" else "direct"
+    if payload <= 1 << 12 and ranks > 8:
+        return {"reduce_scatter": "recursive_halving", "all_gather": "recursive_doubling", "all_to_all": "bruck"}.get(
+            collective, "binomial"
+        )
+    return "direct"
+
+
+def depth_of(row: Algorithm, payload: int) -> int:
+    """Channels of the pipeline for a payload in bytes."""
+    return max(1, min(LARGEST_DEPTH, payload // row.chunk)) if row.chunk else 1

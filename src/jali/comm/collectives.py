@@ -1,0 +1,236 @@
+"""What a communicator keeps for its collectives: the message space, the plans in use, the check of calls.
+
+A call is described by a tuple (`Call`) that is equal on all ranks. Equal calls share a plan: the least recently
+used of more than `KEPT` plans are dropped, which needs no agreement, since plans take their tags when they
+start. In checked mode ranks compare their calls before anything moves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jali import _core
+from jali.comm import algorithms
+from jali.comm.elements import SIZES, Array, check_operation, element_name
+from jali.errors import ParameterError
+
+if TYPE_CHECKING:
+    from jali.comm.communicator import Communicator
+
+KEPT = 256  # plans per communicator
+EXCHANGE = "exchange"  # as counts: each rank knows only its own
+
+
+class Call(NamedTuple):
+    """A collective call, equal on all ranks. `count`: elements, as in `jali.comm.Composition.standard`; a tuple for
+    the variants with counts per rank."""
+
+    collective: str
+    dtype: Any
+    count: int | tuple[int, ...]
+    root: int
+    op: str | Callable[[Array, Array], Array]
+    in_place: bool
+    algorithm: str | None
+    reproducible: bool
+
+
+class Request:
+    """A collective under way. Its arrays are kept alive, and must not be touched, until `wait` or a true `test`.
+
+    Requests may be waited for in any order; collectives must be started in the same order on all ranks.
+    """
+
+    __slots__ = ("_plan", "_result")
+
+    def __init__(self, plan: _core.PersistentPlan, result: Any) -> None:
+        self._plan: _core.PersistentPlan | None = plan
+        self._result = result
+
+    def test(self) -> bool:
+        """Make progress; whether it has ended."""
+        if self._plan is not None and self._plan.test():
+            self._plan = None
+        return self._plan is None
+
+    def wait(self) -> Any:
+        """Return what the blocking call would have returned, when it has ended."""
+        if self._plan is not None:
+            self._plan.wait()
+            self._plan = None
+        return self._result
+
+
+class Collectives:
+    """The collectives of one communicator; made at its first collective call, which is collective anyway."""
+
+    def __init__(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+        self.rank, self.size = communicator.rank, communicator.size
+        self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
+        self.space = _core.MessageSpace(_carriers(communicator.core))
+        self.hosts = _hosts(communicator)
+        self._plans: OrderedDict[Call, _core.PersistentPlan] = OrderedDict()
+        self._more: dict[Call, list[_core.PersistentPlan]] = {}  # for calls under way several times
+
+    def start(
+        self, call: Call, arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
+    ) -> Any:
+        """Run a call on arrays, one per buffer: the result, or a request."""
+        if self.checked if checked is None else checked:
+            self._compare(call)
+        plan = self._plans.get(call)
+        if plan is None or plan.running:
+            plan = self._prepare(call)
+        else:
+            self._plans.move_to_end(call)
+        if blocking:
+            plan.run(*arrays)
+            return result
+        plan.start(*arrays)
+        return Request(plan, result)
+
+    def algorithm_of(self, call: Call) -> algorithms.Algorithm:
+        """The row of the table that this call uses here."""
+        name = call.algorithm or algorithms.forced(call.collective)
+        if name is None:
+            name = algorithms.choose(call.collective, self.payload(call), [len(host) for host in self.hosts])
+        return algorithms.algorithm(name, call.collective)
+
+    def payload(self, call: Call) -> int:
+        """Bytes of the largest buffer of a call."""
+        size = SIZES[element_name(call.dtype)]
+        if isinstance(call.count, tuple):
+            parts = self.size if call.collective == "all_to_all" else 1
+            return size * sum(call.count) // parts
+        whole = call.collective in ("all_reduce", "broadcast", "reduce")
+        return size * call.count * (1 if whole else self.size)
+
+    def agree_on_counts(self, mine: Sequence[int]) -> list[tuple[int, ...]]:
+        """What every rank passed, in rank order."""
+        told = self._communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
+        return [tuple(json.loads(text)) for text in told]
+
+    def _prepare(self, call: Call) -> _core.PersistentPlan:
+        if call in self._plans:
+            spare = self._more.setdefault(call, [])
+            for plan in spare:
+                if not plan.running:
+                    return plan
+            plan = self._make(call)
+            spare.append(plan)
+            return plan
+        plan = self._plans[call] = self._make(call)
+        while len(self._plans) > KEPT:
+            dropped, _ = self._plans.popitem(last=False)
+            self._more.pop(dropped, None)
+        return plan
+
+    def _make(self, call: Call) -> _core.PersistentPlan:
+        check_operation(call.op, call.dtype)
+        row = self.algorithm_of(call)
+        kind = element_name(call.dtype)
+        counts = list(call.count) if isinstance(call.count, tuple) else [call.count]
+        composition = _core.standard_composition(
+            self.size,
+            call.collective,
+            row.form,
+            kind,
+            counts,
+            root=call.root,
+            operation="user" if callable(call.op) else call.op,
+            user=call.op if callable(call.op) else None,
+            in_place=call.in_place,
+        )
+        payload = self.payload(call)
+        parameters = _core.PlanParameters(
+            self._hierarchy(row),
+            stripe=len(self.hosts[0]) if row.striped and call.collective in ("broadcast", "reduce") else 1,
+            ring=self.size if row.ring else 1,
+            depth=algorithms.depth_of(row, payload),
+            reproducible=call.reproducible,
+        )
+        schedule = _core.plan_rank(composition, parameters, self.rank)
+        what = f"{call.collective} of {payload} bytes ({row.name})"
+        return _core.PersistentPlan(schedule, self.space, what)
+
+    def _hierarchy(self, row: algorithms.Algorithm) -> _core.Hierarchy:
+        if row.hierarchy == "binary":
+            return _core.Hierarchy.binary(self.size)
+        if row.hierarchy == "hosts" and 1 < len(self.hosts) < self.size:
+            hierarchy = _core.Hierarchy.from_sizes(self.size, [[len(host) for host in self.hosts]])
+            hierarchy.set_order([rank for host in self.hosts for rank in host])
+            return hierarchy
+        return _core.Hierarchy(self.size)
+
+    def compare(self, description: dict[str, Any]) -> None:
+        """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
+        told = [json.loads(text) for text in self._communicator.gather_bytes(json.dumps(description).encode())]
+        differences = []
+        for key in dict.fromkeys(key for one in told for key in one):
+            values: dict[str, list[int]] = {}
+            for rank, one in enumerate(told):
+                values.setdefault(str(one.get(key, "not given")), []).append(rank)
+            if len(values) > 1:
+                said = ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in values.items())
+                differences.append(f"{key}: {said}")
+            if key == "call" and len(values) > 1:
+                break  # what else differs would confuse
+        if differences:
+            error = ParameterError(f"ranks do not make the same call; {'; '.join(differences)}")
+            error.on_every_rank = True  # type: ignore[attr-defined]
+            raise error
+
+    def _compare(self, call: Call) -> None:
+        op = call.op if isinstance(call.op, str) else getattr(call.op, "__name__", "function")
+        reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
+        rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
+        self.compare(
+            {
+                "call": call.collective,
+                "element type": str(call.dtype),
+                "counts" if isinstance(call.count, tuple) else "count": call.count,
+                **({"operation": op} if reduces else {}),
+                **({"root": call.root} if rooted else {}),
+                "in place": call.in_place,
+                "algorithm": call.algorithm or "chosen",
+                "reproducible": call.reproducible,
+            }
+        )
+
+
+def _carriers(core: _core.Communicator) -> list[tuple[str, _core.Communicator]]:
+    """Libraries by name; the first is used where a plan names none."""
+    carriers = [(core.transport, core.duplicate())]
+    if core.transport == "mpi":
+        shared = _core.make_host_communicator(core)
+        if shared.transport == "shm":
+            carriers.insert(0, ("shm", shared))
+    return carriers
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+
+
+def _hosts(communicator: Communicator) -> list[list[int]]:
+    """Ranks of each host, hosts in the order of their first ranks."""
+    if communicator.transport != "mpi":
+        return [list(range(communicator.size))]
+    hosts: dict[bytes, list[int]] = {}
+    for rank, name in enumerate(communicator.gather_bytes(host_name().encode())):
+        hosts.setdefault(name, []).append(rank)
+    return list(hosts.values())
+
+
+def host_name() -> str:
+    """Tells hosts apart, also where several have one name."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"

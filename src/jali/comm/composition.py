@@ -1,0 +1,343 @@
+"""Compositions: any collective said in three words.
+
+A composition names buffers and lists, step by step, which pieces of them go where: a *multicast* sends a
+piece of its root to leaves, a *reduction* combines a piece of its sources at its root, a *fence* begins the
+next step. Primitives of one step run in parallel. All ranks make the same composition; what it means is fixed
+by `evaluate`, how it is done is decided by a plan. Example, an all-reduce of `n` elements over `p` ranks:
+
+    c = Composition(ranks=p, dtype="float32")
+    send, recv = c.buffer("send", n, parts=p), c.buffer("recv", n, parts=p, input=False)
+    for i in range(p):
+        c.reduce(send[i], recv[i], sources=ALL, root=i, op="sum")
+    c.fence()
+    for i in range(p):
+        c.multicast(recv[i], recv[i], root=i, leaves=OTHERS)
+
+Nothing here moves data between ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import index as as_integer
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jali import _core
+from jali.comm.elements import element_name
+from jali.errors import PlanError
+
+ALL = "all"
+"""All ranks, the root among them."""
+
+OTHERS = "others"
+"""All ranks but the root."""
+
+Ranks = str | int | Iterable[int]
+Operation = str | Callable[[Any, Any], Any]
+Counts = int | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of elements of a buffer, on whatever rank a primitive names."""
+
+    buffer: Buffer
+    offset: int
+    count: int
+
+    def __repr__(self) -> str:
+        return f"{self.buffer.name}[{self.offset}:{self.offset + self.count}]"
+
+
+class Buffer:
+    """A named buffer of a composition. Made by `Composition.buffer`.
+
+    `buffer[i]` is part i and `buffer[i:j]` the parts from i up to j as one piece; without parts, indices
+    count elements. The buffer itself, where a piece is expected, stands for all of it.
+    """
+
+    def __init__(
+        self, composition: Composition, number: int, name: str, offsets: Sequence[int] | None
+    ) -> None:
+        self.composition = composition
+        self.number = number
+        self.name = name
+        self._offsets = offsets  # where parts begin, and the end of the last
+
+    def __repr__(self) -> str:
+        return f"<buffer {self.name}>"
+
+    def __len__(self) -> int:
+        """The number of parts; of elements, where there are none."""
+        if self._offsets is not None:
+            return len(self._offsets) - 1
+        counts = self.counts
+        if len(set(counts)) > 1:
+            raise PlanError(
+                f"buffer '{self.name}' has no parts and {min(counts)} to {max(counts)} elements on different "
+                "ranks, so it has no length of its own; use count(rank)"
+            )
+        return counts[0]
+
+    def __getitem__(self, key: int | slice) -> Piece:
+        if isinstance(key, slice):
+            if key.step not in (None, 1):
+                raise PlanError(f"{self.name}[::{key.step}]: a piece is a run of parts without gaps")
+            if self._offsets is None and key.stop is not None and key.stop >= 0 and (key.start or 0) >= 0:
+                begin, end = key.start or 0, key.stop  # the core knows the sizes on each rank
+            else:
+                begin, end, _ = key.indices(len(self))
+            if end < begin:
+                raise PlanError(f"{self.name}[{key.start}:{key.stop}] ends before it begins")
+        else:
+            begin = as_integer(key)
+            parts = len(self) if self._offsets is not None or begin < 0 else begin + 1
+            if not -parts <= begin < parts:
+                raise PlanError(f"{self.name}[{key}] does not exist; '{self.name}' has {parts} parts")
+            begin %= parts
+            end = begin + 1
+        if self._offsets is not None:
+            begin, end = self._offsets[begin], self._offsets[end]
+        return Piece(self, begin, end - begin)
+
+    @property
+    def counts(self) -> list[int]:
+        """Elements, one number if all ranks have as many, else one per rank."""
+        return self.composition.core.buffers[self.number][1]
+
+    def count(self, rank: int) -> int:
+        """Elements on this rank."""
+        counts = self.counts
+        return counts[0] if len(counts) == 1 else counts[rank]
+
+
+class Composition:
+    """A collective over `ranks` ranks, of elements of one type.
+
+    `dtype` is anything NumPy takes for integers, floats and complex numbers of usual sizes, or a name of the
+    core ("fp16", "bf16", "fp32", ...). Raises `PlanError` for anything that makes no sense.
+    """
+
+    def __init__(self, ranks: int, dtype: npt.DTypeLike = "float64") -> None:
+        self._take(_core.Composition(ranks, element_name(dtype)))
+
+    def _take(self, core: _core.Composition) -> None:
+        self.core = core
+        self._buffers = {
+            name: Buffer(self, number, name, None) for number, (name, _, _) in enumerate(core.buffers)
+        }
+
+    @classmethod
+    def standard(
+        cls,
+        collective: str,
+        ranks: int,
+        count: Counts,
+        *,
+        dtype: npt.DTypeLike = "float64",
+        form: str | None = None,
+        root: int = 0,
+        op: Operation = "sum",
+        in_place: bool = False,
+    ) -> Composition:
+        """One of the eight standard collectives, over buffers "send" and "recv" (in place: "data").
+
+        `collective`: broadcast, reduce, all_gather, reduce_scatter, all_reduce, scatter, gather, all_to_all
+        (dashes do as well). `count`, in elements: of the whole vector (broadcast, reduce, all_reduce), of
+        each rank's chunk (scatter, gather, all_gather, reduce_scatter), or of each message (all_to_all); a
+        sequence gives one per rank, for all_to_all that from rank i to rank j at i * ranks + j.
+
+        `form`: "single" step, "composed" of two standard collectives as in Table 2 of the HiCCL paper,
+        "rooted" (all_reduce: broadcast after reduce). By default all_reduce is composed, all others are
+        single. In place, "data" is the whole vector, or all chunks, one's own at its place; for scatter and
+        gather only the root has all, others have theirs alone.
+        """
+        name = collective.replace("-", "_")
+        made = cls.__new__(cls)
+        made._take(
+            _core.standard_composition(
+                ranks,
+                name,
+                form or ("composed" if name == "all_reduce" else "single"),
+                element_name(dtype),
+                _integers(count),
+                root=root,
+                operation="user" if callable(op) else op,
+                user=op if callable(op) else None,
+                in_place=in_place,
+            )
+        )
+        return made
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return self.core.ranks
+
+    @property
+    def element(self) -> str:
+        """The core's name of the element type."""
+        return self.core.type
+
+    @property
+    def buffers(self) -> dict[str, Buffer]:
+        """All buffers by name, in the order in which a plan takes their arrays."""
+        return dict(self._buffers)
+
+    def __repr__(self) -> str:
+        steps = len(self.core.steps)
+        return f"<composition of {self.ranks} ranks, {self.core.primitives} primitives in {steps} steps>"
+
+    def buffer(
+        self, name: str, count: Counts | None = None, *, parts: Counts | None = None, input: bool = True
+    ) -> Buffer:
+        """Add a buffer of `count` elements: one number, or one per rank.
+
+        `parts` divides it for indexing: into that many near-equal parts, or into parts of these sizes, which
+        then also give the count if it is left out. A buffer that is no `input` holds nothing until a
+        primitive writes it.
+        """
+        if count is None:
+            if parts is None or np.ndim(parts) == 0:
+                raise PlanError(f"buffer '{name}' needs a count of elements, or the sizes of its parts")
+            count = int(np.sum(parts))
+        counts = _integers(count)
+        offsets: list[int] | None = None
+        if parts is not None and np.ndim(parts) == 0:
+            (pieces,) = _integers(parts)
+            if pieces < 1:
+                raise PlanError(f"buffer '{name}' in {pieces} parts; it needs at least one")
+            offsets = _core.near_equal_offsets(max(counts), pieces)
+        elif parts is not None:
+            sizes = _integers(parts)
+            if min(sizes, default=0) < 0 or sum(sizes) > max(counts):
+                raise PlanError(
+                    f"parts of buffer '{name}' have {sizes} elements, together {sum(sizes)}; "
+                    f"it has {max(counts)}"
+                )
+            offsets = [sum(sizes[:k]) for k in range(len(sizes) + 1)]
+        number = self.core.add_buffer(name, counts, input)
+        made = self._buffers[name] = Buffer(self, number, name, offsets)
+        return made
+
+    def multicast(
+        self, source: Piece | Buffer, target: Piece | Buffer, *, root: int, leaves: Ranks = ALL
+    ) -> None:
+        """Send `source` of the root to `target` of every leaf: `ALL`, `OTHERS`, one rank or several.
+
+        The root may be a leaf: it copies to itself, or keeps what it has if both pieces are the same.
+        """
+        count = self._agree("multicast", source, target, root)
+        begin, end = self._place(source), self._place(target)
+        self.core.multicast(begin, end, count, root, _ranks(leaves))
+
+    def reduce(
+        self,
+        source: Piece | Buffer,
+        target: Piece | Buffer,
+        *,
+        sources: Ranks = ALL,
+        root: int,
+        op: Operation = "sum",
+    ) -> None:
+        """Combine `source` of all `sources` into `target` of the root, which need not be one of them.
+
+        `op`: sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, or a
+        function `f(a, b)` of two arrays that returns the combination, or None after updating `b` in place; it
+        has to be associative, and commutative unless the plan is reproducible. It must not keep the arrays
+        (`a` is read-only; without ml_dtypes, bf16 comes as its bits, uint16).
+        """
+        count = self._agree("reduce", source, target, root)
+        begin, end = self._place(source), self._place(target)
+        name, user = ("user", op) if callable(op) else (op, None)
+        self.core.reduce(begin, end, count, _ranks(sources), root, name, user)
+
+    def fence(self) -> None:
+        """Begin the next step: what follows sees what was written before. No barrier."""
+        self.core.fence()
+
+    def check(self) -> None:
+        """Raise `PlanError` if primitives of a step touch what one of them writes, or read undefined data."""
+        self.core.check()
+
+    def evaluate(self, arrays: Sequence[Mapping[str, npt.NDArray[Any]] | Sequence[npt.NDArray[Any]]]) -> None:
+        """Do it directly on the arrays of all ranks, in place: what every plan is judged by.
+
+        `arrays[rank]` holds one contiguous array of the right size and type per buffer, by name or in order
+        (bf16 may be uint16). Buffers without elements on a rank may be left out by name.
+        """
+        memory: list[list[npt.NDArray[Any]]] = []
+        for of_rank in arrays:
+            if isinstance(of_rank, Mapping):
+                unknown = sorted(set(of_rank) - set(self._buffers))
+                if unknown:
+                    raise PlanError(
+                        f"no buffer is named {', '.join(unknown)}; there are {', '.join(self._buffers)}"
+                    )
+                given = [of_rank.get(name) for name in self._buffers]
+            else:
+                given = list(of_rank)
+            memory.append([self._as_bytes(array) for array in given])
+        self.core.evaluate(memory)
+
+    def describe(self) -> str:
+        """What it does, a line for each buffer and primitive (the first sixteen of every step)."""
+        return self.core.describe()
+
+    def _as_bytes(self, given: npt.NDArray[Any] | None) -> npt.NDArray[np.uint8]:
+        """The same memory; types of which NumPy's buffer protocol knows nothing go in as well."""
+        if given is None:
+            return np.empty(0, np.uint8)
+        array = np.asarray(given)
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise PlanError("arrays for evaluate must be contiguous and writable")
+        if element_name(array.dtype) not in (
+            self.element,
+            "uint16" if self.element == "bf16" else self.element,
+        ):
+            raise PlanError(f"an array of {array.dtype} for a composition of {self.element}")
+        return array.reshape(-1).view(np.uint8)
+
+    def _place(self, piece: Piece | Buffer) -> tuple[int, int]:
+        buffer = piece.buffer if isinstance(piece, Piece) else piece
+        if buffer.composition is not self:
+            raise PlanError(f"buffer '{buffer.name}' belongs to another composition")
+        return buffer.number, piece.offset if isinstance(piece, Piece) else 0
+
+    def _agree(self, what: str, source: Piece | Buffer, target: Piece | Buffer, root: int) -> int:
+        """The number of elements: of the piece where one is given, else of the whole buffer at the root."""
+        for piece in (source, target):
+            if not isinstance(piece, Piece | Buffer):
+                raise PlanError(f"{what} takes buffers and pieces of them, like send[3], not {piece!r}")
+        if not 0 <= root < self.ranks:
+            raise PlanError(f"root {root} does not exist; ranks are 0 to {self.ranks - 1}")
+        known = [piece.count for piece in (source, target) if isinstance(piece, Piece)]
+        if not known:
+            whole = source if what == "multicast" else target
+            assert isinstance(whole, Buffer)
+            return whole.count(root)
+        if len(set(known)) > 1:
+            raise PlanError(f"{what} from {source} to {target}: {known[0]} elements do not fit {known[1]}")
+        return known[0]
+
+
+def _ranks(ranks: Ranks) -> str | int | list[int]:
+    if isinstance(ranks, str):
+        return ranks
+    try:
+        return [as_integer(rank) for rank in ranks] if isinstance(ranks, Iterable) else as_integer(ranks)
+    except TypeError:
+        raise PlanError(
+            f"ranks are jali.comm.ALL, jali.comm.OTHERS, a rank or several, not {ranks!r}"
+        ) from None
+
+
+def _integers(counts: Counts) -> list[int]:
+    try:
+        return [as_integer(n) for n in counts] if isinstance(counts, Iterable) else [as_integer(counts)]
+    except TypeError:
+        raise PlanError(f"counts are integers, not {counts!r}") from None
