@@ -4,12 +4,14 @@ Plans are lists of `_core.schedule_to_dict` (one per rank), compositions are `Sp
 definitions as the checker in C++ but shares nothing with it: the happens-before relation is closed over all
 ranks with one big integer per node, every pair of accesses to every element is looked at, and contents are
 plain Python terms. `run` executes a plan on integers in an order chosen by an adversary, who may delay any
-step, carry messages eagerly or not, read a message's bytes at its start or its end, and spoil what a receive
-is about to overwrite as soon as it is posted.
+step, carry messages eagerly or not, read a message's bytes at its start or its end, let a send end long after
+its message arrived, and spoil what a receive is about to overwrite as soon as it is posted. If asked, it reports
+whoever touches the bytes of a message under way, as memory checkers for MPI programs do.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -56,7 +58,7 @@ class Spec:
 ITEM = 8  # bytes of an element
 
 
-class Wrong(Exception):
+class WrongError(Exception):
     """The proof failed; `kind` is the checker's word for it."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -91,7 +93,7 @@ def combined(operation: str, sources: list[tuple], divide_by: int) -> tuple:
 def _elements(region: tuple[int, int, int]) -> list[tuple[int, int]]:
     buffer, offset, size = region
     if offset % ITEM or size % ITEM:
-        raise Wrong("bounds", f"{region} cuts an element")
+        raise WrongError("bounds", f"{region} cuts an element")
     return [(buffer, k) for k in range(offset // ITEM, (offset + size) // ITEM)]
 
 
@@ -135,13 +137,15 @@ class Graph:
                 receives[step["peer"], rank, step["tag"]].append(g)
         for lane in sends.keys() | receives.keys():
             if len(sends[lane]) != len(receives[lane]):
-                raise Wrong("message", f"{len(sends[lane])} sends, {len(receives[lane])} receives in {lane}")
+                raise WrongError(
+                    "message", f"{len(sends[lane])} sends, {len(receives[lane])} receives in {lane}"
+                )
             for s, r in zip(sends[lane], receives[lane], strict=True):
                 if self.steps[s][2]["region"][2] != self.steps[r][2]["region"][2]:
-                    raise Wrong("message", f"sizes differ in {lane}")
+                    raise WrongError("message", f"sizes differ in {lane}")
                 libraries = [plan[self.steps[g][0]]["libraries"][self.steps[g][2]["library"]] for g in (s, r)]
                 if libraries[0] != libraries[1]:
-                    raise Wrong("message", f"libraries differ in {lane}")
+                    raise WrongError("message", f"libraries differ in {lane}")
                 self.peer[s], self.peer[r] = r, s
             self.lanes += [sends[lane], receives[lane]]
 
@@ -170,30 +174,32 @@ class Graph:
                 if open_[later] == 0:
                     order.append(later)
         if len(order) < total:
-            raise Wrong("deadlock", f"{total - len(order)} of {total} starts and ends never come")
+            raise WrongError("deadlock", f"{total - len(order)} of {total} starts and ends never come")
         return order
 
 
 def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
-    """Raises Wrong unless every execution of the plan does what `spec` says."""
+    """Raises WrongError unless every execution of the plan does what `spec` says."""
     for rank, one in enumerate(plan):
         sizes = [n for _, n, _ in one["buffers"]]
         if sizes[:-1] != [counts[rank] * ITEM for _, counts, _ in spec.buffers]:
-            raise Wrong("structure", f"buffers of rank {rank}")
+            raise WrongError("structure", f"buffers of rank {rank}")
         if scratch_limit is not None and sizes[-1] > scratch_limit:
-            raise Wrong("scratch", f"{sizes[-1]} bytes on rank {rank}")
+            raise WrongError("scratch", f"{sizes[-1]} bytes on rank {rank}")
         for step in one["steps"]:
-            if step["kind"] in ("send", "receive") and not (0 <= step["peer"] < spec.ranks and step["peer"] != rank):
-                raise Wrong("message", f"peer {step['peer']}")
+            if step["kind"] in ("send", "receive") and not (
+                0 <= step["peer"] < spec.ranks and step["peer"] != rank
+            ):
+                raise WrongError("message", f"peer {step['peer']}")
             for sources, target in rows_of(step):
                 for elements in [*sources, target]:
                     for buffer, k in elements:
                         if not (0 <= buffer < len(sizes) and 0 <= k < sizes[buffer] // ITEM):
-                            raise Wrong("bounds", f"rank {rank}, {step['name']}")
+                            raise WrongError("bounds", f"rank {rank}, {step['name']}")
                 if any(len(source) != len(sources[0]) for source in sources) or (
                     sources and target and len(sources[0]) != len(target)
                 ):
-                    raise Wrong("bounds", f"rank {rank}, {step['name']}: sizes differ")
+                    raise WrongError("bounds", f"rank {rank}, {step['name']}: sizes differ")
     graph = Graph(plan)
     order = graph.order()
     ancestors = [0] * len(order)
@@ -208,9 +214,9 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
 
     # Messages of a lane cannot overtake each other.
     for lane in graph.lanes:
-        for first, second in zip(lane, lane[1:], strict=False):
+        for first, second in itertools.pairwise(lane):
             if not comes_first(2 * first, 2 * second):
-                raise Wrong("message", "two messages of a lane may overtake each other")
+                raise WrongError("message", "two messages of a lane may overtake each other")
 
     # All pairs of accesses to all elements.
     uses: dict[tuple[int, int, int], list[tuple[int, int, bool]]] = defaultdict(list)
@@ -223,9 +229,9 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                 uses[rank, buffer, k].append((g, number, True))
             own = [source for source in sources if set(source) & set(target)]
             if own and (step["kind"] == "copy" or any(source != target for source in own)):
-                raise Wrong("race", f"{step['name']} overlaps itself")
+                raise WrongError("race", f"{step['name']} overlaps itself")
             if len(set(target)) != len(target):
-                raise Wrong("race", f"{step['name']} writes twice")
+                raise WrongError("race", f"{step['name']} writes twice")
     ordered: set[tuple[int, int]] = set()
     for place, users in uses.items():
         if not any(writes for _, _, writes in users):
@@ -236,10 +242,12 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                     continue
                 if a == b:
                     if row_a != row_b:
-                        raise Wrong("race", f"rows of one step meet at {place}")
+                        raise WrongError("race", f"rows of one step meet at {place}")
                     continue
                 if not comes_first(2 * a + 1, 2 * b) and not comes_first(2 * b + 1, 2 * a):
-                    raise Wrong("race", f"{graph.steps[a][2]['name']} and {graph.steps[b][2]['name']} at {place}")
+                    raise WrongError(
+                        "race", f"{graph.steps[a][2]['name']} and {graph.steps[b][2]['name']} at {place}"
+                    )
                 ordered.add((a, b))
 
     # Contents.
@@ -262,12 +270,12 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
         try:
             return [now[rank, buffer, k] for buffer, k in places]
         except KeyError as missing:
-            raise Wrong("unwritten", f"{missing}") from None
+            raise WrongError("unwritten", f"{missing}") from None
 
     def store(rank: int, places: list[tuple[int, int]], contents: list[tuple]) -> None:
         for (buffer, k), content in zip(places, contents, strict=True):
             if buffer < len(spec.buffers) and (rank, buffer, k) not in allowed:
-                raise Wrong("overwritten", f"rank {rank}, buffer {buffer}, element {k}")
+                raise WrongError("overwritten", f"rank {rank}, buffer {buffer}, element {k}")
             now[rank, buffer, k] = content
 
     for node in order:
@@ -285,13 +293,16 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
                     store(
                         rank,
                         target,
-                        [combined(step["operation"], list(c), step["divide_by"]) for c in zip(*contents, strict=True)],
+                        [
+                            combined(step["operation"], list(c), step["divide_by"])
+                            for c in zip(*contents, strict=True)
+                        ],
                     )
                 elif step["kind"] == "copy":
                     store(rank, target, contents[0])
     for place, content in expected.items():
         if now.get(place) != content:
-            raise Wrong("contribution", f"{place} is {now.get(place)} instead of {content}")
+            raise WrongError("contribution", f"{place} is {now.get(place)} instead of {content}")
 
 
 def direct(spec: Spec) -> dict[tuple[int, int, int], tuple]:
@@ -320,7 +331,13 @@ def direct(spec: Spec) -> dict[tuple[int, int, int], tuple]:
 # --- execution
 
 POISON = -(1 << 40)
-COMBINE = {"sum": np.add, "prod": np.multiply, "min": np.minimum, "max": np.maximum, "bit_xor": np.bitwise_xor}
+COMBINE = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+    "bit_xor": np.bitwise_xor,
+}
 
 
 def start_memory(spec: Spec, plan: Plan, seed: int) -> list[list[np.ndarray]]:
@@ -356,11 +373,19 @@ def evaluate(spec: Spec, memory: list[list[np.ndarray]]) -> None:
                 memory[p.root][p.target[0]][target] = value
 
 
-def run(plan: Plan, memory: list[list[np.ndarray]], seed: int, delayed: frozenset[int] = frozenset()) -> str | None:
-    """Executes with int64 elements. Returns what an executor would report ("deadlock", "message", "bounds").
+def run(
+    plan: Plan,
+    memory: list[list[np.ndarray]],
+    seed: int,
+    delayed: frozenset[int] = frozenset(),
+    strict: bool = True,
+) -> str | None:
+    """Executes with int64 elements. Returns what goes wrong, if it shows before the end: "deadlock", "message"
+    (sizes or peers do not fit), "bounds" or, if `strict`, "in flight" (somebody touched the bytes of a message
+    under way).
 
-    `delayed`: steps (numbered through all ranks) that start only when nothing else can; other steps have
-    random urgencies, drawn from `seed`.
+    `delayed`: steps (numbered through all ranks) that start, and sends that end, only when nothing else can;
+    other steps have random urgencies, drawn from `seed`.
     """
     dice = random.Random(seed)
     steps = [(rank, step) for rank, one in enumerate(plan) for step in one["steps"]]
@@ -376,12 +401,19 @@ def run(plan: Plan, memory: list[list[np.ndarray]], seed: int, delayed: frozense
     for g in delayed:
         urgency[g] += 10
     eager = dice.random() < 0.3
-    early = [dice.random() < 0.5 for _ in steps]  # a send's bytes leave when it starts, not when it ends
+    early = [dice.random() < 0.5 for _ in steps]  # a send's bytes leave when it starts, not when it arrives
     lanes: dict[tuple[int, int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     wire: dict[int, np.ndarray] = {}
+    flying: list[dict[int, tuple[int, int, int]]] = [
+        {} for _ in plan
+    ]  # regions of messages under way, per rank
     ended = 0
     ready = [g for g in range(len(steps)) if open_[g] == 0]
     landing: list[tuple[int, int]] = []  # sends and receives that have met
+    returning: list[int] = []  # sends that arrived
+
+    class TouchedError(Exception):
+        pass
 
     def view(rank: int, region: tuple[int, int, int]) -> np.ndarray:
         buffer, offset, size = region
@@ -392,18 +424,27 @@ def run(plan: Plan, memory: list[list[np.ndarray]], seed: int, delayed: frozense
             raise IndexError
         return whole[offset // ITEM : (offset + size) // ITEM]
 
+    def touch(rank: int, region: tuple[int, int, int], writes: bool) -> np.ndarray:
+        for g, (buffer, offset, size) in flying[rank].items():
+            meets = buffer == region[0] and offset < region[1] + region[2] and region[1] < offset + size
+            if strict and meets and (writes or steps[g][1]["kind"] == "receive"):
+                raise TouchedError
+        return view(rank, region)
+
     def finish(g: int) -> None:
         nonlocal ended
         ended += 1
+        flying[steps[g][0]].pop(g, None)
         for later in after[g]:
             open_[later] -= 1
             if open_[later] == 0:
                 ready.append(later)
 
     try:
-        while ready or landing:
-            # Messages land late or early, as the adversary likes.
-            if landing and (not ready or dice.random() < 0.3 or all(g in delayed for g in ready)):
+        while ready or landing or returning:
+            # Messages land, and sends return, early or late, as the adversary likes.
+            stuck = all(g in delayed for g in ready)
+            if landing and (stuck or dice.random() < 0.3):
                 s, r = landing.pop(dice.randrange(len(landing)))
                 (rank, send), (to, receive) = steps[s], steps[r]
                 if send["region"][2] != receive["region"][2]:
@@ -411,8 +452,18 @@ def run(plan: Plan, memory: list[list[np.ndarray]], seed: int, delayed: frozense
                 if s not in wire:
                     wire[s] = view(rank, send["region"]).copy()
                 view(to, receive["region"])[:] = wire.pop(s)
-                for g in dice.sample([r] if eager else [s, r], 1 if eager else 2):
-                    finish(g)
+                finish(r)
+                if not eager:
+                    returning.append(s)
+                continue
+            if returning and (not (ready or landing) or dice.random() < 0.3):
+                prompt = [s for s in returning if s not in delayed]
+                if prompt or not (ready or landing):
+                    s = dice.choice(prompt or returning)
+                    returning.remove(s)
+                    finish(s)
+                    continue
+            if not ready:
                 continue
             g = min(ready, key=urgency.__getitem__)
             ready.remove(g)
@@ -421,12 +472,16 @@ def run(plan: Plan, memory: list[list[np.ndarray]], seed: int, delayed: frozense
                 sending = step["kind"] == "send"
                 if not 0 <= step["peer"] < len(plan) or step["peer"] == rank:
                     return "message"
-                lane = lanes[(rank, step["peer"], step["tag"]) if sending else (step["peer"], rank, step["tag"])]
+                lane = lanes[
+                    (rank, step["peer"], step["tag"]) if sending else (step["peer"], rank, step["tag"])
+                ]
                 lane[0 if sending else 1].append(g)
+                place = touch(rank, step["region"], not sending)
+                flying[rank][g] = step["region"]
                 if sending and (eager or early[g]):
-                    wire[g] = view(rank, step["region"]).copy()
+                    wire[g] = place.copy()
                 if not sending:
-                    view(rank, step["region"])[:] = 5 * POISON + g
+                    place[:] = 5 * POISON + g
                 if sending and eager:
                     finish(g)
                 count = len(lane[0 if sending else 1])
@@ -437,20 +492,22 @@ def run(plan: Plan, memory: list[list[np.ndarray]], seed: int, delayed: frozense
                 dice.shuffle(rows)
                 for row in rows:
                     if step["kind"] == "reduce":
-                        parts = [view(rank, r) for r in row["from"]]
+                        parts = [touch(rank, r, False) for r in row["from"]]
                         value = parts[0]
                         for part in parts[1:]:
                             value = COMBINE[step["operation"]](value, part)
-                        target = view(rank, row["into"])
+                        target = touch(rank, row["into"], True)
                     else:
                         if row["rows"] is not None:
-                            raise NotImplementedError("the sweep's plans gather no rows")
-                        value = view(rank, (*row["from"][:2], row["to"][2]))
-                        target = view(rank, row["to"])
+                            raise NotImplementedError("plans of collectives gather no listed rows")
+                        value = touch(rank, (*row["from"][:2], row["to"][2]), False)
+                        target = touch(rank, row["to"], True)
                     if len(value) != len(target):
                         return "bounds"
                     target[:] = value.copy()
                 finish(g)
+    except TouchedError:
+        return "in flight"
     except (IndexError, ValueError):
         return "bounds"
     unmet = any(len(sends) != len(receives) for sends, receives in lanes.values())

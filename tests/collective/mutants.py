@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from brute_force import ITEM, Plan, Wrong, rows_of
+from brute_force import ITEM, Plan, WrongError, rows_of
 
 Step = dict[str, Any]
 
@@ -25,7 +25,7 @@ class Mutant:
     suspects: tuple[tuple[int, int], ...] = ()  # (rank, step of the mutant): whom an adversary should delay
 
 
-class DoesNotApply(Exception):
+class DoesNotApplyError(Exception):
     """This fault cannot be put there; the caller draws again."""
 
 
@@ -34,13 +34,16 @@ class DoesNotApply(Exception):
 
 def places(plan: Plan, *kinds: str) -> list[tuple[int, int]]:
     return [
-        (rank, s) for rank, one in enumerate(plan) for s, step in enumerate(one["steps"]) if step["kind"] in kinds
+        (rank, s)
+        for rank, one in enumerate(plan)
+        for s, step in enumerate(one["steps"])
+        if step["kind"] in kinds
     ]
 
 
 def pick(dice: random.Random, choices: list) -> Any:
     if not choices:
-        raise DoesNotApply
+        raise DoesNotApplyError
     return dice.choice(choices)
 
 
@@ -89,8 +92,8 @@ def touched(step: Step) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
             for source in sources:
                 reads.update(source)
             writes.update(target)
-    except Wrong:
-        raise DoesNotApply from None
+    except WrongError:
+        raise DoesNotApplyError from None
     return reads, writes
 
 
@@ -121,7 +124,7 @@ def drop_source(plan: Plan, dice: random.Random) -> Mutant:
     rank, s = pick(dice, places(plan, "reduce"))
     row = pick(dice, plan[rank]["steps"][s]["rows"])
     if len(row["from"]) < 2:
-        raise DoesNotApply
+        raise DoesNotApplyError
     row["from"].pop(dice.randrange(len(row["from"])))
     return Mutant("dropped", f"source of {describe(plan, rank, s)}", plan)
 
@@ -193,7 +196,7 @@ def swap_fields(field: str) -> Callable[[Plan, random.Random], Mutant]:
         rank, a, b = pair_on_a_rank(plan, dice, "send", "receive")
         one, two = plan[rank]["steps"][a], plan[rank]["steps"][b]
         if one[field] == two[field] or one["region"][2] != two["region"][2]:
-            raise DoesNotApply
+            raise DoesNotApplyError
         one[field], two[field] = two[field], one[field]
         return Mutant(
             "swapped", f"{field} of {describe(plan, rank, a)} and step {b}", plan, ((rank, a), (rank, b))
@@ -217,15 +220,19 @@ def swap_sources(plan: Plan, dice: random.Random) -> Mutant:
         s, row, k = pick(dice, rows)
         t, other, j = pick(dice, rows)
         if row["from"][k] == other["from"][j] or row["into"][2] != other["into"][2]:
-            raise DoesNotApply
+            raise DoesNotApplyError
         row["from"][k], other["from"][j] = other["from"][j], row["from"][k]
     else:
-        rows = [(s, row) for r, s in places(plan, "copy") if r == rank for row in plan[rank]["steps"][s]["rows"]]
+        rows = [
+            (s, row) for r, s in places(plan, "copy") if r == rank for row in plan[rank]["steps"][s]["rows"]
+        ]
         (s, row), (t, other) = pick(dice, rows), pick(dice, rows)
         if row["from"] == other["from"] or row["to"][2] != other["to"][2]:
-            raise DoesNotApply
+            raise DoesNotApplyError
         row["from"], other["from"] = other["from"], row["from"]
-    return Mutant("swapped", f"sources in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t)))
+    return Mutant(
+        "swapped", f"sources in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
+    )
 
 
 def swap_targets(plan: Plan, dice: random.Random) -> Mutant:
@@ -239,9 +246,11 @@ def swap_targets(plan: Plan, dice: random.Random) -> Mutant:
     ]
     (s, row), (t, other) = pick(dice, rows), pick(dice, rows)
     if row[key] == other[key] or row[key][2] != other[key][2]:
-        raise DoesNotApply
+        raise DoesNotApplyError
     row[key], other[key] = other[key], row[key]
-    return Mutant("swapped", f"targets in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t)))
+    return Mutant(
+        "swapped", f"targets in {describe(plan, rank, s)} and step {t}", plan, ((rank, s), (rank, t))
+    )
 
 
 def swap_regions(plan: Plan, dice: random.Random) -> Mutant:
@@ -263,7 +272,9 @@ def misroute_one_side(plan: Plan, dice: random.Random) -> Mutant:
     rank, s = pick(dice, places(plan, "send", "receive"))
     step = plan[rank]["steps"][s]
     step["peer"] = pick(dice, [r for r in range(len(plan)) if r not in (rank, step["peer"])])
-    return Mutant("misrouted", f"{describe(plan, rank, s)} to or from rank {step['peer']}", plan, ((rank, s),))
+    return Mutant(
+        "misrouted", f"{describe(plan, rank, s)} to or from rank {step['peer']}", plan, ((rank, s),)
+    )
 
 
 def misroute_message(plan: Plan, dice: random.Random) -> Mutant:
@@ -274,7 +285,7 @@ def misroute_message(plan: Plan, dice: random.Random) -> Mutant:
     step = plan[rank]["steps"][s]
     buffer, offset, size = step["region"]
     if offset + size > plan[other]["buffers"][buffer][1]:
-        raise DoesNotApply
+        raise DoesNotApplyError
     new = copy.deepcopy(step)
     new["needs"] = list(range(len(plan[other]["steps"])))
     text = f"{describe(plan, rank, s)} sent by rank {other} instead"
@@ -302,12 +313,12 @@ def misroute_region(plan: Plan, dice: random.Random) -> Mutant:
     holder, key = dice.choice(holders)
     buffer, offset, size = holder[key]
     if size == 0:
-        raise DoesNotApply
+        raise DoesNotApplyError
     if dice.random() < 0.5:
         buffer = dice.randrange(len(plan[rank]["buffers"]))
     offset += dice.choice([-1, 1]) * ITEM * dice.randint(1, 2 * size // ITEM)
     if (buffer, offset) == tuple(holder[key][:2]) or offset < 0:
-        raise DoesNotApply
+        raise DoesNotApplyError
     holder[key] = (buffer, offset, size)
     return Mutant("misrouted", f"{key} of {describe(plan, rank, s)} at {holder[key]}", plan, ((rank, s),))
 
@@ -338,7 +349,9 @@ def overwrites_it(earlier: Step, later: Step) -> bool:
 def read_early(plan: Plan, dice: random.Random) -> Mutant:
     rank, s, need = pick(dice, needs_that(plan, reads_it))
     plan[rank]["steps"][s]["needs"].remove(need)
-    return Mutant("early read", f"{describe(plan, rank, s)} without step {need}", plan, ((rank, need), (rank, s)))
+    return Mutant(
+        "early read", f"{describe(plan, rank, s)} without step {need}", plan, ((rank, need), (rank, s))
+    )
 
 
 def read_before_all(plan: Plan, dice: random.Random) -> Mutant:
@@ -369,13 +382,18 @@ def move_scratch(plan: Plan, dice: random.Random) -> Mutant:
     one = plan[rank]
     scratch = len(one["buffers"]) - 1
     written = sorted(
-        {region for step in one["steps"] for region in _targets(step) if region[0] == scratch and region[2] > 0}
+        {
+            region
+            for step in one["steps"]
+            for region in _targets(step)
+            if region[0] == scratch and region[2] > 0
+        }
     )
     _, begin, size = pick(dice, written)
     room = one["buffers"][-1][1] - size
     to = dice.randrange(room // ITEM + 1) * ITEM
     if to == begin:
-        raise DoesNotApply
+        raise DoesNotApplyError
 
     def moved(region: tuple[int, int, int]) -> tuple[int, int, int]:
         if region[0] == scratch and begin <= region[1] and region[1] + region[2] <= begin + size:
@@ -413,7 +431,10 @@ def forget_need(plan: Plan, dice: random.Random) -> Mutant:
     rank, s, need = pick(dice, needs_that(plan, lambda earlier, later: True))
     plan[rank]["steps"][s]["needs"].remove(need)
     return Mutant(
-        "missing dependency", f"{describe(plan, rank, s)} without step {need}", plan, ((rank, need), (rank, s))
+        "missing dependency",
+        f"{describe(plan, rank, s)} without step {need}",
+        plan,
+        ((rank, need), (rank, s)),
     )
 
 
@@ -450,7 +471,7 @@ def mutants(plan: Plan, fault: str, count: int, seed: int) -> Iterator[Mutant]:
         way = FAULTS[fault][attempt % len(FAULTS[fault])]
         try:
             mutant = way(copy.deepcopy(plan), dice)
-        except DoesNotApply:
+        except DoesNotApplyError:
             continue
         if mutant.text not in seen:
             seen.add(mutant.text)

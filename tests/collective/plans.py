@@ -24,10 +24,21 @@ def spec_of(composition: _core.Composition) -> Spec:
 
     return Spec(
         ranks,
-        [(name, counts * ranks if len(counts) == 1 else counts, given) for name, counts, given in composition.buffers],
+        [
+            (name, counts * ranks if len(counts) == 1 else counts, given)
+            for name, counts, given in composition.buffers
+        ],
         [
             [
-                Primitive(p["kind"], p["root"], members(p), p["source"], p["target"], p["count"], p.get("operation", "sum"))
+                Primitive(
+                    p["kind"],
+                    p["root"],
+                    members(p),
+                    p["source"],
+                    p["target"],
+                    p["count"],
+                    p.get("operation", "sum"),
+                )
                 for p in step
             ]
             for step in composition.steps
@@ -115,10 +126,17 @@ class Drawing:
 
     def copy(self, rank: int, a: tuple[int, int], b: tuple[int, int], count: int) -> None:
         size = count * ITEM
-        row = {"from": (a[0], a[1] * ITEM, size), "to": (b[0], b[1] * ITEM, size), "row_bytes": size, "rows": None}
+        row = {
+            "from": (a[0], a[1] * ITEM, size),
+            "to": (b[0], b[1] * ITEM, size),
+            "row_bytes": size,
+            "rows": None,
+        }
         self.add(rank, "copy", rows=[row])
 
-    def reduce(self, rank: int, sources: list[tuple[int, int]], into: tuple[int, int], count: int, **how: Any) -> None:
+    def reduce(
+        self, rank: int, sources: list[tuple[int, int]], into: tuple[int, int], count: int, **how: Any
+    ) -> None:
         size = count * ITEM
         row = {"from": [(b, k * ITEM, size) for b, k in sources], "into": (into[0], into[1] * ITEM, size)}
         self.add(rank, "reduce", rows=[row], **{"type": "int64", "operation": "sum", "divide_by": 1, **how})
@@ -161,11 +179,13 @@ def direct_reduce_scatter(ranks: int, count: int, slots: int = 2) -> tuple[Spec,
     return spec, drawing
 
 
-def random_inputs(composition: _core.Composition, plan_: list[_core.Schedule], seed: int) -> list[list[np.ndarray]]:
+def random_inputs(
+    composition: _core.Composition, plan_: list[_core.Schedule], seed: int
+) -> list[list[np.ndarray]]:
     """Memory of all ranks for int64 plans: inputs random, all else poison that differs everywhere."""
     dice = np.random.default_rng(seed)
     memory = []
-    for rank, schedule in enumerate(plan_):
+    for schedule in plan_:
         mine = []
         for name, size in schedule.buffers:
             given = next((given for other, _, given in composition.buffers if other == name), False)

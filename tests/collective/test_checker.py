@@ -5,7 +5,16 @@ import time
 
 import pytest
 from brute_force import ITEM, prove
-from plans import Drawing, Spec, composition_of, direct_reduce_scatter, plain, plan, ring_all_gather, schedules
+from plans import (
+    Drawing,
+    Spec,
+    composition_of,
+    direct_reduce_scatter,
+    plain,
+    plan,
+    ring_all_gather,
+    schedules,
+)
 
 from jali import _core
 from jali.errors import CheckError
@@ -35,8 +44,8 @@ def edit(rank, number, **fields):
 # fmt: off
 FAULTS = [
     # kind, change, what the message says
-    ("message", edit(0, 1, tag=77), r"rank 0, step 1 'send 1'.*24 bytes to rank 1 with tag 77, which does not receive"),
-    ("message", edit(0, 1, peer=2), r"rank 0, step 1 .*which does not receive"),
+    ("message", edit(0, 1, tag=77), r"rank 1, step 1 'receive 1': waits for 24 bytes from rank 0 with tag 1, which does not send"),
+    ("message", edit(0, 1, peer=2), r"rank 1, step 1 .*waits for 24 bytes from rank 0"),
     ("message", edit(0, 1, peer=0), r"its peer is rank 0; there are 3 ranks, and none sends to itself"),
     ("message", edit(0, 1, peer=3), r"its peer is rank 3"),
     ("message", edit(0, 1, tag=-1), r"tag -1"),
@@ -47,9 +56,9 @@ FAULTS = [
     ("structure", edit(0, 2, needs=[99]), r"needs step 99, which does not exist"),
     ("structure", lambda p: p.pop(), r"2 schedules for a composition of 3 ranks"),
     ("structure", lambda p: p[1]["buffers"].__setitem__(0, ("send", 64, True)), r"rank 1: buffer 'send' has 64 bytes instead of 72"),
-    ("deadlock", lambda p: step(p, 0, 1)["needs"].append(3), r"deadlock: .*which waits for the first"),
-    ("unwritten", lambda p: (p[2]["steps"].insert(0, p[2]["steps"].pop(-1)), [s.update(needs=[]) for s in p[2]["steps"]]), r"rank 2, .*reads elements .* of '(scratch|recv)', but nothing has been written"),
-    ("overwritten", lambda p: step(p, 0, 0)["rows"][0].update(to=(0, 0, 3 * ITEM)), r"writes elements 0 to 2 of 'send'; the composition does not write element 0 there"),
+    ("deadlock", lambda p: [step(p, 0, 1)["needs"].append(2), step(p, 1, 3)["needs"].append(1), step(p, 2, 3)["needs"].append(1)], r"deadlock: .*which waits for the first"),
+    ("unwritten", edit(2, 0, rows=[]), r"rank 2, step 2 'reduce 2': reads elements 0 to 2 of 'recv', but nothing has been written at element 0"),
+    ("overwritten", lambda p: step(p, 0, 0)["rows"][0].update(to=(0, 3 * ITEM, 3 * ITEM)), r"writes elements 3 to 5 of 'send'; the composition does not write element 3 there"),
     ("contribution", lambda p: step(p, 0, 0)["rows"][0].update({"from": (0, 3 * ITEM, 3 * ITEM)}), r"rank 0: in the end elements 0 to 2 of 'recv' .*the sum of.*missing: rank 0's 'send'\[0\]; too much: rank 0's 'send'\[3\]"),
     ("contribution", lambda p: [s.update(operation="max") for s in p[1]["steps"] if s["kind"] == "reduce"][:0], r"rank 1: .*the max of .* instead of the sum"),
     ("scratch", lambda p: p[2]["buffers"].__setitem__(2, ("scratch", 96, False)), r"rank 2: 96 bytes of scratch, more than the 48 allowed"),
@@ -71,7 +80,9 @@ def test_a_place_received_into_before_it_was_read_is_a_race():
     spec, drawing = direct_reduce_scatter(4, 1, slots=1)
     receives = [s for s in drawing.plan[2]["steps"] if s["kind"] == "receive"]
     receives[1]["needs"] = []
-    with pytest.raises(CheckError, match=r"rank 2, .*writes element 0 of 'scratch' and may run before the end of step") as caught:
+    with pytest.raises(
+        CheckError, match=r"rank 2, .*writes element 0 of 'scratch' and may run before the end of step"
+    ) as caught:
         check(spec, drawing.plan)
     assert (caught.value.kind, caught.value.rank) == ("race", 2)
 
@@ -95,7 +106,9 @@ def exchange_with_one_place():
 
 
 def test_an_exchange_that_only_buffering_could_save_is_a_deadlock():
-    with pytest.raises(CheckError, match="rank 0, step 1 'send 1', which waits for rank 1, step 2 'receive 2'"):
+    with pytest.raises(
+        CheckError, match="rank 0, step 1 'send 1', which waits for rank 1, step 2 'receive 2'"
+    ):
         check(*(lambda s, d: (s, d.plan))(*exchange_with_one_place()))
 
 
@@ -185,7 +198,9 @@ def test_reproducible_sums_may_be_grouped_from_the_left_only(grouping, right):
             _core.check_plan(composition, schedules(drawing.plan), reproducible=True)
 
 
-@pytest.mark.parametrize(("first", "second", "right"), [(1, 3, True), (3, 1, False), (3, 3, False), (1, 1, False)])
+@pytest.mark.parametrize(
+    ("first", "second", "right"), [(1, 3, True), (3, 1, False), (3, 3, False), (1, 1, False)]
+)
 def test_an_average_is_divided_once_and_at_the_end(first, second, right):
     spec, drawing = reduction("avg")
     scratch = drawing.scratch
@@ -204,7 +219,9 @@ def test_operations_do_not_mix():
     spec, drawing = reduction("sum")
     drawing.reduce(0, [(0, 0), (2, 2)], (2, 0), 2, operation="max")
     drawing.reduce(0, [(2, 0), (2, 4)], (1, 0), 2)
-    with pytest.raises(CheckError, match=r"the sum of \(the max of rank 0's 'send'\[0\], rank 1's 'send'\[0\]\)"):
+    with pytest.raises(
+        CheckError, match=r"the sum of \(the max of rank 0's 'send'\[0\], rank 1's 'send'\[0\]\)"
+    ):
         check(spec, drawing.plan)
 
 
@@ -223,7 +240,9 @@ def test_marked_levels_are_compared_with_the_hierarchy():
     all_ranks = plan(composition, [2, 4], depth=2)
     hierarchy = _core.Hierarchy(8, [2, 4])
     _core.check_plan(composition, all_ranks, hierarchy=hierarchy)
-    with pytest.raises(CheckError, match=r"crosses level 0 of the hierarchy .*, but is marked with level 1") as caught:
+    with pytest.raises(
+        CheckError, match=r"crosses level 0 of the hierarchy .*, but is marked with level 1"
+    ) as caught:
         plans = plain(all_ranks)
         for one in plans:
             for s in one["steps"]:

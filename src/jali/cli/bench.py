@@ -48,7 +48,7 @@ def execute(arguments: argparse.Namespace) -> int:
         )
     from mpi4py import MPI
 
-    sides = [collectives.JaliSide(ranks), collectives.MpiSide(MPI.COMM_WORLD)]
+    sides: list[collectives.Side] = [collectives.JaliSide(ranks), collectives.MpiSide(MPI.COMM_WORLD)]
     report = collectives.measure(
         MPI.COMM_WORLD,
         sides,

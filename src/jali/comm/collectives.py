@@ -11,7 +11,7 @@ import json
 import os
 import platform
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,12 +28,12 @@ EXCHANGE = "exchange"  # as counts: each rank knows only its own
 
 
 class Call(NamedTuple):
-    """A collective call, equal on all ranks. `count`: elements, as in `jali.comm.Composition.standard`; a tuple for
+    """A collective call, equal on all ranks. `elements` as the `count` of `jali.comm.Composition.standard`; a tuple for
     the variants with counts per rank."""
 
     collective: str
     dtype: Any
-    count: int | tuple[int, ...]
+    elements: int | tuple[int, ...]
     root: int
     op: str | Callable[[Array, Array], Array]
     in_place: bool
@@ -114,13 +114,13 @@ class Collectives:
     def payload(self, call: Call) -> int:
         """Bytes of the largest buffer of a call."""
         size = SIZES[element_name(call.dtype)]
-        if isinstance(call.count, tuple):
+        if isinstance(call.elements, tuple):
             parts = self.size if call.collective == "all_to_all" else 1
-            return size * sum(call.count) // parts
+            return size * sum(call.elements) // parts
         whole = call.collective in ("all_reduce", "broadcast", "reduce")
-        return size * call.count * (1 if whole else self.size)
+        return size * call.elements * (1 if whole else self.size)
 
-    def agree_on_counts(self, mine: Sequence[int]) -> list[tuple[int, ...]]:
+    def agree_on_counts(self, mine: Iterable[int]) -> list[tuple[int, ...]]:
         """What every rank passed, in rank order."""
         told = self._communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
         return [tuple(json.loads(text)) for text in told]
@@ -144,7 +144,7 @@ class Collectives:
         check_operation(call.op, call.dtype)
         row = self.algorithm_of(call)
         kind = element_name(call.dtype)
-        counts = list(call.count) if isinstance(call.count, tuple) else [call.count]
+        counts = list(call.elements) if isinstance(call.elements, tuple) else [call.elements]
         composition = _core.standard_composition(
             self.size,
             call.collective,
@@ -205,7 +205,7 @@ class Collectives:
             {
                 "call": call.collective,
                 "element type": str(call.dtype),
-                "counts" if isinstance(call.count, tuple) else "count": call.count,
+                "counts" if isinstance(call.elements, tuple) else "count": call.elements,
                 **({"operation": op} if reduces else {}),
                 **({"root": call.root} if rooted else {}),
                 "in place": call.in_place,

@@ -41,7 +41,7 @@ def draw_plan(plan: Plan, result: Result | None, path: Path) -> Path:
         {"font.size": 8, "svg.hashsalt": "jali", "axes.spines.top": False, "axes.spines.right": False}
     ):
         figure = Figure(figsize=(max(7.0, 2.1 * columns), 2.2 * rows + 2.4 * below), layout="constrained")
-        parts = figure.subfigures(2, 1, height_ratios=[2.2 * rows, 2.4 * below])
+        parts: Any = figure.subfigures(2, 1, height_ratios=[2.2 * rows, 2.4 * below])
         _matrices(parts[0], plan, stages, rows, columns)
         axes = parts[1].subplots(below, 1, squeeze=False)[:, 0]
         _pipeline(axes[0], plan, stages, result)
@@ -98,9 +98,9 @@ def _pipeline(axis: Any, plan: Plan, stages: list[int], result: Result | None) -
                 height=0.7,
             )
         for step in result.critical_path:
-            row = next((k for k, window in enumerate(result.stages) if window.stage == step.stage), None)
-            if row is not None:
-                axis.plot([step.begin * 1e3, step.end * 1e3], [row, row], color="black", lw=1)
+            for row, window in enumerate(result.stages):
+                if window.stage == step.stage:
+                    axis.plot([step.begin * 1e3, step.end * 1e3], [row, row], color="black", lw=1)
         names = [plan.stages[w.stage].name if w.stage >= 0 else w.name for w in result.stages]
         axis.set_yticks(range(len(result.stages)), names)
         axis.set_xlabel("ms; black: the chain that decides the time")

@@ -228,7 +228,7 @@ class Plan:
     def replace(self, **changes: Any) -> Plan:
         """The same plan with other parameters (names as in `Composition.plan`), for no particular machine."""
         p = self.parameters
-        given = {
+        given: dict[str, Any] = {
             "libraries": p.libraries,
             "stripe": p.stripe,
             "stripe_weights": p.stripe_weights,
