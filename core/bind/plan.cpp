@@ -105,4 +105,15 @@ void bind_plan(nb::module_& m) {
             return result;
         },
         "composition"_a, "parameters"_a, "(name, step of the composition) of each stage.");
+    m.def(
+        "messages_of",
+        [](const Schedule& schedule) {
+            std::vector<std::tuple<int, std::size_t, int, int, int>> result;
+            for (const Step& step : schedule.steps())
+                if (const auto* send = std::get_if<Send>(&step.action))
+                    result.emplace_back(send->to, send->from.bytes, step.mark.stage, step.mark.channel,
+                                        step.mark.level);
+            return result;
+        },
+        "schedule"_a, "(to, bytes, stage, channel, level) of each message that this rank sends.");
 }

@@ -2,6 +2,7 @@
 #include "transport/patience.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <thread>
@@ -11,15 +12,21 @@
 namespace jali {
 
 MpiNotices::MpiNotices(const MpiAbi& mpi, MpiHandle communicator, int rank, int size)
-    : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size), incoming_(std::make_unique<Notice>()),
-      left_(size, false) {
-    if (size_ > 1) listen();
+    : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size),
+      incoming_(std::make_unique<std::vector<Notice>>(size)), requests_(size), left_(size, false) {
+    for (int k = 1; k < size; ++k) {
+        const int from = (rank + k) % size;
+        mpi_.check(mpi_.Irecv(&(*incoming_)[from], sizeof(Notice), mpi_.byte_type, from, 0, communicator_,
+                              &requests_[from]),
+                   "MPI_Irecv");
+        waiting_for_.push_back(from);
+    }
 }
 
 MpiNotices::~MpiNotices() {
-    if (!listening_) return;
+    if (!listening()) return;
     if (!mpi_.finalized()) stop_listening();
-    if (listening_) static_cast<void>(incoming_.release()); // MPI may still write to it
+    if (listening()) static_cast<void>(incoming_.release()); // MPI may still write to it
 }
 
 void MpiNotices::fail(const std::string& cause) noexcept {
@@ -39,50 +46,50 @@ void MpiNotices::leave() noexcept {
 void MpiNotices::await_others_leaving() {
     if (mpi_.finalized()) return;
     Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
-    for (int round = 0; listening_ && !failed_; ++round) {
-        read();
+    for (int round = 0; listening() && !failed_; ++round) {
+        for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
         if (round < 1000)
             sched_yield();
         else
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         patience.look_at_clock([] { return std::string(); });
     }
-    if (listening_) stop_listening();
-}
-
-void MpiNotices::listen() {
-    mpi_.check(mpi_.Irecv(incoming_.get(), sizeof(Notice), mpi_.byte_type, mpi_.any_source, 0, communicator_,
-                          &request_),
-               "MPI_Irecv");
-    listening_ = true;
+    if (listening()) stop_listening();
 }
 
 void MpiNotices::stop_listening() {
-    mpi_.Cancel(&request_);
-    for (int i = 0; i < 1000 && listening_; ++i) {
-        int done = 0;
-        MpiStatus status;
-        if (mpi_.Test(&request_, &done, &status) != 0 || done) listening_ = false;
-    }
+    for (int from : waiting_for_) mpi_.Cancel(&requests_[from]);
+    std::erase_if(waiting_for_, [this](int from) {
+        for (int i = 0; i < 1000; ++i) {
+            int done = 0;
+            MpiStatus status;
+            if (mpi_.Test(&requests_[from], &done, &status) != 0 || done) return true;
+        }
+        return false;
+    });
 }
 
 void MpiNotices::read() {
-    while (listening_) {
-        int done = 0;
-        MpiStatus status;
-        mpi_.check(mpi_.Test(&request_, &done, &status), "listening for failures");
-        if (!done) return;
-        listening_ = false;
-        const Notice notice = *incoming_;
-        if (notice.kind == Notice::failed && !failed_) {
-            failed_ = true;
-            failed_rank_ = notice.rank;
-            cause_ = notice.text;
-        } else if (notice.kind == Notice::left) {
-            left_[notice.rank] = true;
-            ++leavers_;
-        }
-        if (leavers_ < size_ - 1) listen(); // the last word of the last other rank has been heard otherwise
+    if (!listening()) return;
+    next_ = next_ + 1 < waiting_for_.size() ? next_ + 1 : 0;
+    read_from(next_);
+}
+
+void MpiNotices::read_from(std::size_t index) {
+    const int from = waiting_for_[index];
+    int done = 0;
+    MpiStatus status;
+    mpi_.check(mpi_.Test(&requests_[from], &done, &status), "listening for failures");
+    if (!done) return;
+    waiting_for_.erase(waiting_for_.begin() + static_cast<std::ptrdiff_t>(index));
+    const Notice& notice = (*incoming_)[from];
+    if (notice.kind == Notice::failed && !failed_) {
+        failed_ = true;
+        failed_rank_ = notice.rank;
+        cause_ = notice.text;
+    } else if (notice.kind == Notice::left) {
+        left_[notice.rank] = true;
+        ++leavers_;
     }
 }
 

@@ -1,8 +1,9 @@
 // What MPI ranks tell each other outside of their messages: "this rank failed", "this rank has ended".
 //
-// Travels on an MPI communicator of its own. A receive for notices is always posted until the last word of
-// the last other rank has been heard; whoever waits for anything reads it now and then. One for a
-// communicator and all that are split from it; ranks are those of the outermost one.
+// Travels on an MPI communicator of its own. A rank says one thing at most, so a receive from every other
+// rank is posted once; whoever waits for anything reads them now and then, in turn. (Not one from any source:
+// MPICH 5.0.2 over UCX loses messages to those when the senders are partly on this host, partly elsewhere.)
+// One for a communicator and all that are split from it; ranks are those of the outermost one.
 #pragma once
 
 #include "transport/communicator.hpp"
@@ -22,7 +23,7 @@ class MpiNotices {
     MpiNotices(const MpiNotices&) = delete;
     MpiNotices& operator=(const MpiNotices&) = delete;
 
-    void read(); // lets MPI work
+    void read(); // looks at one of the receives, which lets MPI work
     void throw_if_failed() const {
         if (failed_) throw RankFailure(failed_rank_, cause_);
     }
@@ -41,17 +42,19 @@ class MpiNotices {
         char text[1016];
     };
 
-    void listen();
+    bool listening() const { return !waiting_for_.empty(); }
     void stop_listening();
+    void read_from(std::size_t index); // looks at the receive from waiting_for_[index]
     void tell(Notice::Kind kind, const std::string& text) noexcept;
 
     const MpiAbi& mpi_;
     MpiHandle communicator_;
     int rank_, size_;
 
-    std::unique_ptr<Notice> incoming_;
-    MpiHandle request_ = 0;
-    bool listening_ = false;
+    std::unique_ptr<std::vector<Notice>> incoming_; // by rank
+    std::vector<MpiHandle> requests_;               // by rank
+    std::vector<int> waiting_for_;                  // ranks whose word has not been heard
+    std::size_t next_ = 0;                          // of waiting_for_, to look at
 
     bool failed_ = false;
     bool leaving_ = false;

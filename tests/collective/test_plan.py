@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plans import plan, plain
+from plans import plain, plan
 
 from jali import _core
 from jali.errors import PlanError

@@ -50,12 +50,15 @@ COMMANDS = {
         "jali.cli.measure", "measure plaquette, Polyakov loop and more on configuration files"
     ),
     "convert": Command("jali.cli.convert", "rewrite a configuration file in another format"),
+    "plan": Command("jali.cli.plan", "explain how a collective is done on a described machine, and draw it"),
+    "simulate": Command("jali.cli.simulate", "simulate collectives on a described machine, up to thousands of ranks"),
+    "bench": Command("jali.cli.bench", "time jali's collectives beside those of the MPI library"),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
 }
 
 EPILOG = """\
 exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a checkpoint is left)
-environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS"""
+environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JALI_COLLECTIVE, JALI_CHECKED"""
 
 
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:

@@ -216,7 +216,7 @@ class _Search:
             between = [(self.full_nodes + 1,)]
         else:
             between = factorings(self.full_nodes)
-        inside = self.inside_splits() if not self.rest or self.full_nodes else [(self.ranks,)]
+        inside = self.inside_splits()
         result = []
         for outer, inner in itertools.product(between, inside):
             sizes: list[tuple[int, ...]] = []

@@ -1,9 +1,9 @@
 """Compositions: any collective said in three words.
 
-A composition names buffers and lists, step by step, which pieces of them go where: a *multicast* sends a piece
-of its root to leaves, a *reduction* combines a piece of its sources at its root, a *fence* begins the next step.
-Primitives of one step run in parallel. All ranks make the same composition; what it means is fixed by
-`evaluate`, how it is done is decided by a plan. Example, an all-reduce of `n` elements over `p` ranks:
+A composition names buffers and lists, step by step, which pieces of them go where: a *multicast* sends a
+piece of its root to leaves, a *reduction* combines a piece of its sources at its root, a *fence* begins the
+next step. Primitives of one step run in parallel. All ranks make the same composition; what it means is fixed
+by `evaluate`, how it is done is decided by a plan. Example, an all-reduce of `n` elements over `p` ranks:
 
     c = Composition(ranks=p, dtype="float32")
     send, recv = c.buffer("send", n, parts=p), c.buffer("recv", n, parts=p, input=False)
@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import index as as_integer
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,10 @@ import numpy.typing as npt
 from jali import _core
 from jali.comm.elements import element_name
 from jali.errors import PlanError
+
+if TYPE_CHECKING:
+    from jali.comm.machine import Machine
+    from jali.comm.plan import Plan
 
 ALL = "all"
 """All ranks, the root among them."""
@@ -56,8 +61,8 @@ class Piece:
 class Buffer:
     """A named buffer of a composition. Made by `Composition.buffer`.
 
-    `buffer[i]` is part i and `buffer[i:j]` the parts from i up to j as one piece; without parts, indices count
-    elements. The buffer itself, where a piece is expected, stands for all of it.
+    `buffer[i]` is part i and `buffer[i:j]` the parts from i up to j as one piece; without parts, indices
+    count elements. The buffer itself, where a piece is expected, stands for all of it.
     """
 
     def __init__(
@@ -123,6 +128,7 @@ class Composition:
     """
 
     def __init__(self, ranks: int, dtype: npt.DTypeLike = "float64") -> None:
+        self.collective: str | None = None  # which of the standard ones
         self._take(_core.Composition(ranks, element_name(dtype)))
 
     def _take(self, core: _core.Composition) -> None:
@@ -147,23 +153,25 @@ class Composition:
         """One of the eight standard collectives, over buffers "send" and "recv" (in place: "data").
 
         `collective`: broadcast, reduce, all_gather, reduce_scatter, all_reduce, scatter, gather, all_to_all
-        (dashes do as well). `count`, in elements: of the whole vector (broadcast, reduce, all_reduce), of each
-        rank's chunk (scatter, gather, all_gather, reduce_scatter), or of each message (all_to_all); a sequence
-        gives one per rank, for all_to_all that from rank i to rank j at i * ranks + j.
+        (dashes do as well). `count`, in elements: of the whole vector (broadcast, reduce, all_reduce), of
+        each rank's chunk (scatter, gather, all_gather, reduce_scatter), or of each message (all_to_all); a
+        sequence gives one per rank, for all_to_all that from rank i to rank j at i * ranks + j.
 
-        `form`: "single" step, "composed" of two standard collectives as in Table 2 of the HiCCL paper, "rooted"
-        (all_reduce: broadcast after reduce). By default all_reduce is composed, all others are single.
+        `form`: "single" step, "composed" of two standard collectives as in Table 2 of the HiCCL paper,
+        "rooted" (all_reduce: broadcast after reduce). By default all_reduce is composed, all others are
+        single. In place, "data" is the whole vector, or all chunks, one's own at its place; for scatter and
+        gather only the root has all, others have theirs alone.
         """
         name = collective.replace("-", "_")
-        counts = [as_integer(count)] if np.ndim(count) == 0 else [as_integer(n) for n in count]  # type: ignore[arg-type, union-attr]
         made = cls.__new__(cls)
+        made.collective = name
         made._take(
             _core.standard_composition(
                 ranks,
                 name,
                 form or ("composed" if name == "all_reduce" else "single"),
                 element_name(dtype),
-                counts,
+                _integers(count),
                 root=root,
                 operation="user" if callable(op) else op,
                 user=op if callable(op) else None,
@@ -196,23 +204,23 @@ class Composition:
     ) -> Buffer:
         """Add a buffer of `count` elements: one number, or one per rank.
 
-        `parts` divides it for indexing: into that many near-equal parts, or into parts of these sizes, which then
-        also give the count if it is left out. A buffer that is no `input` holds nothing until a primitive
-        writes it.
+        `parts` divides it for indexing: into that many near-equal parts, or into parts of these sizes, which
+        then also give the count if it is left out. A buffer that is no `input` holds nothing until a
+        primitive writes it.
         """
         if count is None:
             if parts is None or np.ndim(parts) == 0:
                 raise PlanError(f"buffer '{name}' needs a count of elements, or the sizes of its parts")
             count = int(np.sum(parts))
-        counts = [as_integer(count)] if np.ndim(count) == 0 else [as_integer(n) for n in count]  # type: ignore[arg-type, union-attr]
+        counts = _integers(count)
         offsets: list[int] | None = None
         if parts is not None and np.ndim(parts) == 0:
-            pieces = as_integer(parts)  # type: ignore[arg-type]
+            (pieces,) = _integers(parts)
             if pieces < 1:
                 raise PlanError(f"buffer '{name}' in {pieces} parts; it needs at least one")
             offsets = _core.near_equal_offsets(max(counts), pieces)
         elif parts is not None:
-            sizes = [as_integer(n) for n in parts]  # type: ignore[union-attr]
+            sizes = _integers(parts)
             if min(sizes, default=0) < 0 or sum(sizes) > max(counts):
                 raise PlanError(
                     f"parts of buffer '{name}' have {sizes} elements, together {sum(sizes)}; "
@@ -245,9 +253,10 @@ class Composition:
     ) -> None:
         """Combine `source` of all `sources` into `target` of the root, which need not be one of them.
 
-        `op`: sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, or a function
-        `f(a, b)` of two arrays that returns the combination, or None after updating `b` in place; it has to
-        be associative, and commutative unless the plan is reproducible. Arrays it was given must not be kept.
+        `op`: sum, prod, min, max, avg, logical_and, logical_or, logical_xor, bit_and, bit_or, bit_xor, or a
+        function `f(a, b)` of two arrays that returns the combination, or None after updating `b` in place; it
+        has to be associative, and commutative unless the plan is reproducible. It must not keep the arrays
+        (`a` is read-only; without ml_dtypes, bf16 comes as its bits, uint16).
         """
         count = self._agree("reduce", source, target, root)
         begin, end = self._place(source), self._place(target)
@@ -259,16 +268,15 @@ class Composition:
         self.core.fence()
 
     def check(self) -> None:
-        """Raise `PlanError` if primitives of one step touch what one of them writes, or undefined data is read."""
+        """Raise `PlanError` if primitives of a step touch what one of them writes, or read undefined data."""
         self.core.check()
 
     def evaluate(self, arrays: Sequence[Mapping[str, npt.NDArray[Any]] | Sequence[npt.NDArray[Any]]]) -> None:
         """Do it directly on the arrays of all ranks, in place: what every plan is judged by.
 
-        `arrays[rank]` holds one contiguous array of the right size per buffer, by name or in order; the
-        element type is not looked at. Buffers without elements on a rank may be left out by name.
+        `arrays[rank]` holds one contiguous array of the right size and type per buffer, by name or in order
+        (bf16 may be uint16). Buffers without elements on a rank may be left out by name.
         """
-        nothing = np.empty(0, np.uint8)
         memory: list[list[npt.NDArray[Any]]] = []
         for of_rank in arrays:
             if isinstance(of_rank, Mapping):
@@ -277,15 +285,74 @@ class Composition:
                     raise PlanError(
                         f"no buffer is named {', '.join(unknown)}; there are {', '.join(self._buffers)}"
                     )
-                given = [of_rank.get(name, nothing) for name in self._buffers]
+                given = [of_rank.get(name) for name in self._buffers]
             else:
                 given = list(of_rank)
-            memory.append([_as_bytes(array) for array in given])
+            memory.append([self._as_bytes(array) for array in given])
         self.core.evaluate(memory)
+
+    def plan(
+        self,
+        machine: Machine | str | Path | None = None,
+        *,
+        hierarchy: Any = None,
+        libraries: Sequence[str] | str | None = None,
+        stripe: int | None = None,
+        ring: int | None = None,
+        depth: int | None = None,
+        stripe_weights: Sequence[float] = (),
+        reproducible: bool = False,
+        scratch_limit: int | None = None,
+        pack_below: int = 65536,
+    ) -> Plan:
+        """A plan for this composition. With a machine and no further parameters, the best one that the model finds.
+
+        - `machine`: name of a machine, path of its TOML file, or a `Machine`; its first ranks are used.
+        - `hierarchy`: factors of the number of ranks, outermost first, like (4, 4); or the sizes of groups, level
+          by level, like [[3, 5]] for uneven nodes; or "flat", "binary", a `_core.Hierarchy` (with an order of ranks).
+        - `libraries`: who carries messages, one name per level of the hierarchy or one for all; by default any.
+        - `stripe`: ranks over which a root spreads a piece; `stripe_weights`: what each rank can carry.
+        - `ring`: nodes of a ring (1: none). `depth`: channels of the pipeline.
+        - `reproducible`: combine in the order of ranks: the same bits with any parameters.
+        - `scratch_limit`: bytes per rank that the plan may need beside the buffers.
+        - `pack_below`: pieces below this many bytes travel together.
+
+        Raises `PlanError` for compositions and parameters that make no sense, by name.
+        """
+        from jali.comm.plan import make_plan
+
+        return make_plan(
+            self,
+            machine,
+            hierarchy=hierarchy,
+            libraries=libraries,
+            stripe=stripe,
+            ring=ring,
+            depth=depth,
+            stripe_weights=stripe_weights,
+            reproducible=reproducible,
+            scratch_limit=scratch_limit,
+            pack_below=pack_below,
+            collective=self.collective,
+        )
 
     def describe(self) -> str:
         """What it does, a line for each buffer and primitive (the first sixteen of every step)."""
         return self.core.describe()
+
+    def _as_bytes(self, given: npt.NDArray[Any] | None) -> npt.NDArray[np.uint8]:
+        """The same memory; types of which NumPy's buffer protocol knows nothing go in as well."""
+        if given is None:
+            return np.empty(0, np.uint8)
+        array = np.asarray(given)
+        if not array.flags.c_contiguous or not array.flags.writeable:
+            raise PlanError("arrays for evaluate must be contiguous and writable")
+        if element_name(array.dtype) not in (
+            self.element,
+            "uint16" if self.element == "bf16" else self.element,
+        ):
+            raise PlanError(f"an array of {array.dtype} for a composition of {self.element}")
+        return array.reshape(-1).view(np.uint8)
 
     def _place(self, piece: Piece | Buffer) -> tuple[int, int]:
         buffer = piece.buffer if isinstance(piece, Piece) else piece
@@ -314,20 +381,15 @@ def _ranks(ranks: Ranks) -> str | int | list[int]:
     if isinstance(ranks, str):
         return ranks
     try:
-        return as_integer(ranks) if np.ndim(ranks) == 0 and hasattr(ranks, "__index__") else _list(ranks)  # type: ignore[arg-type]
+        return [as_integer(rank) for rank in ranks] if isinstance(ranks, Iterable) else as_integer(ranks)
     except TypeError:
         raise PlanError(
             f"ranks are jali.comm.ALL, jali.comm.OTHERS, a rank or several, not {ranks!r}"
         ) from None
 
 
-def _list(ranks: Any) -> list[int]:
-    return [as_integer(rank) for rank in ranks]
-
-
-def _as_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The same memory; types of which NumPy's buffer protocol knows nothing go in as well."""
-    array = np.asarray(array)
-    if not array.flags.c_contiguous or not array.flags.writeable:
-        raise PlanError("arrays for evaluate must be contiguous and writable")
-    return array.reshape(-1).view(np.uint8)
+def _integers(counts: Counts) -> list[int]:
+    try:
+        return [as_integer(n) for n in counts] if isinstance(counts, Iterable) else [as_integer(counts)]
+    except TypeError:
+        raise PlanError(f"counts are integers, not {counts!r}") from None

@@ -1,0 +1,91 @@
+"""Arguments that `jali plan` and `jali simulate` share: which collective, on which machine, how."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from jali.comm.plan import Plan, plan_collective
+from jali.errors import ParameterError
+
+UNITS = {"": 1, "b": 1, **{u + "b": 1000**k for k, u in enumerate("kmgt", 1)}, **{u + "ib": 1024**k for k, u in enumerate("kmgt", 1)}}
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True) -> None:
+    """Collective, machine, size and the parameters of the plan."""
+    parser.add_argument("collective", help="all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all")
+    parser.add_argument(
+        "--machine", required=True, metavar="NAME", help="delta, perlmutter, frontier, aurora, h200x8, or a TOML file"
+    )
+    parser.add_argument("--nodes", type=int, metavar="N", help="nodes of the machine (default: those of its file)")
+    parser.add_argument("--root", type=int, default=0, metavar="R", help="root, where there is one (default 0)")
+    parser.add_argument("--dtype", default="float32", metavar="TYPE", help="element type (default float32)")
+    parser.add_argument("--op", default="sum", metavar="OP", help="reduction (default sum)")
+    if size:
+        parser.add_argument(
+            "--size", type=size_argument, default=1 << 30, metavar="BYTES", help="payload p*d, like 64MiB (default 1GiB)"
+        )
+    how = parser.add_argument_group(
+        "parameters of the plan", "if none is given, the best ones are searched for by simulation"
+    )
+    how.add_argument("--form", choices=("single", "composed", "rooted"), help="steps of the composition")
+    how.add_argument("--hierarchy", type=factors_argument, metavar="F,F,...", help="factors of the ranks, outermost first")
+    how.add_argument("--libraries", type=names_argument, metavar="L,L,...", help="library per level of the hierarchy")
+    how.add_argument("--stripe", type=int, metavar="S", help="ranks over which a root spreads a piece")
+    how.add_argument("--ring", type=int, metavar="R", help="nodes of the ring (1: none)")
+    how.add_argument("--depth", type=int, metavar="M", help="channels of the pipeline")
+    how.add_argument("--reproducible", action="store_true", help="combine in the order of ranks")
+
+
+def plan_from(arguments: argparse.Namespace, size: int | None = None, nodes: int | None = None) -> Plan:
+    """The plan that the arguments describe."""
+    from jali.comm.machine import Machine
+
+    nodes = nodes if nodes is not None else arguments.nodes
+    machine = Machine.load(arguments.machine, nodes)
+    chosen: dict[str, Any] = {
+        name: getattr(arguments, name) for name in ("hierarchy", "libraries", "stripe", "ring", "depth", "reproducible")
+    }
+    if not 0 <= arguments.root < machine.ranks:
+        raise ParameterError(f"root {arguments.root} does not exist among {machine.ranks} ranks")
+    return plan_collective(
+        arguments.collective,
+        machine,
+        size if size is not None else arguments.size,
+        dtype=arguments.dtype,
+        root=arguments.root,
+        op=arguments.op,
+        form=arguments.form,
+        **chosen,
+    )
+
+
+def size_argument(text: str) -> int:
+    """Bytes from "8", "64KiB", "1.5GB"."""
+    found = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*([a-z]*)\s*", text.lower())
+    try:
+        value = float(found[1]) * UNITS[found[2]] if found else 0.0
+    except (KeyError, ValueError):
+        value = 0.0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes, or 64KiB, 16MiB, 1GiB, 2GB")
+    return int(value)
+
+
+def sizes_argument(text: str) -> list[int]:
+    """Sizes separated by commas."""
+    return [size_argument(part) for part in text.split(",")]
+
+
+def factors_argument(text: str) -> list[int]:
+    """Whole numbers separated by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} are no factors; write them like 4,4,2") from None
+
+
+def names_argument(text: str) -> list[str]:
+    """Names separated by commas."""
+    return [part.strip() for part in text.split(",")]
