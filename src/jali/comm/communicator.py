@@ -428,7 +428,7 @@ def _target(out: Any, data: Array) -> Array:
 
 def _row(data: Array) -> int:
     """Elements of a row."""
-    return int(np.prod(data.shape[1:], dtype=np.int64))
+    return math.prod(data.shape[1:])
 
 
 def _equal_part(data: Array, parts: int) -> int:
