@@ -9,6 +9,7 @@ uses the same object's `core` from C++. Every call that waits releases the inter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
