@@ -89,10 +89,10 @@ def test_binding_decides_which_nic_a_message_takes(tmp_path, binding, wanted):
         assert latency == pytest.approx(1e-6)
 
 
-def test_two_ranks_of_a_node_share_no_nic():
+def test_message_inside_a_node_takes_a_wire_and_no_card():
     core = Machine.load("perlmutter").core()
     links, _ = core.path(5, 6, "ipc")
-    assert [core.link_name(link) for link in links] == ["gpu 5 -> gpu 6"]
+    assert [core.link_name(link) for link in links] == ["gpu 5 -> 6"]
 
 
 def test_level_between_is_the_outermost_that_differs():

@@ -24,8 +24,8 @@ from jali.errors import ParameterError, PlanError
 
 # More than this many ranks: an all-reduce in one step is no longer looked at; it has ranks^2 partial results.
 ONE_STEP_RANKS = 16
-# Of the short list, so many have their depth adjusted.
-CLIMBED = 3
+# The depth is adjusted for those of the short list that take no longer than this times the best.
+NEAR = 1.1
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -211,7 +211,7 @@ class _Search:
             between = [(self.full_nodes + 1,)]
         else:
             between = factorings(self.full_nodes)
-        inside = self.inside_splits() if not self.rest or self.full_nodes else [(self.ranks,)]
+        inside = self.inside_splits()
         result = []
         for outer, inner in itertools.product(between, inside):
             sizes: list[tuple[int, ...]] = []
@@ -355,8 +355,10 @@ class _Search:
             raise ParameterError(f"no plan fits machine '{self.machine.name}' and its libraries")
         ranked = sorted(estimates, key=lambda e: min(e.at(m) for m in DEPTHS))
         short = [replace(e.parameters, depth=min(DEPTHS, key=e.at)) for e in ranked[:shortlist]]
-        for parameters in sorted(short, key=self.time)[:CLIMBED]:
-            self.climb(parameters)
+        for parameters in sorted(short, key=self.time):
+            assert self.best is not None
+            if self.time(parameters) < NEAR * self.tried[self.best]:
+                self.climb(parameters)
         self.vary()
         assert self.best is not None
         return self.choice(len(estimates), ranked, core, size, limit)
