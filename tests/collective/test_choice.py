@@ -1,0 +1,98 @@
+"""The choice beats the paper's parameters in simulation, says why, and works where shapes are odd."""
+
+import pytest
+from jali import _core
+from jali.comm.choice import Parameters, choose, choose_for, factorings, prime_factors, simulate_collective
+from jali.comm.machine import Machine
+from jali.errors import ParameterError
+
+
+def test_small_messages_go_flat_or_shallow_and_large_ones_deep():
+    machine = Machine.load("perlmutter")
+    small, large = choose(machine, "broadcast", 1024), choose(machine, "broadcast", 4e9)
+    assert small.parameters.depth < large.parameters.depth
+    assert large.parameters.ring == 4
+    assert large.parameters.stripe == 4
+
+
+def test_chosen_time_is_that_of_simulating_the_chosen_parameters():
+    machine = Machine.load("delta")
+    choice = choose(machine, "all_reduce", 1e8)
+    assert simulate_collective(machine, "all_reduce", 1e8, choice.parameters).time == choice.time
+    assert choice.form == choice.parameters.form
+
+
+def test_runners_up_are_other_structures_and_slower():
+    choice = choose(Machine.load("delta"), "all_gather", 1e8)
+    assert choice.runners_up
+    times = [candidate.time for candidate in choice.runners_up]
+    assert times == sorted(times)
+    assert times[0] >= choice.time
+    assert "plans simulated" in choice.why
+    assert choice.result.bottleneck in choice.why
+
+
+def test_unequal_cards_get_weighted_stripes():
+    machine = Machine.load("aurora", nodes=2)
+    choice = choose(machine, "broadcast", 1e9, shortlist=2)
+    weights = choice.parameters.stripe_weights
+    # Tiles 0 to 3 share their card with tiles 8 to 11.
+    assert [w == weights[4] for w in weights[:12]] == [False] * 4 + [True] * 4 + [False] * 4
+    assert weights[0] == pytest.approx(weights[4] / 2)
+    equal = Parameters.of_factors((2, 6, 2), ("mpi", "ipc", "ipc"), stripe=12, depth=32)
+    assert choice.time < simulate_collective(machine, "broadcast", 1e9, equal).time
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 5, 7, 13])
+def test_any_number_of_ranks_gets_a_plan(ranks):
+    choice = choose(Machine.load("perlmutter"), "all_reduce", 1e7, ranks=ranks)
+    assert choice.parameters.ranks == ranks
+    if ranks > 1:
+        assert choice.time > 0
+
+
+def test_one_host_without_other_nodes_gets_a_plan():
+    choice = choose(Machine.load("h200x8"), "all_reduce", 1e9)
+    assert choice.result.fraction_of_bound > 0.7
+
+
+def test_choice_for_a_composition_of_ones_own():
+    ranks = 8
+
+    def composition_of(share):
+        composition = _core.Composition(ranks, "fp32")
+        count = max(1, int(share * 1_000_000))
+        data, out = composition.add_buffer("data", [count]), composition.add_buffer("out", [count], False)
+        for root in (0, 3, 5):
+            composition.reduce((data, 0), (out, 0), count, list(range(ranks)), root, "sum")
+        return composition
+
+    choice = choose_for(Machine.load("delta"), composition_of, 4e6)
+    assert choice.parameters.ranks == ranks
+    assert choice.time > 0
+
+
+@pytest.mark.parametrize(
+    ("collective", "size", "ranks", "message"),
+    [
+        ("broadcast", 0, None, "a size of 0"),
+        ("broadcast", 1e6, 17, "17 ranks on machine 'delta' with 16"),
+        ("shuffle", 1e6, None, "no collective 'shuffle'"),
+    ],
+)
+def test_impossible_questions_are_refused(collective, size, ranks, message):
+    with pytest.raises(ParameterError, match=message):
+        choose(Machine.load("delta"), collective, size, ranks=ranks)
+
+
+def test_factors_of_parameters():
+    parameters = Parameters.of_factors((2, 3, 4), ("a", "b", "c"))
+    assert parameters.sizes == ((12, 12), (4,) * 6)
+    assert parameters.factors == (2, 3, 4)
+    assert Parameters(((4, 4, 3),), 11, ("a", "b")).factors is None
+
+
+def test_nodes_are_split_at_once_in_two_steps_and_by_primes():
+    assert prime_factors(60) == (5, 3, 2, 2)
+    assert factorings(16) == [(16,), (2, 2, 2, 2), (4, 4)]
+    assert factorings(7) == [(7,)]
