@@ -2,7 +2,9 @@
 #include "bind/errors.hpp"
 #include "collective/persistent.hpp"
 
+#include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -80,9 +82,18 @@ class Exported {
 };
 
 struct Held {
-    explicit Held(std::size_t size) : of_buffers(size), addresses(size) {}
-    std::vector<Exported> of_buffers;
-    std::vector<std::byte*> addresses;
+    explicit Held(std::size_t size)
+        : count(size), more(size > few.size() ? size : 0), more_addresses(more.size()),
+          of_buffers(more.empty() ? few.data() : more.data()),
+          addresses(more.empty() ? few_addresses.data() : more_addresses.data(), size) {}
+
+    std::size_t count;
+    std::array<Exported, 3> few; // of a standard collective: no allocation
+    std::array<std::byte*, 3> few_addresses{};
+    std::vector<Exported> more;
+    std::vector<std::byte*> more_addresses;
+    Exported* of_buffers;
+    std::span<std::byte*> addresses;
 };
 
 // A plan and what its arrays must be.

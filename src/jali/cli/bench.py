@@ -13,15 +13,19 @@ from jali.errors import ParameterError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali bench`."""
-    parser.description = (
-        "Time collectives against the MPI library's own: p*d/t, results compared in every round. Needs MPI ranks (-n)."
-    )
+    parser.description = "Time collectives against the MPI library's own: p*d/t, results compared in every round. Needs MPI ranks (-n)."
     parser.add_argument("what", choices=("collectives",), help="what is measured")
-    parser.add_argument("--only", type=names_argument, metavar="NAME,...", help="these collectives (default: all eight)")
+    parser.add_argument(
+        "--only", type=names_argument, metavar="NAME,...", help="these collectives (default: all eight)"
+    )
     parser.add_argument("--smallest", type=size_argument, default=8, metavar="BYTES", help="default 8")
-    parser.add_argument("--largest", type=size_argument, default=64 << 20, metavar="BYTES", help="default 64MiB")
+    parser.add_argument(
+        "--largest", type=size_argument, default=64 << 20, metavar="BYTES", help="default 64MiB"
+    )
     parser.add_argument("--factor", type=int, default=8, metavar="F", help="between sizes (default 8)")
-    parser.add_argument("--rounds", type=int, default=10, metavar="N", help="measured rounds at least (default 10)")
+    parser.add_argument(
+        "--rounds", type=int, default=10, metavar="N", help="measured rounds at least (default 10)"
+    )
     parser.add_argument("--output", type=Path, metavar="DIR", help="where CSV, JSON and plot go")
 
 
@@ -33,14 +37,18 @@ def execute(arguments: argparse.Namespace) -> int:
     if ranks.transport != "mpi":
         raise ParameterError("the MPI library's collectives need MPI ranks; say how many, like -n 2")
     if arguments.factor < 2 or arguments.rounds < 1 or arguments.largest < arguments.smallest:
-        raise ParameterError("give --factor 2 or more, --rounds 1 or more, and --largest not below --smallest")
+        raise ParameterError(
+            "give --factor 2 or more, --rounds 1 or more, and --largest not below --smallest"
+        )
     only = [name.replace("-", "_") for name in arguments.only or collectives.COLLECTIVES]
     unknown = sorted(set(only) - set(collectives.COLLECTIVES))
     if unknown:
-        raise ParameterError(f"no collective {', '.join(unknown)}; there are {', '.join(collectives.COLLECTIVES)}")
+        raise ParameterError(
+            f"no collective {', '.join(unknown)}; there are {', '.join(collectives.COLLECTIVES)}"
+        )
     from mpi4py import MPI
 
-    sides = [collectives.JaliSide(ranks), collectives.MpiSide(MPI.COMM_WORLD)]
+    sides: list[collectives.Side] = [collectives.JaliSide(ranks), collectives.MpiSide(MPI.COMM_WORLD)]
     report = collectives.measure(
         MPI.COMM_WORLD,
         sides,

@@ -51,7 +51,9 @@ COMMANDS = {
     ),
     "convert": Command("jali.cli.convert", "rewrite a configuration file in another format"),
     "plan": Command("jali.cli.plan", "explain how a collective is done on a described machine, and draw it"),
-    "simulate": Command("jali.cli.simulate", "simulate collectives on a described machine, up to thousands of ranks"),
+    "simulate": Command(
+        "jali.cli.simulate", "simulate collectives on a described machine, up to thousands of ranks"
+    ),
     "bench": Command("jali.cli.bench", "time jali's collectives beside those of the MPI library"),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
 }

@@ -19,8 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Explain the plan of a collective on a machine, and draw it."
     add_plan_arguments(parser)
     parser.add_argument("--check", action="store_true", help="prove over all ranks that the plan is right")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where the picture goes (default: no picture)")
-    parser.add_argument("--format", choices=("png", "svg", "pdf"), default="png", help="of the picture (default png)")
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="where the picture goes (default: no picture)"
+    )
+    parser.add_argument(
+        "--format", choices=("png", "svg", "pdf"), default="png", help="of the picture (default png)"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:

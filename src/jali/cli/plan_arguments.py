@@ -9,29 +9,52 @@ from typing import Any
 from jali.comm.plan import Plan, plan_collective
 from jali.errors import ParameterError
 
-UNITS = {"": 1, "b": 1, **{u + "b": 1000**k for k, u in enumerate("kmgt", 1)}, **{u + "ib": 1024**k for k, u in enumerate("kmgt", 1)}}
+UNITS = {
+    "": 1,
+    "b": 1,
+    **{u + "b": 1000**k for k, u in enumerate("kmgt", 1)},
+    **{u + "ib": 1024**k for k, u in enumerate("kmgt", 1)},
+}
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True) -> None:
     """Collective, machine, size and the parameters of the plan."""
-    parser.add_argument("collective", help="all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all")
     parser.add_argument(
-        "--machine", required=True, metavar="NAME", help="delta, perlmutter, frontier, aurora, h200x8, or a TOML file"
+        "collective",
+        help="all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all",
     )
-    parser.add_argument("--nodes", type=int, metavar="N", help="nodes of the machine (default: those of its file)")
-    parser.add_argument("--root", type=int, default=0, metavar="R", help="root, where there is one (default 0)")
+    parser.add_argument(
+        "--machine",
+        required=True,
+        metavar="NAME",
+        help="delta, perlmutter, frontier, aurora, h200x8, or a TOML file",
+    )
+    parser.add_argument(
+        "--nodes", type=int, metavar="N", help="nodes of the machine (default: those of its file)"
+    )
+    parser.add_argument(
+        "--root", type=int, default=0, metavar="R", help="root, where there is one (default 0)"
+    )
     parser.add_argument("--dtype", default="float32", metavar="TYPE", help="element type (default float32)")
     parser.add_argument("--op", default="sum", metavar="OP", help="reduction (default sum)")
     if size:
         parser.add_argument(
-            "--size", type=size_argument, default=1 << 30, metavar="BYTES", help="payload p*d, like 64MiB (default 1GiB)"
+            "--size",
+            type=size_argument,
+            default=1 << 30,
+            metavar="BYTES",
+            help="payload p*d, like 64MiB (default 1GiB)",
         )
     how = parser.add_argument_group(
         "parameters of the plan", "if none is given, the best ones are searched for by simulation"
     )
     how.add_argument("--form", choices=("single", "composed", "rooted"), help="steps of the composition")
-    how.add_argument("--hierarchy", type=factors_argument, metavar="F,F,...", help="factors of the ranks, outermost first")
-    how.add_argument("--libraries", type=names_argument, metavar="L,L,...", help="library per level of the hierarchy")
+    how.add_argument(
+        "--hierarchy", type=factors_argument, metavar="F,F,...", help="factors of the ranks, outermost first"
+    )
+    how.add_argument(
+        "--libraries", type=names_argument, metavar="L,L,...", help="library per level of the hierarchy"
+    )
     how.add_argument("--stripe", type=int, metavar="S", help="ranks over which a root spreads a piece")
     how.add_argument("--ring", type=int, metavar="R", help="nodes of the ring (1: none)")
     how.add_argument("--depth", type=int, metavar="M", help="channels of the pipeline")
@@ -45,7 +68,8 @@ def plan_from(arguments: argparse.Namespace, size: int | None = None, nodes: int
     nodes = nodes if nodes is not None else arguments.nodes
     machine = Machine.load(arguments.machine, nodes)
     chosen: dict[str, Any] = {
-        name: getattr(arguments, name) for name in ("hierarchy", "libraries", "stripe", "ring", "depth", "reproducible")
+        name: getattr(arguments, name)
+        for name in ("hierarchy", "libraries", "stripe", "ring", "depth", "reproducible")
     }
     if not 0 <= arguments.root < machine.ranks:
         raise ParameterError(f"root {arguments.root} does not exist among {machine.ranks} ranks")

@@ -18,10 +18,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = "Simulate a collective on a machine, without the machine."
     add_plan_arguments(parser, size=False)
     parser.add_argument(
-        "--size", type=sizes_argument, default=[1 << 30], metavar="BYTES,...", help="payloads p*d (default 1GiB)"
+        "--size",
+        type=sizes_argument,
+        default=[1 << 30],
+        metavar="BYTES,...",
+        help="payloads p*d (default 1GiB)",
     )
     parser.add_argument(
-        "--scaling", action="store_true", help="from 2 nodes on, doubling, up to --nodes (default: of the file)"
+        "--scaling",
+        action="store_true",
+        help="from 2 nodes on, doubling, up to --nodes (default: of the file)",
     )
 
 
@@ -31,7 +37,9 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     most = arguments.nodes or Machine.load(arguments.machine).nodes
     if arguments.scaling and arguments.hierarchy is not None:
-        raise ParameterError("--scaling changes the number of nodes, and one --hierarchy fits one number; leave it out")
+        raise ParameterError(
+            "--scaling changes the number of nodes, and one --hierarchy fits one number; leave it out"
+        )
     if arguments.scaling and most < 2:
         raise ParameterError("--scaling goes from 2 nodes up to --nodes; give --nodes 2 or more")
     cases = []
@@ -40,12 +48,25 @@ def execute(arguments: argparse.Namespace) -> int:
             plan = plan_from(arguments, size, nodes)
             result = plan.result
             assert result is not None
-            case: dict[str, Any] = {"nodes": nodes, "ranks": plan.ranks, "size": size, "plan": plan.describe()}
+            case: dict[str, Any] = {
+                "nodes": nodes,
+                "ranks": plan.ranks,
+                "size": size,
+                "plan": plan.describe(),
+            }
             cases.append(case | simulation_facts(result))
             if not arguments.json:
-                print(row(cases[-1]) if arguments.scaling or len(arguments.size) > 1 else "\n".join(
-                    [f"{plan.collective} of {size_text(size)}: {plan.describe()}", *simulation_text(result)]
-                ), flush=True)
+                print(
+                    row(cases[-1])
+                    if arguments.scaling or len(arguments.size) > 1
+                    else "\n".join(
+                        [
+                            f"{plan.collective} of {size_text(size)}: {plan.describe()}",
+                            *simulation_text(result),
+                        ]
+                    ),
+                    flush=True,
+                )
     if arguments.json:
         print(json.dumps(cases, indent=2))
     return 0

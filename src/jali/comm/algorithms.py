@@ -50,7 +50,11 @@ ALGORITHMS = (
         "everything straight from its source to its destination",
     ),
     Algorithm(
-        "one_shot", ("all_reduce",), "single", "flat", "every rank sends all it has to all others and combines"
+        "one_shot",
+        ("all_reduce",),
+        "single",
+        "flat",
+        "every rank sends all it has to all others and combines",
     ),
     Algorithm(
         "two_step",
@@ -88,7 +92,11 @@ ALGORITHMS = (
         "a binomial tree from or to the root",
     ),
     Algorithm(
-        "bruck", ("all_to_all",), "single", "binary", "log2(ranks) rounds, in each of which messages are combined"
+        "bruck",
+        ("all_to_all",),
+        "single",
+        "binary",
+        "log2(ranks) rounds, in each of which messages are combined",
     ),
     Algorithm(
         "ring",
@@ -188,9 +196,11 @@ def choose(collective: str, payload: int, ranks_of_hosts: Sequence[int]) -> str:
             return "binomial"
         return "two_step" if collective == "reduce" else "direct"
     if payload <= 1 << 12 and ranks > 8:
-        return {"reduce_scatter": "recursive_halving", "all_gather": "recursive_doubling", "all_to_all": "bruck"}.get(
-            collective, "binomial"
-        )
+        return {
+            "reduce_scatter": "recursive_halving",
+            "all_gather": "recursive_doubling",
+            "all_to_all": "bruck",
+        }.get(collective, "binomial")
     return "direct"
 
 

@@ -1,6 +1,6 @@
 """What a communicator keeps for its collectives: the message space, the plans in use, the check of calls.
 
-A call is described by a tuple (`Call`) that is equal on all ranks. Equal calls share a plan: the least recently
+A call is described by a tuple (the fields of `Call`) that is equal on all ranks. Equal calls share a plan: the least recently
 used of more than `KEPT` plans are dropped, which needs no agreement, since plans take their tags when they
 start. In checked mode ranks compare their calls before anything moves.
 """
@@ -11,7 +11,7 @@ import json
 import os
 import platform
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,12 +28,12 @@ EXCHANGE = "exchange"  # as counts: each rank knows only its own
 
 
 class Call(NamedTuple):
-    """A collective call, equal on all ranks. `count`: elements, as in `jali.comm.Composition.standard`; a tuple for
+    """A collective call, equal on all ranks. `elements` as the `count` of `jali.comm.Composition.standard`; a tuple for
     the variants with counts per rank."""
 
     collective: str
     dtype: Any
-    count: int | tuple[int, ...]
+    elements: int | tuple[int, ...]
     root: int
     op: str | Callable[[Array, Array], Array]
     in_place: bool
@@ -74,21 +74,29 @@ class Collectives:
         self._communicator = communicator
         self.rank, self.size = communicator.rank, communicator.size
         self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
-        self.space = _core.MessageSpace(_carriers(communicator.core))
+        self.carriers = _carriers(communicator.core)
+        self.space = _core.MessageSpace(self.carriers)
         self.hosts = _hosts(communicator)
-        self._plans: OrderedDict[Call, _core.PersistentPlan] = OrderedDict()
-        self._more: dict[Call, list[_core.PersistentPlan]] = {}  # for calls under way several times
+        self._plans: OrderedDict[tuple[Any, ...], _core.PersistentPlan] = OrderedDict()
+        self._more: dict[
+            tuple[Any, ...], list[_core.PersistentPlan]
+        ] = {}  # for calls under way several times
 
     def start(
-        self, call: Call, arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
+        self,
+        call: tuple[Any, ...],
+        arrays: tuple[Any, ...],
+        result: Any,
+        blocking: bool,
+        checked: bool | None,
     ) -> Any:
-        """Run a call on arrays, one per buffer: the result, or a request."""
-        if self.checked if checked is None else checked:
-            self._compare(call)
+        """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
+        if checked or (checked is None and self.checked):
+            self._compare(Call._make(call))
         plan = self._plans.get(call)
         if plan is None or plan.running:
             plan = self._prepare(call)
-        else:
+        elif len(self._plans) > KEPT // 2:  # before that, nothing is dropped soon
             self._plans.move_to_end(call)
         if blocking:
             plan.run(*arrays)
@@ -106,27 +114,27 @@ class Collectives:
     def payload(self, call: Call) -> int:
         """Bytes of the largest buffer of a call."""
         size = SIZES[element_name(call.dtype)]
-        if isinstance(call.count, tuple):
+        if isinstance(call.elements, tuple):
             parts = self.size if call.collective == "all_to_all" else 1
-            return size * sum(call.count) // parts
+            return size * sum(call.elements) // parts
         whole = call.collective in ("all_reduce", "broadcast", "reduce")
-        return size * call.count * (1 if whole else self.size)
+        return size * call.elements * (1 if whole else self.size)
 
-    def agree_on_counts(self, mine: Sequence[int]) -> list[tuple[int, ...]]:
+    def agree_on_counts(self, mine: Iterable[int]) -> list[tuple[int, ...]]:
         """What every rank passed, in rank order."""
         told = self._communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
         return [tuple(json.loads(text)) for text in told]
 
-    def _prepare(self, call: Call) -> _core.PersistentPlan:
+    def _prepare(self, call: tuple[Any, ...]) -> _core.PersistentPlan:
         if call in self._plans:
             spare = self._more.setdefault(call, [])
             for plan in spare:
                 if not plan.running:
                     return plan
-            plan = self._make(call)
+            plan = self._make(Call._make(call))
             spare.append(plan)
             return plan
-        plan = self._plans[call] = self._make(call)
+        plan = self._plans[call] = self._make(Call._make(call))
         while len(self._plans) > KEPT:
             dropped, _ = self._plans.popitem(last=False)
             self._more.pop(dropped, None)
@@ -136,7 +144,7 @@ class Collectives:
         check_operation(call.op, call.dtype)
         row = self.algorithm_of(call)
         kind = element_name(call.dtype)
-        counts = list(call.count) if isinstance(call.count, tuple) else [call.count]
+        counts = list(call.elements) if isinstance(call.elements, tuple) else [call.elements]
         composition = _core.standard_composition(
             self.size,
             call.collective,
@@ -171,7 +179,9 @@ class Collectives:
 
     def compare(self, description: dict[str, Any]) -> None:
         """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
-        told = [json.loads(text) for text in self._communicator.gather_bytes(json.dumps(description).encode())]
+        told = [
+            json.loads(text) for text in self._communicator.gather_bytes(json.dumps(description).encode())
+        ]
         differences = []
         for key in dict.fromkeys(key for one in told for key in one):
             values: dict[str, list[int]] = {}
@@ -195,7 +205,7 @@ class Collectives:
             {
                 "call": call.collective,
                 "element type": str(call.dtype),
-                "counts" if isinstance(call.count, tuple) else "count": call.count,
+                "counts" if isinstance(call.elements, tuple) else "count": call.elements,
                 **({"operation": op} if reduces else {}),
                 **({"root": call.root} if rooted else {}),
                 "in place": call.in_place,

@@ -9,6 +9,7 @@ uses the same object's `core` from C++. Every call that waits releases the inter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jali import _core
-from jali.comm.collectives import EXCHANGE, Call, Collectives
+from jali.comm.collectives import EXCHANGE, Collectives
 from jali.comm.elements import Array, as_array
 from jali.errors import ParameterError, RankError
 
@@ -66,6 +67,11 @@ class Communicator:
             self._collectives = Collectives(self)
         return self._collectives
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Who can carry messages of plans here; the first does where a plan names none. The first use is collective."""
+        return tuple(name for name, _ in self.collectives.carriers)
+
     def split(self, color: int | None, key: int = 0) -> Communicator | None:
         """The communicator of the ranks that give the same `color`, ordered by `key`, then by rank.
 
@@ -86,7 +92,7 @@ class Communicator:
         Transport "shm"; messages between hosts go as before. The first call is collective, later ones give
         the same object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or
         JALI_SHM=0. JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel) or
-        `slots` (twice, in pieces through the shared memory); unset, the kernel is used where it permits.
+        `slots` (twice, in pieces through the shared memory); unset, slots unless ranks outnumber cores.
         Raises `RankError` on all ranks if the chosen way is not open.
         """
         if self._sharing_memory is None:
@@ -116,10 +122,8 @@ class Communicator:
         data = x if type(x) is np.ndarray else as_array(x)
         if out is None:
             out = np.empty(data.shape, data.dtype)
-        elif out is not x:
-            _same_type(out, data)
-        call = Call("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
-        arrays = (data,) if out is x else (data, out)
+        call = ("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
+        arrays = (data,) if out is x else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def reduce(
@@ -142,10 +146,8 @@ class Communicator:
             out = None
         elif out is None:
             out = np.empty(data.shape, data.dtype)
-        elif not in_place:
-            _same_type(out, data)
-        call = Call("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
-        arrays = (data,) if in_place else (data, out)
+        call = ("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
+        arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def broadcast(
@@ -160,7 +162,7 @@ class Communicator:
         """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
         data = x if type(x) is np.ndarray else as_array(x)
         self._check_root(root)
-        call = Call("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
+        call = ("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
 
     def all_gather(
@@ -184,10 +186,8 @@ class Communicator:
         count = _elements(data, rows, self.size, self.rank, whole=in_place)
         if out is None:
             out = np.empty(_stacked(data, rows, self.size), data.dtype)
-        elif not in_place:
-            _same_type(out, data)
-        call = Call("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
-        arrays = (data,) if in_place else (data, out)
+        call = ("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
+        arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def gather(
@@ -213,10 +213,9 @@ class Communicator:
             out = None
         elif out is None:
             out = np.empty(_stacked(data, rows, self.size), data.dtype)
-        else:
-            _same_type(out, data)
-        call = Call("gather", data.dtype, count, root, "sum", False, algorithm, False)
-        return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
+        call = ("gather", data.dtype, count, root, "sum", False, algorithm, False)
+        arrays = (data, None if out is None else _target(out, data))
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def scatter(
         self,
@@ -245,13 +244,13 @@ class Communicator:
             target = out = np.empty((mine, *data.shape[1:]), data.dtype)
         assert target is not None
         if data is not None:
-            _same_type(target, data)
+            _target(target, data)
         if counts is None:
             count: int | tuple[int, ...] = target.size
         else:
             rows = self._rows(target, counts)
             count = _elements(target, rows, self.size, self.rank)
-        call = Call("scatter", target.dtype, count, root, "sum", False, algorithm, False)
+        call = ("scatter", target.dtype, count, root, "sum", False, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data, target), out, blocking, checked)
 
     def reduce_scatter(
@@ -278,10 +277,8 @@ class Communicator:
         if out is None:
             mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
             out = np.empty((mine, *data.shape[1:]), data.dtype)
-        elif not in_place:
-            _same_type(out, data)
-        call = Call("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
-        arrays = (data,) if in_place else (data, out)
+        call = ("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
+        arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def all_to_all(
@@ -316,15 +313,17 @@ class Communicator:
                 )
             sent = int(matrix[self.rank].sum())
             if data.shape[:1] != (sent,):
-                raise ParameterError(f"rank {self.rank} sends {sent} rows by its counts, but has shape {data.shape}")
+                raise ParameterError(
+                    f"rank {self.rank} sends {sent} rows by its counts, but has shape {data.shape}"
+                )
             count = tuple(int(n) * _row(data) for n in matrix.reshape(-1))
             if out is None:
                 out = np.empty((int(matrix[:, self.rank].sum()), *data.shape[1:]), data.dtype)
         if out is x:
             raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
-        _same_type(out, data)
-        call = Call("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
-        return (self._collectives or self.collectives).start(call, (data, out), out, blocking, checked)
+        call = ("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
+        arrays = (data, _target(out, data))
+        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
     def _check_root(self, root: int) -> None:
         if not 0 <= root < self.size:
@@ -332,7 +331,9 @@ class Communicator:
 
     def _check_counts(self, counts: Any, name: str) -> None:
         if len(counts) != self.size or any(n < 0 for n in counts):
-            raise ParameterError(f"{name} {list(counts)} for {self.size} ranks; give a number from 0 for each")
+            raise ParameterError(
+                f"{name} {list(counts)} for {self.size} ranks; give a number from 0 for each"
+            )
 
     def _rows(self, data: Array, counts: Counts, whole: bool = False) -> tuple[int, ...] | None:
         """Rows of all ranks, checked against this rank's array; None if they are equal by contract."""
@@ -340,7 +341,9 @@ class Communicator:
             return None
         if isinstance(counts, str):
             if counts != EXCHANGE or whole:
-                raise ParameterError(f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}"))
+                raise ParameterError(
+                    f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}")
+                )
             mine = data.shape[0] if data.ndim else 1
             return tuple(n for (n,) in self.collectives.agree_on_counts([mine]))
         self._check_counts(counts, "counts")
@@ -416,15 +419,17 @@ class Communicator:
         self.core.check()
 
 
-def _same_type(out: Any, data: Array) -> None:
-    kind = out.dtype if type(out) is np.ndarray else as_array(out).dtype
-    if kind != data.dtype:
-        raise ParameterError(f"the result is to be {kind}, but {data.dtype} is sent; make them alike")
+def _target(out: Any, data: Array) -> Array:
+    """The memory of `out`, which must be of the type of `data`."""
+    target = out if type(out) is np.ndarray else as_array(out)
+    if target.dtype != data.dtype:
+        raise ParameterError(f"the result is to be {target.dtype}, but {data.dtype} is sent; make them alike")
+    return target
 
 
 def _row(data: Array) -> int:
     """Elements of a row."""
-    return int(np.prod(data.shape[1:], dtype=np.int64))
+    return math.prod(data.shape[1:])
 
 
 def _equal_part(data: Array, parts: int) -> int:

@@ -37,9 +37,11 @@ def draw_plan(plan: Plan, result: Result | None, path: Path) -> Path:
     columns = max(1, min(PANELS, len(stages)))
     rows = max(1, -(-len(stages) // columns))
     below = 2 if result is not None else 1
-    with mpl.rc_context({"font.size": 8, "svg.hashsalt": "jali", "axes.spines.top": False, "axes.spines.right": False}):
+    with mpl.rc_context(
+        {"font.size": 8, "svg.hashsalt": "jali", "axes.spines.top": False, "axes.spines.right": False}
+    ):
         figure = Figure(figsize=(max(7.0, 2.1 * columns), 2.2 * rows + 2.4 * below), layout="constrained")
-        parts = figure.subfigures(2, 1, height_ratios=[2.2 * rows, 2.4 * below])
+        parts: Any = figure.subfigures(2, 1, height_ratios=[2.2 * rows, 2.4 * below])
         _matrices(parts[0], plan, stages, rows, columns)
         axes = parts[1].subplots(below, 1, squeeze=False)[:, 0]
         _pipeline(axes[0], plan, stages, result)
@@ -47,7 +49,9 @@ def draw_plan(plan: Plan, result: Result | None, path: Path) -> Path:
             _links(axes[1], result)
         name = (plan.collective or "composition").replace("_", "-")
         where = "" if result is None else f" on {result.machine.name}"
-        figure.suptitle(f"{name} of {size_text(plan.size)} over {plan.ranks} ranks{where}\n{plan.describe()}", fontsize=9)
+        figure.suptitle(
+            f"{name} of {size_text(plan.size)} over {plan.ranks} ranks{where}\n{plan.describe()}", fontsize=9
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
     return path
@@ -65,7 +69,9 @@ def _matrices(figure: Any, plan: Plan, stages: list[int], rows: int, columns: in
     norm = LogNorm(max(1.0, smallest * 0.5), max(largest, 2.0))
     image = None
     for axis, stage in zip(axes.flat, stages, strict=False):
-        image = axis.imshow(np.ma.masked_equal(volume[stage], 0), norm=norm, cmap="viridis", interpolation="nearest")
+        image = axis.imshow(
+            np.ma.masked_equal(volume[stage], 0), norm=norm, cmap="viridis", interpolation="nearest"
+        )
         axis.set_title(f"{stage + 1}: {plan.stages[stage].name}", fontsize=8)
         axis.set_xticks([0, plan.ranks - 1])
         axis.set_yticks([0, plan.ranks - 1])
@@ -84,11 +90,17 @@ def _pipeline(axis: Any, plan: Plan, stages: list[int], result: Result | None) -
     colours = colormaps["tab20"]
     if result is not None:
         for row, window in enumerate(result.stages):
-            axis.barh(row, (window.end - window.begin) * 1e3, left=window.begin * 1e3, color=colours(row % 20), height=0.7)
+            axis.barh(
+                row,
+                (window.end - window.begin) * 1e3,
+                left=window.begin * 1e3,
+                color=colours(row % 20),
+                height=0.7,
+            )
         for step in result.critical_path:
-            row = next((k for k, window in enumerate(result.stages) if window.stage == step.stage), None)
-            if row is not None:
-                axis.plot([step.begin * 1e3, step.end * 1e3], [row, row], color="black", lw=1)
+            for row, window in enumerate(result.stages):
+                if window.stage == step.stage:
+                    axis.plot([step.begin * 1e3, step.end * 1e3], [row, row], color="black", lw=1)
         names = [plan.stages[w.stage].name if w.stage >= 0 else w.name for w in result.stages]
         axis.set_yticks(range(len(result.stages)), names)
         axis.set_xlabel("ms; black: the chain that decides the time")

@@ -146,7 +146,11 @@ class Plan:
             levels: dict[int, int] = defaultdict(int)
             for level, size in counted[number]:
                 levels[level] += size
-            found.append(StageFacts(name, step, len(counted[number]), sum(levels.values()), dict(sorted(levels.items()))))
+            found.append(
+                StageFacts(
+                    name, step, len(counted[number]), sum(levels.values()), dict(sorted(levels.items()))
+                )
+            )
         return found
 
     def facts(self) -> dict[str, Any]:
@@ -224,7 +228,7 @@ class Plan:
     def replace(self, **changes: Any) -> Plan:
         """The same plan with other parameters (names as in `Composition.plan`), for no particular machine."""
         p = self.parameters
-        given = {
+        given: dict[str, Any] = {
             "libraries": p.libraries,
             "stripe": p.stripe,
             "stripe_weights": p.stripe_weights,
@@ -237,7 +241,9 @@ class Plan:
         hierarchy = hierarchy_of(self.ranks, changes.pop("hierarchy", p.hierarchy))
         unknown = sorted(set(changes) - set(given))
         if unknown:
-            raise ParameterError(f"no parameter {', '.join(unknown)}; there are hierarchy, {', '.join(given)}")
+            raise ParameterError(
+                f"no parameter {', '.join(unknown)}; there are hierarchy, {', '.join(given)}"
+            )
         return Plan(
             self.composition, _core.PlanParameters(hierarchy, **given | changes), collective=self.collective
         )
@@ -304,7 +310,9 @@ class RunningPlan:
     def _arrays(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         unknown = sorted(set(named) - set(self._names))
         if unknown:
-            raise ParameterError(f"no buffer is named {', '.join(unknown)}; there are {', '.join(self._names)}")
+            raise ParameterError(
+                f"no buffer is named {', '.join(unknown)}; there are {', '.join(self._names)}"
+            )
         given = list(arrays) + [named.get(name) for name in self._names[len(arrays) :]]
         result = []
         for k, x in enumerate(given):
@@ -330,7 +338,9 @@ def hierarchy_of(ranks: int, hierarchy: Any) -> _core.Hierarchy:
     if hierarchy == "binary":
         return _core.Hierarchy.binary(ranks)
     if isinstance(hierarchy, str):
-        raise ParameterError(f"hierarchy {hierarchy!r}; give factors like (4, 8), group sizes, 'flat' or 'binary'")
+        raise ParameterError(
+            f"hierarchy {hierarchy!r}; give factors like (4, 8), group sizes, 'flat' or 'binary'"
+        )
     levels = list(hierarchy)
     if levels and np.ndim(levels[0]) > 0:
         return _core.Hierarchy.from_sizes(ranks, [[int(n) for n in sizes] for sizes in levels])
@@ -363,7 +373,9 @@ def make_plan(
     target = None if machine is None else machine_for(machine, composition.ranks)
     if target is not None and all(x is None for x in (hierarchy, libraries, stripe, ring, depth)):
         size = Plan(composition, _core.PlanParameters(_core.Hierarchy(composition.ranks))).size
-        choice = choose_for(target, lambda share: composition.core if share > 0 else _tiny(composition.core), size)
+        choice = choose_for(
+            target, lambda share: composition.core if share > 0 else _tiny(composition.core), size
+        )
         p = choice.parameters.plan_parameters()
         parameters = _core.PlanParameters(
             p.hierarchy,
@@ -383,7 +395,9 @@ def make_plan(
         known = set(target.libraries)
         for name in names:
             if name and name not in known:
-                raise PlanError(f"machine '{target.name}' has no library '{name}'; it has {', '.join(target.libraries)}")
+                raise PlanError(
+                    f"machine '{target.name}' has no library '{name}'; it has {', '.join(target.libraries)}"
+                )
         if not names:
             names = default_libraries(target, groups)
     parameters = _core.PlanParameters(
@@ -436,7 +450,7 @@ def plan_collective(
     """A plan for a standard collective with a payload p * d of `size` bytes on a machine.
 
     Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
-    in `Composition.plan`. Raises ParameterError, PlanError.
+    in `Composition.plan`, the hierarchy by default that of the machine. Raises ParameterError, PlanError.
     """
     from jali.comm.composition import Composition
 
@@ -457,6 +471,8 @@ def plan_collective(
     composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)
     if choice is not None:
         return Plan(composition, choice.parameters.plan_parameters(), target, choice, collective)
+    if parameters.get("hierarchy") is None and ranks == target.ranks:
+        parameters["hierarchy"] = target.shape
     return make_plan(composition, target, collective=collective, **parameters)
 
 

@@ -1,0 +1,86 @@
+"""`jali plan`, `jali simulate` and `jali bench`: explanations, pictures, JSON, bad input."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from jali_command import jali_here
+
+PLAN = ("plan", "all-reduce", "--machine", "perlmutter", "--nodes", 2, "--size", "1MiB", "--hierarchy", "2,4")
+
+
+def test_plan_is_explained_proved_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert jali_here(*PLAN, "--libraries", "nccl,ipc", "--depth", 2, "--check", "--output", tmp_path) == 0
+    out = capsys.readouterr().out
+    for words in (
+        "all_reduce over 8 ranks, 1 MiB",
+        "hierarchy 2 x 4",
+        "on perlmutter (2 nodes of 4)",
+        "checked: right",
+    ):
+        assert words in out
+    assert (tmp_path / "all-reduce-perlmutter-8.png").stat().st_size > 5000
+
+
+def test_plan_as_json_has_stages_time_and_links(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jali_here(*PLAN, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["ranks"], facts["size"], facts["hierarchy"]) == (8, 1 << 20, "2 x 4")
+    assert facts["time"] > 0
+    assert 0 < facts["fraction_of_bound"] < 1
+    assert sum(stage["messages"] for stage in facts["stages"]) > 0
+    assert facts["links"][0]["load"] >= facts["links"][-1]["load"]
+
+
+def test_plan_without_parameters_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jali_here("plan", "broadcast", "--machine", "delta", "--nodes", 2, "--size", "64KiB") == 0
+    assert "structures estimated" in capsys.readouterr().out
+
+
+def test_simulation_scales_over_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    words = (
+        "simulate",
+        "all-gather",
+        "--machine",
+        "delta",
+        "--nodes",
+        6,
+        "--size",
+        "1MiB,4MiB",
+        "--depth",
+        2,
+    )
+    assert jali_here(*words, "--scaling", "--json") == 0
+    cases = json.loads(capsys.readouterr().out)
+    assert [(c["nodes"], c["size"]) for c in cases] == [(n, s << 20) for n in (2, 4, 6) for s in (1, 4)]
+    assert all(c["time"] > 0 and c["ranks"] == 4 * c["nodes"] for c in cases)
+    assert jali_here(*words) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((*PLAN[:-1], "3,3"), "ranks, but there are 8; the product must agree"),
+        ((*PLAN, "--libraries", "foo,ipc"), "no library 'foo'"),
+        (("plan", "all-sum", "--machine", "delta"), "no collective 'all_sum'"),
+        (("plan", "reduce", "--machine", "nowhere"), "no machine 'nowhere'"),
+        (("plan", "reduce", "--machine", "delta", "--root", 99), "root 99 does not exist"),
+        (("simulate", "reduce", "--machine", "delta", "--scaling", "--hierarchy", "4,4"), "leave it out"),
+        (("bench", "collectives"), "need MPI ranks"),
+    ],
+)
+def test_bad_input_is_status_2_with_a_sentence(
+    words: tuple, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert jali_here(*words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_size_that_is_none_is_refused_by_the_parser(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        jali_here("plan", "reduce", "--machine", "delta", "--size", "12 parsecs")
+    assert stopped.value.code == 2
+    assert "is no size" in capsys.readouterr().err

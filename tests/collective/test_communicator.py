@@ -1,0 +1,498 @@
+"""Collectives of communicators on virtual ranks: results against NumPy, types, operations, variants, mistakes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from jali import comm
+from jali.comm.algorithms import ALGORITHMS, COLLECTIVES
+from jali.errors import ParameterError, RankError
+
+RANKS = [1, 2, 3, 4, 6]
+COUNTS = [1, 3, 1021]
+DTYPES = [
+    *(f"{kind}int{bits}" for kind in ("", "u") for bits in (8, 16, 32, 64)),
+    "float16",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
+
+
+def data(rank: int, count: int, dtype: str = "float64", salt: int = 0) -> np.ndarray:
+    """Small whole numbers that depend on rank and place: sums of a few are exact in any type."""
+    values = np.random.default_rng([rank, count, salt]).integers(1, 9, count)
+    return values.astype(dtype)
+
+
+def total(ranks: int, count: int, dtype: str = "float64", salt: int = 0) -> np.ndarray:
+    return functools.reduce(np.add, (data(r, count, dtype, salt) for r in range(ranks)))
+
+
+def on_ranks(ranks: int, function: Callable[[comm.Communicator], object]) -> list:
+    return comm.virtual_ranks(ranks, lambda: function(comm.current()))
+
+
+def check_all_eight(world: comm.Communicator, count: int, root: int, algorithm: str | None = None) -> None:
+    """Every collective (that has the algorithm) against NumPy, with rank-dependent data and poisoned results."""
+    p, me = world.size, world.rank
+    chunks = [data(r, count) for r in range(p)]
+    wholes = [data(r, p * count, salt=1) for r in range(p)]
+    mine = slice(me * count, (me + 1) * count)
+
+    def poisoned(n: int) -> np.ndarray:
+        return np.full(n, np.nan)
+
+    def named(collective: str) -> dict[str, str | None] | None:
+        has = any(row.name == algorithm and collective in row.collectives for row in ALGORITHMS)
+        return {"algorithm": algorithm} if algorithm is None or has else None
+
+    if (how := named("all_reduce")) is not None:
+        out = poisoned(count)
+        assert world.all_reduce(chunks[me], out, **how) is out
+        np.testing.assert_array_equal(out, sum(chunks))
+    if (how := named("reduce")) is not None:
+        out = poisoned(count)
+        result = world.reduce(chunks[me], out, root=root, **how)
+        if me == root:
+            np.testing.assert_array_equal(out, sum(chunks))
+        else:
+            assert result is None
+            assert np.isnan(out).all()
+    if (how := named("broadcast")) is not None:
+        buffer = chunks[root].copy() if me == root else poisoned(count)
+        world.broadcast(buffer, root, **how)
+        np.testing.assert_array_equal(buffer, chunks[root])
+    if (how := named("all_gather")) is not None:
+        np.testing.assert_array_equal(world.all_gather(chunks[me], **how), np.concatenate(chunks))
+    if (how := named("gather")) is not None:
+        gathered = world.gather(chunks[me], root=root, **how)
+        if me == root:
+            np.testing.assert_array_equal(gathered, np.concatenate(chunks))
+        else:
+            assert gathered is None
+    if (how := named("scatter")) is not None:
+        part = poisoned(count)
+        world.scatter(wholes[root] if me == root else None, part, root, **how)
+        np.testing.assert_array_equal(part, wholes[root][mine])
+    if (how := named("reduce_scatter")) is not None:
+        np.testing.assert_array_equal(world.reduce_scatter(wholes[me], **how), sum(wholes)[mine])
+    if (how := named("all_to_all")) is not None:
+        swapped = world.all_to_all(wholes[me], **how)
+        np.testing.assert_array_equal(swapped, np.concatenate([whole[mine] for whole in wholes]))
+    np.testing.assert_array_equal(chunks[me], data(me, count))  # inputs are left alone
+    np.testing.assert_array_equal(wholes[me], data(me, p * count, salt=1))
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_all_eight_collectives_agree_with_numpy(ranks: int) -> None:
+    def run(world: comm.Communicator) -> None:
+        for count in COUNTS:
+            for root in {0, ranks - 1}:
+                check_all_eight(world, count, root)
+
+    on_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("algorithm", sorted({row.name for row in ALGORITHMS}))
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_every_algorithm_of_the_table_gives_the_same_results(algorithm: str, ranks: int) -> None:
+    on_ranks(ranks, lambda world: check_all_eight(world, 37, ranks - 1, algorithm))
+
+
+def test_large_pipelined_algorithms_move_every_byte() -> None:
+    def run(world: comm.Communicator) -> None:
+        for algorithm in ("pipelined", "hosts", "ring", "two_step"):
+            x = data(world.rank, 700_001)
+            np.testing.assert_array_equal(world.all_reduce(x, algorithm=algorithm), total(4, 700_001))
+
+    on_ranks(4, run)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sum_and_gather_of_every_element_type(dtype: str) -> None:
+    def run(world: comm.Communicator) -> None:
+        x = data(world.rank, 19, dtype)
+        summed = world.all_reduce(x)
+        assert summed.dtype == np.dtype(dtype)
+        np.testing.assert_array_equal(summed, total(3, 19, dtype))
+        np.testing.assert_array_equal(
+            world.all_gather(x), np.concatenate([data(r, 19, dtype) for r in range(3)])
+        )
+
+    on_ranks(3, run)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "reference"),
+    [
+        ("sum", "float64", np.add),
+        ("prod", "int64", np.multiply),
+        ("min", "float32", np.minimum),
+        ("max", "int16", np.maximum),
+        ("bit_and", "uint32", np.bitwise_and),
+        ("bit_or", "int8", np.bitwise_or),
+        ("bit_xor", "uint64", np.bitwise_xor),
+        ("logical_and", "bool", np.logical_and),
+        ("logical_or", "bool", np.logical_or),
+        ("logical_xor", "bool", np.logical_xor),
+    ],
+)
+def test_operations_agree_with_numpy(op: str, dtype: str, reference: np.ufunc) -> None:
+    def value(rank: int) -> np.ndarray:
+        return np.random.default_rng(rank).integers(0, 2 if dtype == "bool" else 7, 33).astype(dtype)
+
+    def run(world: comm.Communicator) -> None:
+        expected = functools.reduce(reference, map(value, range(4)))
+        for algorithm in ("one_shot", "two_step", "recursive_doubling"):
+            np.testing.assert_array_equal(
+                world.all_reduce(value(world.rank), op=op, algorithm=algorithm), expected
+            )
+
+    on_ranks(4, run)
+
+
+def test_average_divides_by_the_number_of_ranks() -> None:
+    def run(world: comm.Communicator) -> None:
+        np.testing.assert_array_equal(
+            world.all_reduce(np.full(5, 3.0 * world.rank), op="avg"), np.full(5, 3.0)
+        )
+        with pytest.raises(ParameterError, match="avg"):
+            world.all_reduce(np.arange(5), op="avg")
+
+    on_ranks(3, run)
+
+
+def test_user_operation_sees_arrays_and_need_not_commute_when_reproducible() -> None:
+    def affine(f: np.ndarray, g: np.ndarray) -> np.ndarray:
+        """(a, b) stands for x -> a x + b; f then g."""
+        f, g = f.reshape(-1, 2), g.reshape(-1, 2)
+        return np.stack([g[:, 0] * f[:, 0], g[:, 0] * f[:, 1] + g[:, 1]], axis=1).reshape(-1)
+
+    def run(world: comm.Communicator) -> None:
+        maps = [np.array([[r + 1, r], [2, r - 1]], dtype=float) for r in range(4)]
+        out = world.all_reduce(maps[world.rank], op=affine, reproducible=True, algorithm="one_shot")
+        np.testing.assert_array_equal(
+            out.reshape(-1), functools.reduce(affine, (m.reshape(-1) for m in maps))
+        )
+
+    on_ranks(4, run)
+
+
+def test_reproducible_sums_have_the_same_bits_with_any_algorithm() -> None:
+    def run(world: comm.Communicator) -> set[bytes]:
+        x = np.random.default_rng(world.rank).normal(size=257).astype(np.float32) * 10.0 ** (world.rank % 4)
+        names = [row.name for row in ALGORITHMS if "all_reduce" in row.collectives]
+        return {world.all_reduce(x, reproducible=True, algorithm=name).tobytes() for name in names}
+
+    assert len(set.union(*on_ranks(6, run))) == 1
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_uneven_parts_need_no_padding(ranks: int) -> None:
+    rows = [(3 * r + 2) % 5 for r in range(ranks)]  # zero among them
+    first = np.cumsum([0, *rows])
+
+    def run(world: comm.Communicator) -> None:
+        me = world.rank
+        parts = [data(r, rows[r] * 2).reshape(rows[r], 2) for r in range(ranks)]
+        for counts in (rows, "exchange"):
+            np.testing.assert_array_equal(world.all_gather(parts[me], counts=counts), np.concatenate(parts))
+            gathered = world.gather(parts[me], root=ranks - 1, counts=counts)
+            if me == ranks - 1:
+                np.testing.assert_array_equal(gathered, np.concatenate(parts))
+        wholes = [data(r, 2 * sum(rows)).reshape(-1, 2) for r in range(ranks)]
+        mine = slice(first[me], first[me + 1])
+        np.testing.assert_array_equal(world.reduce_scatter(wholes[me], counts=rows), sum(wholes)[mine])
+        out = np.full((rows[me], 2), np.nan)
+        world.scatter(wholes[0] if me == 0 else None, out, counts=rows)
+        np.testing.assert_array_equal(out, wholes[0][mine])
+
+    on_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 5])
+def test_all_to_all_with_counts_per_pair(ranks: int) -> None:
+    matrix = [[(2 * i + 3 * j) % 4 for j in range(ranks)] for i in range(ranks)]
+
+    def run(world: comm.Communicator) -> None:
+        me = world.rank
+
+        def message(i: int, j: int) -> np.ndarray:
+            return np.full(matrix[i][j], 100 * i + j)
+
+        x = np.concatenate([message(me, j) for j in range(ranks)])
+        expected = np.concatenate([message(i, me) for i in range(ranks)])
+        for counts in (matrix, matrix[me]):
+            np.testing.assert_array_equal(world.all_to_all(x, counts=counts), expected)
+
+    on_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 6])
+def test_in_place_collectives_need_one_array(ranks: int) -> None:
+    def run(world: comm.Communicator) -> None:
+        me = world.rank
+        mine = slice(me * 7, (me + 1) * 7)
+        for algorithm in ("one_shot", "two_step", "recursive_doubling", "ring"):
+            x = data(me, 41)
+            assert world.all_reduce(x, out=x, algorithm=algorithm) is x
+            np.testing.assert_array_equal(x, total(ranks, 41))
+        x = data(me, 41)
+        world.reduce(x, out=x, root=ranks - 1)
+        if me == ranks - 1:
+            np.testing.assert_array_equal(x, total(ranks, 41))
+        x = np.full(7 * ranks, np.nan)
+        x[mine] = data(me, 7)
+        world.all_gather(x, out=x)
+        np.testing.assert_array_equal(x, np.concatenate([data(r, 7) for r in range(ranks)]))
+        x = data(me, 7 * ranks)
+        world.reduce_scatter(x, out=x)
+        np.testing.assert_array_equal(x[mine], total(ranks, 7 * ranks)[mine])
+
+    on_ranks(ranks, run)
+
+
+def test_empty_arrays_and_shapes() -> None:
+    def run(world: comm.Communicator) -> None:
+        assert world.all_reduce(np.zeros((0, 3))).shape == (0, 3)
+        assert world.all_gather(np.zeros((2, 3))).shape == (6, 3)
+        assert world.all_gather(np.float64(world.rank)).tolist() == [0.0, 1.0, 2.0]
+        assert world.all_reduce(5).item() == 15
+        assert world.reduce_scatter(np.zeros((6, 2))).shape == (2, 2)
+
+    on_ranks(3, run)
+
+
+def test_other_arrays_are_used_as_they_are() -> None:
+    class Interface:
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+            self.__array_interface__ = array.__array_interface__
+
+    class Capsule:
+        def __init__(self, array: np.ndarray) -> None:
+            self.array = array
+
+        def __dlpack__(self, **arguments: object) -> object:
+            return self.array.__dlpack__(**arguments)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.array.__dlpack_device__()
+
+    def run(world: comm.Communicator) -> None:
+        for kind in (Interface, Capsule, memoryview):
+            x, out = data(world.rank, 9), np.full(9, np.nan)
+            world.all_reduce(kind(x), kind(out))
+            np.testing.assert_array_equal(out, total(2, 9))
+
+    on_ranks(2, run)
+
+
+def test_requests_may_be_waited_for_in_any_order() -> None:
+    def run(world: comm.Communicator) -> None:
+        requests = [
+            world.all_reduce(data(world.rank, 500 + k), blocking=False, algorithm="ring") for k in range(20)
+        ]  # more than there are windows of tags, and the same plan never twice
+        same = [world.all_reduce(data(world.rank, 64, salt=k), blocking=False) for k in range(5)]
+        order = np.random.default_rng(world.rank).permutation(20)
+        for k in order:
+            np.testing.assert_array_equal(requests[k].wait(), total(4, 500 + k))
+        for k, request in enumerate(same):
+            while not request.test():
+                pass
+            np.testing.assert_array_equal(request.wait(), total(4, 64, salt=k))
+
+    on_ranks(4, run)
+
+
+def test_a_dropped_request_still_completes() -> None:
+    def run(world: comm.Communicator) -> None:
+        out = np.zeros(1000)
+        world.all_reduce(data(world.rank, 1000), out, blocking=False)
+        for _ in range(20):
+            world.barrier()
+            world.all_reduce(np.zeros(3))
+        np.testing.assert_array_equal(world.all_reduce(data(world.rank, 5)), total(3, 5))
+
+    on_ranks(3, run)
+
+
+def test_parts_of_a_group_work_beside_the_whole() -> None:
+    def run(world: comm.Communicator) -> None:
+        odd = world.rank % 2
+        part = world.split(odd, key=-world.rank)
+        assert part is not None
+        members = sorted(range(odd, 6, 2), reverse=True)
+        assert (part.size, members[part.rank]) == (3, world.rank)
+        one = part.all_reduce(np.full(100, float(world.rank)), blocking=False)
+        two = world.all_reduce(np.full(100, 1.0), blocking=False)
+        assert (two.wait() == 6).all()
+        assert (one.wait() == sum(members)).all()
+        np.testing.assert_array_equal(part.all_gather(np.array([world.rank])), members)
+        check_all_eight(part, 11, 2)
+        assert world.split(None if world.rank else 0) is None or world.rank == 0
+        twin = world.duplicate()
+        assert (twin.all_reduce(np.ones(2)) == 6).all()
+
+    on_ranks(6, run)
+
+
+def test_plans_are_kept_per_signature_and_dropped_when_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jali.comm.collectives.KEPT", 8)
+
+    def run(world: comm.Communicator) -> int:
+        for count in [*range(1, 40), *range(1, 40)]:
+            np.testing.assert_array_equal(world.all_reduce(data(world.rank, count)), total(2, count))
+        return len(world.collectives._plans)
+
+    assert on_ranks(2, run) == [8, 8]
+
+
+def test_environment_forces_an_algorithm(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jali.comm.collectives import Call
+
+    def run(world: comm.Communicator) -> list[str]:
+        calls = [Call(c, np.dtype("float64"), 8, 0, "sum", False, None, False) for c in COLLECTIVES]
+        return [world.collectives.algorithm_of(call).name for call in calls]
+
+    monkeypatch.setenv("JALI_COLLECTIVE", "all_reduce=ring,binomial")
+    (names,) = on_ranks(1, run)
+    assert dict(zip(COLLECTIVES, names, strict=True)) | {
+        "all_reduce": "ring",
+        "broadcast": "binomial",
+    } == dict(zip(COLLECTIVES, names, strict=True))
+    assert names[COLLECTIVES.index("all_to_all")] == "direct"
+    monkeypatch.setenv("JALI_COLLECTIVE", "broadcast=bruck")
+    with pytest.raises(ParameterError, match="there is no algorithm 'bruck' for broadcast; choose one of"):
+        on_ranks(1, run)
+    monkeypatch.setenv("JALI_COLLECTIVE", "fastest")
+    with pytest.raises(ParameterError, match="JALI_COLLECTIVE=fastest: 'fastest' is no algorithm"):
+        on_ranks(1, run)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda w: w.all_reduce(np.zeros(4), np.zeros(5)),
+            "has 32 bytes on this rank, the array given for it has 40",
+        ),
+        (lambda w: w.all_reduce(np.zeros((4, 4)).T[1:]), "no readable C-contiguous array"),
+        (
+            lambda w: w.all_reduce(np.zeros(4), np.zeros(4, "f4")),
+            "the result is to be float32, but float64 is sent",
+        ),
+        (lambda w: w.all_reduce(np.zeros(4), np.broadcast_to(0.0, 4).copy().view(ReadOnly)), "no writable"),
+        (lambda w: w.all_reduce(np.zeros(4), op="mean"), "operation 'mean' is not one of sum"),
+        (lambda w: w.all_reduce(np.zeros(4), op="bit_or"), "bit_or"),
+        (lambda w: w.all_reduce(np.zeros(4, bool)), "sum of booleans is no boolean"),
+        (lambda w: w.all_reduce(np.array(["a"])), "elements of type <U1 cannot be sent"),
+        (lambda w: w.all_reduce(np.zeros(4), algorithm="binomial"), "no algorithm 'binomial' for all_reduce"),
+        (lambda w: w.broadcast(np.zeros(4), root=3), "root 3 does not exist among 1 ranks"),
+        (lambda w: w.all_gather(np.zeros(4), counts=[3]), r"counts \[3\] mean 3 rows on rank 0"),
+        (lambda w: w.all_gather(np.zeros(4), counts=[3, 1]), "give a number from 0 for each"),
+        (lambda w: w.all_to_all(np.zeros(4), counts=[[5]]), "rank 0 sends 5 rows by its counts"),
+        (lambda w: overlapping(w), "overlap"),
+    ],
+)
+def test_mistakes_are_named(call: Callable, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        call(comm.current())
+
+
+class ReadOnly(np.ndarray):
+    """An array that refuses to be written."""
+
+    def __array_finalize__(self, parent: object) -> None:
+        self.flags.writeable = False
+
+
+def overlapping(world: comm.Communicator) -> None:
+    both = np.zeros(6)
+    world.all_reduce(both[:4], both[2:])
+
+
+@pytest.mark.parametrize(
+    ("calls", "message"),
+    [
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(5))),
+            "count: 4 on ranks 0, 1, 5 on rank 2",
+        ),
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(4, "f4"))),
+            "element type: float64 on",
+        ),
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_reduce(np.zeros(4), op="max")),
+            "operation: sum on",
+        ),
+        (
+            (lambda w: w.broadcast(np.zeros(4), 0), lambda w: w.broadcast(np.zeros(4), 1)),
+            "root: 0 on ranks 0, 1, 1 on",
+        ),
+        (
+            (lambda w: w.all_reduce(np.zeros(4)), lambda w: w.all_gather(np.zeros(4))),
+            "call: all_reduce on ranks 0, 1",
+        ),
+        (
+            (lambda w: w.barrier(), lambda w: w.all_gather(np.zeros(4))),
+            "call: barrier on ranks 0, 1, all_gather on",
+        ),
+    ],
+)
+def test_checked_mode_reports_mismatches_on_every_rank(
+    calls: tuple[Callable, Callable], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JALI_CHECKED", "1")
+    said = []
+
+    def run(world: comm.Communicator) -> None:
+        assert (world.all_reduce(np.ones(2)) == 3).all()  # calls that agree go through
+        try:
+            calls[world.rank == 2](world)
+        except ParameterError as error:
+            said.append(str(error))
+        assert (world.all_reduce(np.ones(2)) == 3).all()  # and the group goes on
+
+    on_ranks(3, run)
+    assert len(said) == 3
+    assert len(set(said)) == 1
+    assert message in said[0]
+
+
+def test_failing_rank_stops_those_that_wait_for_it() -> None:
+    def run(world: comm.Communicator) -> None:
+        world.all_reduce(np.ones(10))
+        if world.rank == 1:
+            raise ValueError("bad luck")
+        world.all_reduce(np.ones(100_000), algorithm="ring")
+
+    with pytest.raises(ValueError, match="bad luck"):
+        on_ranks(3, run)
+
+
+def test_failing_user_operation_reaches_every_rank() -> None:
+    def broken(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        raise ZeroDivisionError("no inverse")
+
+    seen = []
+
+    def run(world: comm.Communicator) -> None:
+        try:
+            world.reduce(np.ones(10), op=broken, root=2)
+            world.all_reduce(np.ones(3))
+        except (ZeroDivisionError, RankError) as error:
+            seen.append((world.rank, type(error).__name__))
+            raise
+
+    with pytest.raises(ZeroDivisionError, match="no inverse"):
+        on_ranks(3, run)
+    assert dict(seen)[2] == "ZeroDivisionError"
+    assert len(seen) == 3

@@ -1,0 +1,163 @@
+"""Plans from Python: proved, explained, simulated, drawn, run; parameters that make no sense are refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jali import comm
+from jali.errors import ParameterError, PlanError
+
+
+def three_roots(ranks: int, count: int = 60) -> comm.Composition:
+    """A reduce to ranks 0, 1 and the last."""
+    c = comm.Composition(ranks=ranks, dtype="float64")
+    x, out = c.buffer("x", count), c.buffer("out", count, input=False)
+    for root in sorted({0, min(1, ranks - 1), ranks - 1}):
+        c.reduce(x, out, root=root)
+    return c
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"hierarchy": (2, 2)},
+        {"hierarchy": "binary", "depth": 3},
+        {"hierarchy": [[3, 1]], "reproducible": True},
+        {"stripe": 2, "depth": 2},
+        {"ring": 4, "depth": 5},
+    ],
+)
+def test_composed_collective_runs_as_it_was_proved(parameters: dict) -> None:
+    plan = three_roots(4).plan(**parameters)
+    plan.check()
+
+    def run() -> None:
+        me = comm.current().rank
+        x, out = np.arange(60.0) * (me + 1), np.full(60, np.nan)
+        for _ in range(2):
+            plan.run(x, out)
+            expected = np.arange(60.0) * 10 if me in (0, 1, 3) else np.full(60, np.nan)
+            np.testing.assert_array_equal(out, expected)
+            out = np.full(60, np.nan)
+
+    comm.virtual_ranks(4, run)
+
+
+def test_several_plans_are_under_way_at_once() -> None:
+    plans = [three_roots(3, 40 + k).plan(depth=1 + k % 3) for k in range(6)]
+
+    def run() -> None:
+        me = comm.current().rank
+        arrays = [(np.full(40 + k, float(me + k)), np.zeros(40 + k)) for k in range(6)]
+        running = [plan.start(*a) for plan, a in zip(plans, arrays, strict=True)]
+        with pytest.raises(RuntimeError, match="is under way already"):
+            running[0].start(*arrays[0])
+        for k in np.random.default_rng(me).permutation(6):
+            running[k].wait()
+            assert not running[k].running
+            assert (arrays[k][1] == 3 + 3 * k).all()
+
+    comm.virtual_ranks(3, run)
+
+
+def test_explanation_counts_messages_and_bytes_by_level() -> None:
+    plan = comm.Composition.standard("broadcast", 8, 1000, dtype="float32").plan(hierarchy=(2, 2, 2))
+    assert [(stage.messages, stage.bytes) for stage in plan.stages] == [(1, 4000), (2, 8000), (4, 16000)]
+    assert [list(stage.levels) for stage in plan.stages] == [[0], [1], [2]]
+    text = plan.explain()
+    assert "broadcast over 8 ranks, 3.906 KiB of fp32" in text
+    assert "hierarchy 2 x 2 x 2" in text
+    json.dumps(plan.facts())
+
+
+def test_given_parameters_are_simulated_on_as_many_nodes_as_the_ranks_need() -> None:
+    plan = three_roots(12).plan(hierarchy=(3, 4))
+    result = plan.simulate("frontier")
+    assert (result.machine.nodes, result.machine.ranks_per_node) == (2, 8)
+    assert result.time > 0
+    with pytest.raises(ParameterError, match="no machine to simulate on"):
+        plan.simulate()
+
+
+def test_parameters_are_searched_for_and_reasons_given() -> None:
+    plan = comm.plan_collective("all-gather", "delta", 1 << 22, ranks=8)
+    assert plan.choice is not None
+    assert plan.choice.runners_up
+    assert plan.choice.time <= plan.choice.runners_up[0].time
+    text = plan.explain()
+    assert "structures estimated" in text
+    assert "% of the bound" in text
+    plan.check()
+    composed = three_roots(8, 4096).plan(machine="delta")
+    assert composed.choice is not None
+    assert composed.simulate().time == pytest.approx(composed.choice.time)
+
+
+@pytest.mark.parametrize(("suffix", "machine"), [("png", None), ("svg", "delta")])
+def test_pictures_are_drawn_with_and_without_a_machine(
+    suffix: str, machine: str | None, tmp_path: Path
+) -> None:
+    plan = comm.Composition.standard("all_reduce", 8, 4096).plan(hierarchy=(2, 4), depth=4)
+    assert plan.draw(tmp_path / "folder" / f"plan.{suffix}", machine).stat().st_size > 5000
+    with pytest.raises(ParameterError, match=r"the name must end in \.png, \.svg, \.pdf"):
+        plan.draw(tmp_path / "plan.gif")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"hierarchy": (3, 3)}, "ranks, but there are 8; the product must agree"),
+        ({"hierarchy": "ternary"}, "hierarchy 'ternary'"),
+        (
+            {"hierarchy": (2, 4), "libraries": ("mpi", "mpi", "mpi")},
+            "3 libraries for a hierarchy of 2 levels",
+        ),
+        ({"machine": "delta", "libraries": "gasnet"}, "machine 'delta' has no library 'gasnet'; it has"),
+        ({"machine": "summit"}, "no machine 'summit'; jali knows"),
+        ({"stripe": 9}, "stripe 9"),
+        ({"ring": 3}, "ring|nodes"),
+        ({"depth": -1}, "depth -1"),
+        ({"stripe": 2, "stripe_weights": (1.0, 2.0)}, "2 stripe weights for 8 ranks"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused_by_name(parameters: dict, message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        comm.Composition.standard("all_reduce", 8, 64).plan(**parameters)
+
+
+def test_scratch_that_does_not_fit_says_how_much_would() -> None:
+    plan = comm.Composition.standard("reduce", 4, 10_000).plan(scratch_limit=100)
+    with pytest.raises(PlanError, match=r"rank 0: .*; allow more"):
+        plan.schedule(0)
+
+
+def test_arrays_are_matched_with_buffers_by_name_and_type() -> None:
+    plan = three_roots(1).plan()
+    good = np.zeros(60), np.zeros(60)
+    for arrays, message in (
+        ({"y": good[0]}, "no buffer is named y; there are x, out"),
+        ({"x": good[0]}, "buffer 'out' has 480 bytes on this rank, the array given for it has 0"),
+        (
+            {"x": good[0], "out": np.zeros(60, "f4")},
+            "buffer 'out' holds fp64, the array given for it float32",
+        ),
+        ({"x": good[0], "out": good[0]}, "overlap"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            plan.run(**arrays)
+    with pytest.raises(ParameterError, match="a plan for 2 ranks cannot run on 1"):
+        three_roots(2).plan().run(*good)
+
+
+def test_replaced_parameters_keep_the_rest() -> None:
+    plan = comm.Composition.standard("all_reduce", 4, 64).plan(hierarchy=(2, 2), depth=3)
+    other = plan.replace(depth=5, libraries=["mpi"])
+    assert (other.parameters.depth, other.parameters.hierarchy.describe()) == (5, "2 x 2")
+    assert plan.parameters.depth == 3
+    with pytest.raises(ParameterError, match="no parameter speed"):
+        plan.replace(speed=3)
