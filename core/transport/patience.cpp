@@ -1,10 +1,12 @@
 #include "transport/patience.hpp"
 #include "transport/communicator.hpp"
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <mutex>
 #include <sstream>
+#include <thread>
 
 #include <sched.h>
 
