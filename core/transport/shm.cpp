@@ -201,6 +201,7 @@ class HostCommunicator final : public Communicator {
         if (!message.outer) return arrived(message);
         if (!base.test(*message.outer)) return false;
         message.outer.reset();
+        message.arrived = message.bytes;
         return true;
     }
 

@@ -162,6 +162,10 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
     }
     if (obstacle_.empty() && remote_.empty()) obstacle_ = "no other rank's memory is visible from here";
     crowded_ = remote_.size() + 1 > cores.count();
+    // Two copies that overlap are faster than the kernel's one (docs/transports.md), unless the two ranks
+    // take turns on a core.
+    if (copying == Copying::best && !crowded_)
+        for (Mate& mate : mates_) mate.fetches = false;
 }
 
 } // namespace jali::shm

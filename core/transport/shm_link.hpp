@@ -1,10 +1,10 @@
 // What joins one process with the others of its host: rings to and from each, and who gets which message.
 //
 // One link serves a communicator and all that are split from it; their messages are told apart by a context
-// number. Short messages are copied through the rings. A long one is offered: its receiver fetches it from
-// the sender's memory in one copy where the kernel permits, else asks for it, and the sender pushes it
-// through the ring in pieces that the receiver copies out meanwhile. All progress is made by pump(), on the
-// calling thread; nothing here waits except sleep().
+// number. Short messages are copied through the rings. A long one is offered: its receiver asks for it, and
+// the sender pushes it through the ring in pieces that the receiver copies out meanwhile; or the receiver
+// fetches it from the sender's memory in one copy, where the kernel permits and ranks outnumber cores. All
+// progress is made by pump(), on the calling thread; nothing here waits except sleep().
 #pragma once
 
 #include "transport/communicator.hpp"

@@ -6,7 +6,8 @@ ranks with one big integer per node, every pair of accesses to every element is 
 plain Python terms. `run` executes a plan on integers in an order chosen by an adversary, who may delay any
 step, carry messages eagerly or not, read a message's bytes at its start or its end, let a send end long after
 its message arrived, and spoil what a receive is about to overwrite as soon as it is posted. If asked, it reports
-whoever touches the bytes of a message under way, as memory checkers for MPI programs do.
+whoever touches the bytes of a message under way or copies bytes onto themselves, as memory checkers for MPI
+programs do.
 """
 
 from __future__ import annotations
@@ -381,8 +382,8 @@ def run(
     strict: bool = True,
 ) -> str | None:
     """Executes with int64 elements. Returns what goes wrong, if it shows before the end: "deadlock", "message"
-    (sizes or peers do not fit), "bounds" or, if `strict`, "in flight" (somebody touched the bytes of a message
-    under way).
+    (sizes or peers do not fit), "bounds" or, if `strict`, "memory" (somebody touched the bytes of a message
+    under way, or copied bytes onto themselves).
 
     `delayed`: steps (numbered through all ranks) that start, and sends that end, only when nothing else can;
     other steps have random urgencies, drawn from `seed`.
@@ -504,10 +505,12 @@ def run(
                         target = touch(rank, row["to"], True)
                     if len(value) != len(target):
                         return "bounds"
+                    if strict and step["kind"] == "copy" and np.shares_memory(value, target):
+                        raise TouchedError
                     target[:] = value.copy()
                 finish(g)
     except TouchedError:
-        return "in flight"
+        return "memory"
     except (IndexError, ValueError):
         return "bounds"
     unmet = any(len(sends) != len(receives) for sends, receives in lanes.values())

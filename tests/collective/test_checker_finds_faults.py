@@ -8,7 +8,7 @@ with that of an independent proof (`brute_force.prove`):
 - a mutant that is rejected has to be shown wrong by execution: wrong data, deadlock or an error in some order
   that an adversary picks, who among other things delays the steps that were tampered with.
 
-`pytest -s` prints the table; tools and documents quote it from there.
+`pytest -s` prints the table.
 """
 
 import json
@@ -144,6 +144,8 @@ def reason(mutant: Mutant, original: Plan) -> str:
         if all(ordered(graph, rank, need, s) for rank, s, need in lost):
             return "the need is implied by other needs"
         return "the need is implied through messages of other ranks, or orders steps that do not conflict"
+    if mutant.text.startswith("row of"):
+        return "the place still holds the same contents from an earlier use"
     if mutant.text.startswith("scratch"):
         return "the new place is free whenever it is used"
     if mutant.text.startswith(("sources", "targets")):
@@ -189,7 +191,7 @@ def print_table(table: dict[str, Counter], equivalent: list[str]) -> None:
         "shown: deadlock",
         "shown: message",
         "shown: bounds",
-        "shown: in flight",
+        "shown: memory",
         "equivalent",
     ]
     print("\n" + f"{'fault':20}" + "".join(f"{c.removeprefix('shown: '):>12}" for c in columns))
@@ -214,13 +216,14 @@ def test_every_seeded_fault_is_found():
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1800)
 def test_every_seeded_fault_is_found_in_many_plans():
-    table, equivalent, wrong = examine([base(*args) for args in LARGE], 10)
+    table, equivalent, wrong = examine([base(*args) for args in LARGE], 4)
     print_table(table, equivalent[:50])
     print(json.dumps({fault: dict(row) for fault, row in table.items()}, indent=1))
     assert not wrong, "\n".join(wrong)
     for fault, row in table.items():
-        assert row["rejected"] >= 400, fault
+        assert row["rejected"] >= 300, fault
 
 
 @pytest.mark.parametrize("excess", [1, 4096])

@@ -219,7 +219,8 @@ def test_killed_rank_is_noticed_and_leaves_nothing_behind(mpi, wait_for) -> None
 
 
 def test_process_that_dies_is_noticed_without_the_launcher(mpich) -> None:
-    ended = mpich.run("""
+    ended = mpich.run(
+        """
         import signal
         world = comm.current().sharing_memory()
         world.barrier()
@@ -242,7 +243,9 @@ def test_process_that_dies_is_noticed_without_the_launcher(mpich) -> None:
         else:
             world.all_gather(b"%d" % os.getpid())
             time.sleep(100)
-        """, HEARD=str(mpich.folder / "heard"))
+        """,
+        HEARD=str(mpich.folder / "heard"),
+    )
     assert ended.status != 0
     heard = mpich.folder / "heard"
     if heard.exists():  # unless the launcher was faster
@@ -352,7 +355,17 @@ def test_ring_carries_everything_once_and_in_order_between_threads(tmp_path: Pat
     source = Path(__file__).with_name("ring_check.cpp")
     core = Path(__file__).parents[2] / "core"
     program = tmp_path / "ring_check"
-    build = ["c++", "-std=c++20", "-O1", "-g", "-fsanitize=thread", f"-I{core}", str(source), "-o", str(program)]
+    build = [
+        "c++",
+        "-std=c++20",
+        "-O1",
+        "-g",
+        "-fsanitize=thread",
+        f"-I{core}",
+        str(source),
+        "-o",
+        str(program),
+    ]
     compiled = subprocess.run(build, capture_output=True, text=True, timeout=120)
     if compiled.returncode != 0:
         pytest.skip(f"no compiler with a thread sanitizer: {compiled.stderr[:200]}")

@@ -9,6 +9,7 @@ uses the same object's `core` from C++. Every call that waits releases the inter
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,7 +92,7 @@ class Communicator:
         Transport "shm"; messages between hosts go as before. The first call is collective, later ones give
         the same object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or
         JALI_SHM=0. JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel) or
-        `slots` (twice, in pieces through the shared memory); unset, the kernel is used where it permits.
+        `slots` (twice, in pieces through the shared memory); unset, slots unless ranks outnumber cores.
         Raises `RankError` on all ranks if the chosen way is not open.
         """
         if self._sharing_memory is None:
@@ -428,7 +429,7 @@ def _target(out: Any, data: Array) -> Array:
 
 def _row(data: Array) -> int:
     """Elements of a row."""
-    return int(np.prod(data.shape[1:], dtype=np.int64))
+    return math.prod(data.shape[1:])
 
 
 def _equal_part(data: Array, parts: int) -> int:

@@ -1,0 +1,79 @@
+"""Claim: between two ranks of one host, messages through shared memory are faster than those of the MPI library.
+
+Ping-pong of 8 B to 64 MiB between two ranks on a core each: the `mpi` transport, and shared memory with each
+way of copying long messages, in turn, batch by batch. One-way times: the median of the batches and, for a
+machine that others use too, the fastest batch. Run it with the Python of each MPI library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+
+CHILD = "JALI_BENCHMARK_CHILD"
+LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+SIZES = [8, 64, 512, 4096, 8192, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+
+
+def child(batches: int, sizes: list[int]) -> None:
+    os.environ["JALI_THREADS"] = "1"
+    from jali import _core, comm
+
+    world = comm.current()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
+    transports = {"mpi": world.core}
+    for copying in ("cma", "slots"):
+        os.environ["JALI_SHM_COPY"] = copying
+        transports[f"shm {copying}"] = _core.make_host_communicator(world.core)
+    for size in sizes:
+        rounds = max(1, min(200, (4 << 20) // size))
+        times: dict[str, list[float]] = {name: [] for name in transports}
+        for batch in range(batches + 1):
+            for name, transport in transports.items():
+                time = _core.ping_pong(transport, 1 - world.rank, size, rounds)
+                if batch > 0:
+                    times[name].append(time)
+        if world.rank == 0:
+            row = {name: (statistics.median(t), min(t), max(t)) for name, t in times.items()}
+            print(json.dumps([size, row]), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=25)
+    parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
+    options = parser.parse_args()
+    if os.environ.get(CHILD):
+        child(options.batches, options.sizes)
+        return
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+
+    print(MPI.Get_library_version().split("\n")[0].strip("\0 ,"))
+    arguments = ["--batches", str(options.batches), "--sizes", *map(str, options.sizes)]
+    out = subprocess.run(
+        [sys.executable, "-c", LAUNCH, "2", sys.executable, os.path.abspath(__file__), *arguments],
+        env={**os.environ, CHILD: "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+    rows = [json.loads(line) for line in out.splitlines() if line.startswith("[")]
+    names = list(rows[0][1])
+    print("| bytes | " + " | ".join(f"{name}, us (fastest)" for name in names) + " | GB/s of the fastest |")
+    print("|---" * (len(names) + 2) + "|")
+    for size, row in rows:
+        cells = [f"{row[name][0] * 1e6:.2f} ({row[name][1] * 1e6:.2f})" for name in names]
+        best = min(row[name][1] for name in names)
+        print(f"| {size} | " + " | ".join(cells) + f" | {size / best / 1e9:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
