@@ -194,7 +194,8 @@ class Plan:
         lines = [
             f"{name} over {self.ranks} ranks, {size_text(self.size)} of {facts['element']}, "
             f"{facts['primitives']} primitives",
-            f"  {self.describe()}" + (f", form {facts['form']}" if self.collective and "form" in facts else ""),
+            f"  {self.describe()}"
+            + (f", form {facts['form']}" if self.collective and "form" in facts else ""),
             f"  scratch {size_text(facts['scratch'])} on rank 0; buffers are used as they are",
             "",
             f"  {'stage':<22}{'messages':>10}{'volume':>12}   by level of the hierarchy",
