@@ -199,9 +199,9 @@ def test_failure_is_heard_within_seconds_in_every_kind_of_wait(mpi) -> None:
     assert left_behind() == []
 
 
-def test_killed_rank_is_noticed_and_leaves_nothing_behind(mpi, wait_for) -> None:
-    marker = mpi.folder / "pid"
-    job = mpi.start(f"""
+def test_killed_rank_is_noticed_and_leaves_nothing_behind(any_mpi, wait_for) -> None:
+    marker = any_mpi.folder / "pid"
+    job = any_mpi.start(f"""
         world = comm.current().sharing_memory()
         world.barrier()
         if world.rank == 1:
