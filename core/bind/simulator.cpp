@@ -31,20 +31,6 @@ Mark mark_of(const MarkTuple& m) {
     return {std::get<0>(m), std::get<1>(m), std::get<2>(m)};
 }
 
-// As the paper's own code writes a scatter: reductions of one source, whose routes leave the root's node by all
-// of its NICs.
-Composition scatter_by_reductions(int ranks, const CollectiveCall& call) {
-    Composition composition(ranks, call.type);
-    std::vector<std::int64_t> whole(ranks, 0);
-    whole[call.root] = call.counts[0] * ranks;
-    const int send = composition.add_buffer("send", whole);
-    const int recv = composition.add_buffer("recv", {call.counts[0]}, false);
-    for (int i = 0; i < ranks; ++i)
-        composition.reduce({send, i * call.counts[0]}, {recv, 0}, call.counts[0], RankSet::one(ranks, call.root), i,
-                           Operation::sum);
-    return composition;
-}
-
 // Factors of a hierarchy of many ranks in equal groups, numbered along them; else none: few ranks are planned one
 // by one.
 std::vector<int> symmetry_of(const Hierarchy& hierarchy) {
@@ -193,7 +179,7 @@ void bind_simulator(nb::module_& m) {
         "Plans every rank and simulates. PlanError: plan and machine do not fit; RuntimeError: it cannot end.");
     m.def(
         "simulate_standard",
-        [](const std::string& collective, int form, double bytes, int root,
+        [](const std::string& collective, const std::string& form, double bytes, int root,
            const std::vector<std::vector<int>>& sizes, const std::vector<std::string>& libraries, int stripe,
            const std::vector<double>& stripe_weights, int ring, int depth, int ranks, const Machine& machine) {
             nb::gil_scoped_release released;
@@ -205,8 +191,7 @@ void bind_simulator(nb::module_& m) {
                                call.collective == Collective::all_reduce;
             const double elements = bytes / (whole ? 4.0 : 4.0 * ranks);
             call.counts = {std::max<std::int64_t>(1, static_cast<std::int64_t>(elements))};
-            const Composition composition = form < 3 ? make_composition(ranks, call, static_cast<Form>(form))
-                                                     : scatter_by_reductions(ranks, call);
+            const Composition composition = make_composition(ranks, call, form_of(form));
             PlanParameters parameters(sizes.empty() ? Hierarchy(ranks) : Hierarchy::from_sizes(ranks, sizes));
             parameters.libraries = libraries;
             parameters.stripe = stripe;
@@ -219,9 +204,8 @@ void bind_simulator(nb::module_& m) {
         },
         "collective"_a, "form"_a, "bytes"_a, "root"_a, "sizes"_a, "libraries"_a, "stripe"_a, "stripe_weights"_a,
         "ring"_a, "depth"_a, "ranks"_a, "machine"_a,
-        "A standard collective of fp32 with a payload p*d of `bytes`; form 0 single, 1 composed, 2 rooted, 3 "
-        "scatter by reductions; sizes "
-        "of groups level by level, without the split into single ranks.");
+        "A standard collective of fp32 with a payload p*d of `bytes`; sizes of groups level by level, without the "
+        "split into single ranks.");
     m.def(
         "simulate_graph",
         [](const TransferGraph& graph, const Machine& machine) {

@@ -14,7 +14,7 @@ using Counts = std::vector<std::int64_t>;
 constexpr std::array<std::string_view, collectives> collective_names{
     "broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce", "scatter", "gather", "all_to_all",
 };
-constexpr std::array<std::string_view, 3> form_names{"single", "composed", "rooted"};
+constexpr std::array<std::string_view, 4> form_names{"single", "composed", "rooted", "mirrored"};
 
 std::string joined(std::span<const std::string_view> names) {
     std::string text;
@@ -191,7 +191,7 @@ void write_reduce_scatter(Writer& w, Form form, const Counts& counts, const Coun
 }
 
 // Scatter, and gather, which is the same with all arrows turned.
-void write_scatter_or_gather(Writer& w, const Counts& counts, const Counts& at) {
+void write_scatter_or_gather(Writer& w, Form form, const Counts& counts, const Counts& at) {
     const int root = w.call.root;
     const bool scatters = w.call.collective == Collective::scatter, in_place = w.call.in_place;
     Counts whole = at_root(w.ranks, root, at.back());
@@ -206,7 +206,9 @@ void write_scatter_or_gather(Writer& w, const Counts& counts, const Counts& at) 
     }
     for (int i = 0; i < w.ranks; ++i) {
         if (in_place && i == root) continue;
-        if (scatters)
+        if (form == Form::mirrored)
+            w.composition.reduce({w.send, at[i]}, {w.recv, 0}, counts[i], w.one(root), i, Operation::sum);
+        else if (scatters)
             w.multicast({w.send, at[i]}, {w.recv, 0}, counts[i], root, w.one(i));
         else
             w.multicast({w.send, 0}, {w.recv, at[i]}, counts[i], i, w.one(root));
@@ -339,6 +341,7 @@ std::vector<Form> forms_of(Collective collective) {
     case Collective::all_reduce:
         return {Form::single, Form::composed, Form::rooted};
     case Collective::scatter:
+        return {Form::single, Form::mirrored};
     case Collective::gather:
     case Collective::all_to_all:
         return {Form::single};
@@ -378,7 +381,7 @@ Composition make_composition(int ranks, const CollectiveCall& call, Form form) {
     else if (call.collective == Collective::reduce_scatter)
         write_reduce_scatter(w, form, counts, at);
     else
-        write_scatter_or_gather(w, counts, at);
+        write_scatter_or_gather(w, form, counts, at);
     return std::move(w.composition);
 }
 

@@ -29,8 +29,9 @@ Collective collective_of(std::string_view name); // also with dashes; throws Pla
 // single: one step (in place, all-reduce and all-to-all need a second one that copies). composed: broadcast =
 // all-gather after scatter; reduce = gather after reduce-scatter; all-gather = broadcast after gather;
 // reduce-scatter = scatter after reduce; all-reduce = all-gather after reduce-scatter. rooted (all-reduce
-// only): broadcast after reduce.
-enum class Form : std::uint8_t { single, composed, rooted };
+// only): broadcast after reduce. mirrored (scatter only): reductions of one source, the root, whose routes are
+// those of a gather with all arrows turned: they leave the root's node by the cards of all its ranks.
+enum class Form : std::uint8_t { single, composed, rooted, mirrored };
 
 struct CollectiveCall {
     Collective collective = Collective::all_reduce;
@@ -47,7 +48,7 @@ struct CollectiveCall {
 
 // Forms that exist for a collective.
 std::vector<Form> forms_of(Collective collective);
-std::string_view name_of(Form form); // "single", "composed", "rooted"
+std::string_view name_of(Form form); // "single", "composed", "rooted", "mirrored"
 Form form_of(std::string_view name); // throws PlanError that lists the names
 
 // Where each rank's part of a vector of `count` elements begins when it is cut into near-equal parts: ranks +

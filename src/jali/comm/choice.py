@@ -17,19 +17,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jali import _core
-from jali.comm.bounds import bound
+from jali.comm.bounds import COLLECTIVES, bound
 from jali.comm.machine import Machine
 from jali.comm.simulation import Result, result_of
-from jali.errors import ParameterError
+from jali.errors import ParameterError, PlanError
 
-FORMS = ("single", "composed", "rooted")
-FORMS_OF = {
-    "broadcast": ("single", "composed"),
-    "reduce": ("single", "composed"),
-    "all_gather": ("single", "composed"),
-    "reduce_scatter": ("single", "composed"),
-    "all_reduce": ("composed", "rooted", "single"),
-}
+# More than this many ranks: an all-reduce in one step is no longer looked at; it has ranks^2 partial results.
+ONE_STEP_RANKS = 16
+# Of the short list, so many have their depth adjusted.
+CLIMBED = 3
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -120,20 +116,16 @@ Evaluate = Callable[[Parameters, float], Any]  # (parameters, share of the size)
 def simulate_collective(
     machine: Machine, collective: str, size: float, parameters: Parameters, root: int = 0, core: Any = None
 ) -> Result:
-    """Simulates a standard collective with a payload p * d of `size` bytes; form "mirrored": see below.
-
-    A "mirrored" scatter is written as the paper's own code does, as reductions of one source.
-    """
+    """Simulates a standard collective of a payload p * d of `size` bytes with these parameters."""
     core = machine.core() if core is None else core
     raw = _standard(core, collective, size, parameters, root)
     return result_of(raw, machine, core, size, _bound(machine, collective, parameters.ranks))
 
 
 def _standard(core: Any, collective: str, size: float, p: Parameters, root: int) -> Any:
-    form = (*FORMS, "mirrored").index(p.form)
     sizes = [list(groups) for groups in p.sizes]
     return _core.simulate_standard(
-        collective, form, size, root, sizes, list(p.libraries), p.stripe, list(p.stripe_weights), p.ring, p.depth, p.ranks, core
+        collective, p.form, size, root, sizes, list(p.libraries), p.stripe, list(p.stripe_weights), p.ring, p.depth, p.ranks, core
     )
 
 
@@ -149,15 +141,18 @@ def choose(
     `ranks` (default: all of the machine) fill it from the first node on. Raises ParameterError.
     """
     ranks = _check(machine, size, ranks)
-    if collective not in (*FORMS_OF, "gather", "scatter", "all_to_all"):
-        raise ParameterError(f"no collective '{collective}'")
+    if collective not in COLLECTIVES:
+        raise ParameterError(f"no collective '{collective}'; there are {', '.join(COLLECTIVES)}")
+    forms = _core.forms_of(collective)
+    if collective == "all_reduce" and ranks > ONE_STEP_RANKS:
+        forms.remove("single")
     core = machine.core()
     small = max(4.0 * ranks, size * 1e-6)
 
     def evaluate(parameters: Parameters, share: float) -> Any:
         return _standard(core, collective, max(small, size * share), parameters, root)
 
-    search = _Search(machine, ranks, FORMS_OF.get(collective, ("single",)), evaluate)
+    search = _Search(machine, ranks, forms, evaluate)
     return search.run(shortlist, core, size, _bound(machine, collective, ranks))
 
 
@@ -307,7 +302,7 @@ class _Search:
         try:
             empty = self.evaluate(parameters, 0.0)
             full = self.evaluate(parameters, 1.0)
-        except (ValueError, _core_plan_error()):
+        except (PlanError, ValueError):
             return None
         self.note(parameters, full)
         # A further channel costs each rank's messages their gap once more.
@@ -329,7 +324,7 @@ class _Search:
         if parameters not in self.tried:
             try:
                 raw = self.evaluate(parameters, 1.0)
-            except (ValueError, _core_plan_error()):
+            except (PlanError, ValueError):
                 self.tried[parameters] = math.inf
                 return math.inf
             self.note(parameters, raw)
@@ -359,9 +354,9 @@ class _Search:
         if not estimates:
             raise ParameterError(f"no plan fits machine '{self.machine.name}' and its libraries")
         ranked = sorted(estimates, key=lambda e: min(e.at(m) for m in DEPTHS))
-        for estimate in ranked[:shortlist]:
-            depth = min(DEPTHS, key=estimate.at)
-            self.climb(replace(estimate.parameters, depth=depth))
+        short = [replace(e.parameters, depth=min(DEPTHS, key=e.at)) for e in ranked[:shortlist]]
+        for parameters in sorted(short, key=self.time)[:CLIMBED]:
+            self.climb(parameters)
         self.vary()
         assert self.best is not None
         return self.choice(len(estimates), ranked, core, size, limit)
@@ -407,12 +402,6 @@ class _Search:
         if runners_up:
             why += f" The next best structure ({runners_up[0].parameters.describe()}) takes {runners_up[0].time / result.time:.2f} times as long."
         return Choice(best, best.form, result.time, result, runners_up, estimated, len(self.tried), why)
-
-
-def _core_plan_error() -> type[Exception]:
-    from jali import errors
-
-    return getattr(errors, "PlanError", ValueError)
 
 
 def prime_factors(n: int) -> tuple[int, ...]:

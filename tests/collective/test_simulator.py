@@ -1,0 +1,268 @@
+"""The simulator against closed forms, bounds and conservation laws."""
+
+import dataclasses
+import math
+
+import pytest
+from jali import _core
+from jali.comm.bounds import bound, ring_time, tree_time
+from jali.comm.choice import Parameters, simulate_collective
+from jali.comm.machine import Library, LibraryLevel, Machine
+from jali.comm.simulation import simulate_schedules
+
+INF = math.inf
+
+
+def line(nodes, bandwidth=25e9, gap=0.0, latency=0.0, duplex=INF, nics=1):
+    """One rank per node, a card each."""
+    return _core.Machine(
+        "line", nodes, [], [(bandwidth, bandwidth, duplex, 2**30, 1.0)] * nics, [0], latency,
+        [("any", INF, [(True, 0.0, gap, INF, INF, 1.0)])], INF, INF, 0.0,
+    )  # fmt: skip
+
+
+def ring(nodes, depth, size):
+    graph = _core.TransferGraph(nodes)
+    for channel in range(depth):
+        needs = []
+        for hop in range(nodes - 1):
+            needs = [graph.add_transfer(hop, hop + 1, size / depth, needs, (hop, channel, 0))]
+    graph.finish()
+    return graph
+
+
+def tree(nodes, depth, size):
+    graph = _core.TransferGraph(nodes)
+    for channel in range(depth):
+        have = {0: []}
+        for stage in range(nodes.bit_length() - 1):
+            step = nodes >> (stage + 1)
+            for rank in list(have):
+                needs = have[rank]
+                have[rank + step] = [
+                    graph.add_transfer(rank, rank + step, size / depth, needs, (stage, channel, stage))
+                ]
+    graph.finish()
+    return graph
+
+
+@pytest.mark.parametrize("nodes", [4, 8, 16])
+@pytest.mark.parametrize("depth", [1, 3, 64])
+@pytest.mark.parametrize("latency", [0.0, 1e-5, 1e-2])
+def test_ring_and_tree_cost_what_the_papers_equations_say(nodes, depth, latency):
+    machine, size = line(nodes, gap=latency), 1e9
+    ours = _core.simulate_graph(ring(nodes, depth, size), machine).time
+    assert ours == pytest.approx(ring_time(size, nodes, depth, 25e9, latency, inside=False), rel=1e-3)
+    ours = _core.simulate_graph(tree(nodes, depth, size), machine).time
+    assert ours == pytest.approx(tree_time(size, nodes, depth, 25e9, latency, inside=False), rel=1e-3)
+
+
+@pytest.mark.parametrize("depth", [1, 4, 32, 256])
+@pytest.mark.parametrize("latency", [0.0, 20.0])
+@pytest.mark.parametrize("topology", ["ring", "tree"])
+def test_planned_broadcast_costs_what_the_papers_equations_say(depth, latency, topology):
+    # Two ranks and two cards per node, and wires inside on which each of the two stages takes d / (k B m), as the
+    # equations assume: half of a piece at half of k B.
+    plain = Machine.load("perlmutter").ideal()
+    network = dataclasses.replace(plain.network, rated=(25.0,) * 2, bandwidth=(25.0,) * 2, duplex=(INF,) * 2, binding=(0, 1))
+    at = LibraryLevel(gap=latency)
+    machine = dataclasses.replace(
+        plain,
+        network=network,
+        levels=(dataclasses.replace(plain.levels[0], parts=2, wiring="pairs", bandwidth=25.0),),
+        libraries={"any": Library({"node": at, "gpu": at})},
+    )
+    size = 4e9
+    if topology == "ring":
+        parameters = Parameters.of_factors((4, 2), ("any", "any"), stripe=2, ring=4, depth=depth)
+        wanted = ring_time(size, 4, depth, 50e9, latency * 1e-6)
+    else:
+        parameters = Parameters.of_factors((2, 2, 2), ("any",) * 3, stripe=2, depth=depth)
+        wanted = tree_time(size, 4, depth, 50e9, latency * 1e-6)
+    assert simulate_collective(machine, "broadcast", size, parameters).time == pytest.approx(wanted, rel=0.05)
+
+
+def saturating(machine, collective):
+    """Parameters that use all cards alike, with deep pipelines where a stage waits for another."""
+    node, names = machine.ranks_per_node, tuple(machine.libraries)
+    library = next(n for n in names if "node" in machine.libraries[n].at)
+    inside = next(n for n in names if machine.levels[0].name in machine.libraries[n].at)
+    factors, libraries = (machine.nodes, node), (library, inside)
+    form = {"all_reduce": "composed", "scatter": "mirrored"}.get(collective, "single")
+    if collective in ("broadcast", "reduce"):
+        return Parameters.of_factors(factors, libraries, stripe=node, ring=machine.nodes, depth=256)
+    if collective == "all_to_all":
+        return Parameters.of_factors((machine.ranks,), (library,))
+    return Parameters.of_factors(factors, libraries, form=form, depth=64 if collective == "all_reduce" else 1)
+
+
+@pytest.mark.parametrize("name", ["delta", "perlmutter", "frontier"])
+@pytest.mark.parametrize(
+    "collective",
+    ["broadcast", "reduce", "gather", "scatter", "all_gather", "reduce_scatter", "all_reduce", "all_to_all"],
+)
+def test_bounds_are_reached_without_latency_and_at_depth(name, collective):
+    machine = Machine.load(name).ideal()
+    result = simulate_collective(machine, collective, 64e9, saturating(machine, collective))
+    assert 0.98 <= result.fraction_of_bound <= 1.0001
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "all_gather", "all_to_all"])
+def test_equal_shares_reach_three_quarters_of_auroras_bound(collective):
+    machine = Machine.load("aurora").ideal()
+    result = simulate_collective(machine, collective, 64e9, saturating(machine, collective))
+    assert result.throughput == pytest.approx(bound(machine, collective, shares="equal"), rel=0.02)
+
+
+def test_flows_share_a_link_max_min_fairly():
+    # Ranks 0, 1, 2 send to rank 3; rank 0 is slow (its card has a tenth). The others share what it leaves.
+    core = _core.Machine(
+        "shared", 2, [("gpu", 3, False, INF, INF, 0.0)], [(1e9, 1e9, INF, 2**30, 1.0), (10e9, 10e9, INF, 2**30, 1.0)],
+        [0, 1, 1], 0.0, [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)] * 2)], INF, INF, 0.0,
+    )  # fmt: skip
+    graph = _core.TransferGraph(6)
+    graph.add_transfer(0, 4, 1e9)  # at 1 GB/s: ends after 1 s
+    graph.add_transfer(1, 4, 4.5e9)  # the other two at 4.5 GB/s each: end after 1 s
+    graph.add_transfer(2, 4, 4.5e9)
+    graph.finish()
+    result = _core.simulate_graph(graph, core)
+    assert result.time == pytest.approx(1.0, rel=1e-3)
+    for *_, begin, end, _bytes in result.critical_path:
+        assert (begin, end) == (0.0, pytest.approx(1.0, rel=1e-3))
+
+
+def test_rest_of_a_link_goes_to_those_who_can_use_it():
+    # Two messages leave one card; one of them enters a card with half the rate. The other gets the rest, not half.
+    core = _core.Machine(
+        "rest", 3, [], [(10e9, 10e9, INF, 2**30, 1.0)], [0], 0.0,
+        [("slow", INF, [(True, 0.0, 0.0, 2e9, INF, 1.0)]), ("fast", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])], INF, INF, 0.0,
+    )  # fmt: skip
+    graph = _core.TransferGraph(3)
+    graph.add_transfer(0, 1, 2e9, library="slow")
+    graph.add_transfer(0, 2, 8e9, library="fast")
+    graph.finish()
+    assert _core.simulate_graph(graph, core).time == pytest.approx(1.0, rel=1e-3)
+
+
+def test_earlier_channel_leaves_first():
+    graph = _core.TransferGraph(3)
+    graph.add_transfer(0, 1, 25e9, mark=(0, 1, 0))
+    graph.add_transfer(0, 2, 25e9, mark=(0, 0, 0))
+    last = graph.add_transfer(2, 1, 1.0, needs=[1], mark=(1, 0, 0))
+    assert last == 2
+    graph.finish()
+    result = _core.simulate_graph(graph, line(3))
+    stages = {stage: (begin, end) for stage, begin, end, *_ in result.stages}
+    assert stages[1][0] == pytest.approx(1.0, rel=1e-6)
+    assert result.time == pytest.approx(2.0, rel=1e-3)
+
+
+def test_both_directions_share_a_duplex_limit():
+    graph = _core.TransferGraph(2)
+    graph.add_transfer(0, 1, 10e9)
+    graph.add_transfer(1, 0, 10e9)
+    graph.finish()
+    assert _core.simulate_graph(graph, line(2, 10e9)).time == pytest.approx(1.0)
+    assert _core.simulate_graph(graph, line(2, 10e9, duplex=10e9)).time == pytest.approx(2.0, rel=1e-3)
+
+
+def test_crowd_at_a_card_slows_it():
+    core = _core.Machine(
+        "crowd", 6, [], [(10e9, 10e9, INF, 3, 0.5)], [0], 0.0, [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])], INF, INF, 0.0
+    )
+    for senders, time in ((3, 3.0), (5, 10.0)):
+        graph = _core.TransferGraph(6)
+        for sender in range(senders):
+            graph.add_transfer(1 + sender, 0, 10e9)
+        graph.finish()
+        if senders == 3:
+            assert _core.simulate_graph(graph, core).time == pytest.approx(time, rel=1e-3)
+        else:  # equal messages stay five until they end together
+            assert _core.simulate_graph(graph, core).time == pytest.approx(time, rel=1e-3)
+
+
+def test_a_rank_computes_one_thing_at_a_time():
+    core = _core.Machine(
+        "work", 2, [], [(1e9, 1e9, INF, 2**30, 1.0)], [0], 0.0, [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])], 2e9, 1e9, 0.25
+    )
+    graph = _core.TransferGraph(2)
+    graph.add_work(0, 1e9, False)  # 0.25 + 0.5 s
+    graph.add_work(0, 1e9, True)  # 0.25 + 1 s
+    graph.add_work(1, 1e9, True)
+    graph.finish()
+    assert _core.simulate_graph(graph, core).time == pytest.approx(2.0)
+
+
+def test_transfers_that_wait_for_each_other_are_reported():
+    # Each rank receives before it sends.
+    def schedule_of(rank):
+        schedule = _core.Schedule()
+        buffer = schedule.add_buffer("data", 16, True)
+        got = schedule.add_receive("from", (buffer, 0, 8), 1 - rank, 0)
+        schedule.add_send("to", (buffer, 8, 8), 1 - rank, 0, [(got, 0)])
+        return schedule
+
+    with pytest.raises(RuntimeError, match="wait for each other"):
+        simulate_schedules(schedule_of, 2, Machine.load("delta"))
+
+
+def test_send_without_its_receive_is_reported():
+    def schedule_of(rank):
+        schedule = _core.Schedule()
+        buffer = schedule.add_buffer("data", 16, True)
+        if rank == 0:
+            schedule.add_send("to", (buffer, 8, 8), 1, 0)
+        return schedule
+
+    with pytest.raises(RuntimeError, match="rank 0 sends to rank 1"):
+        simulate_schedules(schedule_of, 2, Machine.load("delta"))
+
+
+def test_bytes_between_nodes_are_those_of_the_algorithm():
+    machine = Machine.load("perlmutter")
+    size = 16 * 1024.0 * 1024
+    flat = simulate_collective(machine, "broadcast", size, Parameters.of_factors((16,), ("nccl",)))
+    nested = simulate_collective(machine, "broadcast", size, Parameters.of_factors((4, 4), ("nccl", "ipc")))
+    assert flat.levels["node"][0] == 12 * size
+    assert nested.levels["node"][0] == 3 * size
+    assert flat.levels["gpu"][0] == 3 * size
+    assert nested.levels["gpu"][0] == 12 * size
+    assert nested.bottleneck == "node 0 NIC 0 out"
+
+
+def test_critical_path_has_no_gaps_and_ends_with_the_plan():
+    machine = Machine.load("frontier")
+    parameters = Parameters.of_factors((2, 2, 4, 2), ("mpi", "mpi", "ipc", "ipc"), depth=4, form="composed")
+    result = simulate_collective(machine, "all_reduce", 1e8, parameters)
+    path = result.critical_path
+    assert path[0].begin == 0
+    assert path[-1].end == result.time
+    for before, after in zip(path, path[1:], strict=False):
+        assert after.begin == pytest.approx(before.end, rel=1e-9)
+
+
+def test_plans_that_look_alike_give_the_same_time_as_planning_every_rank(monkeypatch):
+    parameters = Parameters.of_factors((2,) * 5 + (4,), ("nccl",) * 5 + ("ipc",), depth=2, form="composed")
+    machine = Machine.load("perlmutter", nodes=32)
+    alike = simulate_collective(machine, "all_reduce", 1e9, parameters)
+    assert alike.raw.planned == 4
+    composition = _core.make_composition(128, "all_reduce", "composed", "fp32", [250_000_000])
+    every = simulate_schedules(
+        lambda rank: _core.plan_rank(composition, parameters.plan_parameters(), rank), 128, machine, 1e9
+    )
+    assert alike.time == pytest.approx(every.time, rel=1e-3)
+    assert alike.transfers == every.transfers
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_all_reduce_of_2048_gpus_is_simulated_within_a_minute():
+    machine = Machine.load("perlmutter", nodes=512)
+    parameters = Parameters.of_factors((2,) * 9 + (4,), ("nccl",) * 9 + ("ipc",), depth=16, form="composed")
+    import time
+
+    started = time.process_time()
+    result = simulate_collective(machine, "all_reduce", 8.6e9, parameters)
+    assert time.process_time() - started < 60
+    assert result.transfers > 700_000
+    assert 0.3 < result.fraction_of_bound < 1
