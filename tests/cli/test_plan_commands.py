@@ -84,3 +84,25 @@ def test_size_that_is_none_is_refused_by_the_parser(capsys: pytest.CaptureFixtur
         jali_here("plan", "reduce", "--machine", "delta", "--size", "12 parsecs")
     assert stopped.value.code == 2
     assert "is no size" in capsys.readouterr().err
+
+
+def test_measured_machine_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "here.toml"
+    assert jali_here("machine", "measure", "-o", file, ranks=2) == 0
+    assert f"written to {file}" in capsys.readouterr().out
+    assert jali_here("machine", "show", file, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["name"], facts["nodes"], facts["ranks_per_node"]) == ("here", 1, 2)
+    assert (
+        jali_here("simulate", "all-reduce", "--machine", file, "--size", "8B,8MiB", "--depth", 1, "--json")
+        == 0
+    )
+    short, long = json.loads(capsys.readouterr().out)
+    assert 0 < short["time"] < long["time"] < 10
+    assert jali_here("machine", "measure") == 2
+    assert "2 ranks or more" in capsys.readouterr().err
+
+
+def test_shipped_machines_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jali_here("machine", "list", "--json") == 0
+    assert {"delta", "perlmutter", "frontier", "aurora"} <= set(json.loads(capsys.readouterr().out))

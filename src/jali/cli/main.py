@@ -54,6 +54,7 @@ COMMANDS = {
     "simulate": Command(
         "jali.cli.simulate", "simulate collectives on a described machine, up to thousands of ranks"
     ),
+    "machine": Command("jali.cli.machine", "measure the machine that ranks run on, or show a described one"),
     "bench": Command("jali.cli.bench", "time jali's collectives beside those of the MPI library"),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
 }

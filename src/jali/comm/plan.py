@@ -8,6 +8,7 @@ schedule, its scratch and its tags; arrays are given at every start and are not 
 from __future__ import annotations
 
 import itertools
+import textwrap
 import weakref
 from collections import defaultdict
 from collections.abc import Sequence
@@ -193,7 +194,8 @@ class Plan:
         lines = [
             f"{name} over {self.ranks} ranks, {size_text(self.size)} of {facts['element']}, "
             f"{facts['primitives']} primitives",
-            f"  {self.describe()}" + (f", form {facts['form']}" if "form" in facts else ""),
+            f"  {self.describe()}"
+            + (f", form {facts['form']}" if self.collective and "form" in facts else ""),
             f"  scratch {size_text(facts['scratch'])} on rank 0; buffers are used as they are",
             "",
             f"  {'stage':<22}{'messages':>10}{'volume':>12}   by level of the hierarchy",
@@ -214,7 +216,8 @@ class Plan:
         if result is not None:
             lines += ["", *simulation_text(result)]
         if self.choice is not None:
-            lines += ["", f"  {self.choice.why}", *runners_up_text(self.choice.runners_up, self.choice.time)]
+            why = textwrap.wrap(self.choice.why, 108, initial_indent="  ", subsequent_indent="  ")
+            lines += ["", *why, *runners_up_text(self.choice.runners_up, self.choice.time)]
         return "\n".join(lines)
 
     def draw(self, path: str | Path, machine: Machine | str | Path | None = None) -> Path:
