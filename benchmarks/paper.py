@@ -82,7 +82,9 @@ def parameters_of(machine: str, collective: str, variant: str, depth: int = 1) -
     )
 
 
-def figure_8(machines: tuple[str, ...] = MACHINES, depths: tuple[int, ...] = DEPTHS) -> dict[tuple[str, str, str], float]:
+def figure_8(
+    machines: tuple[str, ...] = MACHINES, depths: tuple[int, ...] = DEPTHS
+) -> dict[tuple[str, str, str], float]:
     """Peak throughput in GB/s by (machine, collective, variant), for every bar that the paper shows."""
     peaks: dict[tuple[str, str, str], float] = {}
     for name in machines:
@@ -92,7 +94,9 @@ def figure_8(machines: tuple[str, ...] = MACHINES, depths: tuple[int, ...] = DEP
             if FIGURE_8[name][variant][COLLECTIVES.index(collective)] is None:
                 continue
             rates = [
-                simulate_collective(machine, collective, SIZE, parameters_of(name, collective, variant, depth), core=core)
+                simulate_collective(
+                    machine, collective, SIZE, parameters_of(name, collective, variant, depth), core=core
+                )
                 for depth in (depths if variant.startswith("pipelined") else (1,))
             ]
             peaks[name, collective, variant] = max(result.throughput or 0.0 for result in rates)
@@ -145,7 +149,9 @@ def figure_9(depths: tuple[int, ...], sizes: tuple[float, ...]) -> dict[tuple[st
     for collective, size in itertools.product(("gather", "scatter", "broadcast", "reduce"), sizes):
         variant = "pipelined" if collective in ("gather", "scatter") else "pipelined ring"
         curves[collective, size] = [
-            simulate_collective(machine, collective, size, parameters_of("perlmutter", collective, variant, m), core=core).throughput
+            simulate_collective(
+                machine, collective, size, parameters_of("perlmutter", collective, variant, m), core=core
+            ).throughput
             or 0.0
             for m in depths
         ]
@@ -162,7 +168,10 @@ def figure_10(ranks: tuple[int, ...], depth: int = 16) -> list[tuple[str, int, f
             inner, libraries = PARAMETERS[name]["ring"]
             halvings = (p // node).bit_length() - 1
             parameters = Parameters.of_factors(
-                (2,) * halvings + inner[1:], libraries[:1] * halvings + libraries[1:], form="composed", depth=depth
+                (2,) * halvings + inner[1:],
+                libraries[:1] * halvings + libraries[1:],
+                form="composed",
+                depth=depth,
             )
             started = time.perf_counter()
             result = simulate_collective(machine, "all_reduce", size, parameters)
@@ -222,14 +231,24 @@ def page(
     exceptions, pairs = compare(peaks)
     turned = sum(e.order for e in exceptions)
     listed = [
-        (e.machine, e.collective, f"{e.variants[0]} / {e.variants[1]}", f"{e.ours:.2f}", f"{e.theirs:.2f}", "yes" if e.order else "", cause_of(e))
+        (
+            e.machine,
+            e.collective,
+            f"{e.variants[0]} / {e.variants[1]}",
+            f"{e.ours:.2f}",
+            f"{e.theirs:.2f}",
+            "yes" if e.order else "",
+            cause_of(e),
+        )
         for e in exceptions
     ]
     depth_rows = [
-        (collective, f"{size / 1e6:.0f} MB", *(f"{rate:.1f}" for rate in rates)) for (collective, size), rates in curves.items()
+        (collective, f"{size / 1e6:.0f} MB", *(f"{rate:.1f}" for rate in rates))
+        for (collective, size), rates in curves.items()
     ]
     scaling_rows = [
-        (name, str(p), f"{rate:.1f}", f"{limit:.1f}", f"{rate / limit:.0%}", f"{took:.1f}") for name, p, rate, limit, took in scaling
+        (name, str(p), f"{rate:.1f}", f"{limit:.1f}", f"{rate / limit:.0%}", f"{took:.1f}")
+        for name, p, rate, limit, took in scaling
     ]
     return f"""# The HiCCL paper, simulated
 
@@ -292,10 +311,18 @@ def plots(
         for k, variant in enumerate(VARIANTS):
             where = [i for i, c in enumerate(COLLECTIVES) if (name, c, variant) in peaks]
             place = [i + 0.11 * (k - 3) for i in where]
-            axis.bar(place, [peaks[name, COLLECTIVES[i], variant] for i in where], 0.1, label=variant, color=f"C{k}")
+            axis.bar(
+                place,
+                [peaks[name, COLLECTIVES[i], variant] for i in where],
+                0.1,
+                label=variant,
+                color=f"C{k}",
+            )
             axis.plot(place, [FIGURE_8[name][variant][i] for i in where], "k_", markersize=7)
         for i, collective in enumerate(COLLECTIVES):
-            axis.hlines(bound(Machine.load(name), collective), i - 0.42, i + 0.42, colors="grey", linestyles="dotted")
+            axis.hlines(
+                bound(Machine.load(name), collective), i - 0.42, i + 0.42, colors="grey", linestyles="dotted"
+            )
         axis.set_xticks(range(len(COLLECTIVES)), [c.replace("_", "-") for c in COLLECTIVES], fontsize=7)
         axis.set_title(f"{name} (bars: ours, dashes: paper, dotted: bound)", fontsize=9)
         axis.set_ylabel("GB/s")
@@ -318,7 +345,9 @@ def plots(
     for k, name in enumerate(dict.fromkeys(row[0] for row in scaling)):
         rows = [row for row in scaling if row[0] == name]
         axis.semilogx([r[1] for r in rows], [r[2] for r in rows], "o-", color=f"C{k}", base=2, label=name)
-        axis.semilogx([r[1] for r in rows], [r[3] for r in rows], ":", color=f"C{k}", base=2, label=f"{name}, bound")
+        axis.semilogx(
+            [r[1] for r in rows], [r[3] for r in rows], ":", color=f"C{k}", base=2, label=f"{name}, bound"
+        )
     axis.set_xlabel("GPUs")
     axis.set_ylabel("GB/s")
     axis.set_ylim(bottom=0)

@@ -7,7 +7,16 @@ read. The parameters are those of its Table 5; the stripe is the number of GPUs 
 from __future__ import annotations
 
 MACHINES = ("delta", "perlmutter", "frontier", "aurora")
-COLLECTIVES = ("broadcast", "reduce", "gather", "scatter", "all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+COLLECTIVES = (
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+)
 READING_ERROR = {"delta": 0.2, "perlmutter": 0.7, "frontier": 0.7, "aurora": 1.4}
 
 # Topology -> (factors, library per level); direct: one level.

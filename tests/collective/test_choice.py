@@ -1,6 +1,7 @@
 """The choice beats the paper's parameters in simulation, says why, and works where shapes are odd."""
 
 import pytest
+
 from jali import _core
 from jali.comm.choice import Parameters, choose, choose_for, factorings, prime_factors, simulate_collective
 from jali.comm.machine import Machine

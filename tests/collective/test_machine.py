@@ -1,9 +1,14 @@
 """Machine descriptions: what comes with jali loads, what is wrong is named by file and key, links are where they should be."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
-from jali.comm import bounds
+
+from jali import _core
+from jali.comm import bounds, measure
+from jali.comm.choice import choose
 from jali.comm.machine import Machine, shipped
 from jali.errors import ParameterError
 
@@ -58,7 +63,11 @@ def test_unknown_machine_is_named_with_those_that_exist():
         ("nics = 2", "nics = true", r"network\.nics: True"),
         ("latency = 1.0", "", r"network\.latency: missing"),
         ("latency = 1.0", 'latency = 1.0\nbinding = "random"', r"network\.binding: 'random'"),
-        ("latency = 1.0", "latency = 1.0\nbinding = [0, 1, 2, 0]", r"network\.binding\[2\]: 2; NICs are 0 to 1"),
+        (
+            "latency = 1.0",
+            "latency = 1.0\nbinding = [0, 1, 2, 0]",
+            r"network\.binding\[2\]: 2; NICs are 0 to 1",
+        ),
         ("latency = 1.0", "latency = 1.0\ncrowded = 1.5", r"network\.crowded: 1\.5; at most 1"),
         ('wiring = "pairs"', 'wiring = "mesh"', r"level\[0\]\.wiring: 'mesh'"),
         ("[library.any.gpu]", "", r"no library works at level 'gpu'"),
@@ -76,10 +85,13 @@ def test_mistake_in_a_file_is_named(tmp_path, before, after, key):
 
 
 @pytest.mark.parametrize(
-    ("binding", "wanted"), [('"packed"', (0, 0, 1, 1)), ('"round-robin"', (0, 1, 0, 1)), ("[1, 1, 1, 0]", (1, 1, 1, 0))]
+    ("binding", "wanted"),
+    [('"packed"', (0, 0, 1, 1)), ('"round-robin"', (0, 1, 0, 1)), ("[1, 1, 1, 0]", (1, 1, 1, 0))],
 )
 def test_binding_decides_which_nic_a_message_takes(tmp_path, binding, wanted):
-    machine = Machine.load(write(tmp_path, GOOD.replace("latency = 1.0", f"latency = 1.0\nbinding = {binding}")))
+    machine = Machine.load(
+        write(tmp_path, GOOD.replace("latency = 1.0", f"latency = 1.0\nbinding = {binding}"))
+    )
     assert machine.network.binding == wanted
     core = machine.core()
     for rank in range(4):
@@ -121,7 +133,12 @@ def test_library_that_does_not_reach_other_nodes_is_refused():
 def test_bounds_are_those_of_the_papers_table(name, wanted):
     machine = Machine.load(name)
     for collectives, value in zip(
-        (("broadcast", "reduce"), ("gather", "scatter", "all_gather", "reduce_scatter"), ("all_reduce",), ("all_to_all",)),
+        (
+            ("broadcast", "reduce"),
+            ("gather", "scatter", "all_gather", "reduce_scatter"),
+            ("all_reduce",),
+            ("all_to_all",),
+        ),
         wanted,
         strict=True,
     ):
@@ -147,3 +164,44 @@ def test_bound_of_one_host_is_that_of_its_switch_ports():
     machine = Machine.load("h200x8")
     assert bounds.bound(machine, "broadcast") == pytest.approx(450)
     assert bounds.bound(machine, "all_reduce") == pytest.approx(450 * 8 / 14)
+
+
+def test_machine_without_a_network_has_one_node(tmp_path):
+    text = GOOD[: GOOD.index("[network]")] + GOOD[GOOD.index("[[level]]") :]
+    with pytest.raises(ParameterError, match=r"machine\.toml: network: missing; 2 nodes need one"):
+        Machine.load(write(tmp_path, text))
+    machine = Machine.load(write(tmp_path, text.replace("nodes = 2", "nodes = 1")))
+    assert bounds.bound(machine, "broadcast") == pytest.approx(150)
+    with pytest.raises(ParameterError, match="describes one host and no network"):
+        machine.with_nodes(2)
+
+
+@pytest.mark.parametrize("name", ["aurora", "delta", "frontier", "h200x8", "perlmutter"])
+def test_written_machine_is_read_back_the_same(tmp_path, name):
+    machine = Machine.load(name)
+    back = measure.write_machine(machine, tmp_path / "copy.toml")
+    assert back == replace(machine, about=back.about)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_measured_machine_is_the_same_on_all_ranks_and_can_be_simulated(tmp_path, ranks):
+    communicators = _core.make_thread_communicators(ranks)
+    with ThreadPoolExecutor(ranks) as pool:
+        found = list(pool.map(lambda c: measure.measure_machine(c, "here"), communicators))
+    machine = found[0]
+    assert all(other == machine for other in found)
+    assert machine.ranks == ranks
+    assert 0.05 < machine.copy < 2000
+    assert 0.05 < machine.reduction < 2000
+    back = measure.write_machine(machine, tmp_path / "here.toml")
+    assert back.ranks == ranks
+    if ranks > 1:
+        assert machine.levels[0].bandwidth > 0.01
+        assert choose(back, "all_reduce", 1e6).time > 0
+
+
+def test_hosts_with_unequal_numbers_of_ranks_are_refused():
+    assert measure._ranks_per_node(["a 1", "a 1", "b 2", "b 2"]) == 2
+    for hosts in (["a 1", "a 1", "b 2"], ["a 1", "b 2", "a 1", "b 2"]):
+        with pytest.raises(ParameterError, match="equally many ranks"):
+            measure._ranks_per_node(hosts)

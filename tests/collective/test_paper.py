@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import geometric_mean
 
 import pytest
+
 from jali.comm.bounds import bound
 from jali.comm.choice import choose, simulate_collective
 from jali.comm.machine import Machine
@@ -38,7 +39,9 @@ def test_no_simulated_plan_beats_its_bound(peaks):
         assert rate <= bound(Machine.load(name), collective)
 
 
-@pytest.mark.parametrize(("first", "second"), [("direct", "hierarchical"), ("hierarchical", "striped"), ("striped", "pipelined")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("direct", "hierarchical"), ("hierarchical", "striped"), ("striped", "pipelined")]
+)
 def test_geometric_mean_of_each_gain_is_the_papers(peaks, first, second):
     ours, theirs = [], []
     for machine, collective in itertools.product(MACHINES, COLLECTIVES):
@@ -75,12 +78,17 @@ def papers_best(name, collective):
             continue
         for depth in (1, 4, 16, 64) if variant.startswith("pipelined") else (1,):
             parameters = paper.parameters_of(name, collective, variant, depth)
-            best = max(best, simulate_collective(machine, collective, paper.SIZE, parameters, core=core).throughput)
+            best = max(
+                best, simulate_collective(machine, collective, paper.SIZE, parameters, core=core).throughput
+            )
     return best
 
 
 def test_choice_is_not_slower_than_the_papers_parameters_on_delta():
-    gains = [choose(Machine.load("delta"), c, paper.SIZE).result.throughput / papers_best("delta", c) for c in COLLECTIVES]
+    gains = [
+        choose(Machine.load("delta"), c, paper.SIZE).result.throughput / papers_best("delta", c)
+        for c in COLLECTIVES
+    ]
     assert min(gains) >= 0.999
 
 

@@ -5,6 +5,7 @@ import math
 import time as clock
 
 import pytest
+
 from jali import _core
 from jali.comm.bounds import bound, ring_time, tree_time
 from jali.comm.choice import Parameters, simulate_collective
@@ -176,7 +177,16 @@ def test_both_directions_share_a_duplex_limit():
 
 def test_crowd_at_a_card_slows_it():
     core = _core.Machine(
-        "crowd", 6, [], [(10e9, 10e9, INF, 3, 0.5)], [0], 0.0, [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])], INF, INF, 0.0
+        "crowd",
+        6,
+        [],
+        [(10e9, 10e9, INF, 3, 0.5)],
+        [0],
+        0.0,
+        [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])],
+        INF,
+        INF,
+        0.0,
     )
     for senders, time in ((3, 3.0), (5, 10.0)):
         graph = _core.TransferGraph(6)
@@ -189,7 +199,16 @@ def test_crowd_at_a_card_slows_it():
 
 def test_a_rank_computes_one_thing_at_a_time():
     core = _core.Machine(
-        "work", 2, [], [(1e9, 1e9, INF, 2**30, 1.0)], [0], 0.0, [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])], 2e9, 1e9, 0.25
+        "work",
+        2,
+        [],
+        [(1e9, 1e9, INF, 2**30, 1.0)],
+        [0],
+        0.0,
+        [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])],
+        2e9,
+        1e9,
+        0.25,
     )
     graph = _core.TransferGraph(2)
     graph.add_work(0, 1e9, False)  # 0.25 + 0.5 s

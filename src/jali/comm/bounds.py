@@ -13,7 +13,16 @@ import math
 from jali.comm.machine import Machine
 from jali.errors import ParameterError
 
-COLLECTIVES = ("broadcast", "reduce", "gather", "scatter", "all_gather", "reduce_scatter", "all_reduce", "all_to_all")
+COLLECTIVES = (
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+)
 ONE_DIRECTION = ("gather", "scatter")  # of their busiest node
 
 
@@ -74,7 +83,9 @@ def reachable(machine: Machine, collective: str) -> float:
     return bound(machine, collective, "measured" if collective in ONE_DIRECTION else "duplex", "equal")
 
 
-def ring_time(size: float, nodes: int, depth: int, bandwidth: float, latency: float, inside: bool = True) -> float:
+def ring_time(
+    size: float, nodes: int, depth: int, bandwidth: float, latency: float, inside: bool = True
+) -> float:
     """Eq. (1): seconds of a broadcast of `size` bytes along a ring of nodes in `depth` channels.
 
     `bandwidth` is a node's in bytes/s, `latency` in seconds. `inside`: with the two stages within nodes.
@@ -83,7 +94,9 @@ def ring_time(size: float, nodes: int, depth: int, bandwidth: float, latency: fl
     return (depth + nodes - 2) * step + (2 * step if inside else 0.0)
 
 
-def tree_time(size: float, nodes: int, depth: int, bandwidth: float, latency: float, inside: bool = True) -> float:
+def tree_time(
+    size: float, nodes: int, depth: int, bandwidth: float, latency: float, inside: bool = True
+) -> float:
     """Eq. (2): the same down a binary tree of nodes."""
     step = latency + size / (depth * bandwidth)
     return depth * math.log2(nodes) * step + (2 * step if inside else 0.0)

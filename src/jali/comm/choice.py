@@ -79,7 +79,9 @@ class Parameters:
     def describe(self) -> str:
         factors = self.factors
         shape = (
-            " x ".join(map(str, factors)) if factors else " / ".join(f"{len(s)} groups" for s in self.sizes) + " / 1"
+            " x ".join(map(str, factors))
+            if factors
+            else " / ".join(f"{len(s)} groups" for s in self.sizes) + " / 1"
         )
         weights = ", weighted" if self.stripe_weights else ""
         return (
@@ -125,7 +127,18 @@ def simulate_collective(
 def _standard(core: Any, collective: str, size: float, p: Parameters, root: int) -> Any:
     sizes = [list(groups) for groups in p.sizes]
     return _core.simulate_standard(
-        collective, p.form, size, root, sizes, list(p.libraries), p.stripe, list(p.stripe_weights), p.ring, p.depth, p.ranks, core
+        collective,
+        p.form,
+        size,
+        root,
+        sizes,
+        list(p.libraries),
+        p.stripe,
+        list(p.stripe_weights),
+        p.ring,
+        p.depth,
+        p.ranks,
+        core,
     )
 
 
@@ -134,7 +147,12 @@ def _bound(machine: Machine, collective: str, ranks: int) -> float | None:
 
 
 def choose(
-    machine: Machine, collective: str, size: float, ranks: int | None = None, root: int = 0, shortlist: int = 6
+    machine: Machine,
+    collective: str,
+    size: float,
+    ranks: int | None = None,
+    root: int = 0,
+    shortlist: int = 6,
 ) -> Choice:
     """The best plan found for a standard collective with a payload p * d of `size` bytes.
 
@@ -156,7 +174,9 @@ def choose(
     return search.run(shortlist, core, size, _bound(machine, collective, ranks))
 
 
-def choose_for(machine: Machine, composition_of: Callable[[float], Any], size: float, shortlist: int = 6) -> Choice:
+def choose_for(
+    machine: Machine, composition_of: Callable[[float], Any], size: float, shortlist: int = 6
+) -> Choice:
     """The same for any composition. `composition_of(share)` returns it with its counts scaled by `share` (0 to 1,
     at least one element each); `size` is the payload in bytes of the whole."""
     whole = composition_of(1.0)
@@ -240,7 +260,10 @@ class _Search:
             if sizes and sizes[-1][0] == 1:
                 sizes.pop()
             result.append((tuple(sizes), tuple(levels)))
-        flat: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] = ((), (0 if self.full_nodes > 1 or (self.full_nodes and self.rest) else self.outermost_inside() or 0,))
+        flat: tuple[tuple[tuple[int, ...], ...], tuple[int, ...]] = (
+            (),
+            (0 if self.full_nodes > 1 or (self.full_nodes and self.rest) else self.outermost_inside() or 0,),
+        )
         return list(dict.fromkeys([flat, *result]))
 
     def outermost_inside(self) -> int | None:
@@ -285,11 +308,14 @@ class _Search:
     def library_for(self, level: int, place: int) -> str | None:
         """The `place`-th best library at a level for a message of middling size, or None."""
         names = self.machine.libraries_at(self.machine.level_names[level])
+
         # A flat split between nodes also carries messages inside them.
         def cost(name: str) -> float:
             library = self.machine.libraries[name]
             at = library.at[self.machine.level_names[level]]
-            wire = self.machine.network.bandwidth[0] if level == 0 else self.machine.levels[level - 1].bandwidth
+            wire = (
+                self.machine.network.bandwidth[0] if level == 0 else self.machine.levels[level - 1].bandwidth
+            )
             rate = min(wire * at.efficiency, at.bandwidth, at.duplex / 2, library.engine)
             return (at.latency + at.gap) * 1e-6 + 1e6 / (rate * 1e9)
 
@@ -370,7 +396,9 @@ class _Search:
         names = self.machine.level_names
         for split in range(len(best.libraries)):
             for name in self.machine.libraries:
-                if name == best.libraries[split] or not any(name in self.machine.libraries_at(n) for n in names):
+                if name == best.libraries[split] or not any(
+                    name in self.machine.libraries_at(n) for n in names
+                ):
                     continue
                 other = list(best.libraries)
                 other[split] = name
@@ -385,7 +413,9 @@ class _Search:
                 best = weighted
         self.climb(best)
 
-    def choice(self, estimated: int, ranked: list[_Estimate], core: Any, size: float, limit: float | None) -> Choice:
+    def choice(
+        self, estimated: int, ranked: list[_Estimate], core: Any, size: float, limit: float | None
+    ) -> Choice:
         best = self.best
         assert best is not None
         result = result_of(self.best_raw, self.machine, core, size, limit)

@@ -5,7 +5,7 @@ or the path of a file; the number of nodes can be changed. `core` is the same ma
 seconds. The file holds nothing about collectives: no factors, stripes or depths.
 
     name = "example"           nodes = 4
-    [network]                  nics, rated, bandwidth, duplex (numbers, or one per NIC), latency, binding, crowd, crowded
+    [network]                  (may be missing for one host) nics, rated, bandwidth, duplex (numbers, or one per NIC), latency, binding, crowd, crowded
     [[level]]                  inside a node, outermost first: name, parts, wiring ("pairs" or "ports"), bandwidth, ...
     [compute]                  copy, reduction (read and written, GB/s), launch (us)
     [library.NAME.LEVEL]       LEVEL is "node" or a level's name: latency, gap, bandwidth, duplex, efficiency
@@ -141,7 +141,13 @@ class Machine:
     def with_nodes(self, nodes: int) -> Machine:
         """The same machine with another number of nodes."""
         if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
-            raise ParameterError(f"machine '{self.name}': nodes = {nodes!r}; a positive whole number is needed")
+            raise ParameterError(
+                f"machine '{self.name}': nodes = {nodes!r}; a positive whole number is needed"
+            )
+        if nodes > 1 and math.isinf(self.network.rated[0]):
+            raise ParameterError(
+                f"machine '{self.name}' describes one host and no network; it cannot have {nodes} nodes"
+            )
         return replace(self, nodes=nodes)
 
     def libraries_at(self, level: str) -> tuple[str, ...]:
@@ -172,7 +178,14 @@ class Machine:
             name=self.name,
             nodes=self.nodes,
             levels=[
-                (level.name, level.parts, level.wiring == "pairs", level.bandwidth * GIGA, level.duplex * GIGA, level.latency * MICRO)
+                (
+                    level.name,
+                    level.parts,
+                    level.wiring == "pairs",
+                    level.bandwidth * GIGA,
+                    level.duplex * GIGA,
+                    level.latency * MICRO,
+                )
                 for level in self.levels
             ],
             nics=[
@@ -215,7 +228,9 @@ class _Reader:
     def fail(self, key: str, what: str) -> ParameterError:
         return ParameterError(f"{self.source}: {key}: {what}")
 
-    def keys(self, table: Any, where: str, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+    def keys(
+        self, table: Any, where: str, needed: Sequence[str], optional: Sequence[str] = ()
+    ) -> dict[str, Any]:
         if not isinstance(table, dict):
             raise self.fail(where, f"a table is needed, not {table!r}")
         prefix = f"{where}." if where else ""
@@ -257,14 +272,14 @@ class _Reader:
         return tuple(self.number(v, f"{key}[{k}]") for k, v in enumerate(value))
 
     def machine(self, table: dict[str, Any]) -> Machine:
-        self.keys(table, "", ("name", "network", "library"), ("nodes", "about", "level", "compute"))
+        self.keys(table, "", ("name", "library"), ("nodes", "about", "network", "level", "compute"))
         levels = self.levels(table.get("level", []))
         compute = self.keys(table.get("compute", {}), "compute", (), ("copy", "reduction", "launch"))
         names = ("node", *(level.name for level in levels))
         machine = Machine(
             name=self.text(table["name"], "name"),
             nodes=self.whole(table.get("nodes", 1), "nodes"),
-            network=self.network(table["network"], math.prod(level.parts for level in levels)),
+            network=self.network(table.get("network"), math.prod(level.parts for level in levels)),
             levels=levels,
             libraries=self.libraries(table["library"], names),
             copy=self.number(compute.get("copy", math.inf), "compute.copy"),
@@ -273,13 +288,22 @@ class _Reader:
             about=str(table.get("about", "")),
             source=self.source,
         )
+        if machine.nodes > 1 and math.isinf(machine.network.rated[0]):
+            raise self.fail("network", f"missing; {machine.nodes} nodes need one")
         for name in names:
             if not machine.libraries_at(name):
                 raise self.fail("library", f"no library works at level '{name}'; add [library.NAME.{name}]")
         return machine
 
     def network(self, table: Any, ranks: int) -> Network:
-        self.keys(table, "network", ("nics", "rated", "latency"), ("bandwidth", "duplex", "binding", "crowd", "crowded"))
+        if table is None:  # one host, nothing known of others
+            return Network((math.inf,), (math.inf,), (math.inf,), 0.0, (0,) * ranks)
+        self.keys(
+            table,
+            "network",
+            ("nics", "rated", "latency"),
+            ("bandwidth", "duplex", "binding", "crowd", "crowded"),
+        )
         nics = self.whole(table["nics"], "network.nics")
         rated = self.per_nic(table["rated"], "network.rated", nics)
         return Network(
@@ -298,7 +322,10 @@ class _Reader:
         if value == "round-robin":
             return tuple(rank % nics for rank in range(ranks))
         if not isinstance(value, list):
-            raise self.fail("network.binding", f"{value!r}; one of {', '.join(BINDINGS)}, or the NIC of each rank of a node")
+            raise self.fail(
+                "network.binding",
+                f"{value!r}; one of {', '.join(BINDINGS)}, or the NIC of each rank of a node",
+            )
         if len(value) != ranks:
             raise self.fail("network.binding", f"{len(value)} entries for {ranks} ranks of a node")
         for k, nic in enumerate(value):
@@ -317,7 +344,10 @@ class _Reader:
             if name == "node" or any(level.name == name for level in levels):
                 raise self.fail(f"{where}.name", f"'{name}' is taken ('node' is the network)")
             if table["wiring"] not in ("pairs", "ports"):
-                raise self.fail(f"{where}.wiring", f"{table['wiring']!r}; 'pairs' (a wire between each two) or 'ports' (into a switch)")
+                raise self.fail(
+                    f"{where}.wiring",
+                    f"{table['wiring']!r}; 'pairs' (a wire between each two) or 'ports' (into a switch)",
+                )
             levels.append(
                 Level(
                     name=name,

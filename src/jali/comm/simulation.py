@@ -97,7 +97,9 @@ def result_of(
     """A core result in words. `bound` in GB/s of size / time."""
     names = machine.level_names
     stages = tuple(
-        StageWindow(k, stage_names[k] if 0 <= k < len(stage_names) else f"stage {k}", begin, end, moved, transfers)
+        StageWindow(
+            k, stage_names[k] if 0 <= k < len(stage_names) else f"stage {k}", begin, end, moved, transfers
+        )
         for k, begin, end, moved, transfers in raw.stages
     )
     fraction = None
@@ -128,7 +130,9 @@ def simulate(
     """
     core = machine.core()
     raw = _core.simulate_plan(composition, parameters, core)
-    names = [f"{name} (step {step})" if step else name for name, step in _core.stages_of(composition, parameters)]
+    names = [
+        f"{name} (step {step})" if step else name for name, step in _core.stages_of(composition, parameters)
+    ]
     return result_of(raw, machine, core, size, bound, names)
 
 
