@@ -1,6 +1,6 @@
 // Plans that run, in Python: whatever exports its memory goes in as it is, nothing is copied.
-#include "bind/errors.hpp"
 #include "collective/persistent.hpp"
+#include "bind/errors.hpp"
 
 #include <array>
 #include <memory>
@@ -38,7 +38,8 @@ class Exported {
     void take(nb::handle object, const Buffer& buffer, bool written, const std::string& what) {
         std::size_t bytes = 0;
         if (PyObject_CheckBuffer(object.ptr())) {
-            if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE | (written ? PyBUF_WRITABLE : 0)) != 0) {
+            if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE | (written ? PyBUF_WRITABLE : 0)) !=
+                0) {
                 view_.obj = nullptr;
                 refuse(object, buffer, written, what);
             }
@@ -54,8 +55,9 @@ class Exported {
             refuse(object, buffer, written, what);
         }
         if (bytes != buffer.bytes) {
-            const std::string text = what + ": buffer '" + buffer.name + "' has " + std::to_string(buffer.bytes) +
-                                     " bytes on this rank, the array given for it has " + std::to_string(bytes);
+            const std::string text =
+                what + ": buffer '" + buffer.name + "' has " + std::to_string(buffer.bytes) +
+                " bytes on this rank, the array given for it has " + std::to_string(bytes);
             raise_python("jali.errors", "ParameterError", text.c_str());
             throw nb::python_error();
         }
@@ -68,9 +70,10 @@ class Exported {
                                     const std::string& what) {
         PyErr_Clear();
         const std::string kind = nb::type_name(object.type()).c_str();
-        const std::string text = what + ": the " + kind + " given for buffer '" + buffer.name + "' is no " +
-                                 (written ? "writable" : "readable") + " C-contiguous array in host memory; " +
-                                 "pass numpy.ascontiguousarray of it" + (written ? ", or one you may write" : "");
+        const std::string text =
+            what + ": the " + kind + " given for buffer '" + buffer.name + "' is no " +
+            (written ? "writable" : "readable") + " C-contiguous array in host memory; " +
+            "pass numpy.ascontiguousarray of it" + (written ? ", or one you may write" : "");
         raise_python("jali.errors", "ParameterError", text.c_str());
         throw nb::python_error();
     }
@@ -101,11 +104,13 @@ struct PlanOfRank {
     std::shared_ptr<PersistentPlan> plan;
     std::vector<bool> written;
 
-    PlanOfRank(std::shared_ptr<const Schedule> schedule, std::shared_ptr<MessageSpace> space, std::string what)
+    PlanOfRank(std::shared_ptr<const Schedule> schedule, std::shared_ptr<MessageSpace> space,
+               std::string what)
         : plan(PersistentPlan::make(schedule, std::move(space), std::move(what))),
           written(schedule->buffers().size()) {
         for (const Step& step : schedule->steps()) {
-            if (const auto* receive = std::get_if<Receive>(&step.action)) written[receive->into.buffer] = true;
+            if (const auto* receive = std::get_if<Receive>(&step.action))
+                written[receive->into.buffer] = true;
             if (const auto* copy = std::get_if<Copy>(&step.action))
                 for (const CopyRows& rows : copy->rows) written[rows.to.buffer] = true;
             if (const auto* reduce = std::get_if<Reduce>(&step.action))
@@ -148,8 +153,9 @@ struct PlanOfRank {
 } // namespace
 
 void bind_persistent(nb::module_& m) {
-    nb::class_<MessageSpace>(m, "MessageSpace",
-                             "Where plans on the same ranks exchange messages; carriers are (library, communicator).")
+    nb::class_<MessageSpace>(
+        m, "MessageSpace",
+        "Where plans on the same ranks exchange messages; carriers are (library, communicator).")
         .def(nb::init<std::vector<MessageSpace::Carrier>>(), "carriers"_a)
         .def_prop_ro("rank", &MessageSpace::rank)
         .def_prop_ro("size", &MessageSpace::size)
@@ -157,8 +163,9 @@ void bind_persistent(nb::module_& m) {
         .def_prop_ro("tags", &MessageSpace::tags)
         .def_prop_ro("under_way", &MessageSpace::under_way);
 
-    nb::class_<PlanOfRank>(m, "PersistentPlan",
-                           "One rank's schedule, ready to run on arrays. Scratch and work buffers are its own.")
+    nb::class_<PlanOfRank>(
+        m, "PersistentPlan",
+        "One rank's schedule, ready to run on arrays. Scratch and work buffers are its own.")
         .def(nb::init<std::shared_ptr<const Schedule>, std::shared_ptr<MessageSpace>, std::string>(),
              "schedule"_a, "space"_a, "what"_a)
         .def(
@@ -183,8 +190,10 @@ void bind_persistent(nb::module_& m) {
                 self.plan->start(held->addresses, held);
             },
             "Arrays are kept alive until the end, and must not be touched until then.")
-        .def("test", [](const PlanOfRank& self) { return self.plan->test(); }, Released())
-        .def("wait", [](const PlanOfRank& self) { self.plan->wait(); }, Released())
+        .def(
+            "test", [](const PlanOfRank& self) { return self.plan->test(); }, Released())
+        .def(
+            "wait", [](const PlanOfRank& self) { self.plan->wait(); }, Released())
         .def_prop_ro("running", [](const PlanOfRank& self) { return self.plan->running(); })
         .def_prop_ro("own_bytes", [](const PlanOfRank& self) { return self.plan->own_bytes(); })
         .def_prop_ro("what", [](const PlanOfRank& self) { return self.plan->what(); });

@@ -1,6 +1,6 @@
 // The planner in Python: hierarchies, the parameters of a plan, one rank's schedule.
-#include "bind/errors.hpp"
 #include "collective/plan.hpp"
+#include "bind/errors.hpp"
 
 #include <memory>
 #include <optional>
@@ -48,8 +48,8 @@ void bind_plan(nb::module_& m) {
             "group",
             [](const Hierarchy& self, int level, int position) {
                 if (level < -1 || level >= self.levels() || position < 0 || position >= self.ranks())
-                    throw PlanError("level " + std::to_string(level) + ", position " + std::to_string(position) +
-                                    " does not exist in " + self.describe());
+                    throw PlanError("level " + std::to_string(level) + ", position " +
+                                    std::to_string(position) + " does not exist in " + self.describe());
                 const Group group = self.group(level, position);
                 return std::make_pair(group.begin, group.end);
             },
@@ -84,7 +84,8 @@ void bind_plan(nb::module_& m) {
         .def_ro("reproducible", &PlanParameters::reproducible)
         .def_prop_ro("scratch_limit",
                      [](const PlanParameters& self) -> std::optional<std::size_t> {
-                         if (self.scratch_limit == std::numeric_limits<std::size_t>::max()) return std::nullopt;
+                         if (self.scratch_limit == std::numeric_limits<std::size_t>::max())
+                             return std::nullopt;
                          return self.scratch_limit;
                      })
         .def_ro("pack_below", &PlanParameters::pack_below);
@@ -95,7 +96,8 @@ void bind_plan(nb::module_& m) {
         [](const Composition& composition, const PlanParameters& parameters, int rank) {
             return std::make_shared<Schedule>(plan_rank(composition, parameters, rank));
         },
-        "composition"_a, "parameters"_a, "rank"_a, Released(), "One rank's schedule; its last buffer is the scratch.");
+        "composition"_a, "parameters"_a, "rank"_a, Released(),
+        "One rank's schedule; its last buffer is the scratch.");
     m.def(
         "stages_of",
         [](const Composition& composition, const PlanParameters& parameters) {

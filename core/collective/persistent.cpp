@@ -11,7 +11,8 @@ constexpr int windows_of_space = 8;
 int largest_tag_of(const Schedule& schedule) {
     int largest = 0;
     for (const Step& step : schedule.steps()) {
-        if (const auto* receive = std::get_if<Receive>(&step.action)) largest = std::max(largest, receive->tag);
+        if (const auto* receive = std::get_if<Receive>(&step.action))
+            largest = std::max(largest, receive->tag);
         if (const auto* send = std::get_if<Send>(&step.action)) largest = std::max(largest, send->tag);
     }
     return largest;
@@ -63,7 +64,8 @@ PersistentPlan::PersistentPlan(std::shared_ptr<const Schedule> schedule, std::sh
     const int tag = largest_tag_of(*schedule);
     if (tag >= space_->tags()) {
         throw PlanError(what_ + " uses tags up to " + std::to_string(tag) + ", but a plan has " +
-                        std::to_string(space_->tags()) + " here; use fewer channels (depth) or larger pieces");
+                        std::to_string(space_->tags()) +
+                        " here; use fewer channels (depth) or larger pieces");
     }
     for (const std::string& library : schedule->libraries()) carriers_.push_back(&space_->carrier(library));
     const auto& buffers = schedule->buffers();

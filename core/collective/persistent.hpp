@@ -45,7 +45,8 @@ class MessageSpace {
     int next_window() const { return static_cast<int>(starts_ % under_way_.size()); }
 
     std::vector<Carrier> carriers_;
-    std::vector<std::shared_ptr<PersistentPlan>> under_way_; // per window; a plan lives at least until it ended
+    // Per window; a plan lives at least until it has ended.
+    std::vector<std::shared_ptr<PersistentPlan>> under_way_;
     int tags_ = 0;
     std::uint64_t starts_ = 0;
 };
@@ -53,7 +54,8 @@ class MessageSpace {
 class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
   public:
     // The schedule's last buffer is "scratch"; the plan provides it itself, and a buffer "work" right before
-    // it, which standard collectives use between two steps. `what` names the plan in errors. Throws PlanError if it speaks of libraries or tags that the space does not have; ScheduleError.
+    // it, which standard collectives use between two steps. `what` names the plan in errors. Throws PlanError
+    // if the schedule speaks of libraries or tags that the space does not have; ScheduleError.
     static std::shared_ptr<PersistentPlan> make(std::shared_ptr<const Schedule> schedule,
                                                 std::shared_ptr<MessageSpace> space, std::string what);
 
@@ -63,8 +65,8 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     // what waiting throws.
     void start(std::span<std::byte* const> buffers, std::shared_ptr<const void> keep = nullptr);
 
-    bool test(); // makes progress; true when this plan is not under way
-    void wait(); // until it has ended; throws what Executor::wait throws
+    bool test();                                    // makes progress; true when this plan is not under way
+    void wait();                                    // until it has ended; throws what Executor::wait throws
     void run(std::span<std::byte* const> buffers) { // start and wait, when nothing needs to be kept
         start(buffers);
         wait();

@@ -92,7 +92,11 @@ def _measure_pair(communicator: Communicator, core: _core.Communicator, first: i
         def both() -> None:
             core.wait([core.receive(other, peer, 0), core.send(long, peer, 0)], "measuring the machine")
 
-        latency = _best(lambda: [ping_pong(short) for _ in range(50)]) / 100
+        def many() -> None:
+            for _ in range(50):
+                ping_pong(short)
+
+        latency = _best(many) / 100
         gap = max(0.0, _best(burst) - 2 * latency) / BURST
         bandwidth = LONG / max(1e-9, _best(lambda: ping_pong(long)) / 2 - latency)
         duplex = 2 * LONG / max(1e-9, _best(both) - latency)
