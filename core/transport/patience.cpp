@@ -34,11 +34,18 @@ void run_wait_hook() {
 }
 
 bool Communicator::rest(std::uint64_t, unsigned rounds) {
-    if (rounds < 512)
+    if (rounds < 512) {
         pause_core();
-    else
+        return false;
+    }
+    if (rounds < 1024) {
         sched_yield(); // by now a rank that shares our core may need it
-    return false;
+        return false;
+    }
+    // This wait has lasted a millisecond or so. Who only yields still takes much of a core from ranks that work;
+    // sleeping costs a few percent of the wait at most.
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    return true;
 }
 
 bool Communicator::has_left(int, double) {

@@ -138,7 +138,7 @@ ALGORITHMS = (
         "hosts",
         "between hosts once, then inside them; roots spread over the ranks of their host",
         striped=True,
-        chunk=1 << 19,
+        chunk=1 << 21,
     ),
     Algorithm(
         "hosts",
@@ -146,7 +146,7 @@ ALGORITHMS = (
         "composed",
         "hosts",
         "reduce-scatter and all-gather, inside hosts and between them, in channels",
-        chunk=1 << 19,
+        chunk=1 << 21,
     ),
 )
 LARGEST_DEPTH = 32
