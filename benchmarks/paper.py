@@ -104,7 +104,7 @@ def figure_8(
 
 
 @dataclass(frozen=True)
-class Exception_:
+class Difference:
     """Two variants whose order or ratio differs from the paper's."""
 
     machine: str
@@ -119,7 +119,7 @@ class Exception_:
         return self.ours / self.theirs
 
 
-def compare(peaks: dict[tuple[str, str, str], float]) -> tuple[list[Exception_], int]:
+def compare(peaks: dict[tuple[str, str, str], float]) -> tuple[list[Difference], int]:
     """Pairs of variants that break the rules, and the number of pairs looked at.
 
     Order: the same wherever the paper's values differ by more than 15 %. Ratio: within 25 %.
@@ -137,7 +137,7 @@ def compare(peaks: dict[tuple[str, str, str], float]) -> tuple[list[Exception_],
             wanted = first / second
             turned = max(wanted, 1 / wanted) > 1.15 and (ratio > 1) != (wanted > 1)
             if turned or max(ratio / wanted, wanted / ratio) > 1.25:
-                exceptions.append(Exception_(machine, collective, (a, b), ratio, wanted, turned))
+                exceptions.append(Difference(machine, collective, (a, b), ratio, wanted, turned))
     return exceptions, pairs
 
 
@@ -180,13 +180,13 @@ def figure_10(ranks: tuple[int, ...], depth: int = 16) -> list[tuple[str, int, f
     return rows
 
 
-def cause_of(exception: Exception_) -> str:
+def cause_of(difference: Difference) -> str:
     """Why a pair differs; a pair without a known cause is an error of this page, or of the simulator."""
     for (machine, collective, variant), cause in CAUSES.items():
-        if machine in ("", exception.machine) and collective == exception.collective:
-            if not variant or variant in exception.variants:
-                return cause
-    raise LookupError(f"no cause is known for {exception}")
+        here = machine in ("", difference.machine) and collective == difference.collective
+        if here and (not variant or variant in difference.variants):
+            return cause
+    raise LookupError(f"no cause is known for {difference}")
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

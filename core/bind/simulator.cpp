@@ -1,6 +1,6 @@
 // core/collective's machines and simulator in Python; files of machines are read by jali.comm.machine.
-#include "collective/plan.hpp"
 #include "collective/simulator.hpp"
+#include "collective/plan.hpp"
 #include "collective/standard.hpp"
 
 #include <optional>
@@ -31,8 +31,8 @@ Mark mark_of(const MarkTuple& m) {
     return {std::get<0>(m), std::get<1>(m), std::get<2>(m)};
 }
 
-// Factors of a hierarchy of many ranks in equal groups, numbered along them; else none: few ranks are planned one
-// by one.
+// Factors of a hierarchy of many ranks in equal groups, numbered along them; else none: few ranks are planned
+// one by one.
 std::vector<int> symmetry_of(const Hierarchy& hierarchy) {
     const int ranks = hierarchy.ranks();
     std::vector<int> factors;
@@ -54,10 +54,14 @@ std::vector<int> symmetry_of(const Hierarchy& hierarchy) {
 const char* name_of(TransferGraph::Kind kind) {
     switch (kind) {
     case TransferGraph::Kind::send:
-    case TransferGraph::Kind::receive: return "transfer";
-    case TransferGraph::Kind::copy: return "copy";
-    case TransferGraph::Kind::reduction: return "reduction";
-    default: return "kernel";
+    case TransferGraph::Kind::receive:
+        return "transfer";
+    case TransferGraph::Kind::copy:
+        return "copy";
+    case TransferGraph::Kind::reduction:
+        return "reduction";
+    default:
+        return "kernel";
     }
 }
 
@@ -90,8 +94,8 @@ void bind_simulator(nb::module_& m) {
                 self->launch = launch;
                 self->finish();
             },
-            "name"_a, "nodes"_a, "levels"_a, "nics"_a, "binding"_a, "network_latency"_a, "libraries"_a, "copy"_a,
-            "reduction"_a, "launch"_a)
+            "name"_a, "nodes"_a, "levels"_a, "nics"_a, "binding"_a, "network_latency"_a, "libraries"_a,
+            "copy"_a, "reduction"_a, "launch"_a)
         .def_ro("name", &Machine::name)
         .def_ro("nodes", &Machine::nodes)
         .def_prop_ro("ranks", &Machine::ranks)
@@ -108,7 +112,8 @@ void bind_simulator(nb::module_& m) {
             },
             "source"_a, "to"_a, "library"_a = "", "Links of a message, and its latency in seconds.");
 
-    nb::class_<TransferGraph>(m, "TransferGraph", "What all ranks send and compute; marks are (stage, channel, level).")
+    nb::class_<TransferGraph>(m, "TransferGraph",
+                              "What all ranks send and compute; marks are (stage, channel, level).")
         .def(nb::init<int, bool>(), "ranks"_a, "coalesce"_a = true)
         .def("add", &TransferGraph::add, "rank"_a, "schedule"_a)
         .def(
@@ -123,7 +128,8 @@ void bind_simulator(nb::module_& m) {
             "add_work",
             [](TransferGraph& self, int rank, double bytes, bool reduction, const std::vector<int>& needs,
                const MarkTuple& mark) { return self.add_work(rank, bytes, reduction, mark_of(mark), needs); },
-            "rank"_a, "bytes"_a, "reduction"_a, "needs"_a = std::vector<int>{}, "mark"_a = MarkTuple{-1, -1, -1})
+            "rank"_a, "bytes"_a, "reduction"_a, "needs"_a = std::vector<int>{},
+            "mark"_a = MarkTuple{-1, -1, -1})
         .def("finish", &TransferGraph::finish)
         .def_prop_ro("nodes", &TransferGraph::nodes);
 
@@ -136,36 +142,41 @@ void bind_simulator(nb::module_& m) {
         .def_ro("planned", &SimulationResult::planned)
         .def_ro("bottleneck", &SimulationResult::bottleneck)
         .def_ro("bottleneck_load", &SimulationResult::bottleneck_load)
-        .def_prop_ro("links",
-                     [](const SimulationResult& r) {
-                         std::vector<std::tuple<int, double, double>> all;
-                         for (const auto& use : r.links) all.emplace_back(use.link, use.bytes, use.busy);
-                         return all;
-                     },
-                     "(link, bytes, busy seconds) of the links that were used")
-        .def_prop_ro("stages",
-                     [](const SimulationResult& r) {
-                         std::vector<std::tuple<int, double, double, double, std::int64_t>> all;
-                         for (const auto& s : r.stages) all.emplace_back(s.stage, s.begin, s.end, s.bytes, s.transfers);
-                         return all;
-                     },
-                     "(stage, begin, end, bytes, transfers)")
-        .def_prop_ro("levels",
-                     [](const SimulationResult& r) {
-                         std::vector<std::pair<double, std::int64_t>> all;
-                         for (const auto& use : r.levels) all.emplace_back(use.bytes, use.transfers);
-                         return all;
-                     },
-                     "(bytes, transfers) per level of the machine, between nodes first")
-        .def_prop_ro("critical_path",
-                     [](const SimulationResult& r) {
-                         std::vector<std::tuple<std::string, int, int, int, int, double, double, double>> all;
-                         for (const auto& c : r.critical_path)
-                             all.emplace_back(name_of(c.kind), c.rank, c.peer, c.mark.stage, c.mark.channel, c.begin,
-                                              c.end, c.bytes);
-                         return all;
-                     },
-                     "(kind, rank, peer, stage, channel, begin, end, bytes), first to last");
+        .def_prop_ro(
+            "links",
+            [](const SimulationResult& r) {
+                std::vector<std::tuple<int, double, double>> all;
+                for (const auto& use : r.links) all.emplace_back(use.link, use.bytes, use.busy);
+                return all;
+            },
+            "(link, bytes, busy seconds) of the links that were used")
+        .def_prop_ro(
+            "stages",
+            [](const SimulationResult& r) {
+                std::vector<std::tuple<int, double, double, double, std::int64_t>> all;
+                for (const auto& s : r.stages)
+                    all.emplace_back(s.stage, s.begin, s.end, s.bytes, s.transfers);
+                return all;
+            },
+            "(stage, begin, end, bytes, transfers)")
+        .def_prop_ro(
+            "levels",
+            [](const SimulationResult& r) {
+                std::vector<std::pair<double, std::int64_t>> all;
+                for (const auto& use : r.levels) all.emplace_back(use.bytes, use.transfers);
+                return all;
+            },
+            "(bytes, transfers) per level of the machine, between nodes first")
+        .def_prop_ro(
+            "critical_path",
+            [](const SimulationResult& r) {
+                std::vector<std::tuple<std::string, int, int, int, int, double, double, double>> all;
+                for (const auto& c : r.critical_path)
+                    all.emplace_back(name_of(c.kind), c.rank, c.peer, c.mark.stage, c.mark.channel, c.begin,
+                                     c.end, c.bytes);
+                return all;
+            },
+            "(kind, rank, peer, stage, channel, begin, end, bytes), first to last");
 
     m.def(
         "simulate_plan",
@@ -176,18 +187,21 @@ void bind_simulator(nb::module_& m) {
                 machine, symmetry_of(parameters.hierarchy));
         },
         "composition"_a, "parameters"_a, "machine"_a,
-        "Plans every rank and simulates. PlanError: plan and machine do not fit; RuntimeError: it cannot end.");
+        "Plans every rank and simulates. PlanError: plan and machine do not fit; RuntimeError: it cannot "
+        "end.");
     m.def(
         "simulate_standard",
         [](const std::string& collective, const std::string& form, double bytes, int root,
            const std::vector<std::vector<int>>& sizes, const std::vector<std::string>& libraries, int stripe,
-           const std::vector<double>& stripe_weights, int ring, int depth, int ranks, const Machine& machine) {
+           const std::vector<double>& stripe_weights, int ring, int depth, int ranks,
+           const Machine& machine) {
             nb::gil_scoped_release released;
             CollectiveCall call;
             call.collective = collective_of(collective);
             call.type = DataType::fp32;
             call.root = root;
-            const bool whole = call.collective == Collective::broadcast || call.collective == Collective::reduce ||
+            const bool whole = call.collective == Collective::broadcast ||
+                               call.collective == Collective::reduce ||
                                call.collective == Collective::all_reduce;
             const double elements = bytes / (whole ? 4.0 : 4.0 * ranks);
             call.counts = {std::max<std::int64_t>(1, static_cast<std::int64_t>(elements))};
@@ -202,9 +216,10 @@ void bind_simulator(nb::module_& m) {
                 ranks, [&](int rank) { return plan_rank(composition, parameters, rank); }, machine,
                 symmetry_of(parameters.hierarchy));
         },
-        "collective"_a, "form"_a, "bytes"_a, "root"_a, "sizes"_a, "libraries"_a, "stripe"_a, "stripe_weights"_a,
-        "ring"_a, "depth"_a, "ranks"_a, "machine"_a,
-        "A standard collective of fp32 with a payload p*d of `bytes`; sizes of groups level by level, without the "
+        "collective"_a, "form"_a, "bytes"_a, "root"_a, "sizes"_a, "libraries"_a, "stripe"_a,
+        "stripe_weights"_a, "ring"_a, "depth"_a, "ranks"_a, "machine"_a,
+        "A standard collective of fp32 with a payload p*d of `bytes`; sizes of groups level by level, "
+        "without the "
         "split into single ranks.");
     m.def(
         "simulate_graph",
@@ -212,5 +227,6 @@ void bind_simulator(nb::module_& m) {
             nb::gil_scoped_release released;
             return simulate(graph, machine);
         },
-        "graph"_a, "machine"_a, "ValueError: the graph does not fit the machine; RuntimeError: it cannot finish.");
+        "graph"_a, "machine"_a,
+        "ValueError: the graph does not fit the machine; RuntimeError: it cannot finish.");
 }

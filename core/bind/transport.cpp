@@ -118,7 +118,7 @@ void bind_transport(nb::module_& m) {
             },
             "values"_a.noconvert())
         .def(
-            "all_gather",
+            "gather_bytes",
             [](Communicator& self, nb::bytes data) {
                 std::vector<std::vector<std::byte>> all;
                 {
@@ -132,7 +132,7 @@ void bind_transport(nb::module_& m) {
             },
             "data"_a)
         .def(
-            "broadcast",
+            "broadcast_bytes",
             [](Communicator& self, nb::bytes data, int root) {
                 std::vector<std::byte> result;
                 {

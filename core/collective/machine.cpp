@@ -58,7 +58,8 @@ void Machine::finish() {
             engines_[b] = add_block({Block::engine, 0, b, out, 0, 0, libraries[b].engine}, ranks());
         if (static_cast<int>(libraries[b].at.size()) != levels()) {
             throw PlanError("machine '" + name + "': library '" + libraries[b].name + "' describes " +
-                            std::to_string(libraries[b].at.size()) + " levels of " + std::to_string(levels()));
+                            std::to_string(libraries[b].at.size()) + " levels of " +
+                            std::to_string(levels()));
         }
         for (int level = 0; level < levels(); ++level) {
             const LibraryLevel& at = libraries[b].at[level];
@@ -161,13 +162,14 @@ std::string Machine::link_name(int link) const {
     const std::string direction = direction_names[block.direction];
     if (block.kind == Block::nic) {
         const int count = static_cast<int>(nics.size());
-        return "node " + std::to_string(index / count) + " NIC " + std::to_string(index % count) + " " + direction;
+        return "node " + std::to_string(index / count) + " NIC " + std::to_string(index % count) + " " +
+               direction;
     }
     if (block.kind == Block::engine)
         return "rank " + std::to_string(index) + " " + libraries[block.library].name + " engine";
     if (block.kind == Block::rank) {
-        return "rank " + std::to_string(index) + " " + libraries[block.library].name + " " + direction + " at " +
-               (block.level == 0 ? "node" : inside[block.level - 1].name);
+        return "rank " + std::to_string(index) + " " + libraries[block.library].name + " " + direction +
+               " at " + (block.level == 0 ? "node" : inside[block.level - 1].name);
     }
     const NodeLevel& level = inside[block.level - 1];
     if (block.kind == Block::port) return level.name + " " + std::to_string(index) + " " + direction;

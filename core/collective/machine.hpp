@@ -1,8 +1,9 @@
-// A machine as the simulator sees it: equal nodes of nested parts, wires between the parts, NICs between nodes.
+// A machine as the simulator sees it: equal nodes of nested parts, wires between the parts, NICs between
+// nodes.
 //
-// Rank r sits on node r / ranks_per_node. A message between two nodes leaves by the NIC to which its sender is
-// bound and enters by its receiver's; inside a node it uses the wires of the outermost level at which the two
-// ranks part. A wire has a bandwidth for each direction and may have one for both together (`duplex`). A
+// Rank r sits on node r / ranks_per_node. A message between two nodes leaves by the NIC to which its sender
+// is bound and enters by its receiver's; inside a node it uses the wires of the outermost level at which the
+// two ranks part. A wire has a bandwidth for each direction and may have one for both together (`duplex`). A
 // library adds what it costs: latency, a gap per message, and what it can move for one rank. Units here are
 // seconds and bytes; infinity means "no limit". Reading such a machine from a file is Python's business.
 #pragma once
@@ -87,9 +88,9 @@ class Machine {
     Path path(int from, int to, int library) const;
 
     int links() const { return links_; }
-    double capacity(int link) const;      // bytes/s
-    const Nic* nic_of(int link) const;    // whose link it is; nullptr: of no NIC
-    bool ordered(int link) const; // links of one direction queue: the most urgent goes first
+    double capacity(int link) const;   // bytes/s
+    const Nic* nic_of(int link) const; // whose link it is; nullptr: of no NIC
+    bool ordered(int link) const;      // links of one direction queue: the most urgent goes first
     std::string link_name(int link) const;
 
   private:

@@ -16,8 +16,9 @@ constexpr double tolerance = 1e-4;
 } // namespace
 
 Shares::Shares(std::vector<Link> links)
-    : links_(std::move(links)), busy_(links_.size(), 0), busy_since_(links_.size(), 0), on_link_(links_.size()),
-      is_dirty_(links_.size(), 0) {}
+    : links_(std::move(links)), busy_(links_.size(), 0), busy_since_(links_.size(), 0),
+      on_link_(links_.size()), is_dirty_(links_.size(), 0) {
+}
 
 void Shares::mark(int link) {
     if (is_dirty_[link]) return;
@@ -48,9 +49,10 @@ void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const 
         flow.offer[j] = infinity;
         auto& members = on_link_[link];
         if (members.empty()) busy_since_[link] = now;
-        const auto at = std::upper_bound(members.begin(), members.end(), urgency, [&](auto value, const auto& member) {
-            return value < flows_[member.first].urgency;
-        });
+        const auto at =
+            std::upper_bound(members.begin(), members.end(), urgency, [&](auto value, const auto& member) {
+                return value < flows_[member.first].urgency;
+            });
         members.insert(at, {number, static_cast<std::int8_t>(j)});
         mark(link);
     }
@@ -63,9 +65,12 @@ void Shares::remove(int number, double now) {
     for (int j = 0; j < flow.count; ++j) {
         const int link = flow.links[j];
         auto& members = on_link_[link];
-        members.erase(std::find(members.begin(), members.end(), std::pair<std::int32_t, std::int8_t>(number, j)));
-        if (members.empty()) busy_[link] += now - busy_since_[link];
-        else mark(link);
+        members.erase(
+            std::find(members.begin(), members.end(), std::pair<std::int32_t, std::int8_t>(number, j)));
+        if (members.empty())
+            busy_[link] += now - busy_since_[link];
+        else
+            mark(link);
     }
     const int position = flow.heap, last = heap_.back();
     heap_.pop_back();
@@ -109,9 +114,11 @@ void Shares::share(int link) {
         for (const auto& [want, k] : wanted_) {
             Flow& flow = flows_[members[k].first];
             const int slot = members[k].second;
-            const double now = std::isinf(level) ? want + std::max(rest, 0.0) : level, before = flow.offer[slot];
+            const double now = std::isinf(level) ? want + std::max(rest, 0.0) : level,
+                         before = flow.offer[slot];
             flow.offer[slot] = now;
-            if (std::abs(now - before) <= tolerance * now || (std::isinf(before) && std::isinf(now))) continue;
+            if (std::abs(now - before) <= tolerance * now || (std::isinf(before) && std::isinf(now)))
+                continue;
             if (!flow.touched) {
                 flow.touched = true;
                 touched_.push_back(members[k].first);

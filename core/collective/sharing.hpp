@@ -1,10 +1,10 @@
 // Who gets how much of a link: the fluid model of transfers that share links.
 //
-// Every transfer under way crosses some links, which give them max-min fair shares of their capacity. An ordered
-// link serves the most urgent class first; what that cannot use, because its transfers are held up elsewhere,
-// goes to the next class. A link offers each of its transfers a rate; a transfer flows at its smallest offer. A change
-// is passed on from link to link as long as offers change by more than a small fraction, so that its cost does
-// not depend on the size of the machine.
+// Every transfer under way crosses some links, which give them max-min fair shares of their capacity. An
+// ordered link serves the most urgent class first; what that cannot use, because its transfers are held up
+// elsewhere, goes to the next class. A link offers each of its transfers a rate; a transfer flows at its
+// smallest offer. A change is passed on from link to link as long as offers change by more than a small
+// fraction, so that its cost does not depend on the size of the machine.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class Shares {
     struct Link {
         double capacity = 0; // bytes/s
         std::size_t crowd = static_cast<std::size_t>(-1);
-        double crowded = 1; // share of the capacity that remains with more than `crowd` transfers
+        double crowded = 1;   // share of the capacity that remains with more than `crowd` transfers
         bool ordered = false; // the most urgent first
     };
     explicit Shares(std::vector<Link> links);
@@ -28,8 +28,8 @@ class Shares {
     // `name` is the caller's. At most 10 links, none unlimited.
     void add(int name, double bytes, std::uint64_t urgency, std::span<const int> links, double now);
 
-    void settle(double now);  // shares after transfers came and went
-    double next_end() const;  // infinity: none under way
+    void settle(double now); // shares after transfers came and went
+    double next_end() const; // infinity: none under way
     void take_ended(double until, double now, std::vector<int>& names);
     double busy(int link) const { return busy_[link]; }
 
@@ -51,7 +51,8 @@ class Shares {
 
     std::vector<Link> links_;
     std::vector<double> busy_, busy_since_;
-    std::vector<std::vector<std::pair<std::int32_t, std::int8_t>>> on_link_; // (flow, which of its links), by urgency
+    std::vector<std::vector<std::pair<std::int32_t, std::int8_t>>>
+        on_link_; // (flow, which of its links), by urgency
     std::vector<Flow> flows_;
     std::vector<int> free_, heap_, dirty_, touched_;
     std::vector<char> is_dirty_;

@@ -26,8 +26,9 @@ class Simulation {
     Simulation(const TransferGraph& graph, const Machine& machine)
         : graph_(graph), machine_(machine), shares_(links_of(machine)) {
         if (graph.ranks() > machine.ranks()) {
-            throw PlanError("machine '" + machine.name + "' with " + std::to_string(machine.nodes) + " nodes has " +
-                            std::to_string(machine.ranks()) + " ranks, the plan " + std::to_string(graph.ranks()));
+            throw PlanError("machine '" + machine.name + "' with " + std::to_string(machine.nodes) +
+                            " nodes has " + std::to_string(machine.ranks()) + " ranks, the plan " +
+                            std::to_string(graph.ranks()));
         }
         link_edges();
     }
@@ -118,12 +119,14 @@ void Simulation::link_edges() {
 
 const Path& Simulation::path_of(int k) {
     const Node& node = graph_.node(k);
-    const std::uint64_t key = (static_cast<std::uint64_t>(node.rank) << 28 | static_cast<std::uint64_t>(node.peer)) << 8 |
-                              static_cast<std::uint64_t>(node.library);
+    const std::uint64_t key =
+        (static_cast<std::uint64_t>(node.rank) << 28 | static_cast<std::uint64_t>(node.peer)) << 8 |
+        static_cast<std::uint64_t>(node.library);
     const auto [at, inserted] = paths_.try_emplace(key);
     if (inserted) {
         const int level = machine_.level_between(node.rank, node.peer);
-        at->second = machine_.path(node.rank, node.peer, machine_.library(graph_.libraries()[node.library], level));
+        at->second =
+            machine_.path(node.rank, node.peer, machine_.library(graph_.libraries()[node.library], level));
     }
     return at->second;
 }
@@ -143,7 +146,8 @@ void Simulation::ready(int k, double now) {
         return;
     }
     Queue& queue = queue_of(k);
-    if (queue.running >= 0) queue.waiting.insert({urgency(graph_.node(k).mark), k});
+    if (queue.running >= 0)
+        queue.waiting.insert({urgency(graph_.node(k).mark), k});
     else {
         queue.running = k;
         start(k, now, -1);
@@ -157,14 +161,18 @@ void Simulation::start(int k, double now, int after) {
     if (node.kind == Kind::send) {
         // The latency of a message that had to wait overlaps what it waited for.
         const double at = std::max(now, ready_at_[k] + path_of(k).latency);
-        if (at > now) events_.push({at, urgency(node.mark), k});
-        else flow(k, now);
+        if (at > now)
+            events_.push({at, urgency(node.mark), k});
+        else
+            flow(k, now);
         return;
     }
     const double speed = node.kind == Kind::copy ? machine_.copy : machine_.reduction;
     const double time = machine_.launch + (std::isinf(speed) ? 0 : node.bytes / speed);
-    if (time > 0) events_.push({now + time, urgency(node.mark), k});
-    else instantly_.push_back(k);
+    if (time > 0)
+        events_.push({now + time, urgency(node.mark), k});
+    else
+        instantly_.push_back(k);
 }
 
 void Simulation::flow(int k, double now) {
@@ -183,9 +191,12 @@ void Simulation::flow(int k, double now) {
     if (count > 0) bytes += path.gap * narrowest;
     if (count == 0 || bytes == 0) {
         const double wait = count == 0 ? path.gap : 0;
-        if (wait > 0) events_.push({now + wait, urgency(node.mark), -1 - k});
-        else instantly_.push_back(k);
-    } else shares_.add(k, bytes, urgency(node.mark), {used, static_cast<std::size_t>(count)}, now);
+        if (wait > 0)
+            events_.push({now + wait, urgency(node.mark), -1 - k});
+        else
+            instantly_.push_back(k);
+    } else
+        shares_.add(k, bytes, urgency(node.mark), {used, static_cast<std::size_t>(count)}, now);
     LevelUse& level = levels_[path.level];
     level.bytes += node.bytes;
     ++level.transfers;
@@ -255,9 +266,12 @@ SimulationResult Simulation::run() {
             const int k = events_.top().node;
             events_.pop();
             ++event_count_;
-            if (k < 0) end(-1 - k, now);
-            else if (graph_.node(k).kind == Kind::send) flow(k, now);
-            else end(k, now);
+            if (k < 0)
+                end(-1 - k, now);
+            else if (graph_.node(k).kind == Kind::send)
+                flow(k, now);
+            else
+                end(k, now);
         }
     }
     if (done_ != total) {
@@ -283,7 +297,8 @@ SimulationResult Simulation::result() {
             continue;
         }
         ++r.transfers;
-        auto [at, inserted] = stages.try_emplace(node.mark.stage, StageUse{node.mark.stage, begin_[k], end_[k], 0, 0});
+        auto [at, inserted] =
+            stages.try_emplace(node.mark.stage, StageUse{node.mark.stage, begin_[k], end_[k], 0, 0});
         StageUse& stage = at->second;
         stage.begin = std::min(stage.begin, begin_[k]);
         stage.end = std::max(stage.end, end_[k]);
@@ -307,7 +322,8 @@ SimulationResult Simulation::result() {
     }
     for (int k = last; k >= 0; k = cause_[k]) {
         const Node& node = graph_.node(k);
-        r.critical_path.push_back({node.kind, node.rank, node.peer, node.mark, begin_[k], end_[k], node.bytes});
+        r.critical_path.push_back(
+            {node.kind, node.rank, node.peer, node.mark, begin_[k], end_[k], node.bytes});
     }
     std::reverse(r.critical_path.begin(), r.critical_path.end());
     return r;

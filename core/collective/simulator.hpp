@@ -1,9 +1,10 @@
 // Runs schedules on a machine that is only described: a discrete-event simulation of all ranks.
 //
-// It works on the transfer graph of the schedules. A transfer begins when both its sides are ready (rendezvous)
-// and the earlier messages of its pair and library have gone; transfers under way share links. In links of one
-// direction those of an earlier channel and stage go first, as in a queue; what binds both directions together
-// is shared in a max-min fair way. A rank computes one thing at a time. It moves no data and checks no results.
+// It works on the transfer graph of the schedules. A transfer begins when both its sides are ready
+// (rendezvous) and the earlier messages of its pair and library have gone; transfers under way share links.
+// In links of one direction those of an earlier channel and stage go first, as in a queue; what binds both
+// directions together is shared in a max-min fair way. A rank computes one thing at a time. It moves no data
+// and checks no results.
 #pragma once
 
 #include "collective/machine.hpp"
@@ -43,22 +44,22 @@ struct SimulationResult {
     double time = 0;
     std::int64_t transfers = 0, works = 0, events = 0;
     bool coalesced = true;
-    int planned = 0; // ranks whose schedules were asked for; the others are shifted copies
+    int planned = 0;            // ranks whose schedules were asked for; the others are shifted copies
     std::vector<LinkUse> links; // those that were used
     std::vector<StageUse> stages;
-    std::vector<LevelUse> levels; // physical: 0 between nodes
-    int bottleneck = -1;          // the link that was needed longest, relative to its capacity
-    double bottleneck_load = 0;   // seconds that it takes at least
+    std::vector<LevelUse> levels;        // physical: 0 between nodes
+    int bottleneck = -1;                 // the link that was needed longest, relative to its capacity
+    double bottleneck_load = 0;          // seconds that it takes at least
     std::vector<Critical> critical_path; // from first to last
 };
 
 // Throws PlanError if the graph does not fit the machine, ScheduleError if it cannot finish.
 SimulationResult simulate(const TransferGraph& graph, const Machine& machine);
 
-// Asks for the schedule of each rank once (twice if coalescing made a cycle: then without). `factors`, outermost
-// first, say that ranks stand in equal groups of equal groups and that the plan may look alike from each rank, as
-// that of an all-reduce does: then it is made for one rank, compared with what a few others do, and, if it is
-// the same but for the shift in each factor, copied to the rest. Empty: every rank is asked.
+// Asks for the schedule of each rank once (twice if coalescing made a cycle: then without). `factors`,
+// outermost first, say that ranks stand in equal groups of equal groups and that the plan may look alike from
+// each rank, as that of an all-reduce does: then it is made for one rank, compared with what a few others do,
+// and, if it is the same but for the shift in each factor, copied to the rest. Empty: every rank is asked.
 SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of, const Machine& machine,
                           const std::vector<int>& factors = {});
 

@@ -29,8 +29,8 @@ Collective collective_of(std::string_view name); // also with dashes; throws Pla
 // single: one step (in place, all-reduce and all-to-all need a second one that copies). composed: broadcast =
 // all-gather after scatter; reduce = gather after reduce-scatter; all-gather = broadcast after gather;
 // reduce-scatter = scatter after reduce; all-reduce = all-gather after reduce-scatter. rooted (all-reduce
-// only): broadcast after reduce. mirrored (scatter only): reductions of one source, the root, whose routes are
-// those of a gather with all arrows turned: they leave the root's node by the cards of all its ranks.
+// only): broadcast after reduce. mirrored (scatter only): reductions of one source, the root, whose routes
+// are those of a gather with all arrows turned: they leave the root's node by the cards of all its ranks.
 enum class Form : std::uint8_t { single, composed, rooted, mirrored };
 
 struct CollectiveCall {

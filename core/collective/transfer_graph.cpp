@@ -31,7 +31,8 @@ struct KeyHash {
 };
 
 std::uint64_t pack(std::int32_t high, std::int32_t low) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 | static_cast<std::uint32_t>(low);
+    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(high)) << 32 |
+           static_cast<std::uint32_t>(low);
 }
 
 double region_bytes(const Region& region) {
@@ -40,7 +41,8 @@ double region_bytes(const Region& region) {
 
 } // namespace
 
-TransferGraph::TransferGraph(int ranks, bool coalesce) : ranks_(ranks), coalesce_(coalesce) {}
+TransferGraph::TransferGraph(int ranks, bool coalesce) : ranks_(ranks), coalesce_(coalesce) {
+}
 
 int TransferGraph::library_number(const std::string& name) {
     const auto found = std::find(libraries_.begin(), libraries_.end(), name);
@@ -57,8 +59,10 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
     std::vector<int> first_of; // per step: the node of its part 0; parts of a kernel follow each other
     first_of.reserve(schedule.steps().size());
     std::unordered_map<Key, int, KeyHash> known;
-    std::unordered_map<Key, std::int64_t, KeyHash> sent; // messages so far, per direction, peer, library and tag
-    std::vector<int> last_need;  // per node of this rank: who asked for it last, so that no need is listed twice
+    std::unordered_map<Key, std::int64_t, KeyHash>
+        sent; // messages so far, per direction, peer, library and tag
+    std::vector<int>
+        last_need; // per node of this rank: who asked for it last, so that no need is listed twice
     std::vector<std::pair<int, int>> needs; // (node, what it needs)
 
     const auto new_node = [&](Node node) {
@@ -71,8 +75,10 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
         const Key key{static_cast<std::uint64_t>(node.kind) << 16 | static_cast<std::uint16_t>(node.library),
                       pack(node.mark.stage, node.mark.channel), static_cast<std::uint32_t>(node.peer)};
         const auto [at, inserted] = known.try_emplace(key, -1);
-        if (inserted) at->second = new_node(node);
-        else nodes_[at->second].bytes += node.bytes;
+        if (inserted)
+            at->second = new_node(node);
+        else
+            nodes_[at->second].bytes += node.bytes;
         return at->second;
     };
     const auto message = [&](Kind kind, int peer, int library, int tag, const Region& region, Mark mark) {
@@ -80,10 +86,12 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
             throw ScheduleError("rank " + std::to_string(rank) + " has a message with rank " +
                                 std::to_string(peer) + " of " + std::to_string(ranks_));
         }
-        Node node{kind, static_cast<std::int16_t>(library_of.at(library)), rank, peer, mark,
-                  region_bytes(region), 0};
+        Node node{
+            kind, static_cast<std::int16_t>(library_of.at(library)), rank, peer, mark, region_bytes(region),
+            0};
         if (!coalesce_ || mark.stage < 0) {
-            const Key key{static_cast<std::uint64_t>(kind), pack(peer, tag), static_cast<std::uint64_t>(library)};
+            const Key key{static_cast<std::uint64_t>(kind), pack(peer, tag),
+                          static_cast<std::uint64_t>(library)};
             node.order = static_cast<std::int64_t>(pack(tag, static_cast<std::int32_t>(sent[key]++)));
         }
         return coalesced(node);
@@ -92,7 +100,8 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
     for (const Step& step : schedule.steps()) {
         int node = -1;
         if (const auto* receive = std::get_if<Receive>(&step.action)) {
-            node = message(Kind::receive, receive->from, receive->library, receive->tag, receive->into, step.mark);
+            node = message(Kind::receive, receive->from, receive->library, receive->tag, receive->into,
+                           step.mark);
         } else if (const auto* send = std::get_if<Send>(&step.action)) {
             node = message(Kind::send, send->to, send->library, send->tag, send->from, step.mark);
         } else if (const auto* copy = std::get_if<Copy>(&step.action)) {
@@ -202,8 +211,8 @@ bool TransferGraph::alike(const TransferGraph& other, const std::vector<int>& pe
 int TransferGraph::add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
                                 const std::vector<int>& needs) {
     if (from < 0 || to < 0 || from >= ranks_ || to >= ranks_ || from == to) {
-        throw ScheduleError("a transfer from rank " + std::to_string(from) + " to rank " + std::to_string(to) +
-                            " of " + std::to_string(ranks_));
+        throw ScheduleError("a transfer from rank " + std::to_string(from) + " to rank " +
+                            std::to_string(to) + " of " + std::to_string(ranks_));
     }
     const int number = library_number(library);
     nodes_.push_back({Kind::send, static_cast<std::int16_t>(number), from, to, mark, bytes, -1});
@@ -212,7 +221,8 @@ int TransferGraph::add_transfer(int from, int to, double bytes, const std::strin
     return nodes() - 1;
 }
 
-int TransferGraph::add_work(int rank, double bytes, bool reduction, Mark mark, const std::vector<int>& needs) {
+int TransferGraph::add_work(int rank, double bytes, bool reduction, Mark mark,
+                            const std::vector<int>& needs) {
     nodes_.push_back({reduction ? Kind::reduction : Kind::copy, 0, rank, -1, mark, bytes, 0});
     needs_.insert(needs_.end(), needs.begin(), needs.end());
     needs_begin_.push_back(static_cast<std::int64_t>(needs_.size()));
@@ -232,9 +242,9 @@ void TransferGraph::finish() {
         if (node.kind == Kind::send && node.order >= 0) sends.emplace(key_of(node, node.rank, node.peer), k);
     }
     const auto lonely = [](const Node& node, const char* what, const char* other) {
-        return ScheduleError("rank " + std::to_string(node.rank) + what + std::to_string(node.peer) + " in stage " +
-                             std::to_string(node.mark.stage) + ", channel " + std::to_string(node.mark.channel) +
-                             ", which " + other);
+        return ScheduleError("rank " + std::to_string(node.rank) + what + std::to_string(node.peer) +
+                             " in stage " + std::to_string(node.mark.stage) + ", channel " +
+                             std::to_string(node.mark.channel) + ", which " + other);
     };
     for (int k = 0; k < nodes(); ++k) {
         const Node& node = nodes_[k];
@@ -244,7 +254,8 @@ void TransferGraph::finish() {
         const Node& send = nodes_[found->second];
         if (std::abs(send.bytes - node.bytes) > slack_ * node.bytes) {
             throw lonely(node, " receives from rank ",
-                         ("sends " + std::to_string(send.bytes) + " bytes, not " + std::to_string(node.bytes)).c_str());
+                         ("sends " + std::to_string(send.bytes) + " bytes, not " + std::to_string(node.bytes))
+                             .c_str());
         }
         joined_[k] = found->second;
         sends.erase(found);

@@ -1,8 +1,8 @@
 // What all ranks send and compute, as one compact graph: the simulator's view of schedules.
 //
 // Schedules come rank by rank and shrink at once: sends and receives of one pair, stage, channel and library
-// become one transfer, copies and reductions of one rank, stage and channel one piece of work. The two sides of
-// a transfer are joined at the end; it needs what either side needs.
+// become one transfer, copies and reductions of one rank, stage and channel one piece of work. The two sides
+// of a transfer are joined at the end; it needs what either side needs.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -25,8 +25,8 @@ class TransferGraph {
     // peer_of[q].
     void add_alike(int rank, const TransferGraph& pattern, const std::vector<int>& peer_of);
 
-    // Whether the only rank of `other` does the same as the only rank of this graph, with peers replaced. Sizes
-    // may differ by a thousandth: chunks are only nearly equal.
+    // Whether the only rank of `other` does the same as the only rank of this graph, with peers replaced.
+    // Sizes may differ by a thousandth: chunks are only nearly equal.
     bool alike(const TransferGraph& other, const std::vector<int>& peer_of) const;
 
     // By hand: nodes with what they need (numbers of earlier nodes). `bytes` of work count reads and writes.

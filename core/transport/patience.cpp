@@ -42,8 +42,8 @@ bool Communicator::rest(std::uint64_t, unsigned rounds) {
         sched_yield(); // by now a rank that shares our core may need it
         return false;
     }
-    // This wait has lasted a millisecond or so. Who only yields still takes much of a core from ranks that work;
-    // sleeping costs a few percent of the wait at most.
+    // This wait has lasted a millisecond or so. Who only yields still takes much of a core from ranks that
+    // work; sleeping costs a few percent of the wait at most.
     std::this_thread::sleep_for(std::chrono::microseconds(20));
     return true;
 }

@@ -1,6 +1,7 @@
 """The simulator against closed forms, bounds and conservation laws."""
 
 import dataclasses
+import itertools
 import math
 import time as clock
 
@@ -262,7 +263,7 @@ def test_critical_path_has_no_gaps_and_ends_with_the_plan():
     path = result.critical_path
     assert path[0].begin == 0
     assert path[-1].end == result.time
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in itertools.pairwise(path):
         assert after.begin == pytest.approx(before.end, rel=1e-9)
 
 

@@ -97,15 +97,15 @@ def test_collectives_and_splits_agree_with_plain_python(mpi) -> None:
 
         def check(group, mates):
             rank, size = group.rank, group.size
-            assert [int(x) for x in group.all_gather(b"%d" % world.rank)] == mates
+            assert [int(x) for x in group.gather_bytes(b"%d" % world.rank)] == mates
             for turn in range(8):
                 total = group.all_reduce_sum(np.arange(5) * (rank + 1) ** 3 - turn)
                 wanted = sum(np.arange(5) * (r + 1) ** 3 - turn for r in range(size))
                 np.testing.assert_array_equal(total, wanted)
-                told = group.all_gather(bytes([rank]) * (rank * turn * 5000))
+                told = group.gather_bytes(bytes([rank]) * (rank * turn * 5000))
                 assert told == [bytes([r]) * (r * turn * 5000) for r in range(size)]
                 root = turn % size
-                assert group.broadcast(b"%d says %d" % (rank, turn), root) == b"%d says %d" % (root, turn)
+                assert group.broadcast_bytes(b"%d says %d" % (rank, turn), root) == b"%d says %d" % (root, turn)
                 group.barrier()
 
         ranks = list(range(world.size))
@@ -228,7 +228,7 @@ def test_process_that_dies_is_noticed_without_the_launcher(mpich) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if world.rank == 0:
             start = time.monotonic()
-            other = int(world.all_gather(b"%d" % os.getpid())[1])
+            other = int(world.gather_bytes(b"%d" % os.getpid())[1])
             os.kill(other, signal.SIGSTOP)
             message = world.receive(np.zeros(4), 1, 9)
             for _ in range(100):
@@ -241,7 +241,7 @@ def test_process_that_dies_is_noticed_without_the_launcher(mpich) -> None:
                 with open(os.environ["HEARD"], "w") as file:
                     file.write(f"{error} after {time.monotonic() - start:.1f} s")
         else:
-            world.all_gather(b"%d" % os.getpid())
+            world.gather_bytes(b"%d" % os.getpid())
             time.sleep(100)
         """,
         HEARD=str(mpich.folder / "heard"),
@@ -316,7 +316,7 @@ def test_shared_memory_can_be_switched_off_on_some_ranks(mpi) -> None:
             for k, g in enumerate(got):
                 assert (g == 10.0 * (k % size) + rank + k // size).all()
             assert group.all_reduce_sum([rank])[0] == size * (size - 1) // 2
-            assert group.split(rank % 2).all_gather(b"%d" % rank) == [
+            assert group.split(rank % 2).gather_bytes(b"%d" % rank) == [
                 b"%d" % r for r in range(size) if r % 2 == rank % 2
             ]
         """)
@@ -342,7 +342,7 @@ def test_virtual_ranks_need_no_shared_memory() -> None:
     def run() -> None:
         group = comm.current().sharing_memory()
         assert group.transport == "thread"
-        assert group.all_gather(bytes([group.rank])) == [bytes([r]) for r in range(3)]
+        assert group.gather_bytes(bytes([group.rank])) == [bytes([r]) for r in range(3)]
         got = np.zeros(1)
         pending = [group.receive(got, (group.rank + 1) % 3), group.send(np.ones(1), (group.rank - 1) % 3)]
         group.wait(pending)

@@ -27,11 +27,11 @@ def test_parts_are_ordered_by_key_then_rank_and_talk_among_themselves(ranks: int
             return
         assert part is not None
         assert (part.rank, part.size, part.transport) == (mates.index(world.rank), len(mates), "thread")
-        assert part.all_gather(b"%d" % world.rank) == [b"%d" % mate for mate in mates]
+        assert part.gather_bytes(b"%d" % world.rank) == [b"%d" % mate for mate in mates]
         assert part.all_reduce_sum([world.rank**3])[0] == sum(mate**3 for mate in mates)
         half = part.split(part.rank // 2)
         assert half is not None
-        assert half.all_gather(b"%d" % world.rank) == [
+        assert half.gather_bytes(b"%d" % world.rank) == [
             b"%d" % mate for k, mate in enumerate(mates) if k // 2 == part.rank // 2
         ]
 
@@ -127,10 +127,10 @@ def test_mpi_ranks_split_duplicate_and_free(mpi) -> None:
             if turn % 500 == 0:
                 mates = [r for r in reversed(range(size)) if r % 2 == rank % 2]
                 assert (part.rank, part.size) == (mates.index(rank), len(mates))
-                assert part.all_gather(b"%d" % rank) == [b"%d" % r for r in mates]
+                assert part.gather_bytes(b"%d" % rank) == [b"%d" % r for r in mates]
                 assert part.all_reduce_sum([rank**3 + 1])[0] == sum(r**3 + 1 for r in mates)
                 inner = part.duplicate()
-                assert inner.all_gather(b"%d" % rank) == [b"%d" % r for r in mates]
+                assert inner.gather_bytes(b"%d" % rank) == [b"%d" % r for r in mates]
                 del inner
         assert (world.split(None if rank == 0 else 2) is None) == (rank == 0)
 
@@ -190,7 +190,7 @@ def test_standard_abi_splits(mpich) -> None:
         assert _core.mpi_library("")[0] == "MPI-5 standard ABI"
         assert world.largest_tag > 32767
         part = world.split(0, -world.rank)
-        assert part.rank == 1 - world.rank and part.all_gather(b"%d" % world.rank) == [b"1", b"0"]
+        assert part.rank == 1 - world.rank and part.gather_bytes(b"%d" % world.rank) == [b"1", b"0"]
         alone = world.split(world.rank - 1, 0)
         assert (alone is None) == (world.rank == 0)
         world.barrier()

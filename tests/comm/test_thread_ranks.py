@@ -77,7 +77,9 @@ def test_collectives_agree_with_numpy_on_every_rank(ranks: int) -> None:
             told = world.gather_bytes(bytes([world.rank]) * (world.rank * round_number))
             assert told == [bytes([rank]) * (rank * round_number) for rank in range(ranks)]
             root = round_number % ranks
-            assert world.broadcast_bytes(b"%d says %d" % (world.rank, round_number), root) == b"%d says %d" % (
+            assert world.broadcast_bytes(
+                b"%d says %d" % (world.rank, round_number), root
+            ) == b"%d says %d" % (
                 root,
                 round_number,
             )

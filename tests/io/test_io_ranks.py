@@ -274,4 +274,9 @@ def test_single_rank_is_a_rank_group() -> None:
     alone: RankGroup = SingleRank()
     alone.barrier()
     assert isinstance(alone, RankGroup)
-    assert (alone.rank, alone.size, alone.gather_bytes(b"x"), alone.broadcast_bytes(b"y", 0)) == (0, 1, [b"x"], b"y")
+    assert (alone.rank, alone.size, alone.gather_bytes(b"x"), alone.broadcast_bytes(b"y", 0)) == (
+        0,
+        1,
+        [b"x"],
+        b"y",
+    )

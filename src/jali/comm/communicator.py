@@ -388,11 +388,11 @@ class Communicator:
 
     def gather_bytes(self, data: bytes) -> list[bytes]:
         """The byte strings of all ranks, in rank order; lengths may differ."""
-        return self.core.all_gather(data)
+        return self.core.gather_bytes(data)
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The byte string that rank `root` passed; what the others pass is ignored."""
-        return self.core.broadcast(data, root)
+        return self.core.broadcast_bytes(data, root)
 
     def all_reduce_sum(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Sum of an integer array over all ranks: a new array of the same shape, exact modulo 2^64.
