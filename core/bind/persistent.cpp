@@ -99,15 +99,21 @@ struct Held {
     std::span<std::byte*> addresses;
 };
 
+constexpr std::size_t brief_bytes = 16384;
+
 // A plan and what its arrays must be.
 struct PlanOfRank {
     std::shared_ptr<PersistentPlan> plan;
     std::vector<bool> written;
+    bool brief; // nothing that it does takes long, except waiting
 
     PlanOfRank(std::shared_ptr<const Schedule> schedule, std::shared_ptr<MessageSpace> space,
                std::string what)
         : plan(PersistentPlan::make(schedule, std::move(space), std::move(what))),
           written(schedule->buffers().size()) {
+        std::size_t bytes = 0;
+        for (const Buffer& buffer : schedule->buffers()) bytes += buffer.bytes;
+        brief = bytes <= brief_bytes;
         for (const Step& step : schedule->steps()) {
             if (const auto* receive = std::get_if<Receive>(&step.action))
                 written[receive->into.buffer] = true;
@@ -116,6 +122,21 @@ struct PlanOfRank {
             if (const auto* reduce = std::get_if<Reduce>(&step.action))
                 for (const ReduceRow& row : reduce->rows) written[row.into.buffer] = true;
         }
+    }
+
+    void run(const nb::args& arrays) const {
+        Held held(this->arrays());
+        take(arrays, held);
+        // Short messages often go, or are there, at once: then the interpreter's lock need not change hands.
+        if (brief && plan->can_start_at_once()) {
+            plan->start(held.addresses);
+            if (plan->test()) return;
+            nb::gil_scoped_release released;
+            plan->wait();
+            return;
+        }
+        nb::gil_scoped_release released;
+        plan->run(held.addresses);
     }
 
     std::size_t arrays() const { return static_cast<std::size_t>(plan->user_buffers()); }
@@ -169,14 +190,16 @@ void bind_persistent(nb::module_& m) {
         .def(nb::init<std::shared_ptr<const Schedule>, std::shared_ptr<MessageSpace>, std::string>(),
              "schedule"_a, "space"_a, "what"_a)
         .def(
-            "run",
-            [](const PlanOfRank& self, const nb::args& arrays) {
-                Held held(self.arrays());
-                self.take(arrays, held);
-                nb::gil_scoped_release released;
-                self.plan->run(held.addresses);
-            },
+            "run", [](const PlanOfRank& self, const nb::args& arrays) { self.run(arrays); },
             "Start and wait; one array per buffer, None where a buffer has no bytes.")
+        .def(
+            "run_unless_running",
+            [](const PlanOfRank& self, const nb::args& arrays) {
+                if (self.plan->running()) return false;
+                self.run(arrays);
+                return true;
+            },
+            "The same; false, and nothing is done, if the plan is under way already.")
         .def(
             "start",
             [](const PlanOfRank& self, const nb::args& arrays) {

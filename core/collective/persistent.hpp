@@ -72,6 +72,9 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
         wait();
     }
 
+    bool can_start_at_once() const {
+        return !space_->under_way_[space_->next_window()];
+    } // waits for no other
     bool running() const { return window_ >= 0; }
     const Schedule& schedule() const { return *schedule_; }
     const std::string& what() const { return what_; }

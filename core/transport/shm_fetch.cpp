@@ -13,6 +13,22 @@ namespace {
 
 std::uint64_t shown;
 
+using Copy = ssize_t (*)(pid_t, const iovec*, unsigned long, const iovec*, unsigned long, unsigned long);
+
+int copy(Copy copy, pid_t process, std::uint64_t there, std::byte* here, std::size_t bytes) {
+    while (bytes > 0) {
+        const iovec ours{here, bytes};
+        const iovec theirs{reinterpret_cast<void*>(there), bytes};
+        const ssize_t done = copy(process, &ours, 1, &theirs, 1, 0);
+        if (done < 0) return errno;
+        if (done == 0) return EFAULT;
+        here += done;
+        there += static_cast<std::uint64_t>(done);
+        bytes -= static_cast<std::size_t>(done);
+    }
+    return 0;
+}
+
 } // namespace
 
 FetchProbe offer_probe(std::uint64_t value) {
@@ -25,18 +41,11 @@ FetchProbe offer_probe(std::uint64_t value) {
 }
 
 int fetch(pid_t process, std::uint64_t address, void* into, std::size_t bytes) {
-    auto* to = static_cast<std::byte*>(into);
-    while (bytes > 0) {
-        iovec here{to, bytes};
-        iovec there{reinterpret_cast<void*>(address), bytes};
-        const ssize_t done = process_vm_readv(process, &here, 1, &there, 1, 0);
-        if (done < 0) return errno;
-        if (done == 0) return EFAULT;
-        to += done;
-        address += static_cast<std::uint64_t>(done);
-        bytes -= static_cast<std::size_t>(done);
-    }
-    return 0;
+    return copy(process_vm_readv, process, address, static_cast<std::byte*>(into), bytes);
+}
+
+int put(pid_t process, std::uint64_t address, const void* from, std::size_t bytes) {
+    return copy(process_vm_writev, process, address, static_cast<std::byte*>(const_cast<void*>(from)), bytes);
 }
 
 bool can_fetch(const FetchProbe& probe) {

@@ -20,6 +20,9 @@ FetchProbe offer_probe(std::uint64_t value);
 // Copies from the memory of `process`. 0, or the error number.
 int fetch(pid_t process, std::uint64_t address, void* into, std::size_t bytes);
 
+// The same the other way round.
+int put(pid_t process, std::uint64_t address, const void* from, std::size_t bytes);
+
 bool can_fetch(const FetchProbe& probe);
 
 } // namespace jali::shm

@@ -14,8 +14,8 @@ namespace jali::shm {
 
 namespace {
 
-constexpr std::size_t eager_bytes = 8192;       // above, a message is offered
-constexpr std::size_t fetch_bytes = 256 * 1024; // of a long message between two looks at the rings
+constexpr std::size_t eager_bytes = 8192;         // above, a message is offered
+constexpr std::size_t stretch_bytes = 128 * 1024; // that the kernel copies between two looks at the rings
 constexpr int slots_per_look = 64, pieces_per_look = 4;
 
 } // namespace
@@ -113,12 +113,12 @@ void Link::pump() {
         for (const int number : remote_) push_backlog(mates_[number]);
     if (streams_ > 0)
         for (const int number : remote_) push_pieces(mates_[number]);
-    if (!fetching_.empty()) fetch_some();
+    if (!copying_.empty()) copy_some();
 }
 
 void Link::sleep(std::uint64_t seen, std::chrono::microseconds at_most) {
-    if (backlog_ > 0 || streams_ > 0 || !fetching_.empty() || remote_.empty()) {
-        sched_yield(); // nobody rings for room in a ring
+    if (backlog_ > 0 || streams_ > 0 || !copying_.empty() || remote_.empty()) {
+        sched_yield(); // nobody rings for room in a ring, nor when the last stretch is copied
         return;
     }
     bell_->sleeping.store(1, std::memory_order_relaxed);
@@ -212,14 +212,21 @@ void Link::take(Mate& mate, const Slot& slot) {
     case Kind::piece:
         return take_piece(mate, slot, details);
     case Kind::ask:
+    case Kind::share:
     case Kind::over: {
         const auto found = by_id_.find(details.id);
         if (found == by_id_.end()) return; // withdrawn meanwhile
         Message& message = *found->second;
         by_id_.erase(found);
         if (slot.kind == Kind::over) return finish(message);
-        message.stage = Message::Stage::in_pieces;
         message.other = details.other;
+        if (slot.kind == Kind::share) {
+            message.stage = Message::Stage::copying;
+            message.share = &mate.out.share(details.position);
+            copying_.push_back(&message);
+            return;
+        }
+        message.stage = Message::Stage::in_pieces;
         mate.streams.push_back(&message);
         ++streams_;
         return;
@@ -251,9 +258,10 @@ void Link::accept_offer(Message& receive, const Details& offer, std::uint64_t by
     if (bytes != receive.bytes) {
         answer(receive.mate, Kind::over, offer.id, 0);
         finish(receive);
-    } else if (mates_[receive.mate].fetches) {
-        receive.stage = Message::Stage::fetching;
-        fetching_.push_back(&receive);
+    } else if (bytes >= mates_[receive.mate].copies_from) {
+        receive.stage = Message::Stage::copying;
+        copying_.push_back(&receive);
+        take_share(mates_[receive.mate], receive);
     } else {
         ask_for(receive);
     }
@@ -272,22 +280,80 @@ void Link::finish(Message& message) {
     ++events_;
 }
 
-// A part of one message; the next look goes on with the next one.
-void Link::fetch_some() {
-    Message& receive = *fetching_.front();
-    fetching_.pop_front();
+// Lets the sender help with a message of several stretches, if one of the shares is free.
+void Link::take_share(Mate& mate, Message& receive) {
+    if (receive.bytes <= stretch_bytes) return;
+    for (std::size_t k = 0; k < shares; ++k) {
+        Share& share = mate.in.share(k);
+        if (mate.sharing[k] != nullptr || share.taken.load(std::memory_order_acquire) != 0) continue;
+        mate.sharing[k] = &receive;
+        share.taken.store(1, std::memory_order_relaxed);
+        share.claimed.store(0, std::memory_order_relaxed);
+        share.copied.store(0, std::memory_order_relaxed);
+        share.error.store(0, std::memory_order_relaxed);
+        receive.share = &share;
+        Outgoing outgoing{{}, nullptr};
+        outgoing.envelope.kind = Kind::share;
+        outgoing.envelope.details.id = receive.offer_id;
+        outgoing.envelope.details.other = reinterpret_cast<std::uint64_t>(receive.data);
+        outgoing.envelope.details.position = k;
+        post(mate, outgoing); // its release makes the zeros visible
+        return;
+    }
+}
+
+// The next stretch that neither end has claimed; without one, looks whether the other end has done its last.
+void Link::copy_together(Message& message) {
+    Share& share = *message.share;
+    Mate& mate = mates_[message.mate];
+    const bool may = !message.sending || mate.copies_from != never;
+    const std::uint64_t start =
+        may ? share.claimed.fetch_add(stretch_bytes, std::memory_order_relaxed) : message.bytes;
+    if (start < message.bytes) {
+        const std::size_t bytes = std::min<std::size_t>(stretch_bytes, message.bytes - start);
+        const int error = message.sending
+                              ? put(mate.process, message.other + start, message.data + start, bytes)
+                              : fetch(mate.process, message.other + start, message.data + start, bytes);
+        if (error != 0) share.error.store(error, std::memory_order_relaxed);
+        share.copied.fetch_add(bytes, std::memory_order_acq_rel);
+        ++events_;
+    }
+    if (share.copied.load(std::memory_order_acquire) < message.bytes) {
+        copying_.push_back(&message);
+        return;
+    }
+    message.error = share.error.load(std::memory_order_relaxed);
+    end_share(message);
+    finish(message);
+}
+
+void Link::end_share(Message& message) noexcept {
+    if (message.sending) {
+        message.share->taken.store(0, std::memory_order_release);
+    } else {
+        auto& sharing = mates_[message.mate].sharing;
+        *std::find(sharing.begin(), sharing.end(), &message) = nullptr;
+    }
+}
+
+// A stretch of one message; the next look goes on with the next one.
+void Link::copy_some() {
+    Message& message = *copying_.front();
+    copying_.pop_front();
+    if (message.share != nullptr) return copy_together(message);
+    Message& receive = message;
     Mate& mate = mates_[receive.mate];
-    const std::size_t bytes = std::min(fetch_bytes, receive.bytes - receive.moved);
+    const std::size_t bytes = std::min(stretch_bytes, receive.bytes - receive.moved);
     const int error = fetch(mate.process, receive.other + receive.moved, receive.data + receive.moved, bytes);
     ++events_;
     if (error == EPERM || error == ENOSYS) { // permitted at the start, no more
-        mate.fetches = false;
+        mate.copies_from = never;
         return ask_for(receive);
     }
     receive.error = error;
     receive.moved += bytes;
     if (error == 0 && receive.moved < receive.bytes) {
-        fetching_.push_back(&receive);
+        copying_.push_back(&receive);
         return;
     }
     answer(receive.mate, Kind::over, receive.offer_id, 0);
@@ -336,6 +402,15 @@ Message* Link::take_posted(Mate& mate, std::uint32_t context, int tag) {
     return message;
 }
 
+// The other end copies no more of the message: what it has claimed is waited for, unless it died.
+void Link::stop_sharing(Message& message) noexcept {
+    Share& share = *message.share;
+    const std::uint64_t claimed = share.claimed.fetch_add(std::uint64_t{1} << 62, std::memory_order_relaxed);
+    const std::uint64_t started = std::min<std::uint64_t>(claimed, message.bytes);
+    while (share.copied.load(std::memory_order_acquire) < started && lives(message.mate)) sched_yield();
+    end_share(message);
+}
+
 // Nothing here refers to the message any more. Its other end hears nothing: this rank gives up.
 void Link::withdraw(Message& message) noexcept {
     Mate& mate = mates_[message.mate];
@@ -352,8 +427,9 @@ void Link::withdraw(Message& message) noexcept {
         by_id_.erase(message.id);
         mate.parcels.remove_if([&](const Parcel& parcel) { return parcel.own == &message; });
         break;
-    case Message::Stage::fetching:
-        std::erase(fetching_, &message);
+    case Message::Stage::copying:
+        std::erase(copying_, &message);
+        if (message.share != nullptr) stop_sharing(message);
         break;
     case Message::Stage::in_pieces:
         if (message.sending)

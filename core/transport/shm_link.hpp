@@ -2,9 +2,11 @@
 //
 // One link serves a communicator and all that are split from it; their messages are told apart by a context
 // number. Short messages are copied through the rings. A long one is offered: its receiver asks for it, and
-// the sender pushes it through the ring in pieces that the receiver copies out meanwhile; or the receiver
-// fetches it from the sender's memory in one copy, where the kernel permits and ranks outnumber cores. All
-// progress is made by pump(), on the calling thread; nothing here waits except sleep().
+// the sender pushes it through the ring in pieces that the receiver copies out meanwhile; or, where the
+// kernel permits, it is copied once, from memory to memory, by both ends together: each claims the next
+// stretch, reads or writes it, and a rank that has nothing else to do thus halves the time. All progress is
+// made by pump(), on the calling thread; nothing here waits except sleep() and, for one stretch at most,
+// withdraw().
 #pragma once
 
 #include "transport/communicator.hpp"
@@ -12,7 +14,9 @@
 #include "transport/shm_ring.hpp"
 #include "transport/shm_segment.hpp"
 
+#include <array>
 #include <chrono>
+#include <cstdint>
 #include <deque>
 #include <list>
 #include <memory>
@@ -36,7 +40,7 @@ struct Message final : Request {
     ~Message() override;
 
     // What the link still has to do with it.
-    enum class Stage : std::uint8_t { done, posted, queued, offered, fetching, in_pieces };
+    enum class Stage : std::uint8_t { done, posted, queued, offered, copying, in_pieces };
 
     Link& link;
     std::byte* data = nullptr; // a send only reads it
@@ -51,7 +55,8 @@ struct Message final : Request {
     std::size_t arrived = 0;        // bytes of the message that came
     std::size_t moved = 0;          // bytes of it copied so far
     std::uint64_t id = 0;           // of the offer (send) or of this receive, while others refer to it
-    std::uint64_t other = 0;        // the address (fetching) or the receive (sending pieces)
+    std::uint64_t other = 0;        // the address (copying) or the receive (sending pieces)
+    Share* share = nullptr;         // while copying together
     std::uint64_t offer_id = 0;     // that a receive answers
     std::unique_ptr<Request> outer; // the other transport's, until it is complete
 };
@@ -67,7 +72,6 @@ class Link {
     // The link's number of rank `rank` of the communicator that it was made for, or -1 where no memory is
     // shared with it. This process has a number too: messages to oneself go through the link.
     int mate(int rank) const { return mates_of_ranks_[rank]; }
-    bool fetches_from(int mate) const { return mates_[mate].fetches; } // long messages in one copy
     const std::string& obstacle() const {
         return obstacle_;
     } // why this process shares nothing; empty if it does
@@ -118,13 +122,16 @@ class Link {
         Doorbell* bell = nullptr;
         RingWriter out;
         RingReader in;
-        bool fetches = false;
+        std::size_t copies_from = never; // bytes from which a message is copied by the kernel
         pid_t process = 0;
+        std::array<const Message*, shares> sharing{}; // receives by their shares
         std::vector<Message*> posted;
         std::list<Parcel> parcels;
         std::deque<Outgoing> backlog;
         std::vector<Message*> streams; // that we send in pieces
     };
+
+    static constexpr std::size_t never = SIZE_MAX;
 
     void send_to_self(Message& message);
     bool push(Mate& mate, const Outgoing& outgoing);
@@ -137,7 +144,11 @@ class Link {
     void accept_offer(Message& receive, const Details& offer, std::uint64_t bytes);
     void ask_for(Message& receive);
     void finish(Message& message);
-    void fetch_some();
+    void copy_some();
+    void copy_together(Message& message);
+    void end_share(Message& message) noexcept;
+    void stop_sharing(Message& message) noexcept;
+    void take_share(Mate& mate, Message& receive);
     void push_backlog(Mate& mate);
     void push_pieces(Mate& mate);
     void withdraw(Message& message) noexcept;
@@ -155,7 +166,7 @@ class Link {
 
     std::uint64_t events_ = 0, last_id_ = 0;
     std::size_t backlog_ = 0, streams_ = 0; // of all mates
-    std::deque<Message*> fetching_;
+    std::deque<Message*> copying_;
     std::unordered_map<std::uint64_t, Message*> by_id_; // offers we made and receives in pieces
     pid_t process_;
 };

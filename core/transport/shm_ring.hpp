@@ -22,8 +22,9 @@ enum class Kind : std::uint16_t {
     in_arena,    // a message whose data is in the arena
     offer,       // a message that its receiver shall fetch or ask for
     ask,         // reader to writer: send the data of offer `id` as pieces for receive `other`
-    piece,       // part of a message, for receive `id`
-    over         // reader to writer: offer `id` is done
+    share, // reader to writer: help to copy the data of offer `id` to address `other`, by share `position`
+    piece, // part of a message, for receive `id`
+    over   // reader to writer: offer `id` is done
 };
 
 // What goes with a slot whose 40 bytes are not the data itself.
@@ -58,11 +59,20 @@ struct alignas(line) Slot {
 static_assert(sizeof(Slot) == line && std::atomic<std::uint32_t>::is_always_lock_free &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
+// A long message that both ends copy, each what it claims next, so that neither waits while the other works.
+struct alignas(line) Share {
+    std::atomic<std::uint64_t> claimed, copied; // bytes; claims go past the end
+    std::atomic<std::int32_t> error;            // of the kernel, the first
+    std::atomic<std::uint32_t> taken;           // by the reader; given back by the writer
+};
+constexpr std::size_t shares = 16; // of one ring
+
 // As it lies in memory, all zero at first; the arena follows.
 struct Ring {
     alignas(line) std::atomic<std::uint64_t> slots_taken;
     std::atomic<std::uint64_t> arena_taken;
     Slot slot[slots];
+    Share share[shares];
 
     std::byte* arena() { return reinterpret_cast<std::byte*>(this + 1); }
     static std::size_t size(std::size_t arena_bytes) { return sizeof(Ring) + arena_bytes; }
@@ -95,6 +105,8 @@ class RingWriter {
         return ring_->arena() + start % arena_bytes_;
     }
 
+    Share& share(std::uint64_t number) const { return ring_->share[number]; }
+
     // There must be a slot.
     void push(const Envelope& envelope) {
         Slot& slot = ring_->slot[next_ % slots];
@@ -126,6 +138,8 @@ class RingReader {
         const auto lap = static_cast<std::uint32_t>(next_ / slots + 1);
         return slot.lap.load(std::memory_order_acquire) == lap ? &slot : nullptr;
     }
+
+    Share& share(std::uint64_t number) const { return ring_->share[number]; }
 
     const std::byte* at(std::uint64_t position) const { return ring_->arena() + position % arena_bytes_; }
 

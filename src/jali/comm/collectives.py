@@ -94,13 +94,14 @@ class Collectives:
         if checked or (checked is None and self.checked):
             self._compare(Call._make(call))
         plan = self._plans.get(call)
-        if plan is None or plan.running:
-            plan = self._prepare(call)
-        elif len(self._plans) > KEPT // 2:  # before that, nothing is dropped soon
+        if plan is not None and len(self._plans) > KEPT // 2:  # before that, nothing is dropped soon
             self._plans.move_to_end(call)
         if blocking:
-            plan.run(*arrays)
+            if plan is None or not plan.run_unless_running(*arrays):
+                self._prepare(call).run(*arrays)
             return result
+        if plan is None or plan.running:
+            plan = self._prepare(call)
         plan.start(*arrays)
         return Request(plan, result)
 

@@ -140,7 +140,8 @@ class Communicator:
     ) -> Any:
         """Combine the arrays of all ranks on rank `root`, which gets the result; the others get None."""
         data = x if type(x) is np.ndarray else as_array(x)
-        self._check_root(root)
+        if not 0 <= root < self.size:
+            raise self._no_root(root)
         in_place = out is x
         if self.rank != root:
             out = None
@@ -161,7 +162,8 @@ class Communicator:
     ) -> Any:
         """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
         data = x if type(x) is np.ndarray else as_array(x)
-        self._check_root(root)
+        if not 0 <= root < self.size:
+            raise self._no_root(root)
         call = ("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
 
@@ -206,7 +208,8 @@ class Communicator:
         `counts` as in `all_gather`.
         """
         data = x if type(x) is np.ndarray else as_array(x)
-        self._check_root(root)
+        if not 0 <= root < self.size:
+            raise self._no_root(root)
         rows = self._rows(data, counts)
         count = _elements(data, rows, self.size, self.rank)
         if self.rank != root:
@@ -232,7 +235,8 @@ class Communicator:
 
         Parts are equal unless `counts` says otherwise (on all ranks).
         """
-        self._check_root(root)
+        if not 0 <= root < self.size:
+            raise self._no_root(root)
         at_root = self.rank == root
         if not at_root and out is None:
             raise ParameterError(f"rank {self.rank} receives from rank {root} in a scatter and needs `out`")
@@ -325,9 +329,8 @@ class Communicator:
         arrays = (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
-    def _check_root(self, root: int) -> None:
-        if not 0 <= root < self.size:
-            raise ParameterError(f"root {root} does not exist among {self.size} ranks")
+    def _no_root(self, root: int) -> ParameterError:
+        return ParameterError(f"root {root} does not exist among {self.size} ranks")
 
     def _check_counts(self, counts: Any, name: str) -> None:
         if len(counts) != self.size or any(n < 0 for n in counts):
