@@ -1,4 +1,5 @@
 // Names of types and operations, and the choice of the loop that combines them (reduce_table.hpp).
+#include "device/copy_bytes.hpp"
 #include "schedule/element.hpp"
 #include "schedule/reduce_table.hpp"
 
@@ -148,7 +149,9 @@ void reduce(const Reduction& reduction, void* into, std::span<const void* const>
     const std::size_t element = size_of(reduction.type);
     if (count == 0 || sources.empty()) return;
     if (sources.size() == 1 && reduction.divide_by == 1) {
-        if (into != sources[0]) std::memcpy(into, sources[0], count * element);
+        if (into != sources[0])
+            copy_bytes(static_cast<std::byte*>(into), static_cast<const std::byte*>(sources[0]),
+                       count * element);
     } else if (reduction.operation == Operation::user) {
         reduce_by_user(*reduction.user, element, into, sources, count);
     } else {

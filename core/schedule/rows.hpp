@@ -1,6 +1,7 @@
 // What copy and reduce steps do to memory, block by block, with a call between the blocks of long rows.
 #pragma once
 
+#include "device/copy_bytes.hpp"
 #include "schedule/schedule.hpp"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ void copy_rows(const CopyRows& row, std::span<std::byte* const> buffers, Between
     if (!row.rows) {
         for (std::size_t done = 0; done < row.to.bytes;) {
             const std::size_t bytes = std::min(bytes_per_block, row.to.bytes - done);
-            std::memcpy(to + done, from + done, bytes);
+            copy_bytes(to + done, from + done, bytes);
             if ((done += bytes) < row.to.bytes) between(bytes);
         }
         return;
@@ -35,7 +36,7 @@ void copy_rows(const CopyRows& row, std::span<std::byte* const> buffers, Between
     const std::int32_t* rows = row.rows->data() + row.first_row;
     for (std::size_t k = 0; k < count;) {
         for (const std::size_t end = std::min(count, k + rows_per_block); k < end; ++k)
-            std::memcpy(to + k * row.row_bytes, from + rows[k] * row.row_bytes, row.row_bytes);
+            copy_bytes(to + k * row.row_bytes, from + rows[k] * row.row_bytes, row.row_bytes);
         if (k < count) between(rows_per_block * row.row_bytes);
     }
 }

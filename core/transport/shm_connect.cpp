@@ -22,7 +22,7 @@ constexpr std::size_t host_budget = std::size_t{32} << 20; // for the arenas of 
 constexpr std::size_t smallest_arena = 32 << 10, largest_arena = 256 << 10;
 
 // Below, two copies that overlap are faster than the kernel's one (docs/transports.md).
-constexpr std::size_t best_copied_from = 256 << 10;
+constexpr std::size_t best_copied_from = 64 << 10;
 
 enum class Copying { best, fetch, pieces };
 

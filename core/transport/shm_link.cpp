@@ -1,4 +1,5 @@
 #include "transport/shm_link.hpp"
+#include "device/copy_bytes.hpp"
 #include "transport/patience.hpp"
 
 #include <algorithm>
@@ -153,7 +154,7 @@ bool Link::push(Mate& mate, const Outgoing& outgoing) {
         Envelope envelope = outgoing.envelope;
         std::byte* room = mate.out.reserve(message->bytes, envelope.details);
         if (room == nullptr) return false;
-        std::memcpy(room, message->data, message->bytes);
+        copy_bytes(room, message->data, message->bytes);
         mate.out.push(envelope);
     } else {
         mate.out.push(outgoing.envelope);
@@ -238,7 +239,7 @@ void Link::take_piece(const Mate& mate, const Slot& slot, const Details& details
     const auto found = by_id_.find(details.id);
     if (found == by_id_.end()) return; // withdrawn meanwhile
     Message& receive = *found->second;
-    std::memcpy(receive.data + details.offset, mate.in.at(details.position), slot.bytes);
+    copy_bytes(receive.data + details.offset, mate.in.at(details.position), slot.bytes);
     receive.moved += slot.bytes;
     if (receive.moved < receive.bytes) return;
     by_id_.erase(found);
@@ -247,7 +248,7 @@ void Link::take_piece(const Mate& mate, const Slot& slot, const Details& details
 
 void Link::accept(Message& receive, const std::byte* data, std::uint64_t bytes) {
     receive.arrived = bytes;
-    if (bytes == receive.bytes && bytes > 0) std::memcpy(receive.data, data, bytes);
+    if (bytes == receive.bytes) copy_bytes(receive.data, data, bytes);
     finish(receive);
 }
 
@@ -378,7 +379,7 @@ void Link::push_pieces(Mate& mate) {
         envelope.bytes = std::min(most, send.bytes - send.moved);
         std::byte* room = mate.out.reserve(envelope.bytes, envelope.details);
         if (room == nullptr) return;
-        std::memcpy(room, send.data + send.moved, envelope.bytes);
+        copy_bytes(room, send.data + send.moved, envelope.bytes);
         envelope.details.id = send.other;
         envelope.details.offset = send.moved;
         mate.out.push(envelope);

@@ -5,6 +5,7 @@
 // copies; short messages that come first are put aside, so that their sender is free. Each rank has a bell
 // that is rung when something it may wait for has happened; it spins for a moment, then sleeps on the bell.
 // `self` is a group of one. Groups split from one another share bells and failures, not channels.
+#include "device/copy_bytes.hpp"
 #include "transport/communicator.hpp"
 #include "transport/patience.hpp"
 #include "transport/split.hpp"
@@ -387,8 +388,8 @@ class ThreadCommunicator final : public Communicator {
         if (receive.bytes != bytes) {
             receive.arrived = bytes;
             state = State::wrong_size;
-        } else if (bytes > 0) {
-            std::memcpy(receive.data, data, bytes);
+        } else {
+            copy_bytes(static_cast<std::byte*>(receive.data), static_cast<const std::byte*>(data), bytes);
         }
         receive.state.store(state, std::memory_order_release); // from here on it may be gone
         if (to != rank_) group_->bell(to).ring();
