@@ -11,7 +11,7 @@
 
 namespace jali {
 
-constexpr std::size_t bytes_per_block = std::size_t{1} << 18;
+constexpr std::size_t bytes_per_block = std::size_t{1} << 18, bytes_per_copy = std::size_t{1} << 20;
 
 inline std::byte* address(std::span<std::byte* const> buffers, const Region& region) {
     return buffers[region.buffer] + region.offset;
@@ -24,7 +24,7 @@ void copy_rows(const CopyRows& row, std::span<std::byte* const> buffers, Between
     std::byte* to = address(buffers, row.to);
     if (!row.rows) {
         for (std::size_t done = 0; done < row.to.bytes;) {
-            const std::size_t bytes = std::min(bytes_per_block, row.to.bytes - done);
+            const std::size_t bytes = std::min(bytes_per_copy, row.to.bytes - done);
             copy_bytes(to + done, from + done, bytes);
             if ((done += bytes) < row.to.bytes) between(bytes);
         }

@@ -15,9 +15,18 @@ namespace jali::shm {
 
 namespace {
 
-constexpr std::size_t eager_bytes = 8192;         // above, a message is offered
-constexpr std::size_t stretch_bytes = 128 * 1024; // that the kernel copies between two looks at the rings
+constexpr std::size_t eager_bytes = 8192; // above, a message is offered
 constexpr int slots_per_look = 64, pieces_per_look = 4;
+
+// What the kernel copies at once: long, as each call costs a microsecond, but short enough to share the work.
+std::size_t stretch_of(const Message& message) {
+    constexpr std::size_t least = 64 * 1024, most = 512 * 1024;
+    return std::clamp(message.bytes / 4 / least * least, least, most);
+}
+
+std::uint64_t stretches_of(const Message& message) {
+    return (message.bytes + stretch_of(message) - 1) / stretch_of(message);
+}
 
 } // namespace
 
@@ -114,11 +123,11 @@ void Link::pump() {
         for (const int number : remote_) push_backlog(mates_[number]);
     if (streams_ > 0)
         for (const int number : remote_) push_pieces(mates_[number]);
-    if (!copying_.empty()) copy_some();
+    if (is_copying()) copy_some();
 }
 
 void Link::sleep(std::uint64_t seen, std::chrono::microseconds at_most) {
-    if (backlog_ > 0 || streams_ > 0 || !copying_.empty() || remote_.empty()) {
+    if (backlog_ > 0 || streams_ > 0 || is_copying() || remote_.empty()) {
         sched_yield(); // nobody rings for room in a ring, nor when the last stretch is copied
         return;
     }
@@ -224,7 +233,7 @@ void Link::take(Mate& mate, const Slot& slot) {
         if (slot.kind == Kind::share) {
             message.stage = Message::Stage::copying;
             message.share = &mate.out.share(details.position);
-            copying_.push_back(&message);
+            helping_.push_back(&message);
             return;
         }
         message.stage = Message::Stage::in_pieces;
@@ -261,7 +270,7 @@ void Link::accept_offer(Message& receive, const Details& offer, std::uint64_t by
         finish(receive);
     } else if (bytes >= mates_[receive.mate].copies_from) {
         receive.stage = Message::Stage::copying;
-        copying_.push_back(&receive);
+        fetching_.push_back(&receive);
         take_share(mates_[receive.mate], receive);
     } else {
         ask_for(receive);
@@ -283,7 +292,7 @@ void Link::finish(Message& message) {
 
 // Lets the sender help with a message of several stretches, if one of the shares is free.
 void Link::take_share(Mate& mate, Message& receive) {
-    if (receive.bytes <= stretch_bytes) return;
+    if (stretches_of(receive) == 1) return;
     for (std::size_t k = 0; k < shares; ++k) {
         Share& share = mate.in.share(k);
         if (mate.sharing[k] != nullptr || share.taken.load(std::memory_order_acquire) != 0) continue;
@@ -303,29 +312,34 @@ void Link::take_share(Mate& mate, Message& receive) {
     }
 }
 
-// The next stretch that neither end has claimed; without one, looks whether the other end has done its last.
-void Link::copy_together(Message& message) {
+// The next stretch that neither end has claimed, the receiver's from the front, the sender's from the back.
+// Without one, looks whether the other end has done its last. Returns whether there was anything to do.
+bool Link::copy_together(Message& message) {
     Share& share = *message.share;
     Mate& mate = mates_[message.mate];
+    const std::uint64_t stretches = stretches_of(message);
     const bool may = !message.sending || mate.copies_from != never;
-    const std::uint64_t start =
-        may ? share.claimed.fetch_add(stretch_bytes, std::memory_order_relaxed) : message.bytes;
-    if (start < message.bytes) {
-        const std::size_t bytes = std::min<std::size_t>(stretch_bytes, message.bytes - start);
+    const bool mine = may && share.claimed.fetch_add(1, std::memory_order_relaxed) < stretches;
+    if (mine) {
+        const std::uint64_t stretch = message.sending ? stretches - 1 - message.moved : message.moved;
+        ++message.moved;
+        const std::size_t start = stretch * stretch_of(message);
+        const std::size_t bytes = std::min(stretch_of(message), message.bytes - start);
         const int error = message.sending
                               ? put(mate.process, message.other + start, message.data + start, bytes)
                               : fetch(mate.process, message.other + start, message.data + start, bytes);
         if (error != 0) share.error.store(error, std::memory_order_relaxed);
-        share.copied.fetch_add(bytes, std::memory_order_acq_rel);
+        share.copied.fetch_add(1, std::memory_order_acq_rel);
         ++events_;
     }
-    if (share.copied.load(std::memory_order_acquire) < message.bytes) {
-        copying_.push_back(&message);
-        return;
+    if (share.copied.load(std::memory_order_acquire) < stretches) {
+        (message.sending ? helping_ : fetching_).push_back(&message);
+        return mine;
     }
     message.error = share.error.load(std::memory_order_relaxed);
     end_share(message);
     finish(message);
+    return true;
 }
 
 void Link::end_share(Message& message) noexcept {
@@ -337,14 +351,22 @@ void Link::end_share(Message& message) noexcept {
     }
 }
 
-// A stretch of one message; the next look goes on with the next one.
+// A stretch of one message; the next look goes on with the next one. What this rank receives comes first,
+// since that lies in its own cache; it helps others to receive when it has nothing else to copy.
 void Link::copy_some() {
-    Message& message = *copying_.front();
-    copying_.pop_front();
-    if (message.share != nullptr) return copy_together(message);
-    Message& receive = message;
+    for (auto* queue : {&fetching_, &helping_}) {
+        for (std::size_t n = queue->size(); n > 0; --n) {
+            Message& message = *queue->front();
+            queue->pop_front();
+            if (message.share == nullptr) return fetch_alone(message);
+            if (copy_together(message)) return;
+        }
+    }
+}
+
+void Link::fetch_alone(Message& receive) {
     Mate& mate = mates_[receive.mate];
-    const std::size_t bytes = std::min(stretch_bytes, receive.bytes - receive.moved);
+    const std::size_t bytes = std::min(stretch_of(receive), receive.bytes - receive.moved);
     const int error = fetch(mate.process, receive.other + receive.moved, receive.data + receive.moved, bytes);
     ++events_;
     if (error == EPERM || error == ENOSYS) { // permitted at the start, no more
@@ -354,7 +376,7 @@ void Link::copy_some() {
     receive.error = error;
     receive.moved += bytes;
     if (error == 0 && receive.moved < receive.bytes) {
-        copying_.push_back(&receive);
+        fetching_.push_back(&receive);
         return;
     }
     answer(receive.mate, Kind::over, receive.offer_id, 0);
@@ -407,7 +429,7 @@ Message* Link::take_posted(Mate& mate, std::uint32_t context, int tag) {
 void Link::stop_sharing(Message& message) noexcept {
     Share& share = *message.share;
     const std::uint64_t claimed = share.claimed.fetch_add(std::uint64_t{1} << 62, std::memory_order_relaxed);
-    const std::uint64_t started = std::min<std::uint64_t>(claimed, message.bytes);
+    const std::uint64_t started = std::min(claimed, stretches_of(message));
     while (share.copied.load(std::memory_order_acquire) < started && lives(message.mate)) sched_yield();
     end_share(message);
 }
@@ -429,7 +451,7 @@ void Link::withdraw(Message& message) noexcept {
         mate.parcels.remove_if([&](const Parcel& parcel) { return parcel.own == &message; });
         break;
     case Message::Stage::copying:
-        std::erase(copying_, &message);
+        std::erase(message.sending ? helping_ : fetching_, &message);
         if (message.share != nullptr) stop_sharing(message);
         break;
     case Message::Stage::in_pieces:

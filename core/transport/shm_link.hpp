@@ -53,7 +53,7 @@ struct Message final : Request {
     Stage stage = Stage::posted;
     int error = 0;                  // of the kernel
     std::size_t arrived = 0;        // bytes of the message that came
-    std::size_t moved = 0;          // bytes of it copied so far
+    std::size_t moved = 0;          // bytes of it copied so far; of a shared one, stretches by this end
     std::uint64_t id = 0;           // of the offer (send) or of this receive, while others refer to it
     std::uint64_t other = 0;        // the address (copying) or the receive (sending pieces)
     Share* share = nullptr;         // while copying together
@@ -145,7 +145,9 @@ class Link {
     void ask_for(Message& receive);
     void finish(Message& message);
     void copy_some();
-    void copy_together(Message& message);
+    bool copy_together(Message& message);
+    void fetch_alone(Message& receive);
+    bool is_copying() const { return !fetching_.empty() || !helping_.empty(); }
     void end_share(Message& message) noexcept;
     void stop_sharing(Message& message) noexcept;
     void take_share(Mate& mate, Message& receive);
@@ -165,8 +167,8 @@ class Link {
     std::string obstacle_;
 
     std::uint64_t events_ = 0, last_id_ = 0;
-    std::size_t backlog_ = 0, streams_ = 0; // of all mates
-    std::deque<Message*> copying_;
+    std::size_t backlog_ = 0, streams_ = 0;             // of all mates
+    std::deque<Message*> fetching_, helping_;           // receives and sends that the kernel copies
     std::unordered_map<std::uint64_t, Message*> by_id_; // offers we made and receives in pieces
     pid_t process_;
 };

@@ -61,7 +61,7 @@ static_assert(sizeof(Slot) == line && std::atomic<std::uint32_t>::is_always_lock
 
 // A long message that both ends copy, each what it claims next, so that neither waits while the other works.
 struct alignas(line) Share {
-    std::atomic<std::uint64_t> claimed, copied; // bytes; claims go past the end
+    std::atomic<std::uint64_t> claimed, copied; // stretches; claims go past the end
     std::atomic<std::int32_t> error;            // of the kernel, the first
     std::atomic<std::uint32_t> taken;           // by the reader; given back by the writer
 };

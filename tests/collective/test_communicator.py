@@ -496,3 +496,17 @@ def test_failing_user_operation_reaches_every_rank() -> None:
         on_ranks(3, run)
     assert dict(seen)[2] == "ZeroDivisionError"
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 16, 63, 64, 4095])
+@pytest.mark.parametrize("count", [2047, 2048, 100_003])
+def test_destination_may_lie_anywhere_behind_its_source(ahead, count):
+    memory = np.zeros(2 * count + 3 * 4096, np.uint8)
+    start = -memory.ctypes.data % 4096
+    source = memory[start : start + count]
+    behind = start + -(-count // 4096) * 4096 + ahead
+    source[:] = np.random.default_rng(count).integers(0, 256, count)
+    target = memory[behind : behind + count]
+    comm.current().all_gather(source, target)
+    np.testing.assert_array_equal(target, source)
+    assert not memory[:start].any() and not memory[behind + count :].any()
