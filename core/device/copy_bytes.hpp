@@ -9,10 +9,14 @@
 
 namespace jali {
 
+// Whether this processor falls into the trap; tried once, in a fraction of a millisecond.
+bool copies_slowly_behind();
+
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
     constexpr std::size_t page = 4096, near = 64, step = 64, brief = 2048;
-    const auto ahead = (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % page;
-    if (bytes < brief || ahead == 0 || ahead >= near) {
+    const auto behind =
+        (reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from)) % page;
+    if (bytes < brief || behind == 0 || behind >= near || !copies_slowly_behind()) {
         if (bytes > 0) std::memcpy(to, from, bytes);
         return;
     }

@@ -21,9 +21,6 @@ namespace {
 constexpr std::size_t host_budget = std::size_t{32} << 20; // for the arenas of all rings of a host
 constexpr std::size_t smallest_arena = 32 << 10, largest_arena = 256 << 10;
 
-// Below, two copies that overlap are faster than the kernel's one (docs/transports.md).
-constexpr std::size_t best_copied_from = 64 << 10;
-
 enum class Copying { best, fetch, pieces };
 
 struct Hello {
@@ -126,9 +123,8 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
         mate.segment = Segment::open(theirs.segment, theirs.nonce, segment_bytes);
         seen[candidates[k]] = std::byte{static_cast<bool>(mate.segment)};
         mate.process = static_cast<pid_t>(theirs.probe.process);
-        if (mate.segment && copying != Copying::pieces && can_fetch(theirs.probe))
-            mate.copies_from = copying == Copying::fetch ? 0 : best_copied_from;
-        if (mate.segment && copying == Copying::fetch && mate.copies_from == never)
+        mate.by_kernel = mate.segment && copying != Copying::pieces && can_fetch(theirs.probe);
+        if (mate.segment && copying == Copying::fetch && !mate.by_kernel)
             refused = "JALI_SHM_COPY=cma, but the kernel does not let rank " + std::to_string(base.rank()) +
                       " read the memory of rank " + std::to_string(candidates[k]) +
                       "; use JALI_SHM_COPY=slots, or leave the choice to jali";
@@ -166,10 +162,6 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
     }
     if (obstacle_.empty() && remote_.empty()) obstacle_ = "no other rank's memory is visible from here";
     crowded_ = remote_.size() + 1 > cores.count();
-    // Ranks that take turns on a core gain nothing by copies that overlap.
-    if (crowded_)
-        for (Mate& mate : mates_)
-            if (mate.copies_from != never) mate.copies_from = 0;
 }
 
 } // namespace jali::shm

@@ -268,7 +268,7 @@ void Link::accept_offer(Message& receive, const Details& offer, std::uint64_t by
     if (bytes != receive.bytes) {
         answer(receive.mate, Kind::over, offer.id, 0);
         finish(receive);
-    } else if (bytes >= mates_[receive.mate].copies_from) {
+    } else if (mates_[receive.mate].by_kernel) {
         receive.stage = Message::Stage::copying;
         fetching_.push_back(&receive);
         take_share(mates_[receive.mate], receive);
@@ -318,7 +318,7 @@ bool Link::copy_together(Message& message) {
     Share& share = *message.share;
     Mate& mate = mates_[message.mate];
     const std::uint64_t stretches = stretches_of(message);
-    const bool may = !message.sending || mate.copies_from != never;
+    const bool may = !message.sending || mate.by_kernel;
     const bool mine = may && share.claimed.fetch_add(1, std::memory_order_relaxed) < stretches;
     if (mine) {
         const std::uint64_t stretch = message.sending ? stretches - 1 - message.moved : message.moved;
@@ -370,7 +370,7 @@ void Link::fetch_alone(Message& receive) {
     const int error = fetch(mate.process, receive.other + receive.moved, receive.data + receive.moved, bytes);
     ++events_;
     if (error == EPERM || error == ENOSYS) { // permitted at the start, no more
-        mate.copies_from = never;
+        mate.by_kernel = false;
         return ask_for(receive);
     }
     receive.error = error;

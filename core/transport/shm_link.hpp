@@ -122,7 +122,7 @@ class Link {
         Doorbell* bell = nullptr;
         RingWriter out;
         RingReader in;
-        std::size_t copies_from = never; // bytes from which a message is copied by the kernel
+        bool by_kernel = false; // long messages are copied
         pid_t process = 0;
         std::array<const Message*, shares> sharing{}; // receives by their shares
         std::vector<Message*> posted;
@@ -130,8 +130,6 @@ class Link {
         std::deque<Outgoing> backlog;
         std::vector<Message*> streams; // that we send in pieces
     };
-
-    static constexpr std::size_t never = SIZE_MAX;
 
     void send_to_self(Message& message);
     bool push(Mate& mate, const Outgoing& outgoing);

@@ -509,4 +509,5 @@ def test_destination_may_lie_anywhere_behind_its_source(ahead, count):
     target = memory[behind : behind + count]
     comm.current().all_gather(source, target)
     np.testing.assert_array_equal(target, source)
-    assert not memory[:start].any() and not memory[behind + count :].any()
+    assert not memory[:start].any()
+    assert not memory[behind + count :].any()

@@ -1,12 +1,11 @@
 """Machine descriptions: what comes with jali loads, what is wrong is named by file and key, links are where they should be."""
 
 import math
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from jali import _core
+from jali import comm
 from jali.comm import bounds, measure
 from jali.comm.choice import choose
 from jali.comm.machine import Machine, shipped
@@ -176,32 +175,20 @@ def test_machine_without_a_network_has_one_node(tmp_path):
         machine.with_nodes(2)
 
 
-@pytest.mark.parametrize("name", ["aurora", "delta", "frontier", "h200x8", "perlmutter"])
-def test_written_machine_is_read_back_the_same(tmp_path, name):
-    machine = Machine.load(name)
-    back = measure.write_machine(machine, tmp_path / "copy.toml")
-    assert back == replace(machine, about=back.about)
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("ranks", [2, 3])
 def test_measured_machine_is_the_same_on_all_ranks_and_can_be_simulated(tmp_path, ranks):
-    communicators = _core.make_thread_communicators(ranks)
-    with ThreadPoolExecutor(ranks) as pool:
-        found = list(pool.map(lambda c: measure.measure_machine(c, "here"), communicators))
-    machine = found[0]
-    assert all(other == machine for other in found)
-    assert machine.ranks == ranks
+    found = comm.virtual_ranks(ranks, lambda: measure.measure(comm.current(), "here"))
+    assert len(set(found)) == 1
+    machine = Machine.load(write(tmp_path, found[0]))
+    assert (machine.name, machine.nodes, machine.ranks) == ("here", 1, ranks)
     assert 0.05 < machine.copy < 2000
     assert 0.05 < machine.reduction < 2000
-    back = measure.write_machine(machine, tmp_path / "here.toml")
-    assert back.ranks == ranks
-    if ranks > 1:
-        assert machine.levels[0].bandwidth > 0.01
-        assert choose(back, "all_reduce", 1e6).time > 0
+    assert machine.levels[0].bandwidth > 0.01
+    assert choose(machine, "all_reduce", 1e6).time > 0
 
 
-def test_hosts_with_unequal_numbers_of_ranks_are_refused():
-    assert measure._ranks_per_node(["a 1", "a 1", "b 2", "b 2"]) == 2
-    for hosts in (["a 1", "a 1", "b 2"], ["a 1", "b 2", "a 1", "b 2"]):
-        with pytest.raises(ParameterError, match="equally many ranks"):
-            measure._ranks_per_node(hosts)
+def test_only_equally_many_ranks_on_each_host_are_measured():
+    for hosts in ([[0]], [[0, 1], [2]]):
+        ranks = SimpleNamespace(size=sum(map(len, hosts)), collectives=SimpleNamespace(hosts=hosts))
+        with pytest.raises(ParameterError, match="as many on each host"):
+            measure.measure(ranks)

@@ -89,10 +89,10 @@ class Communicator:
     def sharing_memory(self) -> Communicator:
         """A communicator of the same ranks, with messages of its own, for which ranks of one host share memory.
 
-        Transport "shm"; messages between hosts go as before. The first call is collective, later ones give
-        the same object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or
-        JALI_SHM=0. JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel) or
-        `slots` (twice, in pieces through the shared memory); unset, slots unless ranks outnumber cores.
+        Transport "shm"; messages between hosts go as before. The first call is collective, later ones give the same
+        object. A duplicate where no two ranks share memory: virtual ranks, one rank per host, or JALI_SHM=0.
+        JALI_SHM_COPY chooses how messages above 8 KiB are copied: `cma` (once, by the kernel, at the request of both
+        ends) or `slots` (twice, in pieces through the shared memory); unset, `cma` where the kernel permits it.
         Raises `RankError` on all ranks if the chosen way is not open.
         """
         if self._sharing_memory is None:

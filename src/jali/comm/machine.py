@@ -290,7 +290,7 @@ class _Reader:
         )
         if machine.nodes > 1 and math.isinf(machine.network.rated[0]):
             raise self.fail("network", f"missing; {machine.nodes} nodes need one")
-        for name in names:
+        for name in names if machine.nodes > 1 else names[1:]:
             if not machine.libraries_at(name):
                 raise self.fail("library", f"no library works at level '{name}'; add [library.NAME.{name}]")
         return machine

@@ -138,23 +138,25 @@ def _write(
     copy: float,
     reduction: float,
 ) -> str:
-    network = max((link.bandwidth for link in (between or inside).values()), default=GIGA) / GIGA
-    duplex = max((link.duplex for link in (between or inside).values()), default=2 * GIGA) / GIGA
     wire = max((link.bandwidth for link in inside.values()), default=0.0) / GIGA
     both = max((link.duplex for link in inside.values()), default=0.0) / GIGA
     lines = [
         f"# Measured by `jali machine measure` on {nodes} host{'s' if nodes > 1 else ''} with {parts} ranks each.",
         f'name = "{name}"',
         f"nodes = {nodes}",
-        "",
-        "[network]"
-        + ("" if between else " # one host only: what its inside does stands for what was not measured"),
-        "nics = 1",
-        f"rated = {network:.4g} # GB/s, one direction: the best that two ranks reached",
-        f"bandwidth = {network:.4g}",
-        f"duplex = {max(duplex, network):.4g}",
-        "latency = 0.0 # contained in the libraries'",
     ]
+    if between:
+        network = max(link.bandwidth for link in between.values()) / GIGA
+        duplex = max(link.duplex for link in between.values()) / GIGA
+        lines += [
+            "",
+            "[network]",
+            "nics = 1",
+            f"rated = {network:.4g} # GB/s, one direction: the best that two ranks reached",
+            f"bandwidth = {network:.4g}",
+            f"duplex = {max(duplex, network):.4g}",
+            "latency = 0.0 # contained in the libraries'",
+        ]
     if parts > 1:
         lines += ["", "[[level]]", 'name = "core"', f"parts = {parts}", 'wiring = "ports"']
         lines += [f"bandwidth = {wire:.4g} # GB/s", f"duplex = {max(both, wire):.4g}"]
@@ -165,7 +167,7 @@ def _write(
     ]
     lines += [f"reduction = {reduction / GIGA:.4g}"]
     for library in dict.fromkeys([*inside, *between]):
-        at = {"core": inside.get(library), "node": between.get(library) if between else inside.get(library)}
+        at = {"core": inside.get(library), "node": between.get(library)}
         for level, link in at.items():
             if link is None or (level == "core" and parts == 1):
                 continue
