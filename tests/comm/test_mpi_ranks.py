@@ -118,7 +118,7 @@ def test_exception_on_one_rank_stops_the_others_with_its_cause(mpi) -> None:
         assert ended.err.count(line) == 1, ended.err
 
 
-def test_failure_is_heard_within_seconds_in_every_kind_of_wait(mpi) -> None:
+def test_failure_is_heard_within_seconds_in_every_kind_of_wait(any_mpi) -> None:
     program = """
         from mpi4py import MPI
 
@@ -162,9 +162,9 @@ def test_failure_is_heard_within_seconds_in_every_kind_of_wait(mpi) -> None:
         MPI.COMM_WORLD.Barrier()
         os._exit(0)
         """
-    ended = mpi.run(program, DONE=str(mpi.folder))
-    done = sorted(path.name for path in mpi.folder.glob("done-*"))
-    assert done == [f"done-{rank}" for rank in range(mpi.ranks)], ended.err
+    ended = any_mpi.run(program, DONE=str(any_mpi.folder))
+    done = sorted(path.name for path in any_mpi.folder.glob("done-*"))
+    assert done == [f"done-{rank}" for rank in range(any_mpi.ranks)], ended.err
     assert "came back" not in ended.out
 
 
@@ -185,8 +185,8 @@ def test_killed_rank_ends_the_job_within_seconds(mpi, wait_for) -> None:
     assert ended.status != 0
 
 
-def test_rank_that_leaves_early_is_not_waited_for(mpi) -> None:
-    ended = mpi.run("""
+def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
+    ended = any_mpi.run("""
         world = comm.current()
         world.barrier()
         if world.rank == 1:
@@ -209,8 +209,8 @@ def test_ranks_may_end_at_different_times(any_mpi) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_status_that_all_ranks_return_is_the_status_of_the_job(mpi) -> None:
-    ended = mpi.run("comm.current().barrier(); sys.exit(7)")
+def test_status_that_all_ranks_return_is_the_status_of_the_job(any_mpi) -> None:
+    ended = any_mpi.run("comm.current().barrier(); sys.exit(7)")
     assert ended.status == 7
 
 
@@ -326,11 +326,11 @@ def test_cores_are_shared_out_among_the_ranks_of_a_host(any_mpi) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_groups_of_one_where_ranks_were_asked_for_are_an_error(mpi) -> None:
+def test_groups_of_one_where_ranks_were_asked_for_are_an_error(any_mpi) -> None:
     program = "from jali import comm; comm.current()"
     environment = dict(os.environ) | {"JALI_EXPECTED_RANKS": "3"}
     ended = subprocess.run(
-        [mpi.python, "-c", program], env=environment, capture_output=True, text=True, timeout=60
+        [any_mpi.python, "-c", program], env=environment, capture_output=True, text=True, timeout=60
     )
     assert ended.returncode == 1
     text = ended.stderr.splitlines()[-1]

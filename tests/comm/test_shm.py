@@ -23,8 +23,8 @@ def left_behind() -> list[str]:
 
 
 @pytest.mark.parametrize("copying", COPIES)
-def test_messages_of_all_sizes_arrive_whole_in_any_order_of_tags(mpi, copying: str) -> None:
-    ended = mpi.run(
+def test_messages_of_all_sizes_arrive_whole_in_any_order_of_tags(any_mpi, copying: str) -> None:
+    ended = any_mpi.run(
         """
         world = comm.current().sharing_memory()
         assert world.transport == "shm" and world is comm.current().sharing_memory()
@@ -70,7 +70,7 @@ def test_messages_of_all_sizes_arrive_whole_in_any_order_of_tags(mpi, copying: s
         JALI_SHM_COPY=copying,
     )
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.count("is content") == mpi.ranks
+    assert ended.out.count("is content") == any_mpi.ranks
     assert left_behind() == []
 
 
@@ -158,7 +158,7 @@ def test_message_of_another_size_is_an_error_at_the_receiver(any_mpi, copying: s
     ]
 
 
-def test_failure_is_heard_within_seconds_in_every_kind_of_wait(mpi) -> None:
+def test_failure_is_heard_within_seconds_in_every_kind_of_wait(any_mpi) -> None:
     program = """
         def wait_in_test_loop(group):
             message = group.receive(np.zeros(4), group.size - 1, 9)
@@ -192,9 +192,9 @@ def test_failure_is_heard_within_seconds_in_every_kind_of_wait(mpi) -> None:
         MPI.COMM_WORLD.Barrier()
         os._exit(0)
         """
-    ended = mpi.run(program, DONE=str(mpi.folder))
-    done = sorted(path.name for path in mpi.folder.glob("done-*"))
-    assert done == [f"done-{rank}" for rank in range(mpi.ranks)], ended.err
+    ended = any_mpi.run(program, DONE=str(any_mpi.folder))
+    done = sorted(path.name for path in any_mpi.folder.glob("done-*"))
+    assert done == [f"done-{rank}" for rank in range(any_mpi.ranks)], ended.err
     assert "came back" not in ended.out
     assert left_behind() == []
 
@@ -291,8 +291,8 @@ def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
     assert "waited for the halo of U (message from rank 1, tag 9, 32 bytes)" in ended.err
 
 
-def test_shared_memory_can_be_switched_off_on_some_ranks(mpi) -> None:
-    ended = mpi.run("""
+def test_shared_memory_can_be_switched_off_on_some_ranks(any_mpi) -> None:
+    ended = any_mpi.run("""
         from mpi4py import MPI
         if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
             os.environ["JALI_SHM"] = "0"
