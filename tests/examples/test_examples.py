@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+LONG = ("ising", "plaquette", "su2_deconfinement")  # twice, on two ranks: in the full tests
 
 # What a run must print beside ending with status 0, which the example's own check against the exact result decides.
 EXPECTED = {
@@ -53,7 +54,11 @@ def test_example_runs_and_its_check_holds(example):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, marks=pytest.mark.full if e.stem in LONG else ()) for e in EXAMPLES],
+    ids=lambda e: e.stem,
+)
 def test_example_prints_the_same_on_two_ranks(example):
     """Not only the same physics: the same numbers, since sums and random numbers do not depend on the split."""
     assert run(example, 2) == run(example, 1)
