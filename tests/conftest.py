@@ -8,9 +8,11 @@ import pytest
 os.environ.pop("PYTHONUNBUFFERED", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of one file run in one process, those that start MPI processes one after the other: these poll without
     rest, and two at once would take turns on the cores."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        return
     for item in items:
         alone = item.get_closest_marker("mpi") is not None
         item.add_marker(pytest.mark.xdist_group("mpi" if alone else item.path.name))

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bitset>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -47,11 +48,14 @@ Copying chosen_copying() {
         " is no way to copy long messages: give cma (one copy, by the kernel) or slots (two, in pieces)");
 }
 
-bool willing() {
+enum class Sharing { no, if_possible, always };
+
+Sharing chosen_sharing() {
     const char* text = std::getenv("JALI_SHM");
     const std::string choice = text == nullptr ? "" : text;
-    if (choice.empty() || choice == "1") return true;
-    if (choice == "0") return false;
+    if (choice.empty()) return Sharing::if_possible;
+    if (choice == "1") return Sharing::always;
+    if (choice == "0") return Sharing::no;
     throw std::invalid_argument("JALI_SHM=" + choice + " is neither 0 (no shared memory) nor 1");
 }
 
@@ -69,7 +73,7 @@ Hello hello_of_this_rank() {
     std::string boot;
     std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
     boot.copy(hello.boot, sizeof hello.boot - 1);
-    hello.willing = willing() && !boot.empty();
+    hello.willing = chosen_sharing() != Sharing::no && !boot.empty();
     cpu_set_t cores;
     if (sched_getaffinity(0, sizeof cores, &cores) == 0)
         for (std::size_t core = 0; core < std::min<std::size_t>(CPU_SETSIZE, 1024); ++core)
@@ -97,6 +101,7 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
     const std::size_t segment_bytes = sizeof(Doorbell) + (ranks - 1) * ring_bytes;
 
     Card card{};
+    std::string refused; // why this rank cannot do what was asked for
     if (ranks > 1) {
         try {
             mine_ = Segment::create(segment_bytes);
@@ -105,17 +110,21 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
             card.probe = offer_probe(mine_.nonce());
             card.has_segment = 1;
         } catch (const TransportError& error) {
-            obstacle_ = error.what();
+            const std::string who = "rank " + std::to_string(base.rank());
+            if (chosen_sharing() == Sharing::always)
+                refused = "JALI_SHM=1, but " + who + " shares no memory: " + error.what();
+            else
+                std::fprintf(stderr,
+                             "jali: %s shares no memory with the other ranks of its host, its messages go "
+                             "through MPI: %s\n",
+                             who.c_str(), error.what());
         }
-    } else {
-        obstacle_ = mine.willing ? "no other rank runs on this machine" : "JALI_SHM=0";
     }
 
     // Mates are numbered as candidates; those that turn out not to share memory keep an unused number.
     const auto cards = gather(base, card);
     mates_.resize(ranks);
     std::vector<std::byte> seen(base.size());
-    std::string refused;
     for (std::size_t k = 0; k < ranks; ++k) {
         const Card& theirs = cards[candidates[k]];
         if (candidates[k] == base.rank() || !theirs.has_segment || !mine_) continue;
@@ -160,7 +169,6 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
         mate.in = RingReader(rings(mine_.data(), own_, k), arena_bytes_);
         mate.out = RingWriter(rings(mate.segment.data(), k, own_), arena_bytes_);
     }
-    if (obstacle_.empty() && remote_.empty()) obstacle_ = "no other rank's memory is visible from here";
     crowded_ = remote_.size() + 1 > cores.count();
 }
 

@@ -72,9 +72,6 @@ class Link {
     // The link's number of rank `rank` of the communicator that it was made for, or -1 where no memory is
     // shared with it. This process has a number too: messages to oneself go through the link.
     int mate(int rank) const { return mates_of_ranks_[rank]; }
-    const std::string& obstacle() const {
-        return obstacle_;
-    } // why this process shares nothing; empty if it does
 
     std::unique_ptr<Message> send(const void* data, std::size_t bytes, int mate, int peer,
                                   std::uint32_t context, int tag);
@@ -162,7 +159,6 @@ class Link {
     int own_ = 0;
     Doorbell* bell_ = nullptr;
     bool crowded_ = false;
-    std::string obstacle_;
 
     std::uint64_t events_ = 0, last_id_ = 0;
     std::size_t backlog_ = 0, streams_ = 0;             // of all mates

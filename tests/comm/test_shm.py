@@ -324,6 +324,24 @@ def test_shared_memory_can_be_switched_off_on_some_ranks(any_mpi) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
+def test_lack_of_shared_memory_is_said_and_an_error_if_it_was_asked_for(mpich) -> None:
+    body = """
+        import resource
+        if comm.current().rank == 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        world = comm.current()
+        assert world.sharing_memory().transport == "mpi"
+        assert world.all_reduce(np.array([2.0]))[0] == 4.0
+        """
+    ended = mpich.run(body)
+    assert ended.status == 0, ended.err
+    assert "jali: rank 1 shares no memory with the other ranks of its host" in ended.err
+    assert ended.err.count("\n") == 1
+    ended = mpich.run(body, JALI_SHM="1")
+    assert ended.status != 0
+    assert "JALI_SHM=1, but rank 1 shares no memory" in ended.err
+
+
 def test_impossible_choices_are_errors(mpich) -> None:
     for name, value in (("JALI_SHM", "yes"), ("JALI_SHM_COPY", "teleport")):
         ended = mpich.run("comm.current().sharing_memory()", **{name: value})

@@ -74,7 +74,7 @@ class Collectives:
         self._communicator = communicator
         self.rank, self.size = communicator.rank, communicator.size
         self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
-        self.carriers = _carriers(communicator.core)
+        self.carriers = _carriers(communicator)
         self.space = _core.MessageSpace(self.carriers)
         self.hosts = _hosts(communicator)
         self._plans: OrderedDict[tuple[Any, ...], _core.PersistentPlan] = OrderedDict()
@@ -216,13 +216,14 @@ class Collectives:
         )
 
 
-def _carriers(core: _core.Communicator) -> list[tuple[str, _core.Communicator]]:
+def _carriers(communicator: Communicator) -> list[tuple[str, _core.Communicator]]:
     """Libraries by name; the first is used where a plan names none."""
+    core = communicator.core
     carriers = [(core.transport, core.duplicate())]
     if core.transport == "mpi":
-        shared = _core.make_host_communicator(core)
+        shared = communicator.sharing_memory().core
         if shared.transport == "shm":
-            carriers.insert(0, ("shm", shared))
+            carriers.insert(0, ("shm", shared.duplicate()))
     return carriers
 
 
