@@ -44,13 +44,13 @@ void bind_device(nb::module_& m) {
         "allocate",
         [](std::size_t bytes, const std::string& label) { return Arena::host().allocate(bytes, label); },
         "bytes"_a, "label"_a, "Memory from the process's arena; MemoryError says who holds what.");
-    m.def("memory_held", [] { return Arena::host().held(); }, "Bytes that jali holds now.");
-    m.def("memory_peak", [] { return Arena::host().peak(); }, "Most bytes that jali ever held.");
+    m.def("memory_held", [] { return Arena::host().ledger().held(); }, "Bytes that jali holds now.");
+    m.def("memory_peak", [] { return Arena::host().ledger().peak(); }, "Most bytes that jali ever held.");
     m.def(
         "memory_usage",
         [] {
             nb::list rows;
-            for (const auto& row : Arena::host().usage())
+            for (const auto& row : Arena::host().ledger().usage())
                 rows.append(nb::make_tuple(row.label, row.bytes, row.blocks));
             return rows;
         },

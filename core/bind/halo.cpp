@@ -145,6 +145,9 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("offset", [](const NeighbourTable& t) { return tuple_of(t.offset); })
         .def_ro("classes", &NeighbourTable::classes)
         .def_prop_ro(
+            "device_address", [](const NeighbourTable& t) { return t.on_device.address(); },
+            "Of the entries, where the layout is a device's; else 0.")
+        .def_prop_ro(
             "entries",
             [](nb::object self) {
                 const auto& t = nb::cast<const NeighbourTable&>(self);
@@ -175,10 +178,11 @@ void bind_layout(nb::module_& m) {
 
     nb::class_<Layout>(m, "Layout",
                        "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
-        .def(nb::init<Partition, int, int, Extents>(), "partition"_a, "rank"_a, "lanes"_a,
-             "tile"_a = Extents{},
+        .def(nb::init<Partition, int, int, Extents, std::shared_ptr<Gpu>>(), "partition"_a, "rank"_a,
+             "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(),
              "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage "
-             "order.")
+             "order; gpu: the device where fields live.")
+        .def_prop_ro("gpu", [](const Layout& l) { return l.gpu(); })
         .def_prop_ro("partition", &Layout::partition)
         .def_prop_ro("rank", &Layout::rank)
         .def_prop_ro("ndim", &Layout::ndim)
@@ -239,8 +243,8 @@ void bind_layout(nb::module_& m) {
             [](const Layout& l) {
                 nb::list rows;
                 for (const Slab& s : l.slabs()) {
-                    rows.append(nb::make_tuple(tuple_of(s.key), l.nblocks() + s.first, s.count[0], s.count[1],
-                                               s.from, s.to));
+                    rows.append(nb::make_tuple(tuple_of(s.key), l.first_ghost() + s.first[0], s.count[0],
+                                               s.count[1], s.from, s.to));
                 }
                 return rows;
             },

@@ -48,7 +48,8 @@ void bind_launch(nb::module_& m) {
                std::int64_t end, std::optional<Vector<std::int32_t>> blocks,
                std::optional<Vector<std::uint32_t>> masks, int nsums,
                std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices,
-               int nslices, bool fast, int ncounters, const std::string& policy) {
+               int nslices, bool fast, int ncounters, const std::string& policy,
+               const GpuFunction* gpu_kernel, int threads) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
@@ -61,6 +62,8 @@ void bind_launch(nb::module_& m) {
                 d.communicator = std::move(communicator);
                 d.pool = std::move(pool);
                 d.kernel = reinterpret_cast<KernelFunction>(kernel);
+                if (gpu_kernel != nullptr) d.gpu_kernel = *gpu_kernel;
+                d.threads = threads;
                 d.words = words.data();
                 d.nwords = static_cast<int>(words.size());
                 d.patches = std::move(patches);
@@ -74,12 +77,12 @@ void bind_launch(nb::module_& m) {
                 d.ncounters = ncounters;
                 d.policy = &halo_policy(policy);
                 nb::object kept = nb::cast(words);
-                new (self) BoundLaunch{std::make_unique<Launch>(std::move(d)), std::move(kept)};
+                new (self) BoundLaunch{Launch::make(std::move(d)), std::move(kept)};
             },
             "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "words"_a.noconvert(), "patches"_a, "reads"_a,
             "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(),
             "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false, "ncounters"_a = 0,
-            "policy"_a = "",
+            "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
             "words (uint64) is kept and read at every run: change scalars in place. patches: [(word, "
             "field)]; reads: "
             "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
@@ -110,7 +113,7 @@ void bind_launch(nb::module_& m) {
             "ranks.")
         .def_prop_ro(
             "counters", [](const BoundLaunch& self) { return self.launch->counters(); },
-            "Kernel counters of the last run, on this rank.")
+            "Kernel counters of all runs together, on this rank.")
         .def_prop_ro("policy", [](const BoundLaunch& self) { return self.launch->definition().policy->name; })
         .def(
             "describe", [](BoundLaunch& self) { return self.launch->describe(); },

@@ -4,6 +4,7 @@
 namespace nb = nanobind;
 
 void bind_device(nb::module_& m);
+void bind_gpu(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
@@ -18,6 +19,7 @@ NB_MODULE(_core, m) {
     nb::set_leak_warnings(false);
     m.doc() = "jali's core: memory, ranks, halos and schedules";
     bind_device(m);
+    bind_gpu(m);
     bind_transport(m);
     bind_halo(m);
     bind_schedule(m);

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <utility>
 
 #include <sys/mman.h>
@@ -22,20 +21,6 @@ constexpr std::size_t big = Arena::huge_page; // from here on a block is mapped 
 // the second level too.
 constexpr std::size_t stagger_step = 68 * 64;
 constexpr std::size_t stagger_places = 16;
-
-std::string readable(std::size_t bytes) {
-    const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = static_cast<double>(bytes);
-    int unit = 0;
-    while (value >= 1024 && unit < 6) {
-        value /= 1024;
-        ++unit;
-    }
-    std::ostringstream text;
-    text.precision(unit == 0 ? 0 : 1);
-    text << std::fixed << value << ' ' << units[unit];
-    return text.str();
-}
 
 // Memory that this process can still get without being killed for it, by the kernel's own estimate and the
 // container's limit. The kernel promises more than it has, so asking it would only tell when it is too late.
@@ -87,19 +72,17 @@ Arena& Arena::host() {
 
 Memory Arena::allocate(std::size_t bytes, std::string_view label) {
     if (bytes > std::numeric_limits<std::ptrdiff_t>::max() - 2 * huge_page)
-        refuse(bytes, label, "no address space is that large");
+        ledger_.refuse(bytes, label, "no address space is that large");
     const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
     Memory memory;
-    std::unique_lock lock(mutex_);
     if (rounded < big) {
         memory.base_ = std::aligned_alloc(alignment, rounded);
         if (memory.base_ == nullptr) {
-            lock.unlock();
-            refuse(bytes, label, "the C library has no more");
+            ledger_.refuse(bytes, label, "the C library has no more");
         }
         memory.data_ = static_cast<std::byte*>(memory.base_);
     } else {
-        const std::size_t available = available_memory(held_);
+        const std::size_t available = available_memory(ledger_.held());
         const std::size_t shift = mappings_++ % stagger_places * stagger_step;
         memory.mapped_ =
             rounded + shift + huge_page; // one more page, so that the start can be rounded up to one
@@ -109,10 +92,9 @@ Memory Arena::allocate(std::size_t bytes, std::string_view label) {
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base == MAP_FAILED) {
             const std::string why = rounded > available
-                                        ? "only " + readable(available) + " are left on this machine"
+                                        ? "only " + readable_bytes(available) + " are left on this machine"
                                         : std::string("the kernel says: ") + std::strerror(errno);
-            lock.unlock();
-            refuse(bytes, label, why);
+            ledger_.refuse(bytes, label, why);
         }
         memory.base_ = base;
         const auto start = (reinterpret_cast<std::uintptr_t>(base) + huge_page - 1) / huge_page * huge_page;
@@ -121,24 +103,12 @@ Memory Arena::allocate(std::size_t bytes, std::string_view label) {
     }
     memory.size_ = bytes;
     memory.arena_ = this;
-    auto entry = counts_.find(label);
-    if (entry == counts_.end()) entry = counts_.emplace(std::string(label), Count{}).first;
-    memory.label_ = &entry->first;
-    entry->second.bytes += bytes;
-    entry->second.blocks += 1;
-    held_ += bytes;
-    peak_ = std::max(peak_, held_);
+    memory.label_ = ledger_.book(bytes, label);
     return memory;
 }
 
 void Arena::give_back(Memory& memory) noexcept {
-    {
-        std::lock_guard lock(mutex_);
-        Count& count = counts_.find(*memory.label_)->second;
-        count.bytes -= memory.size_;
-        count.blocks -= 1;
-        held_ -= memory.size_;
-    }
+    ledger_.strike(memory.size_, memory.label_);
     if (memory.mapped_ > 0)
         munmap(memory.base_, memory.mapped_);
     else
@@ -147,40 +117,6 @@ void Arena::give_back(Memory& memory) noexcept {
     memory.data_ = nullptr;
     memory.base_ = nullptr;
     memory.size_ = memory.mapped_ = 0;
-}
-
-void Arena::refuse(std::size_t bytes, std::string_view label, const std::string& why) const {
-    std::ostringstream text;
-    text << "out of memory: '" << label << "' asked for " << readable(bytes) << ", but " << why
-         << "; jali holds " << readable(held());
-    const auto all = usage();
-    for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 8); ++i)
-        text << (i == 0 ? " (" : ", ") << all[i].label << ": " << readable(all[i].bytes) << " in "
-             << all[i].blocks << (all[i].blocks == 1 ? " block" : " blocks");
-    if (!all.empty()) text << (all.size() > 8 ? ", ...)" : ")");
-    throw OutOfMemory(text.str());
-}
-
-std::size_t Arena::held() const {
-    std::lock_guard lock(mutex_);
-    return held_;
-}
-
-std::size_t Arena::peak() const {
-    std::lock_guard lock(mutex_);
-    return peak_;
-}
-
-std::vector<Arena::Usage> Arena::usage() const {
-    std::vector<Usage> all;
-    {
-        std::lock_guard lock(mutex_);
-        for (const auto& [label, count] : counts_)
-            if (count.blocks > 0) all.push_back({label, count.bytes, count.blocks});
-    }
-    std::stable_sort(all.begin(), all.end(),
-                     [](const Usage& a, const Usage& b) { return a.bytes > b.bytes; });
-    return all;
 }
 
 } // namespace jali

@@ -6,20 +6,16 @@
 // knows nothing of what is stored.
 #pragma once
 
+#include "device/ledger.hpp"
+
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <mutex>
-#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace jali {
-
-struct OutOfMemory : std::runtime_error {
-    using std::runtime_error::runtime_error;
-};
 
 class Arena;
 
@@ -54,36 +50,20 @@ class Arena {
     static constexpr std::size_t alignment = 64; // a cache line, and the widest vector
     static constexpr std::size_t huge_page = std::size_t{2} << 20;
 
-    struct Usage {
-        std::string label;
-        std::size_t bytes;
-        std::size_t blocks;
-    };
-
     // The arena of this process, never destroyed: blocks may outlive every static object.
     static Arena& host();
 
     // `bytes` aligned to `alignment`, counted under `label`. Throws OutOfMemory.
     Memory allocate(std::size_t bytes, std::string_view label);
 
-    std::size_t held() const;         // bytes in use now
-    std::size_t peak() const;         // most bytes ever in use at once
-    std::vector<Usage> usage() const; // by label, largest first; labels without blocks are left out
+    const Ledger& ledger() const { return ledger_; }
 
   private:
     friend class Memory;
-    struct Count {
-        std::size_t bytes = 0;
-        std::size_t blocks = 0;
-    };
     void give_back(Memory& memory) noexcept;
-    [[noreturn]] void refuse(std::size_t bytes, std::string_view label, const std::string& why) const;
 
-    mutable std::mutex mutex_;
-    std::map<std::string, Count, std::less<>> counts_; // node-based: labels keep their address
-    std::size_t held_ = 0;
-    std::size_t peak_ = 0;
-    std::size_t mappings_ = 0; // how many big blocks were ever made; staggers their starts
+    Ledger ledger_;
+    std::atomic<std::size_t> mappings_{0}; // how many big blocks were ever made; staggers their starts
 };
 
 } // namespace jali

@@ -32,7 +32,7 @@ int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field) {
     const auto found = std::find(fields_.begin(), fields_.end(), field);
     if (found != fields_.end()) return first_field_buffer + static_cast<int>(found - fields_.begin());
     fields_.push_back(field);
-    const auto blocks = layout_->nblocks() + layout_->ghost_blocks();
+    const auto blocks = layout_->first_ghost() + layout_->ghost_blocks();
     return schedule.add_buffer(field->label(), static_cast<std::size_t>(blocks) * field->block_bytes(), true);
 }
 
@@ -120,10 +120,9 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
             Region into{receive_buffer, m.receive_offset, m.receive_bytes};
             if (m.direct) {
                 FieldStorage* field = requests[parts[0]].field.get();
-                const auto skipped = stale[2 * parts[0]] ? 0 : slab.count[0];
+                const auto first = slab.first[stale[2 * parts[0]] ? 0 : 1];
                 into = {buffer_of(*schedule, field),
-                        static_cast<std::size_t>(layout_->nblocks() + slab.first + skipped) *
-                            field->block_bytes(),
+                        static_cast<std::size_t>(layout_->first_ghost() + first) * field->block_bytes(),
                         m.receive_bytes};
             }
             int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number});
@@ -132,7 +131,7 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                 std::size_t offset = m.receive_offset;
                 for (std::size_t k : parts) {
                     FieldStorage* field = requests[k].field.get();
-                    std::int64_t block = layout_->nblocks() + slab.first + (stale[2 * k] ? 0 : slab.count[0]);
+                    std::int64_t block = layout_->first_ghost() + slab.first[stale[2 * k] ? 0 : 1];
                     std::int64_t count =
                         (stale[2 * k] ? slab.count[0] : 0) + (stale[2 * k + 1] ? slab.count[1] : 0);
                     const std::size_t bytes = count * field->block_bytes();
@@ -187,7 +186,7 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
     kernel.writes.resize(parts.size());
     for (const Filled& f : filled_) {
         const Slab& slab = layout_->slabs()[f.slab];
-        const auto block = layout_->nblocks() + slab.first + (f.parity ? slab.count[0] : 0);
+        const auto block = layout_->first_ghost() + slab.first[f.parity];
         kernel.reads.back().push_back({buffer_of(*schedule, f.field), block * f.field->block_bytes(),
                                        slab.count[f.parity] * f.field->block_bytes()});
     }

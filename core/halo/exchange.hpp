@@ -16,13 +16,6 @@
 
 namespace jali {
 
-// Ghosts of one field (or halo item) that a launch reads.
-struct HaloRequest {
-    std::shared_ptr<FieldStorage> field;
-    int slab = 0;
-    int parities = 0; // 1 even, 2 odd
-};
-
 class HaloExchange {
   public:
     // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part

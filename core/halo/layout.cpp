@@ -72,9 +72,9 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
     return order;
 }
 
-Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile)
-    : partition_(std::move(partition)), rank_(rank), extents_(partition_.extents(rank)),
-      origin_(partition_.origin(rank)), v_(lane_grid(partition_, wanted_lanes)), b_(extents_),
+Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, std::shared_ptr<Gpu> gpu)
+    : gpu_(std::move(gpu)), partition_(std::move(partition)), rank_(rank), extents_(partition_.extents(rank)),
+      origin_(partition_.origin(rank)), v_(lane_grid(partition_, gpu_ ? 1 : wanted_lanes)), b_(extents_),
       tile_(std::move(tile)) {
     const int n = ndim();
     if (!tile_.empty() &&
@@ -165,6 +165,21 @@ int Layout::reach(int parities, const Offset& offset) const {
     return sum % 2 == 0 ? parities : ((parities & 1) << 1 | (parities & 2) >> 1);
 }
 
+const Layout::OnDevice& Layout::on_device() {
+    if (!on_device_) {
+        auto upload = [&](const auto& array) {
+            return gpu_->upload(array.data(), array.size() * sizeof array[0], "site tables");
+        };
+        std::vector<std::int32_t> box_blocks(static_cast<std::size_t>(nblocks_));
+        for (std::int64_t block = 0; block < nblocks_; ++block)
+            box_blocks[box_index_[block]] = static_cast<std::int32_t>(block);
+        on_device_ =
+            std::make_unique<OnDevice>(OnDevice{upload(coordinates_), upload(lane_offsets_),
+                                                upload(partition_.global_extents()), upload(box_blocks)});
+    }
+    return *on_device_;
+}
+
 std::byte* Layout::space(Memory& memory, std::size_t bytes, const char* label) {
     if (memory.size() < bytes) {
         memory.release();
@@ -180,7 +195,6 @@ int Layout::slab_for(const Offset& key) {
     Slab slab;
     slab.key = key;
     slab.number = static_cast<int>(slabs_.size());
-    slab.first = ghosts_;
     Extents box(ndim()), ghost_start(ndim()), send_start(ndim()), from = partition_.coordinates(rank_),
                                                                   to = from;
     for (int d = 0; d < ndim(); ++d) {
@@ -197,7 +211,9 @@ int Layout::slab_for(const Offset& key) {
     // Both sides list the same sites by global coordinates, so they agree on order and parity.
     auto send = std::make_shared<std::vector<std::int32_t>>();
     slab.place.assign(product(box), 0);
+    std::int64_t next = ghosts_;
     for (int parity = 0; parity < 2; ++parity) {
+        slab.first[parity] = next;
         for_each_site(box, [&](const Extents& c) {
             std::int64_t ghost_sum = 0, send_sum = 0;
             Extents mine(ndim());
@@ -207,7 +223,7 @@ int Layout::slab_for(const Offset& key) {
                 send_sum += origin_[d] + mine[d];
             }
             if ((ghost_sum & 1) == parity) {
-                slab.place[lexicographic(c, box)] = static_cast<std::int32_t>(slab.blocks());
+                slab.place[lexicographic(c, box)] = static_cast<std::int32_t>(next++);
                 ++slab.count[parity];
             }
             if ((send_sum & 1) == parity) {
@@ -215,15 +231,15 @@ int Layout::slab_for(const Offset& key) {
                 ++slab.send_count[parity];
             }
         });
+        next = whole_groups(next);
     }
     slab.send_blocks = std::move(send);
-    if (nblocks_ + ghosts_ + slab.blocks() >= max_blocks) {
+    if (first_ghost() + next >= max_blocks) {
         throw LayoutError("local lattice " + format_extents(extents_) + " has " + std::to_string(nblocks_) +
-                          " blocks and " + std::to_string(ghosts_ + slab.blocks()) +
-                          " ghost blocks; at most 2^26 - 1 = " + std::to_string(max_blocks - 1) +
-                          " fit, so use more ranks");
+                          " blocks and " + std::to_string(next) + " ghost blocks; at most 2^26 - 1 = " +
+                          std::to_string(max_blocks - 1) + " fit, so use more ranks");
     }
-    ghosts_ += slab.blocks();
+    ghosts_ = next;
     slab_of_ghost_.resize(ghosts_, slab.number);
     slabs_.push_back(std::move(slab));
     return slabs_.back().number;
@@ -353,12 +369,15 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         if (ghost) {
             const Slab& slab = slabs_[slab_of_key.at(key)];
             for (int d = 0; d < n; ++d) slab_box[d] = key[d] == 0 ? b_[d] : 1;
-            block = nblocks_ + slab.first + slab.place[lexicographic(target, slab_box)];
+            block = first_ghost() + slab.place[lexicographic(target, slab_box)];
         } else {
             block = block_of_[lexicographic(target, b_)];
         }
         table->entries[block_of_[index++]] = last_class << block_bits | static_cast<std::uint32_t>(block);
     });
+    if (gpu_)
+        table->on_device = gpu_->upload(table->entries.data(), table->entries.size() * sizeof(std::uint32_t),
+                                        "neighbour tables");
     tables_[{offset, windings}] = table;
     return table;
 }

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "device/arena.hpp"
+#include "device/gpu.hpp"
 #include "halo/partition.hpp"
 
 #include <array>
@@ -36,6 +37,7 @@ struct NeighbourTable {
     std::vector<std::int32_t> windings;
     int classes = 0;
     std::vector<int> slabs; // numbers of the ghost slabs that a read at this offset falls into
+    GpuMemory on_device;    // the entries, where the layout is a device's
 };
 
 // What moved, in slab parts (one parity of one slab of one field) and messages.
@@ -55,18 +57,19 @@ struct HaloCounters {
 
 // A layer of sites next to the local box, and its counterpart that this rank owns and sends.
 struct Slab {
-    Offset key;         // +j: the layer extent - 1 + j; -j: the layer -j; 0: the whole local extent
-    int number = 0;     // also the message tag
-    int from = 0;       // the rank that owns these sites
-    int to = 0;         // the rank whose slab of this key this rank owns
-    std::int64_t first; // ghost blocks: nblocks + first ...
+    Offset key;     // +j: the layer extent - 1 + j; -j: the layer -j; 0: the whole local extent
+    int number = 0; // also the message tag
+    int from = 0;   // the rank that owns these sites
+    int to = 0;     // the rank whose slab of this key this rank owns
+    std::array<std::int64_t, 2> first{};      // of even, odd ghost blocks: first_ghost + first ...
     std::array<std::int64_t, 2> count{};      // even, odd ghost blocks
     std::array<std::int64_t, 2> send_count{}; // even, odd blocks in send_blocks
     std::shared_ptr<const std::vector<std::int32_t>>
         send_blocks;                 // in the order of the receiver's ghost blocks
-    std::vector<std::int32_t> place; // [lexicographic in the slab]: ghost block - first
+    std::vector<std::int32_t> place; // [lexicographic in the slab]: ghost block - first_ghost
 
     std::int64_t blocks() const { return count[0] + count[1]; }
+    int parity_of(std::int64_t ghost) const { return ghost >= first[1] && ghost < first[1] + count[1]; }
 };
 
 // The order of owned blocks within one parity: storage position -> lexicographic block index (direction 0
@@ -78,8 +81,18 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
 
 class Layout {
   public:
-    // Throws LayoutError if the rank is outside the partition or there are 2^26 blocks or more.
-    Layout(Partition partition, int rank, int wanted_lanes, Extents tile = {});
+    // Throws LayoutError if the rank is outside the partition or there are 2^26 blocks or more. With a device
+    // its fields and tables live there, and blocks are single sites, stored in groups of `device_group`.
+    Layout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
+           std::shared_ptr<Gpu> gpu = nullptr);
+
+    static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
+    const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host
+    int group() const { return gpu_ ? device_group : 1; }
+    // Room for `blocks` blocks in whole groups.
+    std::int64_t whole_groups(std::int64_t blocks) const {
+        return (blocks + group() - 1) / group() * group();
+    }
 
     const Partition& partition() const { return partition_; }
     int rank() const { return rank_; }
@@ -93,7 +106,9 @@ class Layout {
     std::int64_t sites() const { return nblocks_ * lanes_; }
     std::int64_t nblocks() const { return nblocks_; }
     std::int64_t even_blocks() const { return even_; } // blocks [0, even) are even, [even, nblocks) odd
-    std::int64_t ghost_blocks() const { return ghosts_; }
+    // Ghost blocks follow the owned ones; each parity of a slab begins with a group.
+    std::int64_t first_ghost() const { return whole_groups(nblocks_); }
+    std::int64_t ghost_blocks() const { return ghosts_; } // groups filled up included
 
     const std::vector<std::int32_t>& coordinates() const {
         return coordinates_;
@@ -103,6 +118,12 @@ class Layout {
     const std::vector<std::int64_t>& box_index() const { return box_index_; }
     const std::vector<std::int64_t>& box_lane() const { return box_lane_; }
     const std::vector<std::int32_t>& block_of() const { return block_of_; } // [lexicographic block] -> block
+
+    // The same arrays where a device's kernels read them.
+    struct OnDevice {
+        GpuMemory coordinates, lane_offsets, extents, box_blocks; // box_blocks: [site of the box]: its block
+    };
+    const OnDevice& on_device();
 
     // (block, lane) of a site given by local coordinates; throws LayoutError outside the local box.
     std::pair<std::int64_t, int> locate(std::span<const std::int64_t> site) const;
@@ -129,6 +150,8 @@ class Layout {
     int slab_for(const Offset& key); // its number, made if need be
     static std::byte* space(Memory& memory, std::size_t bytes, const char* label);
 
+    std::shared_ptr<Gpu> gpu_;
+    std::unique_ptr<OnDevice> on_device_;
     Partition partition_;
     int rank_;
     Extents extents_, origin_, v_, b_, tile_;

@@ -137,7 +137,7 @@ FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, i
                           " bytes; use 4 (float) or 8 (double)");
     }
     block_bytes_ = static_cast<std::size_t>(reals_) * scalar_bytes_ * layout_->lanes();
-    owned_ = layout_->nblocks();
+    owned_ = layout_->first_ghost();
     allocate(pool);
 }
 
@@ -162,6 +162,7 @@ FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, i
 }
 
 void FieldStorage::allocate(ThreadPool* pool) {
+    if (layout_->gpu()) return allocate_on_device();
     const auto ghosts = layout_->ghost_blocks();
     Memory bigger = Arena::host().allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_);
     const auto kept = static_cast<std::size_t>(owned_ + ghosts_) * block_bytes_;
@@ -173,11 +174,19 @@ void FieldStorage::allocate(ThreadPool* pool) {
     });
     memory_ = std::move(bigger);
     ghosts_ = ghosts;
-    base_ = memory_.data() - (layout_->nblocks() - owned_) * static_cast<std::int64_t>(block_bytes_);
+    base_ = memory_.data() - (layout_->first_ghost() - owned_) * static_cast<std::int64_t>(block_bytes_);
 }
 
 void FieldStorage::reserve_ghosts(ThreadPool* pool) {
     if (lacks_ghosts()) allocate(pool);
+}
+
+std::vector<std::int32_t> FieldStorage::blocks_of_part(const Extents& origin, const Extents& extents) const {
+    std::vector<std::int32_t> blocks;
+    for_each_site_of_part(*layout_, origin, extents, [&](std::int64_t block, std::int64_t, std::int64_t) {
+        blocks.push_back(static_cast<std::int32_t>(block));
+    });
+    return blocks;
 }
 
 void FieldStorage::set_producer_words(const std::vector<std::uint64_t>& words) {
@@ -218,9 +227,13 @@ void FieldStorage::require_sites(const char* what) const {
 template <class T>
 void FieldStorage::import_box(const T* array, ThreadPool* pool) {
     require_sites("import_box");
+    if (layout_->gpu()) {
+        box_to_device(array, nullptr, layout_->sites());
+        return mark_written(3);
+    }
     with_scalar(*this, [&](auto* data) {
         with_lanes(layout_->lanes(), [&]<int W>() {
-            for_range(pool, owned_, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+            for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
                 import_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(),
                                  b, e);
             });
@@ -232,9 +245,10 @@ void FieldStorage::import_box(const T* array, ThreadPool* pool) {
 template <class T>
 void FieldStorage::export_box(T* array, ThreadPool* pool) const {
     require_sites("export_box");
+    if (layout_->gpu()) return box_from_device(array, nullptr, layout_->sites());
     with_scalar(*this, [&](const auto* data) {
         with_lanes(layout_->lanes(), [&]<int W>() {
-            for_range(pool, owned_, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+            for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
                 export_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(),
                                  b, e);
             });
@@ -245,6 +259,10 @@ void FieldStorage::export_box(T* array, ThreadPool* pool) const {
 template <class T>
 void FieldStorage::import_part(const Extents& origin, const Extents& extents, const T* array) {
     require_sites("import_part");
+    if (layout_->gpu()) {
+        const auto blocks = blocks_of_part(origin, extents);
+        return box_to_device(array, blocks.data(), static_cast<std::int64_t>(blocks.size()));
+    }
     const auto lanes = layout_->lanes();
     with_scalar(*this, [&]<class Store>(Store* data) {
         for_each_site_of_part(
@@ -259,6 +277,10 @@ void FieldStorage::import_part(const Extents& origin, const Extents& extents, co
 template <class T>
 void FieldStorage::export_part(const Extents& origin, const Extents& extents, T* array) const {
     require_sites("export_part");
+    if (layout_->gpu()) {
+        const auto blocks = blocks_of_part(origin, extents);
+        return box_from_device(array, blocks.data(), static_cast<std::int64_t>(blocks.size()));
+    }
     const auto lanes = layout_->lanes();
     with_scalar(*this, [&](const auto* data) {
         for_each_site_of_part(
@@ -272,7 +294,11 @@ void FieldStorage::export_part(const Extents& origin, const Extents& extents, T*
 
 void FieldStorage::fill_zero(ThreadPool* pool) {
     require_sites("fill_zero");
-    for_range(pool, owned_, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+    if (const auto& gpu = layout_->gpu()) {
+        gpu->fill(address(), 0, static_cast<std::size_t>(owned_) * block_bytes_);
+        return mark_written(3);
+    }
+    for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
         std::memset(base_ + b * block_bytes_, 0, (e - b) * block_bytes_);
     });
     mark_written(3);
@@ -288,6 +314,10 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
                           " reals per site, '" + label_ + "' has " + format_extents(to.extents()) + " and " +
                           std::to_string(reals_));
     }
+    if (to.gpu() || from.gpu()) {
+        copy_on_device(other);
+        return mark_written(3);
+    }
     const bool same_order =
         layout_ == other.layout_ || (to.box_index() == from.box_index() && to.lanes() == from.lanes());
     // Where the source holds each site of the box.
@@ -302,7 +332,7 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
     }
     with_scalar(*this, [&]<class To>(To* data) {
         with_scalar(other, [&](const auto* source) {
-            for_range(pool, owned_, box_grain, [&](int, std::int64_t b, std::int64_t e) {
+            for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
                 if (same_order) {
                     const std::int64_t begin = b * reals_ * to.lanes(), end = e * reals_ * to.lanes();
                     for (std::int64_t i = begin; i < end; ++i) data[i] = static_cast<To>(source[i]);

@@ -48,14 +48,15 @@ class FieldStorage {
     int scalar_bytes() const { return scalar_bytes_; }
     const std::string& label() const { return label_; }
     std::size_t block_bytes() const { return block_bytes_; }
-    std::size_t bytes() const { return memory_.size(); }
+    std::size_t bytes() const { return layout_->gpu() ? device_.size() : memory_.size(); }
     const HaloProducer* producer() const { return producer_.get(); }
     // Replaces the words of the producer; a change makes the item stale.
     void set_producer_words(const std::vector<std::uint64_t>& words);
 
-    // Address of block 0. For a halo item that block does not exist, but ghosts are found in the same way.
-    // Valid until the next reserve_ghosts that grows.
+    // Address of block 0, on the host or on the layout's device. For a halo item that block does not exist,
+    // but ghosts are found in the same way. Valid until the next reserve_ghosts that grows.
     std::byte* data() const { return base_; }
+    GpuAddress address() const { return reinterpret_cast<GpuAddress>(base_); }
     bool lacks_ghosts() const { return ghosts_ < layout_->ghost_blocks(); }
     void
     reserve_ghosts(ThreadPool* pool = nullptr); // room for all ghost blocks of the layout; keeps the data
@@ -91,6 +92,14 @@ class FieldStorage {
   private:
     void require_sites(const char* what) const;
     void allocate(ThreadPool* pool);
+    // The same on a device, in gpu_storage.cpp. `blocks` says which block each site of the array is.
+    void allocate_on_device();
+    template <class T>
+    void box_to_device(const T* array, const std::int32_t* blocks, std::int64_t sites);
+    template <class T>
+    void box_from_device(T* array, const std::int32_t* blocks, std::int64_t sites) const;
+    std::vector<std::int32_t> blocks_of_part(const Extents& origin, const Extents& extents) const;
+    void copy_on_device(const FieldStorage& other);
 
     std::shared_ptr<Layout> layout_;
     int reals_, scalar_bytes_;
@@ -98,10 +107,18 @@ class FieldStorage {
     std::unique_ptr<HaloProducer> producer_;
     std::size_t block_bytes_;
     Memory memory_;
+    GpuMemory device_;
     std::byte* base_ = nullptr;
     std::int64_t owned_ = 0, ghosts_ = 0; // blocks in memory
     std::uint64_t version_[2] = {1, 1};
     std::vector<std::uint64_t> held_; // [slab][parity]; 0: never filled
+};
+
+// Ghosts of one field (or halo item) that a launch reads.
+struct HaloRequest {
+    std::shared_ptr<FieldStorage> field;
+    int slab = 0;
+    int parities = 0; // 1 even, 2 odd
 };
 
 } // namespace jali

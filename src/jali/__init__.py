@@ -2,8 +2,10 @@
 
 from jali.codegen.types import SU, Algebra, Complex, Matrix, Real, Spinor, Vector
 from jali.comm import virtual_ranks
+from jali.devices import use_device
 from jali.errors import (
     CompileError,
+    DeviceError,
     FileFormatError,
     JaliError,
     LayoutError,
@@ -64,6 +66,7 @@ __all__ = [
     "Colouring",
     "CompileError",
     "Complex",
+    "DeviceError",
     "Domain",
     "Field",
     "FileFormatError",
@@ -103,6 +106,7 @@ __all__ = [
     "sqrt",
     "tan",
     "tanh",
+    "use_device",
     "vector",
     "virtual_ranks",
     "where",

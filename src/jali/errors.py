@@ -34,6 +34,10 @@ class CompileError(JaliError):
     """No usable C++ compiler, or the compiler rejected a generated kernel."""
 
 
+class DeviceError(JaliError):
+    """A GPU cannot be used: no driver, too old a driver, no such device, or the driver reports an error."""
+
+
 class ParameterError(JaliError):
     """A parameter file, a command-line override or an argument holds an unknown key or an impossible value."""
 

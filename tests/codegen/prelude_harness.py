@@ -18,7 +18,16 @@ from pathlib import Path
 import numpy as np
 
 PRELUDE = Path(__file__).parents[2] / "src" / "jali" / "codegen" / "prelude"
-FILES = ("cpu.hpp", "elementary.hpp", "random.hpp", "matrix.hpp", "group.hpp")
+FILES = (
+    "target_cpu.hpp",
+    "lanes.hpp",
+    "storage.hpp",
+    "memory_cpu.hpp",
+    "elementary.hpp",
+    "random.hpp",
+    "matrix.hpp",
+    "group.hpp",
+)
 FLAGS = (
     "-std=c++17",
     "-O2",

@@ -15,15 +15,29 @@ import os
 import re
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from jali import version
 from jali.codegen import compiler, target
+from jali.codegen.gpu_compiler import find_gpu_compiler, gpu_prelude
 from jali.errors import CompileError
 
-PRELUDE = ("cpu.hpp", "elementary.hpp", "matrix.hpp", "group.hpp", "random.hpp", "kernel.hpp")
+PRELUDE = (
+    "target_cpu.hpp",
+    "lanes.hpp",
+    "storage.hpp",
+    "memory_cpu.hpp",
+    "elementary.hpp",
+    "matrix.hpp",
+    "group.hpp",
+    "random.hpp",
+    "kernel.hpp",
+)
 
 _loaded: dict[str, tuple[ctypes.CDLL, int]] = {}
+_on_device: dict[tuple[int, str], Any] = {}  # by the device and the file
 _guard = threading.Lock()
 
 
@@ -90,6 +104,10 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
     Raises CompileError: no compiler, rejected text, unusable cache.
     """
     key = kernel_key(name, text, lanes, precision)
+
+    def compile_to(source: Path, shared: Path) -> None:
+        compiler.find_compiler().compile(source, shared, source.parent)
+
     with _guard:
         directory = cache_directory()
         source, shared = directory / f"{key}.cpp", directory / f"{key}.so"
@@ -97,13 +115,13 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
         found = _loaded.get(memory)
         if found is None:
             if not _current(source, shared):
-                _make(directory, source, shared, text, lanes, precision)
+                _make(source, shared, _host_source(directory, text, lanes, precision), compile_to)
             try:
                 library = ctypes.CDLL(memory)
             except OSError:
                 # a damaged object: make it again, once
                 shared.unlink(missing_ok=True)
-                _make(directory, source, shared, text, lanes, precision)
+                _make(source, shared, _host_source(directory, text, lanes, precision), compile_to)
                 library = ctypes.CDLL(memory)
             address = ctypes.cast(library.kernel, ctypes.c_void_p).value
             assert address is not None
@@ -111,41 +129,98 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
     return found[1], source
 
 
-def _current(source: Path, shared: Path) -> bool:
+def load_on_device(
+    gpu: Any, name: str, text: str, precision: str, threads: int = 128, blocks: int = 1
+) -> tuple[Any, Path]:
+    """The kernel on a device (of the core) and the path of its source; compiles on first use.
+
+    `threads` is the number of threads of its blocks, `blocks` how many of them should fit a multiprocessor. Raises
+    CompileError: no compiler, rejected text, unusable cache; DeviceError: the device does not take the code.
+    """
+    scalar = "double" if precision == "float64" else "float"
+    head = f"#define JALI_LANES 1\n#define JALI_REAL {scalar}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
+    image, source = _image(gpu, name, head, text)
+    with _guard:
+        found = _on_device.get((gpu.ordinal, str(source)))
+        if found is None:
+            found = _on_device[gpu.ordinal, str(source)] = gpu.function(image, "kernel")
+    return found, source
+
+
+def gpu_kit(gpu: Any) -> bytes:
+    """Machine code of jali's own kernels for a device (of the core)."""
+    text = (Path(__file__).parent / "prelude" / "kit.hpp").read_text()
+    head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 256\n#define JALI_BLOCKS 1\n"
+    return _image(gpu, "kit", head, text)[0]
+
+
+def _image(gpu: Any, name: str, head: str, text: str) -> tuple[bytes, Path]:
+    found = find_gpu_compiler(gpu.kind)
+    architecture = gpu.architecture
+    # a runtime compiler that asks the device itself may meet another one tomorrow
+    device = architecture or f"{gpu.name} {gpu.identity}"
+    parts = (version.__version__, found.identity, device, head, gpu_prelude(), _strip(text))
+    digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+    key = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}-{digest}"
+
+    def compile_to(source: Path, image: Path) -> None:
+        kernel = source.read_text()
+        defines, _, rest = kernel.partition("\n\n")
+        whole = f"{defines}\n{gpu_prelude()}\n{rest}"
+        image.write_bytes(found.compile(whole, name, architecture))
+
+    with _guard:
+        directory = cache_directory()
+        source, image = directory / f"{key}.cu", directory / f"{key}.bin"
+        if not _current(source, image):
+            _make(source, image, f"{head}\n{text}", compile_to)
+        return image.read_bytes(), source
+
+
+def _host_source(directory: Path, text: str, lanes: int, precision: str) -> str:
+    head = hashlib.sha256(prelude().encode()).hexdigest()[:12]
+    include = directory / f"prelude-{head}.hpp"
     try:
-        made = shared.stat()
+        _write(include, prelude())
+    except OSError as error:
+        raise _unwritable(directory, error) from None
+    scalar = "double" if precision == "float64" else "float"
+    return f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{include.name}"\n\n{text}'
+
+
+def _current(source: Path, made_from_it: Path) -> bool:
+    try:
+        made = made_from_it.stat()
         return made.st_size > 0 and source.stat().st_mtime_ns <= made.st_mtime_ns
     except OSError:
         return False
 
 
-def _make(directory: Path, source: Path, shared: Path, text: str, lanes: int, precision: str) -> None:
-    found = compiler.find_compiler()
-    head = hashlib.sha256(prelude().encode()).hexdigest()[:12]
-    include = directory / f"prelude-{head}.hpp"
+def _make(source: Path, result: Path, text: str, compile_to: Callable[[Path, Path], None]) -> None:
+    """Writes `source` unless somebody keeps an edited one there, and compiles it to `result`; one process does, others wait."""
+    directory = source.parent
     try:
-        with open(directory / f"{shared.stem}.lock", "w") as lock:
+        with open(directory / f"{result.stem}.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if _current(source, shared):
+            if _current(source, result):
                 return
-            _write(include, prelude())
             if not source.exists() or source.stat().st_size == 0:
-                scalar = "double" if precision == "float64" else "float"
-                _write(
-                    source,
-                    f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{include.name}"\n\n{text}',
-                )
-            temporary = directory / f"{shared.name}.{os.getpid()}.{threading.get_ident()}"
+                _write(source, text)
+            temporary = directory / f"{result.name}.{os.getpid()}.{threading.get_ident()}"
             try:
-                found.compile(source, temporary, directory)
-                os.replace(temporary, shared)
+                compile_to(source, temporary)
+                os.replace(temporary, result)
             finally:
                 temporary.unlink(missing_ok=True)
-        (directory / f"{shared.stem}.lock").unlink(missing_ok=True)
+        (directory / f"{result.stem}.lock").unlink(missing_ok=True)
     except OSError as error:
-        raise CompileError(
-            f"the kernel cache {directory} cannot be written: {error.strerror}; free some space or set JALI_CACHE_DIR"
-        ) from None
+        raise _unwritable(directory, error) from None
+
+
+def _unwritable(directory: Path, error: OSError) -> CompileError:
+    return CompileError(
+        f"the kernel cache {directory} cannot be written: {error.strerror}; free some space or set JALI_CACHE_DIR"
+    )
 
 
 def _write(path: Path, text: str) -> None:

@@ -37,7 +37,9 @@ def emit(program: SiteProgram, variant: Variant) -> KernelText:
 def _number(value: float) -> str:
     """A floating-point constant that loses no bit."""
     if value != value or value in (float("inf"), float("-inf")):
-        return {"inf": "__builtin_inf()", "-inf": "-__builtin_inf()"}.get(str(value), '__builtin_nan("")')
+        return {"inf": "infinity_of_target()", "-inf": "-infinity_of_target()"}.get(
+            str(value), "nan_of_target()"
+        )
     return repr(float(value))
 
 
@@ -248,10 +250,19 @@ class _Emitter(Operations):
             what = [f"read at {reads}"] if reads else []
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
-        out.append(
-            'extern "C" __attribute__((visibility("default"))) void kernel(const uint64_t* w, int64_t begin, int64_t end) {'
-        )
-        head = ["const int32_t* const blocks = (const int32_t*)w[0];"]
+        head = []
+        if self.variant.gpu:
+            if analysis.coordinates:
+                self.word(Word("blocks"))
+            count = FIRST_WORD + len(self.words)
+            out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{count}]; }};")
+            out.append("JALI_KERNEL(kernel, arguments) {")
+            head += ["const uint64_t* const w = a.w;", "const int64_t begin = a.begin, end = a.end;"]
+        else:
+            out.append(
+                'extern "C" __attribute__((visibility("default"))) void kernel(const uint64_t* w, int64_t begin, int64_t end) {'
+            )
+        head.append("const int32_t* const blocks = (const int32_t*)w[0];")
         if self.variant.masked:
             head.append("const uint32_t* const masks = (const uint32_t*)w[1];")
         if program.sums:
@@ -276,6 +287,8 @@ class _Emitter(Operations):
         if self._streams():
             out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
             out.append("        const int64_t i = position_at(turn, begin, end);")
+        elif self.variant.gpu:
+            out.append("    JALI_FOR_EACH(i, begin, end) {")
         else:
             out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
@@ -290,6 +303,8 @@ class _Emitter(Operations):
 
     def _streams(self) -> bool:
         """Whether memory is read that sites do not share and that is not written, and enough to pay for the order."""
+        if self.variant.gpu:
+            return False
         reads, writes = self.analysis.reads, self.analysis.writes
         local = not any(any(offset) for at in reads.values() for offset in at)
         return local and not (reads.keys() & writes.keys()) and self.analysis.loads >= LEAST_STREAMED
@@ -330,13 +345,13 @@ class _Emitter(Operations):
         """Values that are computed from a neighbour of this rank, or arrive computed from another one."""
         offset = self.program.offset(item.offset)
         phased = any((slot, offset) in self.variant.phased for slot in item.slots)
-        table = self.word(Word("table", offset=offset, windings=phased))
-        permutations = self.word(Word("permutations", offset=offset, windings=phased))
+        entry = self.neighbour(offset, phased)
         storage, blocks = self.word(Word("item", offset=offset)), self.word(Word("blocks"))
         names = [f"g{self.number(node)}" for node in item.cut]
-        for name in names:
-            self.line(f"const real* {name};")
-        self.line(f"if ((n{table}[x] & ENTRY_BLOCK) < w[{blocks}]) {{")
+        for name, node in zip(names, item.cut, strict=True):
+            # a pointer that may name either of two arrays would keep a thread's arrays out of its registers
+            self.line(f"real {name}[{node.type.reals}];" if self.variant.gpu else f"const real* {name};")
+        self.line(f"if (({entry.partition(',')[0]} & ENTRY_BLOCK) < w[{blocks}]) {{")
         self.depth += 1
         outer, self.loop, self.branch = self.loop, -1, item
         for node in reachable(item.cut):
@@ -345,12 +360,12 @@ class _Emitter(Operations):
             if node.number not in self.analysis.fused:
                 self.emit(node)
         for name, node in zip(names, item.cut, strict=True):
-            self.line(f"{name} = {self.array(node)};")
+            self._take(name, self.array(node), node.type.reals)
         self.depth -= 1
         self.line("} else {")
         self.depth += 1
         staged = self.buffer(item.reals, item.cut[0])
-        arguments = f"{staged}, (const JALI_REAL*)w[{storage}], n{table}[x], n{permutations}"
+        arguments = f"{staged}, (const JALI_REAL*)w[{storage}], {entry}"
         kind = ""
         if phased:
             slot = next(s for s in item.slots if (s, offset) in self.variant.phased)
@@ -361,13 +376,16 @@ class _Emitter(Operations):
         )
         first = 0
         for name, node in zip(names, item.cut, strict=True):
-            self.line(f"{name} = arrived + {first};")
+            self._take(name, f"arrived + {first}", node.type.reals)
             first += node.type.reals
         self.depth -= 1
         self.line("}")
         self.loop, self.branch = outer, None
         for name, node in zip(names, item.cut, strict=True):
             self.values[node.number] = Value(node.type.reals, name)
+
+    def _take(self, name: str, source: str, reals: int) -> None:
+        self.line(f"copy<{reals}>({name}, {source});" if self.variant.gpu else f"{name} = {source};")
 
 
 def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> list[str]:
@@ -388,7 +406,7 @@ def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> 
         name, type = program.scalars[word.slot]
         if type.kind == "int":
             return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);  // {name}"]
-        return [f"const real s{index} = splat((JALI_REAL)__builtin_bit_cast(double, w[{index}]));  // {name}"]
+        return [f"const real s{index} = splat((JALI_REAL)double_of_bits(w[{index}]));  // {name}"]
     return []
 
 

@@ -23,6 +23,7 @@ class Variant:
     )  # (slot, offset) with non-periodic boundaries
     single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
+    gpu: bool = False  # a thread of a device computes a site, and loads it into registers
 
 
 @dataclass(frozen=True)
@@ -149,19 +150,17 @@ class Operations:
         name = f"p{self.number(node)}"
         source = self.field(slot)
         if not any(offset):
-            if single:
+            if single or self.variant.gpu:
                 staged = self.buffer(reals, node)
                 self.line(
-                    f"const real* const {name} = block_at_f32<{reals}>({staged}, {self.field(slot)}, x);"
+                    f"const real* const {name} = block_at{single}<{reals}>({staged}, {self.field(slot)}, x);"
                 )
             else:
                 self.line(f"const real* const {name} = block_at<{reals}>({self.field(slot)}, x);")
         else:
             phased = (slot, offset) in self.variant.phased
-            table = self.word(Word("table", offset=offset, windings=phased))
-            permutations = self.word(Word("permutations", offset=offset, windings=phased))
             staged = self.buffer(reals, node)
-            arguments = f"{staged}, {source}, n{table}[x], n{permutations}"
+            arguments = f"{staged}, {source}, {self.neighbour(offset, phased)}"
             kind = ""
             if phased:
                 phases = self.word(Word("phases", slot, offset, True))
@@ -175,6 +174,13 @@ class Operations:
             self.line(f"algebra_decode<{element.type.shape[0]}>({decoded}, {name});")
         else:
             self.values[node.number] = Value(node.type.reals, name)
+
+    def neighbour(self, offset: tuple[int, ...], windings: bool) -> str:
+        """The entry of the neighbour table at this position, and where there are lanes their permutations."""
+        entry = f"n{self.word(Word('table', offset=offset, windings=windings))}[x]"
+        if self.variant.gpu:
+            return entry
+        return f"{entry}, n{self.word(Word('permutations', offset=offset, windings=windings))}"
 
     def _philox(self, node: Node) -> None:
         slot, _, loop, kind = node.attrs
@@ -544,7 +550,7 @@ class Operations:
         self.loop = outer
         self.depth -= 1
         self.line("}")
-        self.line(f"if (!all(done{number})) counters[0] += lanes_unset(done{number});")
+        self.line(f"if (!all(done{number})) count_exhausted(counters, lanes_unset(done{number}));")
         self.kept[node.number] = kept
 
     def _repeat_value(self, node: Node) -> None:

@@ -151,17 +151,18 @@ def _threads_per_rank(communicator: Communicator) -> int:
     Collective. Counting cores one by one is right whether the launcher binds ranks to cores or not.
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    mine = json.dumps([_host(), cores]).encode()
+    mine = json.dumps([host_identity(), cores]).encode()
     others = [json.loads(text) for text in communicator.gather_bytes(mine)]
     if os.environ.get("JALI_THREADS"):
         return _core.default_threads(1)
-    neighbours = [set(theirs) for host, theirs in others if host == _host()]
+    neighbours = [set(theirs) for host, theirs in others if host == host_identity()]
     share = sum(
         (Fraction(1, sum(core in theirs for theirs in neighbours)) for core in cores), start=Fraction(0)
     )
     return max(1, min(int(share), _core.usable_cores()))
 
 
-def _host() -> str:
+def host_identity() -> str:
+    """Equal for processes that run on one host, and only for those."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"

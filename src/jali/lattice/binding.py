@@ -21,8 +21,10 @@ class CompiledKernel:
     """Machine code of one kernel in memory, its text, and where the source is kept."""
 
     text: KernelText
-    address: int
+    address: int  # on the host
     source: Path
+    function: Any = None  # on a device
+    threads: int = 0
 
 
 class BoundKernel:
@@ -49,6 +51,7 @@ class BoundKernel:
         self.layout = layout
         self.sites = sites
         self.source = compiled.source
+        self.function = compiled.function
         self.words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
         self.floats = memoryview(self.words.data).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the words
@@ -98,6 +101,8 @@ class BoundKernel:
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),
             ncounters=1 if text.analysis.bodies else 0,
+            gpu_kernel=compiled.function,
+            threads=compiled.threads,
         )
         # A launch lives as long as its fields, not the other way round.
         self.fields = [weakref.proxy(field) for field in fields]
@@ -122,12 +127,19 @@ class BoundKernel:
             return int(self.layout.nblocks)
         table = self.layout.neighbours(list(word.offset), word.windings)
         if word.what == "table":
+            if self.lattice.gpu is not None:
+                self._held.append(table)
+                return int(table.device_address)
             array = table.entries
         elif word.what == "permutations":
             array = table.permutations
         else:
             field = self.fields[word.slot]
             array = _aligned(field.boundary.factors(field.element, table.windings, field.precision))
+        if self.lattice.gpu is not None:
+            memory = self.lattice.gpu.upload(array, "boundary factors")
+            self._held += [table, memory]
+            return int(memory.address)
         self._held += [table, array]
         return int(array.ctypes.data)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, comm
+from jali import _core, comm, devices
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.types import Element
@@ -69,7 +69,8 @@ class Lattice:
 
     `Lattice(16, 16, 16, 32)` splits itself; `grid=(1, 1, 2, 2)` says how many ranks in each direction. Any
     extents and any number of ranks work as long as every rank gets a site. `lanes` limits the number of vector lanes
-    and `halo_items=False` sends whole fields only (for tests and comparisons; neither changes a bit of any result). Raises LayoutError for impossible extents and grids.
+    `halo_items=False` sends whole fields only (for tests and comparisons; neither changes a bit of any result). `device` is where its fields live and its kernels run: see `jali.devices`.
+    Raises LayoutError for impossible extents and grids, DeviceError for devices that cannot be used.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Lattice:
         communicator: Any = None,
         lanes: int | None = None,
         halo_items: bool = True,
+        device: str | None = None,
     ):
         flat = tuple(extents[0]) if len(extents) == 1 and not isinstance(extents[0], int) else extents
         if not 1 <= len(flat) <= 5:
@@ -90,6 +92,7 @@ class Lattice:
         self.serial = next(_serials)
         self.communicator = comm.current() if communicator is None else communicator
         self.pool = _pool_of(self.communicator)
+        self.gpu = devices.open_device(device, self.communicator)
         self._lanes = lanes
         self.halo_items = halo_items
         size = self.communicator.size
@@ -171,12 +174,16 @@ class Lattice:
     # ---- layouts and domains ---------------------------------------------------------------------
 
     def _wanted_lanes(self, precision: str) -> int:
+        if self.gpu is not None:
+            return 1  # a thread computes a site
         lanes = target.host().lanes(precision)
         return lanes if self._lanes is None else min(lanes, self._lanes)
 
     def layout(self, precision: str) -> Any:
         """The core's layout for fields of this precision."""
         lanes = self._wanted_lanes(precision)
+        if lanes not in self._layouts and self.gpu is not None:
+            self._layouts[lanes] = _core.Layout(self.partition, self.rank, 1, gpu=self.gpu)
         if lanes not in self._layouts:
             layout = _core.Layout(self.partition, self.rank, lanes)
             tile = _cache_tile(layout.block_extents, layout.lanes * (8 if precision == "float64" else 4))

@@ -17,6 +17,8 @@ from jali.lattice.binding import BoundKernel, CompiledKernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 
+THREADS = 128  # of a block, on a device
+
 
 def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domain, sums: Any) -> BoundKernel:
     """Chooses the variant for these fields and this domain, compiles and binds."""
@@ -31,16 +33,26 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
     single = frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision)
     sites = lattice.sites_of(domain, program.shift, layout)
     items = _items(program, phased, fields, lattice)
-    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items)
-    kernel = _compile(program, variant)
+    gpu = lattice.gpu
+    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items, gpu is not None)
+    kernel = _compile(program, variant, gpu)
     producers = [
-        (item, _compile(_producer(program, item), Variant(layout.lanes, single=single))) for item in items
+        (
+            item,
+            _compile(
+                _producer(program, item), Variant(layout.lanes, single=single, gpu=gpu is not None), gpu
+            ),
+        )
+        for item in items
     ]
     return BoundKernel(program, variant, kernel, producers, fields, lattice, layout, sites, sums)
 
 
-def _compile(program: SiteProgram, variant: Variant) -> CompiledKernel:
+def _compile(program: SiteProgram, variant: Variant, gpu: Any) -> CompiledKernel:
     text = _emit(program, variant)
+    if gpu is not None:
+        function, source = cache.load_on_device(gpu, program.name, text.text, program.precision, THREADS)
+        return CompiledKernel(text, 0, source, function, THREADS)
     address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
     return CompiledKernel(text, address, source)
 

@@ -67,7 +67,7 @@ class SiteFunction:
                     f"{function.__name__}: site functions take plain positional parameters, not {parameter}"
                 )
         self.parameters = names[1:]
-        self.exhausted = 0
+        self._exhausted_before = 0  # by launches that are gone
         self._captured: Captured | None = (
             None  # made by the first call: what is defined below the function counts too
         )
@@ -107,9 +107,17 @@ class SiteFunction:
         if bound is None:
             bound = self._bind(domain, arguments, lattice, sums)
             self._remember(key, bound)
-        result = bound.run(arguments)
-        self.exhausted += bound.exhausted
-        return result
+        return bound.run(arguments)
+
+    @property
+    def exhausted(self) -> int:
+        """How many `repeat_until`s of all calls so far gave up, on this rank."""
+        return self._exhausted_before + sum(bound.exhausted for bound in self._bound.values())
+
+    def _forget(self, key: Any) -> None:
+        gone = self._bound.pop(key, None)
+        if gone is not None:
+            self._exhausted_before += gone.exhausted
 
     def _captured_values(self) -> tuple[Any, ...]:
         """The numbers that the function sees besides its arguments, now."""
@@ -125,7 +133,7 @@ class SiteFunction:
 
     def _remember(self, key: Any, bound: _Bound) -> None:
         if len(self._bound) >= _MOST_BOUND:
-            self._bound.popitem(last=False)
+            self._forget(next(iter(self._bound)))
         self._bound[key] = bound
         for field in bound.fields:
             field.on_release(_Forget(weakref.ref(self), key))
@@ -202,7 +210,7 @@ class _Forget:
     def __call__(self) -> None:
         function = self.function()
         if function is not None:
-            function._bound.pop(self.key, None)
+            function._forget(self.key)
 
 
 # ---- a call, ready to run ------------------------------------------------------------------------------
@@ -223,10 +231,8 @@ class _Bound:
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
         self.kernels = [lower(program, distinct, lattice, domain, sums) for program in programs]
-        self.exhausted = 0
         self.types = programs[0].sums
         self.per_slice = sums is not None and sums.per is not None
-        self.counted = any(k.text.analysis.bodies for k in self.kernels)
         self.simple = self._simple_scalars(arguments)
         self.has_randoms = any(program.randoms for program in programs)
 
@@ -258,11 +264,12 @@ class _Bound:
             out = kernel.launch.run()
             if out is not None and result is None:
                 result = out
-        if self.counted:
-            self.exhausted = sum(
-                int(kernel.launch.counters[0]) for kernel in self.kernels if kernel.text.analysis.bodies
-            )
         return None if result is None else self._shape(result)
+
+    @property
+    def exhausted(self) -> int:
+        """How many `repeat_until`s of all runs gave up, on this rank."""
+        return sum(int(kernel.launch.counters[0]) for kernel in self.kernels if kernel.text.analysis.bodies)
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
         randoms = list(randoms_of(arguments))

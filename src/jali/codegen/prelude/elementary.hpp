@@ -85,8 +85,8 @@ constexpr JALI_REAL ASIN_P[] = {1.666665971e-01f, 7.500521094e-02f, 4.451363534e
                                 3.183604777e-02f, 1.432925649e-02f, 3.767490387e-02f};
 #endif
 constexpr JALI_REAL LIFT = JALI_REAL(lane_integer(1) << (MANTISSA_BITS + 1)); // makes denormal numbers normal
-constexpr JALI_REAL INFINITE = __builtin_inff();
-constexpr JALI_REAL NOT_A_NUMBER = __builtin_nanf("");
+#define INFINITE JALI_REAL(infinity_of_target())
+#define NOT_A_NUMBER JALI_REAL(nan_of_target())
 
 // c[0] + c[1] x + ...: even and odd powers in two chains
 template <int N>
@@ -214,7 +214,7 @@ constexpr uint64_t TWO_OVER_PI_BITS[] = {0,
 // integer mantissa of x with those 192 bits of 2/pi that matter modulo 4.
 JALI_CALL int reduce_large(double x, double* head, double* tail) {
     uint64_t bits;
-    __builtin_memcpy(&bits, &x, sizeof bits);
+    copy_bits(&bits, &x, sizeof bits);
     const int exponent = int(bits >> 52 & 0x7ff) - 1075;
     const uint64_t mantissa = (bits & ((uint64_t(1) << 52) - 1)) | uint64_t(1) << 52;
     const int first = 62 + exponent, word = first / 64, shift = first % 64;
@@ -243,12 +243,12 @@ JALI_CALL int reduce_large(double x, double* head, double* tail) {
     const uint64_t unit_bits = uint64_t(1023 - 53 - zeros)
                                << 52; // 2^(-53 - zeros), the weight of the leading 53 bits
     double unit;
-    __builtin_memcpy(&unit, &unit_bits, sizeof unit);
+    copy_bits(&unit, &unit_bits, sizeof unit);
     const double a = double(int64_t(fraction >> 75)) * unit;
     const double b = double(int64_t(fraction >> 22 & ((uint64_t(1) << 53) - 1))) * unit * 0x1p-53;
     const double c0 = 1.5707963267948966, c1 = 6.123233995736766e-17;
     const double product = a * c0;
-    const double rest = __builtin_fma(a, c0, -product) + (a * c1 + b * c0);
+    const double rest = fma_one(a, c0, -product) + (a * c1 + b * c0);
     const double sum = product + rest;
     const double sign = negative != (x < 0) ? -1 : 1;
     *head = sign * sum;

@@ -65,7 +65,11 @@ JALI_CALL void complex_exp(real* out, const real* a) {
 
 // A power of two by which |z| is multiplied so that its square neither overflows nor loses bits
 JALI_INLINE real square_unit(complex_lane z, real* inverse_unit) {
-    constexpr JALI_REAL BIG = sizeof(JALI_REAL) == 8 ? JALI_REAL(0x1p500) : JALI_REAL(0x1p60);
+#if JALI_DOUBLE
+    constexpr JALI_REAL BIG = 0x1p500;
+#else
+    constexpr JALI_REAL BIG = 0x1p60f;
+#endif
     const real size = vmax(vabs(z.re), vabs(z.im));
     const mask huge = size > splat(BIG), tiny = size < splat(1 / BIG);
     *inverse_unit = select(huge, splat(BIG), select(tiny, splat(1 / BIG), splat(1)));

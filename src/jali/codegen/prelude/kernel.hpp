@@ -8,6 +8,21 @@ JALI_INLINE int64_t lanes_unset(mask m) {
   return count;
 }
 
+// A repeat_until gave up on so many sites.
+JALI_INLINE void count_exhausted(int64_t* counters, int64_t sites) {
+#if defined(JALI_GPU)
+  add_atomically(counters, sites);
+#else
+  counters[0] += sites;
+#endif
+}
+
+JALI_INLINE double double_of_bits(uint64_t bits) {
+  double x;
+  copy_bits(&x, &bits, sizeof x);
+  return x;
+}
+
 // Global coordinates of a block's sites in one direction: that of lane 0, and what each lane adds to it.
 JALI_INLINE integer block_coordinate(const int32_t* coordinates, const int32_t* lane_offsets, int64_t x) {
   integer r;

@@ -48,7 +48,7 @@ JALI_INLINE site_vector site_of_block(uint64_t first, const lane_sites& lanes) {
     site_vector site;
 #if JALI_DOUBLE && JALI_LANES > 1
     unsigned_integer number;
-    __builtin_memcpy(&number, lanes.number, sizeof number);
+    copy_bits(&number, lanes.number, sizeof number);
     number += first;
     site.low = number & 0xffffffffu;
     site.high = number >> 32;

@@ -1,0 +1,122 @@
+// core/device/gpu in Python: devices, their memory and kernels.
+#include "device/gpu.hpp"
+#include "bind/errors.hpp"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace jali;
+
+namespace {
+
+GpuKind kind_of(const std::string& name) {
+    if (name == "cuda") return GpuKind::cuda;
+    if (name == "hip") return GpuKind::hip;
+    throw std::invalid_argument("devices are 'cuda' or 'hip', not '" + name + "'");
+}
+
+std::span<const std::byte> bytes_of(const nb::bytes& image) {
+    return {reinterpret_cast<const std::byte*>(image.c_str()), image.size()};
+}
+
+} // namespace
+
+void bind_gpu(nb::module_& m) {
+    translate_error<GpuError>("DeviceError");
+
+    nb::class_<GpuMemory>(m, "GpuMemory", "A labelled block of device memory.")
+        .def_prop_ro("address", &GpuMemory::address)
+        .def_prop_ro("nbytes", &GpuMemory::size);
+
+    nb::class_<GpuFunction>(m, "GpuFunction", "A kernel that is loaded on a device.")
+        .def_ro("name", &GpuFunction::name)
+        .def_ro("registers", &GpuFunction::registers, "Registers of a thread.")
+        .def_ro("local_bytes", &GpuFunction::local_bytes, "Spilled or indexed memory of a thread.")
+        .def_ro("most_threads", &GpuFunction::most_threads, "Threads that a block may have.");
+
+    nb::class_<Gpu>(m, "Gpu", "A GPU of this process.")
+        .def_static(
+            "open", [](const std::string& kind, int ordinal) { return Gpu::open(kind_of(kind), ordinal); },
+            "kind"_a, "ordinal"_a, "The device of this number; DeviceError says why it cannot be used.")
+        .def_static(
+            "count", [](const std::string& kind) { return Gpu::count(kind_of(kind)); }, "kind"_a,
+            "Devices that this process sees; DeviceError where there is no driver.")
+        .def_static(
+            "driver",
+            [](const std::string& kind) {
+                const GpuApi& api = GpuApi::get(kind_of(kind));
+                return nb::make_tuple(api.library, api.version);
+            },
+            "kind"_a, "(file, version in the driver's numbering); DeviceError where there is none.")
+        .def_prop_ro("kind", [](const Gpu& gpu) { return name_of(gpu.kind()); })
+        .def_prop_ro("ordinal", &Gpu::ordinal)
+        .def_prop_ro("name", &Gpu::name)
+        .def_prop_ro("architecture", &Gpu::architecture)
+        .def_prop_ro("identity", &Gpu::identity, "Equal for processes that share the physical device.")
+        .def_prop_ro("multiprocessors", &Gpu::multiprocessors)
+        .def_prop_ro("l2_bytes", &Gpu::l2_bytes)
+        .def_prop_ro("clock_khz", &Gpu::clock_khz)
+        .def_prop_ro("total_memory", &Gpu::total_memory)
+        .def_prop_ro("free_memory", &Gpu::free_memory)
+        .def_prop_ro("memory_held", [](const Gpu& gpu) { return gpu.ledger().held(); })
+        .def_prop_ro("memory_peak", [](const Gpu& gpu) { return gpu.ledger().peak(); })
+        .def_prop_ro("memory_cached", &Gpu::cached)
+        .def("memory_usage",
+             [](const Gpu& gpu) {
+                 nb::list rows;
+                 for (const auto& row : gpu.ledger().usage())
+                     rows.append(nb::make_tuple(row.label, row.bytes, row.blocks));
+                 return rows;
+             })
+        .def("trim", &Gpu::trim, "Gives memory that is kept for reuse back to the driver.")
+        .def_prop_ro(
+            "stream", [](const Gpu& gpu) { return reinterpret_cast<std::uintptr_t>(gpu.stream()); },
+            "Handle of the stream that carries jali's work.")
+        .def("synchronize", &Gpu::synchronize, nb::call_guard<nb::gil_scoped_release>(),
+             "Waits for the work so far.")
+        .def(
+            "wait_for",
+            [](Gpu& gpu, std::uintptr_t stream) { gpu.wait_for(reinterpret_cast<void*>(stream)); },
+            "stream"_a, "What jali does from now on waits for the work so far on another stream.")
+        .def(
+            "let_wait",
+            [](Gpu& gpu, std::uintptr_t stream) { gpu.let_wait(reinterpret_cast<void*>(stream)); },
+            "stream"_a, "Another stream waits for jali's work so far.")
+        .def("allocate", &Gpu::allocate, "bytes"_a, "label"_a)
+        .def(
+            "upload",
+            [](Gpu& gpu, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array, const std::string& label) {
+                return gpu.upload(array.data(), array.nbytes(), label);
+            },
+            "array"_a, "label"_a)
+        .def(
+            "download",
+            [](Gpu& gpu, const GpuMemory& memory, nb::ndarray<nb::c_contig, nb::device::cpu> array) {
+                gpu.copy_out(array.data(), memory.address(), array.nbytes());
+                gpu.synchronize();
+            },
+            "memory"_a, "array"_a)
+        .def(
+            "set_kit",
+            [](Gpu& gpu, const nb::bytes& image) {
+                const auto bytes = bytes_of(image);
+                gpu.set_kit({bytes.begin(), bytes.end()});
+            },
+            "image"_a, "jali's own kernels, compiled for this device.")
+        .def(
+            "function",
+            [](Gpu& gpu, const nb::bytes& image, const std::string& name) {
+                return gpu.function(bytes_of(image), name);
+            },
+            "image"_a, "name"_a)
+        .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
+}

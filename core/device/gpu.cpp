@@ -1,0 +1,389 @@
+#include "device/gpu.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+constexpr std::size_t small_unit = 512, big_unit = std::size_t{2} << 20;
+
+// Sizes of blocks in the pool: few enough that freed blocks fit again.
+std::size_t pool_size(std::size_t bytes) {
+    if (bytes >= big_unit) return (bytes + big_unit - 1) / big_unit * big_unit;
+    std::size_t size = small_unit;
+    while (size < bytes) size *= 2;
+    return size;
+}
+
+} // namespace
+
+// ---- memory --------------------------------------------------------------------------------------------
+
+GpuMemory& GpuMemory::operator=(GpuMemory&& other) noexcept {
+    if (this != &other) {
+        release();
+        gpu_ = std::move(other.gpu_);
+        address_ = std::exchange(other.address_, 0);
+        size_ = std::exchange(other.size_, 0);
+        held_ = std::exchange(other.held_, 0);
+        label_ = std::exchange(other.label_, nullptr);
+    }
+    return *this;
+}
+
+void GpuMemory::release() noexcept {
+    if (gpu_) gpu_->give_back(*this);
+    gpu_.reset();
+    address_ = 0;
+    size_ = held_ = 0;
+}
+
+PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
+    if (this != &other) {
+        release();
+        gpu_ = std::move(other.gpu_);
+        data_ = std::exchange(other.data_, nullptr);
+        size_ = std::exchange(other.size_, 0);
+        label_ = std::exchange(other.label_, nullptr);
+    }
+    return *this;
+}
+
+void PinnedMemory::release() noexcept {
+    if (gpu_) {
+        gpu_->make_current();
+        gpu_->api().host_release(data_);
+        gpu_->pinned_ledger_.strike(size_, label_);
+    }
+    gpu_.reset();
+    data_ = nullptr;
+    size_ = 0;
+}
+
+GpuAddress Gpu::from_driver(std::size_t bytes) {
+    GpuAddress address = 0;
+    const int error = api_.allocate(&address, bytes);
+    if (error == gpu_out_of_memory) return 0;
+    api_.check(error, "allocating " + readable_bytes(bytes) + " on " + name_);
+    return address;
+}
+
+GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label) {
+    make_current();
+    const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, 1));
+    GpuMemory memory;
+    {
+        std::lock_guard lock(mutex_);
+        const auto found = free_.lower_bound(wanted);
+        if (found != free_.end() && found->first <= wanted + wanted / 8) {
+            memory.held_ = found->first;
+            memory.address_ = found->second;
+            free_.erase(found);
+        }
+    }
+    if (memory.address_ == 0) {
+        memory.held_ = wanted;
+        memory.address_ = wanted <= total_memory_ ? from_driver(wanted) : 0;
+        if (memory.address_ == 0 && cached() > 0) {
+            trim();
+            memory.address_ = from_driver(wanted);
+        }
+        if (memory.address_ == 0)
+            ledger_.refuse(bytes, label,
+                           "only " + readable_bytes(free_memory()) + " of " + readable_bytes(total_memory_) +
+                               " are left on device " + std::to_string(ordinal_) + " (" + name_ + ")",
+                           "device");
+    }
+    memory.size_ = bytes;
+    memory.label_ = ledger_.book(bytes, label);
+    memory.gpu_ = shared_from_this();
+    return memory;
+}
+
+void Gpu::give_back(GpuMemory& memory) noexcept {
+    ledger_.strike(memory.size_, memory.label_);
+    std::lock_guard lock(mutex_);
+    free_.emplace(memory.held_, memory.address_);
+}
+
+std::size_t Gpu::cached() const {
+    std::lock_guard lock(mutex_);
+    std::size_t bytes = 0;
+    for (const auto& [size, address] : free_) bytes += size;
+    return bytes;
+}
+
+void Gpu::trim() {
+    make_current();
+    std::lock_guard lock(mutex_);
+    for (const auto& [size, address] : free_) api_.release(address); // waits for the device
+    free_.clear();
+}
+
+PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
+    make_current();
+    PinnedMemory memory;
+    void* data = nullptr;
+    const int error = api_.host_allocate(&data, std::max<std::size_t>(bytes, 1), 1); // portable
+    if (error == gpu_out_of_memory)
+        pinned_ledger_.refuse(bytes, label, "the driver has no more", "pinned host");
+    api_.check(error, "allocating " + readable_bytes(bytes) + " of pinned host memory");
+    memory.data_ = static_cast<std::byte*>(data);
+    memory.size_ = bytes;
+    memory.label_ = pinned_ledger_.book(bytes, label);
+    memory.gpu_ = shared_from_this();
+    return memory;
+}
+
+GpuMemory Gpu::upload(const void* data, std::size_t bytes, std::string_view label) {
+    GpuMemory memory = allocate(bytes, label);
+    if (bytes > 0) {
+        copy_in(memory.address(), data, bytes);
+        synchronize(); // the caller's bytes may go
+    }
+    return memory;
+}
+
+std::size_t Gpu::free_memory() const {
+    make_current();
+    std::size_t free = 0, total = 0;
+    api_.check(api_.memory_info(&free, &total), "asking for free memory");
+    return free;
+}
+
+void Gpu::copy_in(GpuAddress to, const void* from, std::size_t bytes) const {
+    make_current();
+    api_.check(api_.copy_in(to, from, bytes, stream_), "copying to the device");
+}
+
+void Gpu::copy_out(void* to, GpuAddress from, std::size_t bytes) const {
+    make_current();
+    api_.check(api_.copy_out(to, from, bytes, stream_), "copying from the device");
+}
+
+void Gpu::copy(GpuAddress to, GpuAddress from, std::size_t bytes) const {
+    make_current();
+    api_.check(api_.copy(to, from, bytes, stream_), "copying on the device");
+}
+
+void Gpu::fill(GpuAddress to, unsigned char value, std::size_t bytes) const {
+    make_current();
+    if (bytes > 0) api_.check(api_.fill(to, value, bytes, stream_), "filling device memory");
+}
+
+// ---- the device ----------------------------------------------------------------------------------------
+
+int Gpu::count(GpuKind kind) {
+    const GpuApi& api = GpuApi::get(kind);
+    int count = 0;
+    api.check(api.device_count(&count), "counting devices");
+    return count;
+}
+
+std::shared_ptr<Gpu> Gpu::open(GpuKind kind, int ordinal) {
+    static std::mutex mutex;
+    static std::map<std::pair<GpuKind, int>, std::shared_ptr<Gpu>>* opened =
+        new std::map<std::pair<GpuKind, int>,
+                     std::shared_ptr<Gpu>>; // never destroyed: the driver may go first
+    std::lock_guard lock(mutex);
+    auto& gpu = (*opened)[{kind, ordinal}];
+    if (!gpu) {
+        const int devices = count(kind);
+        if (ordinal < 0 || ordinal >= devices)
+            throw GpuError(std::string("there is no ") + name_of(kind) + " device " +
+                           std::to_string(ordinal) + "; this process sees " + std::to_string(devices));
+        gpu = std::shared_ptr<Gpu>(new Gpu(GpuApi::get(kind), ordinal));
+    }
+    return gpu;
+}
+
+Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
+    api_.check(api_.device_get(&device_, ordinal), "opening device " + std::to_string(ordinal));
+    char name[256] = {};
+    api_.check(api_.device_name(name, sizeof name - 1, device_), "asking for a device's name");
+    name_ = name;
+    api_.check(api_.device_memory(&total_memory_, device_), "asking for a device's memory");
+    const bool cuda = api_.kind == GpuKind::cuda;
+#define JALI_ASK(member, cuda_number, hip_number)                                                            \
+    api_.check(api_.device_attribute(&member##_, cuda ? cuda_number : hip_number, device_),                  \
+               "asking for a device's " #member);
+    JALI_GPU_ATTRIBUTES(JALI_ASK)
+#undef JALI_ASK
+    api_.check(api_.context_retain(&context_, device_), "opening " + name_);
+    make_current();
+    api_.check(api_.stream_create(&stream_, 1, 0), "making a stream"); // does not wait for the default stream
+    api_.check(api_.event_create(&meeting_, 2), "making an event");
+}
+
+Gpu::~Gpu() = default; // lives as long as the process
+
+std::string Gpu::architecture() const {
+    return kind() == GpuKind::cuda ? "sm_" + std::to_string(major_) + std::to_string(minor_) : "";
+}
+
+std::string Gpu::identity() const {
+    std::array<unsigned char, 16> uuid{};
+    api_.check(api_.device_uuid(uuid.data(), device_), "asking for a device's identity");
+    static const char digits[] = "0123456789abcdef";
+    std::string text;
+    for (unsigned char byte : uuid) {
+        text += digits[byte >> 4];
+        text += digits[byte & 15];
+    }
+    return text;
+}
+
+void Gpu::make_current() const {
+    const int error = api_.context_set(context_);
+    if (error != gpu_success) api_.check(error, "using " + name_);
+}
+
+void Gpu::synchronize() const {
+    make_current();
+    api_.check(api_.stream_synchronize(stream_), "waiting for " + name_);
+}
+
+void Gpu::wait_for(void* stream) {
+    make_current();
+    std::lock_guard lock(mutex_);
+    api_.check(api_.event_record(meeting_, stream), "recording an event on a stream that is not jali's");
+    api_.check(api_.stream_wait(stream_, meeting_, 0), "waiting for another stream");
+}
+
+void Gpu::let_wait(void* stream) {
+    make_current();
+    std::lock_guard lock(mutex_);
+    api_.check(api_.event_record(meeting_, stream_), "recording an event");
+    api_.check(api_.stream_wait(stream, meeting_, 0), "letting another stream wait");
+}
+
+// ---- kernels -------------------------------------------------------------------------------------------
+
+GpuFunction Gpu::function(std::span<const std::byte> image, const std::string& name) {
+    make_current();
+    void* module = nullptr;
+    api_.check(api_.module_load(&module, image.data()), "loading kernel '" + name + "' on " + name_);
+    GpuFunction function;
+    function.name = name;
+    api_.check(api_.module_function(&function.handle, module, name.c_str()), "finding kernel '" + name + "'");
+    api_.function_attribute(&function.most_threads, 0, function.handle);
+    api_.function_attribute(&function.local_bytes, 3, function.handle);
+    api_.function_attribute(&function.registers, 4, function.handle);
+    return function;
+}
+
+void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
+                 void* stream) const {
+    const int error =
+        api_.launch(function.handle, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr);
+    if (error != gpu_success)
+        api_.check(error, "launching kernel '" + function.name + "' (" + std::to_string(blocks) +
+                              " blocks of " + std::to_string(threads) + " threads) on " + name_);
+}
+
+int Gpu::occupancy(const GpuFunction& function, int threads) const {
+    int blocks = 0;
+    api_.check(api_.occupancy(&blocks, function.handle, threads, 0), "asking for occupancy");
+    return blocks;
+}
+
+void Gpu::set_kit(std::vector<std::byte> image) {
+    std::lock_guard lock(mutex_);
+    if (kit_image_.empty()) kit_image_ = std::move(image);
+}
+
+const GpuFunction& Gpu::kit(const std::string& name) {
+    std::lock_guard lock(mutex_);
+    auto found = kit_.find(name);
+    if (found == kit_.end()) {
+        if (kit_image_.empty()) throw GpuError("jali's own kernels have not been given to this device");
+        found = kit_.emplace(name, function(kit_image_, name)).first;
+    }
+    return found->second;
+}
+
+// ---- streams, events, graphs ---------------------------------------------------------------------------
+
+GpuStream::GpuStream(std::shared_ptr<Gpu> gpu, bool urgent) : gpu_(std::move(gpu)) {
+    gpu_->make_current();
+    int least = 0, greatest = 0;
+    if (urgent) gpu_->api().check(gpu_->api().stream_priorities(&least, &greatest), "asking for priorities");
+    gpu_->api().check(gpu_->api().stream_create(&handle_, 1, greatest), "making a stream");
+}
+
+GpuStream::~GpuStream() {
+    gpu_->make_current();
+    gpu_->api().stream_destroy(handle_);
+}
+
+GpuEvent::GpuEvent(std::shared_ptr<Gpu> gpu, bool timed) : gpu_(std::move(gpu)) {
+    gpu_->make_current();
+    gpu_->api().check(gpu_->api().event_create(&handle_, timed ? 0 : 2), "making an event");
+}
+
+GpuEvent::~GpuEvent() {
+    gpu_->make_current();
+    gpu_->api().event_destroy(handle_);
+}
+
+void GpuEvent::record(void* stream) {
+    gpu_->make_current();
+    gpu_->api().check(gpu_->api().event_record(handle_, stream), "recording an event");
+}
+
+bool GpuEvent::reached() const {
+    gpu_->make_current();
+    const int error = gpu_->api().event_query(handle_);
+    if (error == gpu_not_ready) return false;
+    gpu_->api().check(error, "work on " + gpu_->name());
+    return true;
+}
+
+void GpuEvent::wait() const {
+    gpu_->make_current();
+    gpu_->api().check(gpu_->api().event_synchronize(handle_), "work on " + gpu_->name());
+}
+
+double GpuEvent::seconds_since(const GpuEvent& start) const {
+    float ms = 0;
+    gpu_->make_current();
+    gpu_->api().check(gpu_->api().event_elapsed(&ms, start.handle_, handle_), "reading the device's clock");
+    return ms * 1e-3;
+}
+
+void GpuGraph::begin(void* stream) {
+    gpu_->make_current();
+    constexpr int relaxed = 2; // other threads and libraries go on as they like
+    gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
+}
+
+void GpuGraph::end(void* stream) {
+    const GpuApi& api = gpu_->api();
+    void* graph = nullptr;
+    api.check(api.capture_end(stream, &graph), "recording a graph");
+    const int error = api.graph_instantiate(&instance_, graph, 0);
+    api.graph_destroy(graph);
+    api.check(error, "making a graph ready");
+}
+
+void GpuGraph::abandon(void* stream) noexcept {
+    void* graph = nullptr;
+    if (gpu_->api().capture_end(stream, &graph) == gpu_success && graph != nullptr)
+        gpu_->api().graph_destroy(graph);
+}
+
+GpuGraph::~GpuGraph() {
+    gpu_->make_current();
+    if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
+}
+
+void GpuGraph::launch(void* stream) {
+    gpu_->make_current();
+    gpu_->api().check(gpu_->api().graph_launch(instance_, stream), "launching a graph");
+}
+
+} // namespace jali

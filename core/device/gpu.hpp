@@ -1,0 +1,212 @@
+// One GPU of this process: what it is, its memory, its streams, modules, events and graphs.
+//
+// Work is put on streams and runs in their order; the device's own stream (`stream()`) carries everything
+// that is not said to run beside it, so that memory freed and given out again on it needs no waiting. Freed
+// blocks are kept for reuse and handed back to the driver when it has no more. Every error becomes a
+// GpuError with the driver's words; running out of memory becomes OutOfMemory, which says who holds what.
+#pragma once
+
+#include "device/gpu_api.hpp"
+#include "device/ledger.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jali {
+
+class Gpu;
+
+// A block of device memory, owned. Moves, does not copy; contents are unspecified at first.
+class GpuMemory {
+  public:
+    GpuMemory() = default;
+    GpuMemory(GpuMemory&& other) noexcept { *this = std::move(other); }
+    GpuMemory& operator=(GpuMemory&& other) noexcept;
+    ~GpuMemory() { release(); }
+
+    GpuAddress address() const { return address_; }
+    std::size_t size() const { return size_; }
+    void release() noexcept;
+
+  private:
+    friend class Gpu;
+    std::shared_ptr<Gpu> gpu_;
+    GpuAddress address_ = 0;
+    std::size_t size_ = 0, held_ = 0; // asked for, taken from the pool
+    const std::string* label_ = nullptr;
+};
+
+// Host memory that the device reads and writes directly.
+class PinnedMemory {
+  public:
+    PinnedMemory() = default;
+    PinnedMemory(PinnedMemory&& other) noexcept { *this = std::move(other); }
+    PinnedMemory& operator=(PinnedMemory&& other) noexcept;
+    ~PinnedMemory() { release(); }
+
+    std::byte* data() const { return data_; }
+    std::size_t size() const { return size_; }
+    void release() noexcept;
+
+  private:
+    friend class Gpu;
+    std::shared_ptr<Gpu> gpu_;
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+    const std::string* label_ = nullptr;
+};
+
+class GpuEvent {
+  public:
+    GpuEvent(std::shared_ptr<Gpu> gpu, bool timed);
+    ~GpuEvent();
+    GpuEvent(const GpuEvent&) = delete;
+    void record(void* stream);
+    bool reached() const;
+    void wait() const;                           // of the host
+    double seconds_since(const GpuEvent&) const; // both timed and reached
+    void* handle() const { return handle_; }
+
+  private:
+    std::shared_ptr<Gpu> gpu_;
+    void* handle_ = nullptr;
+};
+
+class GpuStream {
+  public:
+    explicit GpuStream(std::shared_ptr<Gpu> gpu, bool urgent = false);
+    ~GpuStream();
+    GpuStream(const GpuStream&) = delete;
+    void* handle() const { return handle_; }
+
+  private:
+    std::shared_ptr<Gpu> gpu_;
+    void* handle_ = nullptr;
+};
+
+// A kernel of a loaded module. Modules stay loaded until the process ends, since launches hold their kernels.
+struct GpuFunction {
+    void* handle = nullptr;
+    std::string name;
+    int registers = 0;   // per thread
+    int local_bytes = 0; // spilled or indexed memory per thread
+    int most_threads = 0;
+};
+
+// What one stream did between begin and end, to be repeated as a whole.
+class GpuGraph {
+  public:
+    // `work` puts work on the stream, which is recorded and not run. Throws GpuError where something in it
+    // cannot be recorded.
+    template <class Work>
+    GpuGraph(std::shared_ptr<Gpu> gpu, void* stream, Work&& work) : gpu_(std::move(gpu)) {
+        begin(stream);
+        try {
+            work();
+        } catch (...) {
+            abandon(stream);
+            throw;
+        }
+        end(stream);
+    }
+    ~GpuGraph();
+    GpuGraph(const GpuGraph&) = delete;
+    void launch(void* stream);
+
+  private:
+    void begin(void* stream);
+    void end(void* stream);
+    void abandon(void* stream) noexcept;
+    std::shared_ptr<Gpu> gpu_;
+    void* instance_ = nullptr;
+};
+
+class Gpu : public std::enable_shared_from_this<Gpu> {
+  public:
+    static int count(GpuKind kind); // of devices; throws GpuError where there is no driver
+    // The device of this number, opened once in a process. Throws GpuError.
+    static std::shared_ptr<Gpu> open(GpuKind kind, int ordinal);
+
+    const GpuApi& api() const { return api_; }
+    GpuKind kind() const { return api_.kind; }
+    int ordinal() const { return ordinal_; }
+    const std::string& name() const { return name_; }
+    std::string architecture() const; // "sm_90"; empty for HIP, whose compiler asks the device itself
+    std::string identity() const;     // of the physical device: equal for two processes that share it
+    std::size_t total_memory() const { return total_memory_; }
+    std::size_t free_memory() const;
+#define JALI_DECLARE(name, cuda, hip)                                                                        \
+    int name() const {                                                                                       \
+        return name##_;                                                                                      \
+    }
+    JALI_GPU_ATTRIBUTES(JALI_DECLARE)
+#undef JALI_DECLARE
+
+    void make_current() const; // for the calling thread: before any call of the driver
+    void* stream() const { return stream_; }
+    void synchronize() const; // the device's own stream
+
+    GpuMemory allocate(std::size_t bytes, std::string_view label);
+    PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
+    const Ledger& ledger() const { return ledger_; }
+    std::size_t cached() const; // bytes that are free in the pool
+    void trim();                // gives what is free in the pool back to the driver
+
+    // On the device's own stream, in order; the host's bytes must stay until then.
+    void copy_in(GpuAddress to, const void* from, std::size_t bytes) const;
+    void copy_out(void* to, GpuAddress from, std::size_t bytes) const;
+    void copy(GpuAddress to, GpuAddress from, std::size_t bytes) const;
+    void fill(GpuAddress to, unsigned char value, std::size_t bytes) const;
+
+    // Device memory with these contents; the host's bytes may go.
+    GpuMemory upload(const void* data, std::size_t bytes, std::string_view label);
+
+    // A kernel of an image (cubin, PTX or code object), by name. Throws GpuError.
+    GpuFunction function(std::span<const std::byte> image, const std::string& name);
+    void launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
+                void* stream) const;
+    int occupancy(const GpuFunction& function, int threads) const; // blocks per multiprocessor
+
+    // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
+    void wait_for(void* stream);
+    void let_wait(void* stream);
+
+    // jali's own kernels that need no site function (src/jali/codegen/prelude/kit.hpp); set once, by who has
+    // a compiler.
+    void set_kit(std::vector<std::byte> image);
+    const GpuFunction& kit(const std::string& name); // throws GpuError if there is no kit or no such kernel
+
+    ~Gpu();
+
+  private:
+    friend class GpuMemory;
+    friend class PinnedMemory;
+    Gpu(const GpuApi& api, int ordinal);
+    void give_back(GpuMemory& memory) noexcept;
+    GpuAddress from_driver(std::size_t bytes);
+
+    const GpuApi& api_;
+    int ordinal_, device_ = 0;
+    std::string name_;
+    std::size_t total_memory_ = 0;
+#define JALI_DECLARE(name, cuda, hip) int name##_ = 0;
+    JALI_GPU_ATTRIBUTES(JALI_DECLARE)
+#undef JALI_DECLARE
+    void* context_ = nullptr;
+    void* stream_ = nullptr;
+    void* meeting_ = nullptr; // an event, for wait_for and let_wait
+    Ledger ledger_, pinned_ledger_;
+    mutable std::mutex mutex_;
+    std::multimap<std::size_t, GpuAddress> free_; // by size
+    std::vector<std::byte> kit_image_;
+    std::map<std::string, GpuFunction> kit_;
+};
+
+} // namespace jali

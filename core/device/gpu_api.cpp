@@ -1,0 +1,103 @@
+#include "device/gpu_api.hpp"
+
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <dlfcn.h>
+
+namespace jali {
+
+namespace {
+
+struct Loaded {
+    std::unique_ptr<GpuApi> api;
+    std::string why_not; // the first failure is remembered: a driver does not appear while a process runs
+};
+
+// Where the drivers live, the first that loads is taken.
+std::vector<std::string> candidates(GpuKind kind) {
+    const char* named = std::getenv(kind == GpuKind::cuda ? "JALI_CUDA_DRIVER" : "JALI_HIP_DRIVER");
+    if (named != nullptr && *named != '\0') return {named};
+    if (kind == GpuKind::cuda) return {"libcuda.so.1", "libcuda.so"};
+    return {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"};
+}
+
+// The oldest driver that has all functions of the table.
+constexpr int oldest_cuda = 12000;
+
+std::unique_ptr<GpuApi> load(GpuKind kind) {
+    auto api = std::make_unique<GpuApi>();
+    api->kind = kind;
+    void* handle = nullptr;
+    std::string tried;
+    for (const auto& file : candidates(kind)) {
+        handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+        if (handle != nullptr) {
+            api->library = file;
+            break;
+        }
+        const char* why = dlerror();
+        tried += (tried.empty() ? "" : "; ") + std::string(why != nullptr ? why : file);
+    }
+    const std::string vendor = kind == GpuKind::cuda ? "NVIDIA's driver" : "AMD's HIP runtime";
+    if (handle == nullptr) throw GpuError(vendor + " was not found (" + tried + ")");
+    std::string missing;
+    auto find = [&](const char* name) {
+        void* symbol = dlsym(handle, name);
+        if (symbol == nullptr) missing += (missing.empty() ? "" : ", ") + std::string(name);
+        return symbol;
+    };
+#define JALI_FIND(member, cuda_name, hip_name, parameters)                                                   \
+    api->member =                                                                                            \
+        reinterpret_cast<decltype(api->member)>(find(kind == GpuKind::cuda ? #cuda_name : #hip_name));
+    JALI_GPU_FUNCTIONS(JALI_FIND)
+#undef JALI_FIND
+    if (api->driver_version != nullptr) api->driver_version(&api->version);
+    const std::string version =
+        std::to_string(api->version / 1000) + "." + std::to_string(api->version % 1000 / 10);
+    if (kind == GpuKind::cuda && api->version < oldest_cuda)
+        throw GpuError(vendor + " " + api->library + " supports CUDA " + version +
+                       ", jali needs 12.0 or newer: install a newer driver");
+    if (!missing.empty())
+        throw GpuError(vendor + " " + api->library + " lacks " + missing + ": install a newer one");
+    api->check(api->init(0), vendor + " cannot be used");
+    return api;
+}
+
+} // namespace
+
+const char* name_of(GpuKind kind) {
+    return kind == GpuKind::cuda ? "cuda" : "hip";
+}
+
+const GpuApi& GpuApi::get(GpuKind kind) {
+    static std::mutex mutex;
+    static Loaded loaded[2];
+    std::lock_guard lock(mutex);
+    Loaded& one = loaded[kind == GpuKind::cuda ? 0 : 1];
+    if (!one.api && one.why_not.empty()) {
+        try {
+            one.api = load(kind);
+        } catch (const GpuError& error) {
+            one.why_not = error.what();
+        }
+    }
+    if (!one.api) throw GpuError(one.why_not);
+    return *one.api;
+}
+
+std::string GpuApi::text_of(int error) const {
+    const char *name = nullptr, *text = nullptr;
+    if (error_name != nullptr) error_name(error, &name);
+    if (error_text != nullptr) error_text(error, &text);
+    return std::string(name != nullptr ? name : "error " + std::to_string(error)) +
+           (text != nullptr ? ", " + std::string(text) : "");
+}
+
+void GpuApi::check(int error, const std::string& what) const {
+    if (error != gpu_success) throw GpuError(what + ": " + text_of(error));
+}
+
+} // namespace jali

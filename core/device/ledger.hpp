@@ -1,0 +1,54 @@
+// Who holds how much of one kind of memory: bytes and blocks by label.
+//
+// An arena writes it and quotes from it when it has to say "out of memory": who asked for how much, and who
+// holds what. Safe to use from several threads.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jali {
+
+struct OutOfMemory : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+std::string readable_bytes(std::size_t bytes); // "3.2 GiB"
+
+class Ledger {
+  public:
+    struct Usage {
+        std::string label;
+        std::size_t bytes;
+        std::size_t blocks;
+    };
+
+    // Books a block and returns the label's lasting address, to be given to strike.
+    const std::string* book(std::size_t bytes, std::string_view label);
+    void strike(std::size_t bytes, const std::string* label) noexcept;
+
+    std::size_t held() const;         // bytes booked now
+    std::size_t peak() const;         // most bytes ever booked at once
+    std::vector<Usage> usage() const; // by label, largest first; labels without blocks are left out
+
+    // Throws OutOfMemory: who asked for how much, why it cannot be, and who holds what.
+    [[noreturn]] void refuse(std::size_t bytes, std::string_view label, const std::string& why,
+                             const std::string& kind = "") const;
+
+  private:
+    struct Count {
+        std::size_t bytes = 0;
+        std::size_t blocks = 0;
+    };
+    mutable std::mutex mutex_;
+    std::map<std::string, Count, std::less<>> counts_; // node-based: labels keep their address
+    std::size_t held_ = 0;
+    std::size_t peak_ = 0;
+};
+
+} // namespace jali

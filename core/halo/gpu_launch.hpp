@@ -1,0 +1,49 @@
+// A launch whose kernel runs on the layout's device.
+//
+// Everything is put on the device's stream and run() returns without waiting, unless there are sums to be
+// returned. Contributions to sums are written by the kernel and cut into digits by the kit (prelude/kit.hpp):
+// integers, so that the order of threads does not matter, in the words that ranks add. Counters stay on the
+// device until somebody asks.
+#pragma once
+
+#include "halo/launch.hpp"
+
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace jali {
+
+class GpuLaunch : public Launch {
+  public:
+    explicit GpuLaunch(LaunchDefinition definition);
+    void run(double* sums) override;
+    const std::vector<std::int64_t>& counters() override;
+
+  protected:
+    const Schedule* schedule_for(const std::vector<char>& stale) override;
+
+  private:
+    // Positions on the device: a range of blocks, or a list.
+    struct Positions {
+        std::int64_t begin = 0, end = 0;
+        GpuMemory blocks;
+        std::int64_t size() const { return end - begin; }
+    };
+
+    Positions positions_of(const std::vector<std::int32_t>& blocks) const;
+    void prepare_sums();
+    void fill_words();
+    void enqueue(const Positions& positions, std::int64_t first_contribution, void* stream);
+    void reduce(double* sums);
+
+    std::shared_ptr<Gpu> gpu_;
+    std::vector<std::uint64_t> arguments_; // begin, end, words: the structure that the kernel takes
+    Positions whole_;
+    GpuMemory contributions_, order_, starts_, totals_, device_counters_;
+    PinnedMemory totals_here_;
+    std::int64_t deposit_blocks_ = 1;
+    std::vector<std::int64_t> counters_, reduced_;
+};
+
+} // namespace jali

@@ -1,0 +1,129 @@
+// FieldStorage on a device: the same operations, done by kernels of the kit (prelude/kit.hpp).
+#include "halo/storage.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace jali {
+
+namespace {
+
+// What the kernels of the kit take; see kit.hpp.
+struct BoxArguments {
+    std::int64_t count, reals;
+    GpuAddress blocks, array, field;
+};
+struct ConvertArguments {
+    std::int64_t count, reals;
+    GpuAddress from, to, places;
+};
+
+constexpr unsigned kit_threads = 256;
+constexpr std::size_t box_piece = std::size_t{64} << 20; // bytes of an array on the device at a time
+
+template <class T>
+const char* name_of_scalar() {
+    return sizeof(T) == 4 ? "float" : "double";
+}
+const char* name_of_scalar(int bytes) {
+    return bytes == 4 ? "float" : "double";
+}
+
+template <class Arguments>
+void run_kit(Gpu& gpu, const std::string& name, Arguments arguments, std::int64_t work) {
+    if (work == 0) return;
+    gpu.make_current();
+    void* parameters[] = {&arguments};
+    const std::int64_t blocks = std::min<std::int64_t>((work + kit_threads - 1) / kit_threads,
+                                                       std::int64_t{32} * gpu.multiprocessors());
+    gpu.launch(gpu.kit(name), static_cast<unsigned>(blocks), kit_threads, parameters, gpu.stream());
+}
+
+} // namespace
+
+void FieldStorage::allocate_on_device() {
+    Gpu& gpu = *layout_->gpu();
+    const auto ghosts = layout_->ghost_blocks();
+    GpuMemory bigger = gpu.allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_);
+    const auto kept = device_.size() > 0 ? static_cast<std::size_t>(owned_ + ghosts_) * block_bytes_ : 0;
+    if (kept > 0) gpu.copy(bigger.address(), device_.address(), kept);
+    gpu.fill(bigger.address() + kept, 0, bigger.size() - kept);
+    device_ = std::move(bigger);
+    ghosts_ = ghosts;
+    const auto missing = static_cast<std::size_t>(layout_->first_ghost() - owned_) * block_bytes_;
+    base_ = reinterpret_cast<std::byte*>(device_.address() - missing);
+}
+
+template <class T>
+void FieldStorage::box_to_device(const T* array, const std::int32_t* blocks, std::int64_t sites) {
+    Gpu& gpu = *layout_->gpu();
+    const std::size_t site_bytes = static_cast<std::size_t>(reals_) * sizeof(T);
+    const std::int64_t piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(box_piece / site_bytes));
+    const std::string kernel =
+        std::string("box_in_") + name_of_scalar<T>() + "_" + name_of_scalar(scalar_bytes_);
+    GpuMemory list, staged = gpu.allocate(std::min(sites, piece) * site_bytes, "arrays on their way");
+    if (blocks != nullptr) list = gpu.upload(blocks, sites * sizeof *blocks, "sites on their way");
+    const GpuAddress which = blocks != nullptr ? list.address() : layout_->on_device().box_blocks.address();
+    for (std::int64_t first = 0; first < sites; first += piece) {
+        const auto count = std::min(piece, sites - first);
+        gpu.copy_in(staged.address(), array + first * reals_, count * site_bytes);
+        run_kit(
+            gpu, kernel,
+            BoxArguments{count, reals_, which + first * sizeof(std::int32_t), staged.address(), address()},
+            count * reals_);
+    }
+    gpu.synchronize(); // the caller's array may change
+}
+
+template <class T>
+void FieldStorage::box_from_device(T* array, const std::int32_t* blocks, std::int64_t sites) const {
+    Gpu& gpu = *layout_->gpu();
+    const std::size_t site_bytes = static_cast<std::size_t>(reals_) * sizeof(T);
+    const std::int64_t piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(box_piece / site_bytes));
+    const std::string kernel =
+        std::string("box_out_") + name_of_scalar<T>() + "_" + name_of_scalar(scalar_bytes_);
+    GpuMemory list, staged = gpu.allocate(std::min(sites, piece) * site_bytes, "arrays on their way");
+    if (blocks != nullptr) list = gpu.upload(blocks, sites * sizeof *blocks, "sites on their way");
+    const GpuAddress which = blocks != nullptr ? list.address() : layout_->on_device().box_blocks.address();
+    for (std::int64_t first = 0; first < sites; first += piece) {
+        const auto count = std::min(piece, sites - first);
+        run_kit(
+            gpu, kernel,
+            BoxArguments{count, reals_, which + first * sizeof(std::int32_t), staged.address(), address()},
+            count * reals_);
+        gpu.copy_out(array + first * reals_, staged.address(), count * site_bytes);
+    }
+    gpu.synchronize();
+}
+
+void FieldStorage::copy_on_device(const FieldStorage& other) {
+    const Layout &to = *layout_, &from = *other.layout_;
+    if (to.gpu() != from.gpu()) { // through an array on the host
+        std::vector<double> array(static_cast<std::size_t>(to.sites()) * reals_);
+        other.export_box(array.data());
+        import_box(array.data());
+        return;
+    }
+    Gpu& gpu = *to.gpu();
+    GpuMemory places;
+    if (layout_ != other.layout_ && to.box_index() != from.box_index()) {
+        std::vector<std::int32_t> block_at(static_cast<std::size_t>(from.nblocks())), list(block_at.size());
+        for (std::int64_t block = 0; block < from.nblocks(); ++block)
+            block_at[from.box_index()[block]] = static_cast<std::int32_t>(block);
+        for (std::int64_t block = 0; block < to.nblocks(); ++block)
+            list[block] = block_at[to.box_index()[block]];
+        places = gpu.upload(list.data(), list.size() * sizeof list[0], "sites on their way");
+    }
+    run_kit(gpu,
+            std::string("convert_") + name_of_scalar(other.scalar_bytes_) + "_" +
+                name_of_scalar(scalar_bytes_),
+            ConvertArguments{to.nblocks(), reals_, other.address(), address(), places.address()},
+            to.nblocks() * reals_);
+}
+
+template void FieldStorage::box_to_device(const float*, const std::int32_t*, std::int64_t);
+template void FieldStorage::box_to_device(const double*, const std::int32_t*, std::int64_t);
+template void FieldStorage::box_from_device(float*, const std::int32_t*, std::int64_t) const;
+template void FieldStorage::box_from_device(double*, const std::int32_t*, std::int64_t) const;
+
+} // namespace jali

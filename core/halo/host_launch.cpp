@@ -1,0 +1,250 @@
+#include "halo/host_launch.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace jali {
+
+namespace {
+
+constexpr std::int64_t largest_piece = 256;       // positions between two looks at the messages
+constexpr std::int64_t contribution_reals = 4096; // per thread: 32 KiB, which stay in its first caches
+
+// Eight sums side by side, since each addition would wait for the one before.
+double plain_sum(const double* values, std::int64_t n) {
+    double parts[8] = {}, rest = 0;
+    const std::int64_t whole = n & ~std::int64_t{7};
+    for (std::int64_t i = 0; i < whole; i += 8) {
+        for (int k = 0; k < 8; ++k) parts[k] += values[i + k];
+    }
+    for (auto i = whole; i < n; ++i) rest += values[i];
+    return ((parts[0] + parts[4]) + (parts[1] + parts[5])) + ((parts[2] + parts[6]) + (parts[3] + parts[7])) +
+           rest;
+}
+
+} // namespace
+
+HostLaunch::HostLaunch(LaunchDefinition definition) : Launch(std::move(definition)) {
+    auto& d = definition_;
+    workers_.resize(d.pool->threads());
+    for (auto& worker : workers_) {
+        worker.words.resize(d.nwords);
+        worker.counters.resize(d.ncounters);
+    }
+    counters_.resize(d.ncounters);
+    prepare_sums();
+    body_ = [this](int thread, std::int64_t begin, std::int64_t end) { run_piece(thread, begin, end); };
+}
+
+void HostLaunch::prepare_sums() {
+    const auto& d = definition_;
+    const auto& sums = d.sums;
+    if (sums.count == 0) return;
+    const std::int64_t lanes = d.layout->lanes();
+    chunk_ = std::max<std::int64_t>(contribution_reals / (sums.count * lanes), 8);
+    const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.count;
+    for (auto& worker : workers_) {
+        worker.contributions = Arena::host().allocate(sums.count * chunk_ * lanes * sizeof(double), "sums");
+        if (sums.fast) {
+            worker.plain.resize(accumulators);
+        } else {
+            worker.binned.resize(accumulators);
+        }
+        if (!sums.slice.empty()) {
+            worker.sorted.resize(chunk_ * lanes);
+            worker.place.resize(chunk_ * lanes);
+            worker.ends.resize(sums.nslices);
+        }
+    }
+    if (!sums.fast) reduced_.resize(accumulators * BinnedSum::words);
+}
+
+HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
+    auto [found, fresh] = plans_.try_emplace(stale);
+    Plan& plan = found->second;
+    if (!fresh) return plan;
+    const auto& d = definition_;
+    const auto& domain = d.domain;
+    if (d.policy->overlap) {
+        const std::vector<char> late = late_positions(stale);
+        for (std::int64_t p = 0; p < domain.size(); ++p) {
+            auto& part = plan.parts[late[p] ? 1 : 0];
+            part.blocks.push_back(block_at(p));
+            if (!domain.masks.empty()) part.masks.push_back(domain.masks[p]);
+        }
+    } else {
+        plan.parts[0] = domain;
+    }
+    std::vector<FieldStorage*> written;
+    for (const auto& [field, parities] : d.writes) written.push_back(field.get());
+    plan.exchange = std::make_unique<HaloExchange>(
+        d.layout, requests_, stale, d.policy->overlap, std::move(written),
+        [this, &plan](int part, const Progress* progress) { run_domain(plan.parts[part], progress); });
+    return plan;
+}
+
+const Schedule* HostLaunch::schedule_for(const std::vector<char>& stale) {
+    return &plan_for(stale).exchange->schedule();
+}
+
+void HostLaunch::run_domain(const LaunchDomain& domain, const ThreadPool::Progress* progress) {
+    const auto size = domain.size();
+    if (size == 0) return;
+    const bool listed = !domain.blocks.empty();
+    for (auto& worker : workers_) {
+        worker.words[0] = listed ? reinterpret_cast<std::uint64_t>(domain.blocks.data()) : 0;
+        worker.words[1] = domain.masks.empty() ? 0 : reinterpret_cast<std::uint64_t>(domain.masks.data());
+    }
+    // Masks are per position; for a range of blocks positions are blocks, so the masks start at its first.
+    if (!listed && !domain.masks.empty()) {
+        for (auto& worker : workers_) worker.words[1] -= domain.begin * sizeof(std::uint32_t);
+    }
+    running_ = &domain;
+    const auto begin = listed ? 0 : domain.begin;
+    const auto grain =
+        std::clamp<std::int64_t>(size / (8 * static_cast<std::int64_t>(workers_.size())), 16, largest_piece);
+    definition_.pool->parallel_for(begin, begin + size, grain, body_, progress);
+}
+
+void HostLaunch::run_piece(int thread, std::int64_t begin, std::int64_t end) {
+    Worker& worker = workers_[thread];
+    if (definition_.sums.count == 0) {
+        definition_.kernel(worker.words.data(), begin, end);
+        return;
+    }
+    worker.used = true;
+    worker.words[2] = reinterpret_cast<std::uint64_t>(worker.contributions.data());
+    worker.words[3] = static_cast<std::uint64_t>(chunk_);
+    for (auto b = begin; b < end; b += chunk_) {
+        const auto e = std::min(end, b + chunk_);
+        definition_.kernel(worker.words.data(), b, e);
+        deposit(worker, b, e);
+    }
+}
+
+void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
+    const auto& sums = definition_.sums;
+    const std::int64_t lanes = definition_.layout->lanes(), n = (end - begin) * lanes;
+    if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.words[1])) {
+        for (int k = 0; k < sums.count; ++k) {
+            double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
+            for (std::int64_t i = 0; i < n; ++i) {
+                if ((masks[begin + i / lanes] >> (i % lanes) & 1) == 0) values[i] = 0;
+            }
+        }
+    }
+    auto add = [&](std::size_t accumulator, const double* values, std::int64_t count) {
+        if (sums.fast) {
+            worker.plain[accumulator] += plain_sum(values, count);
+        } else {
+            worker.binned[accumulator].deposit(values, count);
+        }
+    };
+    if (sums.slice.empty()) {
+        for (int k = 0; k < sums.count; ++k)
+            add(k, worker.contributions.as<double>() + k * chunk_ * lanes, n);
+        return;
+    }
+    // Sort the chunk by slice once (counting sort), then every component along it.
+    const bool listed = !running_->blocks.empty();
+    std::fill(worker.ends.begin(), worker.ends.end(), 0);
+    auto slices_of = [&](std::int64_t position) {
+        return sums.slice.data() + (listed ? running_->blocks[position] : position) * lanes;
+    };
+    for (auto p = begin; p < end; ++p) {
+        for (std::int64_t l = 0; l < lanes; ++l) ++worker.ends[slices_of(p)[l]];
+    }
+    std::int32_t start = 0;
+    for (auto& slice_end : worker.ends) start += std::exchange(slice_end, start);
+    for (auto p = begin; p < end; ++p) {
+        for (std::int64_t l = 0; l < lanes; ++l)
+            worker.place[(p - begin) * lanes + l] = worker.ends[slices_of(p)[l]]++;
+    }
+    for (int k = 0; k < sums.count; ++k) {
+        const double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
+        for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.place[i]] = values[i];
+        std::int32_t first = 0;
+        for (int slice = 0; slice < sums.nslices; ++slice) {
+            const auto last = worker.ends[slice];
+            if (last > first)
+                add(static_cast<std::size_t>(slice) * sums.count + k, worker.sorted.data() + first,
+                    last - first);
+            first = last;
+        }
+    }
+}
+
+void HostLaunch::reduce(double* sums) {
+    const auto& d = definition_;
+    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
+    const bool alone = d.communicator->size() == 1;
+    if (d.sums.fast) {
+        std::fill(sums, sums + accumulators, 0.0);
+        for (const auto& worker : workers_) {
+            for (std::size_t k = 0; worker.used && k < accumulators; ++k) sums[k] += worker.plain[k];
+        }
+        if (alone) return;
+        const auto parts = d.communicator->all_gather(std::as_bytes(std::span(sums, accumulators)));
+        std::fill(sums, sums + accumulators, 0.0);
+        for (const auto& part : parts) {
+            for (std::size_t k = 0; k < accumulators; ++k) {
+                double value;
+                std::memcpy(&value, part.data() + k * sizeof value, sizeof value);
+                sums[k] += value;
+            }
+        }
+        return;
+    }
+    auto& total = workers_[0].binned;
+    for (std::size_t w = 1; w < workers_.size(); ++w) {
+        for (std::size_t k = 0; workers_[w].used && k < accumulators; ++k)
+            total[k].merge(workers_[w].binned[k]);
+    }
+    if (alone) {
+        for (std::size_t k = 0; k < accumulators; ++k) sums[k] = total[k].value();
+        return;
+    }
+    auto words_of = [&](std::size_t k) {
+        return std::span(reduced_).subspan(k * BinnedSum::words, BinnedSum::words);
+    };
+    for (std::size_t k = 0; k < accumulators; ++k) total[k].write_words(words_of(k));
+    d.communicator->all_reduce_sum(reduced_);
+    for (std::size_t k = 0; k < accumulators; ++k) sums[k] = BinnedSum::value_of_words(words_of(k));
+}
+
+void HostLaunch::run(double* sums) {
+    const auto& d = definition_;
+    for (FieldStorage* field : touched_) field->reserve_ghosts(d.pool.get());
+    Worker& first = workers_[0];
+    std::memcpy(first.words.data(), d.words, d.nwords * sizeof(std::uint64_t));
+    fill_standard_words(first.words.data(), *d.layout, nullptr);
+    for (const auto& [word, field] : d.patches)
+        first.words[word] = reinterpret_cast<std::uint64_t>(field->data());
+    for (std::size_t w = 1; w < workers_.size(); ++w) {
+        std::memcpy(workers_[w].words.data(), first.words.data(), d.nwords * sizeof(std::uint64_t));
+    }
+    if (d.ncounters > 0 || d.sums.count > 0) {
+        for (auto& worker : workers_) {
+            worker.used = false;
+            worker.words[6] = reinterpret_cast<std::uint64_t>(worker.counters.data());
+            std::fill(worker.counters.begin(), worker.counters.end(), 0);
+            std::fill(worker.plain.begin(), worker.plain.end(), 0.0);
+            for (auto& sum : worker.binned) sum.clear();
+        }
+    }
+    if (requests_.empty() || !find_stale()) {
+        run_domain(d.domain, nullptr);
+    } else {
+        plan_for(stale_).exchange->run(*d.communicator);
+    }
+    for (const auto& [field, parities] : d.writes) field->mark_written(parities);
+    if (d.ncounters > 0) {
+        for (const auto& worker : workers_) {
+            for (int k = 0; k < d.ncounters; ++k) counters_[k] += worker.counters[k];
+        }
+    }
+    if (d.sums.count > 0) reduce(sums);
+}
+
+} // namespace jali

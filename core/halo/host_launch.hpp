@@ -1,0 +1,58 @@
+// A launch whose kernel runs on the threads of this rank.
+//
+// Contributions to sums are deposited chunk by chunk, by each thread for itself, and merged at the end. Where
+// ghosts are stale the kernel is a step of the schedule that exchanges them.
+#pragma once
+
+#include "halo/exchange.hpp"
+#include "halo/launch.hpp"
+#include "sum/binned.hpp"
+
+#include <map>
+
+namespace jali {
+
+class HostLaunch : public Launch {
+  public:
+    explicit HostLaunch(LaunchDefinition definition);
+    void run(double* sums) override;
+    const std::vector<std::int64_t>& counters() override { return counters_; }
+
+  protected:
+    const Schedule* schedule_for(const std::vector<char>& stale) override;
+
+  private:
+    // One thread's copy of the words and what it accumulates, on cache lines of its own.
+    struct alignas(64) Worker {
+        std::vector<std::uint64_t> words;
+        std::vector<std::int64_t> counters;
+        Memory contributions;            // doubles [component][chunk][lane], aligned for vectors
+        std::vector<BinnedSum> binned;   // [slice][component]
+        std::vector<double> plain;       // the same, for fast sums
+        std::vector<double> sorted;      // one component of a chunk, slice by slice
+        std::vector<std::int32_t> place; // where each value of the chunk goes in it
+        std::vector<std::int32_t> ends;  // [slice]: end of its values
+        bool used = false;               // in this run
+    };
+    // An exchange for one set of stale parts, and the positions that may run before it ends.
+    struct Plan {
+        std::unique_ptr<HaloExchange> exchange;
+        LaunchDomain parts[2]; // bulk, boundary; the second is empty when not overlapped
+    };
+
+    void prepare_sums();
+    void run_domain(const LaunchDomain& domain, const ThreadPool::Progress* progress);
+    void run_piece(int thread, std::int64_t begin, std::int64_t end);
+    void deposit(Worker& worker, std::int64_t begin, std::int64_t end);
+    void reduce(double* sums);
+    Plan& plan_for(const std::vector<char>& stale);
+
+    std::vector<Worker> workers_;
+    std::map<std::vector<char>, Plan> plans_;
+    std::vector<std::int64_t> counters_, reduced_;
+    ThreadPool::Body body_;
+    const LaunchDomain* running_ = nullptr;
+    std::int64_t chunk_ = 0; // positions per kernel call when there are sums
+};
+
+} // namespace jali

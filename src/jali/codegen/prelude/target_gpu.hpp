@@ -1,0 +1,95 @@
+// The target GPU: how functions and kernels are declared, numbers of fixed width, threads, atomics.
+//
+// One thread computes one site at a time, so JALI_LANES is 1. CUDA (NVRTC) and HIP (hipRTC) have the same
+// words for nearly everything; JALI_ONE_THREAD is neither: a host compiler that runs a kernel as one thread,
+// with which the tests exercise these paths where there is no GPU. Kernels take one structure and go through
+// their work with a stride, so that any number of threads does all of it. AMD's side has never run on
+// hardware.
+
+#define JALI_GPU 1
+#if defined(JALI_ONE_THREAD)
+#define JALI_DEVICE
+#define JALI_UNROLL _Pragma("GCC unroll 4")
+#define JALI_MEMBER inline
+#define JALI_KERNEL(name, type)                                                                              \
+    static void name##_thread(const type& a);                                                                \
+    extern "C" __attribute__((visibility("default"))) const unsigned long name##_bytes = sizeof(type);       \
+    extern "C" __attribute__((visibility("default"))) void name(void** p) { name##_thread(*(const type*)p[0]); } \
+    static void name##_thread(const type& a)
+#define JALI_SHARED static
+#elif defined(__HIPCC_RTC__) || defined(__HIP__)
+#define JALI_DEVICE __device__
+#define JALI_UNROLL _Pragma("unroll")
+#define JALI_MEMBER __device__ inline __attribute__((always_inline))
+#define JALI_KERNEL(name, type) extern "C" __global__ void __launch_bounds__(JALI_THREADS) name(const type a)
+#define JALI_SHARED __shared__
+#else
+#define JALI_DEVICE __device__
+#define JALI_UNROLL _Pragma("unroll")
+#define JALI_MEMBER __device__ __forceinline__
+#define JALI_KERNEL(name, type)                                                                              \
+    extern "C" __global__ void __launch_bounds__(JALI_THREADS, JALI_BLOCKS) name(const __grid_constant__ type a)
+#define JALI_SHARED __shared__
+#endif
+#define JALI_INLINE static JALI_MEMBER
+#define JALI_CALL static JALI_MEMBER
+#define JALI_LIKELY(condition) (condition)
+#define JALI_HAS(builtin) 0
+
+#if defined(JALI_ONE_THREAD) || defined(__HIPCC_RTC__) || defined(__HIP__)
+typedef __INT32_TYPE__ int32_t;
+typedef __UINT32_TYPE__ uint32_t;
+typedef __INT64_TYPE__ int64_t;
+typedef __UINT64_TYPE__ uint64_t;
+#else
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+#endif
+
+#if defined(JALI_ONE_THREAD) || defined(__HIPCC_RTC__) || defined(__HIP__)
+#define copy_bits __builtin_memcpy
+JALI_INLINE double fma_one(double a, double b, double c) { return __builtin_fma(a, b, c); }
+JALI_INLINE float fma_one(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+JALI_INLINE double sqrt_one(double a) { return __builtin_sqrt(a); }
+JALI_INLINE float sqrt_one(float a) { return __builtin_sqrtf(a); }
+JALI_INLINE double floor_one(double a) { return __builtin_floor(a); }
+JALI_INLINE float floor_one(float a) { return __builtin_floorf(a); }
+JALI_INLINE double infinity_of_target() { return __builtin_inf(); }
+JALI_INLINE double nan_of_target() { return __builtin_nan(""); }
+#else
+#define copy_bits memcpy
+JALI_INLINE double fma_one(double a, double b, double c) { return __fma_rn(a, b, c); }
+JALI_INLINE float fma_one(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+JALI_INLINE double sqrt_one(double a) { return __dsqrt_rn(a); }
+JALI_INLINE float sqrt_one(float a) { return __fsqrt_rn(a); }
+JALI_INLINE double floor_one(double a) { return floor(a); }
+JALI_INLINE float floor_one(float a) { return floorf(a); }
+JALI_INLINE double infinity_of_target() { return __longlong_as_double(0x7ff0000000000000); }
+JALI_INLINE double nan_of_target() { return __longlong_as_double(0x7ff8000000000000); }
+#endif
+
+#if defined(JALI_ONE_THREAD)
+JALI_INLINE int64_t thread_in_block() { return 0; }
+JALI_INLINE int64_t threads_in_block() { return 1; }
+JALI_INLINE int64_t block_in_grid() { return 0; }
+JALI_INLINE int64_t blocks_in_grid() { return 1; }
+JALI_INLINE void meet() {}
+JALI_INLINE void add_atomically(int64_t* target, int64_t value) { *target += value; }
+#else
+JALI_INLINE int64_t thread_in_block() { return threadIdx.x; }
+JALI_INLINE int64_t threads_in_block() { return blockDim.x; }
+JALI_INLINE int64_t block_in_grid() { return blockIdx.x; }
+JALI_INLINE int64_t blocks_in_grid() { return gridDim.x; }
+JALI_INLINE void meet() { __syncthreads(); } // of all threads of a block
+JALI_INLINE void add_atomically(int64_t* target, int64_t value) {
+    atomicAdd((unsigned long long*)target, (unsigned long long)value);
+}
+#endif
+JALI_INLINE int64_t thread_in_grid() { return block_in_grid() * threads_in_block() + thread_in_block(); }
+JALI_INLINE int64_t threads_in_grid() { return blocks_in_grid() * threads_in_block(); }
+
+// All numbers begin..end-1, each visited by one thread of the grid.
+#define JALI_FOR_EACH(i, begin, end)                                                                          \
+    for (int64_t i = (begin) + thread_in_grid(); i < (end); i += threads_in_grid())

@@ -1,0 +1,76 @@
+"""Which device computes: the host's processor, or a GPU.
+
+Said once per lattice (`Lattice(..., device="cuda")`), for a program (`jali.use_device("cuda")`) or for a process
+(`JALI_DEVICE=cuda`); "cpu" is the default. "cuda" and "hip" give every rank of a host the next GPU in turn, "cuda:1" a
+certain one. Everything else of a program stays as it is. HIP has never run on AMD hardware: it is exercised against a
+driver made for tests only.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Any
+
+from jali import _core
+from jali.codegen import cache
+from jali.comm.world import host_identity
+from jali.errors import DeviceError
+
+KINDS = ("cuda", "hip")
+
+_default: str | None = None
+_ordinals: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_guard = threading.Lock()
+
+
+def use_device(name: str) -> None:
+    """Lattices made from now on compute on this device: "cpu", "cuda", "cuda:1", "hip". Raises DeviceError for other names."""
+    global _default
+    _parse(name)
+    _default = name
+
+
+def default_device() -> str:
+    """What lattices compute on that are not told otherwise."""
+    return _default or os.environ.get("JALI_DEVICE") or "cpu"
+
+
+def open_device(name: str | None, communicator: Any) -> Any:
+    """The core's device of this name for this rank, ready for kernels; None is the host's processor.
+
+    Collective over the ranks of `communicator`. Raises DeviceError: no such device, no driver, too old a driver.
+    """
+    kind, ordinal = _parse(name or default_device())
+    if kind == "cpu":
+        return None
+    count = _core.Gpu.count(kind)
+    if count == 0:
+        raise DeviceError(f"this process sees no {kind} device (is CUDA_VISIBLE_DEVICES or its like empty?)")
+    if ordinal is None:
+        ordinal = _rank_on_host(communicator) % count
+    gpu = _core.Gpu.open(kind, ordinal)
+    gpu.set_kit(cache.gpu_kit(gpu))
+    return gpu
+
+
+def _parse(name: str) -> tuple[str, int | None]:
+    kind, colon, number = name.partition(":")
+    if kind == "cpu" and not colon:
+        return "cpu", None
+    if kind not in KINDS or (colon and not number.isdigit()):
+        raise DeviceError(f"device {name!r} is unknown; use 'cpu', 'cuda', 'cuda:<number>' or 'hip'")
+    return kind, int(number) if colon else None
+
+
+def _rank_on_host(communicator: Any) -> int:
+    """This rank's place among the ranks on its host. Collective at first, then remembered."""
+    with _guard:
+        known = _ordinals.get(communicator)
+    if known is None:
+        hosts = communicator.gather_bytes(host_identity().encode())
+        known = hosts[: communicator.rank].count(hosts[communicator.rank])
+        with _guard:
+            _ordinals[communicator] = known
+    return known
