@@ -43,6 +43,21 @@ void bind_gpu(nb::module_& m) {
         .def_ro("local_bytes", &GpuFunction::local_bytes, "Spilled or indexed memory of a thread.")
         .def_ro("most_threads", &GpuFunction::most_threads, "Threads that a block may have.");
 
+    nb::class_<GpuGraph>(m, "GpuGraph", "What jali's stream did once, to be repeated as a whole.")
+        .def(
+            "__init__",
+            [](GpuGraph* self, std::shared_ptr<Gpu> gpu, nb::callable work) {
+                void* stream = gpu->stream();
+                new (self) GpuGraph(std::move(gpu), stream, [&] { work(); });
+            },
+            "gpu"_a, "work"_a, "Records what `work()` puts on jali's stream; it is not run.");
+
+    nb::class_<GpuEvent>(m, "GpuEvent", "A moment in the work of a device.")
+        .def(nb::init<std::shared_ptr<Gpu>, bool>(), "gpu"_a, "timed"_a = true)
+        .def("wait", &GpuEvent::wait, nb::call_guard<nb::gil_scoped_release>())
+        .def("reached", &GpuEvent::reached)
+        .def("seconds_since", &GpuEvent::seconds_since, "earlier"_a);
+
     nb::class_<Gpu>(m, "Gpu", "A GPU of this process.")
         .def_static(
             "open", [](const std::string& kind, int ordinal) { return Gpu::open(kind_of(kind), ordinal); },
@@ -81,6 +96,17 @@ void bind_gpu(nb::module_& m) {
         .def_prop_ro(
             "stream", [](const Gpu& gpu) { return reinterpret_cast<std::uintptr_t>(gpu.stream()); },
             "Handle of the stream that carries jali's work.")
+        .def(
+            "record", [](Gpu& gpu, GpuEvent& event) { event.record(gpu.stream()); }, "event"_a,
+            "The event is reached when the work so far has been done.")
+        .def(
+            "launch_graph", [](Gpu& gpu, GpuGraph& graph) { graph.launch(gpu.stream()); }, "graph"_a)
+        .def(
+            "copy",
+            [](Gpu& gpu, const GpuMemory& to, const GpuMemory& from) {
+                gpu.copy(to.address(), from.address(), std::min(to.size(), from.size()));
+            },
+            "to"_a, "from"_a)
         .def("synchronize", &Gpu::synchronize, nb::call_guard<nb::gil_scoped_release>(),
              "Waits for the work so far.")
         .def(
@@ -91,7 +117,10 @@ void bind_gpu(nb::module_& m) {
             "let_wait",
             [](Gpu& gpu, std::uintptr_t stream) { gpu.let_wait(reinterpret_cast<void*>(stream)); },
             "stream"_a, "Another stream waits for jali's work so far.")
-        .def("allocate", &Gpu::allocate, "bytes"_a, "label"_a)
+        .def(
+            "allocate",
+            [](Gpu& gpu, std::size_t bytes, const std::string& label) { return gpu.allocate(bytes, label); },
+            "bytes"_a, "label"_a)
         .def(
             "upload",
             [](Gpu& gpu, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array, const std::string& label) {

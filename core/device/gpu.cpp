@@ -68,7 +68,7 @@ GpuAddress Gpu::from_driver(std::size_t bytes) {
     GpuAddress address = 0;
     const int error = api_.allocate(&address, bytes);
     if (error == gpu_out_of_memory) return 0;
-    api_.check(error, "allocating " + readable_bytes(bytes) + " on " + name_);
+    if (error != gpu_success) api_.fail(error, "allocating " + readable_bytes(bytes) + " on " + name_);
     return address;
 }
 
@@ -131,7 +131,8 @@ PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
     const int error = api_.host_allocate(&data, std::max<std::size_t>(bytes, 1), 1); // portable
     if (error == gpu_out_of_memory)
         pinned_ledger_.refuse(bytes, label, "the driver has no more", "pinned host");
-    api_.check(error, "allocating " + readable_bytes(bytes) + " of pinned host memory");
+    if (error != gpu_success)
+        api_.fail(error, "allocating " + readable_bytes(bytes) + " of pinned host memory");
     memory.data_ = static_cast<std::byte*>(data);
     memory.size_ = bytes;
     memory.label_ = pinned_ledger_.book(bytes, label);
@@ -239,12 +240,13 @@ std::string Gpu::identity() const {
 
 void Gpu::make_current() const {
     const int error = api_.context_set(context_);
-    if (error != gpu_success) api_.check(error, "using " + name_);
+    if (error != gpu_success) api_.fail(error, "using " + name_);
 }
 
 void Gpu::synchronize() const {
     make_current();
-    api_.check(api_.stream_synchronize(stream_), "waiting for " + name_);
+    const int error = api_.stream_synchronize(stream_);
+    if (error != gpu_success) api_.fail(error, "work on " + name_);
 }
 
 void Gpu::wait_for(void* stream) {
@@ -281,8 +283,8 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
     const int error =
         api_.launch(function.handle, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr);
     if (error != gpu_success)
-        api_.check(error, "launching kernel '" + function.name + "' (" + std::to_string(blocks) +
-                              " blocks of " + std::to_string(threads) + " threads) on " + name_);
+        api_.fail(error, "launching kernel '" + function.name + "' (" + std::to_string(blocks) +
+                             " blocks of " + std::to_string(threads) + " threads) on " + name_);
 }
 
 int Gpu::occupancy(const GpuFunction& function, int threads) const {
@@ -339,13 +341,14 @@ bool GpuEvent::reached() const {
     gpu_->make_current();
     const int error = gpu_->api().event_query(handle_);
     if (error == gpu_not_ready) return false;
-    gpu_->api().check(error, "work on " + gpu_->name());
+    if (error != gpu_success) gpu_->api().fail(error, "work on " + gpu_->name());
     return true;
 }
 
 void GpuEvent::wait() const {
     gpu_->make_current();
-    gpu_->api().check(gpu_->api().event_synchronize(handle_), "work on " + gpu_->name());
+    const int error = gpu_->api().event_synchronize(handle_);
+    if (error != gpu_success) gpu_->api().fail(error, "work on " + gpu_->name());
 }
 
 double GpuEvent::seconds_since(const GpuEvent& start) const {

@@ -96,8 +96,8 @@ std::string GpuApi::text_of(int error) const {
            (text != nullptr ? ", " + std::string(text) : "");
 }
 
-void GpuApi::check(int error, const std::string& what) const {
-    if (error != gpu_success) throw GpuError(what + ": " + text_of(error));
+void GpuApi::fail(int error, std::string_view what) const {
+    throw GpuError(std::string(what) + ": " + text_of(error));
 }
 
 } // namespace jali

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace jali {
 
@@ -225,7 +226,10 @@ struct GpuApi {
     static const GpuApi& get(GpuKind kind);
 
     // Throws GpuError "<what>: <name>, <text>" unless `error` is 0.
-    void check(int error, const std::string& what) const;
+    void check(int error, std::string_view what) const {
+        if (error != 0) fail(error, what);
+    }
+    [[noreturn]] void fail(int error, std::string_view what) const;
     std::string text_of(int error) const;
 };
 

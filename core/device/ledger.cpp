@@ -1,6 +1,7 @@
 #include "device/ledger.hpp"
 
 #include <algorithm>
+#include <cstdio>
 #include <sstream>
 
 namespace jali {
@@ -13,10 +14,9 @@ std::string readable_bytes(std::size_t bytes) {
         value /= 1024;
         ++unit;
     }
-    std::ostringstream text;
-    text.precision(unit == 0 ? 0 : 1);
-    text << std::fixed << value << ' ' << units[unit];
-    return text.str();
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f %s", unit == 0 ? 0 : 1, value, units[unit]);
+    return text;
 }
 
 const std::string* Ledger::book(std::size_t bytes, std::string_view label) {

@@ -4,6 +4,7 @@
 // Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and only
 // as much of other streams runs as events ask for. So a missing wait shows. Kernels run as one thread. Numbers
 // of devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB).
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -264,6 +265,7 @@ BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)
     Event* e = static_cast<Event*>(event);
     e->stream = stream_of(stream);
     e->position = e->stream->last();
+    e->time = std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
     return sticky;
 }
 BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
@@ -280,9 +282,7 @@ BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
     return sticky;
 }
 BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to), (ms, from, to)) {
-    (void)from;
-    (void)to;
-    *ms = 1;
+    *ms = float(1e3 * (static_cast<Event*>(to)->time - static_cast<Event*>(from)->time)) + 1e-3f;
     return 0;
 }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (module, image)) {
