@@ -337,8 +337,11 @@ void bind_storage(nb::module_& m) {
         "halo_item",
         [](std::shared_ptr<Layout> layout, int reals, int scalar_bytes, std::string label,
            std::uintptr_t kernel, Vector<std::uint64_t> words,
-           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word) {
+           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word,
+           const GpuFunction* gpu_kernel, int threads) {
             HaloProducer producer;
+            if (gpu_kernel != nullptr) producer.gpu_kernel = *gpu_kernel;
+            producer.threads = threads;
             producer.kernel = reinterpret_cast<KernelFunction>(kernel);
             producer.words.assign(words.data(), words.data() + words.size());
             producer.sources = std::move(sources);
@@ -347,7 +350,7 @@ void bind_storage(nb::module_& m) {
                                                   std::move(producer));
         },
         "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "kernel"_a, "words"_a, "sources"_a,
-        "output_word"_a,
+        "output_word"_a, "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
         "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources [(word, "
         "field)].");
     m.def(
@@ -355,12 +358,13 @@ void bind_storage(nb::module_& m) {
         "Over all layouts of this process.");
     m.def(
         "halo_policies",
-        [] {
+        [](bool on_device) {
             nb::list rows;
-            for (const auto& row : halo_policies()) rows.append(nb::make_tuple(row.name, row.description));
+            for (const auto& row : halo_policies(on_device))
+                rows.append(nb::make_tuple(row.name, row.description));
             return rows;
         },
-        "[(name, description)]; choose with JALI_HALO_POLICY or Launch(policy=...).");
+        "on_device"_a = false, "[(name, description)]; choose with JALI_HALO_POLICY or Launch(policy=...).");
 }
 
 } // namespace

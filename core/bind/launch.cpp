@@ -2,6 +2,7 @@
 #include "halo/launch.hpp"
 #include "sum/binned.hpp"
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,7 @@ void bind_launch(nb::module_& m) {
                     d.domain.begin = d.domain.end = 0;
                 }
                 if (masks) d.domain.masks.assign(masks->data(), masks->data() + masks->size());
+                const bool on_device = layout->gpu() != nullptr;
                 d.layout = std::move(layout);
                 d.communicator = std::move(communicator);
                 d.pool = std::move(pool);
@@ -75,7 +77,8 @@ void bind_launch(nb::module_& m) {
                 d.sums.nslices = nslices;
                 d.sums.fast = fast;
                 d.ncounters = ncounters;
-                d.policy = &halo_policy(policy);
+                d.policy = &halo_policy(policy, on_device);
+                d.any_policy = policy.empty() && std::getenv("JALI_HALO_POLICY") == nullptr;
                 nb::object kept = nb::cast(words);
                 new (self) BoundLaunch{Launch::make(std::move(d)), std::move(kept)};
             },

@@ -249,6 +249,11 @@ void Gpu::synchronize() const {
     if (error != gpu_success) api_.fail(error, "work on " + name_);
 }
 
+int Gpu::let_reach(const Gpu& other) const {
+    other.make_current();
+    return api_.enable_peer(context_, 0);
+}
+
 void Gpu::wait_for(void* stream) {
     make_current();
     std::lock_guard lock(mutex_);

@@ -174,6 +174,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
                 void* stream) const;
     int occupancy(const GpuFunction& function, int threads) const; // blocks per multiprocessor
 
+    // Lets kernels of another device of this process reach this one's memory; returns the driver's answer.
+    int let_reach(const Gpu& other) const;
+
     // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
     void wait_for(void* stream);
     void let_wait(void* stream);
