@@ -1,4 +1,5 @@
 #include "transport/peer.hpp"
+#include "transport/patience.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -90,9 +91,25 @@ PeerMailbox::PeerMailbox(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator>
     epoch_ = gpu_->allocate(sizeof(std::int64_t), "halo counters");
     abandoned_ = gpu_->allocate_pinned(sizeof(std::int64_t), "halo counters");
     std::memset(abandoned_.data(), 0, sizeof(std::int64_t));
+    // Kernels wait for other ranks; where one has failed they are told to stop, and the host says why.
+    gpu_->set_while_waiting(this, [this, patience = Patience(watchdog_seconds())](unsigned looks) mutable {
+        if (looks == 0) patience.moved();
+        if (looks % 64 != 63) return pause_core();
+        try {
+            communicator_->check();
+            patience.look_at_clock([&] {
+                return "rank " + std::to_string(communicator_->rank()) +
+                       " waited for its device, where halos of other ranks may be missing";
+            });
+        } catch (...) {
+            abandon();
+            throw;
+        }
+    });
 }
 
 PeerMailbox::~PeerMailbox() {
+    gpu_->set_while_waiting(this, nullptr);
     close();
 }
 
