@@ -66,12 +66,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", default="16,32")
+    parser.add_argument("--rows", default="", help="only rows whose name contains one of these words")
+    parser.add_argument("--precisions", default="float64,float32")
     arguments = parser.parse_args()
     jali.use_device(arguments.device)
     gpu = jali.Lattice(2, 2).gpu
     roof = copy_rate(gpu)
     print(f"{gpu.name}, {gpu.multiprocessors} multiprocessors, device copy {roof / 1e12:.3f} TB/s")
-    for precision in ("float64", "float32"):
+    for precision in arguments.precisions.split(","):
         real = 8 if precision == "float64" else 4
         for size in map(int, arguments.sizes.split(",")):
             lattice = jali.Lattice(size, size, size, size)
@@ -93,6 +95,8 @@ def main() -> None:
                 ("heat bath", lambda: heat_bath_sweep(U, 5.7, rng), 8 * 5 * matrix / 2),
             ]
             for name, work, moved in rows:
+                if arguments.rows and not any(word in name for word in arguments.rows.split(",")):
+                    continue
                 time, spread = seconds(gpu, work)
                 print(
                     f"{precision} {size}^4 {name:16s} {time * 1e6:10.2f} us  {moved / time / 1e9:8.0f} GB/s  "

@@ -219,6 +219,10 @@ class _Emitter(Operations):
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
         for total in sums:
             for part in self.parts(total.value):
+                if self.variant.adds:
+                    self.line(f"add_to_sums(d{component}, double(({part}).value), words + {component} * SUM_WORDS);")
+                    component += 1
+                    continue
                 inside = f"select(active, {part}, splat(0))" if self.variant.masked else part
                 self.line(
                     f"store_sum(sums + ({component} * sum_stride + (i - begin)) * JALI_LANES, {inside});"
@@ -264,8 +268,8 @@ class _Emitter(Operations):
         if self.variant.gpu:
             if analysis.coordinates:
                 self.word(Word("blocks"))
-            count = FIRST_WORD + len(self.words)
-            out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{count}]; }};")
+            size = FIRST_WORD + len(self.words)
+            out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{size}]; }};")
             out.append("JALI_KERNEL(kernel, arguments) {")
             head += ["const uint64_t* const w = a.w;", "const int64_t begin = a.begin, end = a.end;"]
         else:
@@ -275,7 +279,13 @@ class _Emitter(Operations):
         head.append("const int32_t* const blocks = (const int32_t*)w[0];")
         if self.variant.masked:
             head.append("const uint32_t* const masks = (const uint32_t*)w[1];")
-        if program.sums:
+        count = sum(t.reals for t in program.sums)
+        if self.variant.adds:
+            head.append(f"JALI_SHARED int64_t words[{count} * SUM_WORDS];")
+            head.append(f"begin_words(words, {count} * SUM_WORDS);")
+            head += [f"digit_sums d{k};" for k in range(count)]
+            head += [f"begin_sums(d{k});" for k in range(count)]
+        elif program.sums:
             head.append("double* const sums = (double*)w[2];")
             head.append("const int64_t sum_stride = (int64_t)w[3];")
         if analysis.coordinates:
@@ -308,7 +318,11 @@ class _Emitter(Operations):
         for name, reals in self.sizes.items():
             out.append(f"        real {name}[{reals}];")
         out += self.lines
-        out += ["    }", "}", ""]
+        out.append("    }")
+        if self.variant.adds:
+            out += [f"    flush_sums(d{k}, words + {k} * SUM_WORDS);" for k in range(count)]
+            out.append(f"    add_words((int64_t*)w[2], words, {count} * SUM_WORDS);")
+        out += ["}", ""]
         return "\n".join(out)
 
     def _streams(self) -> bool:

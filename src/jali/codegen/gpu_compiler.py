@@ -156,6 +156,7 @@ GPU_PRELUDE = (
     "group.hpp",
     "random.hpp",
     "kernel.hpp",
+    "sums_gpu.hpp",
 )
 
 

@@ -23,6 +23,7 @@ class Variant:
     )  # (slot, offset) with non-periodic boundaries
     single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
+    adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
 
 
