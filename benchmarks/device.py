@@ -8,12 +8,14 @@ driver of two arrays of 1 GiB, measured before and after all rows. Times are med
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 
 import jali
 from jali import _core
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum
+from jali.lattice.binding import BoundKernel
 
 
 @jali.site_function
@@ -103,17 +105,12 @@ def main() -> None:
                     f"{moved / time / roof:6.1%} of copy  (spread {spread:.1%})",
                     flush=True,
                 )
-    for function in (copy, axpy, plaquette):
-        for bound in function._bound.values():
-            for kernel in bound.kernels:
-                print(
-                    kernel.program.name,
-                    kernel.program.precision,
-                    kernel.function.registers,
-                    "registers",
-                    kernel.function.local_bytes,
-                    "bytes local",
-                )
+    seen = {}
+    for bound in gc.get_objects():
+        if isinstance(bound, BoundKernel):
+            seen[bound.program.name, bound.program.precision] = bound.function
+    for (name, precision), function in sorted(seen.items()):
+        print(f"{precision} {name}: {function.registers} registers, {function.local_bytes} bytes of local memory")
     print(f"device copy again {copy_rate(gpu) / 1e12:.3f} TB/s")
 
 

@@ -5,6 +5,7 @@ Here a program meets a lattice: races are checked against its extents, halo item
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from jali.codegen import cache
@@ -43,6 +44,7 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
         single,
         items,
         adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
+        reload=gpu is not None and "reload" in os.environ.get("JALI_LAUNCH", ""),
         gpu=gpu is not None,
     )
     kernel = _compile(program, variant, gpu)
@@ -61,9 +63,8 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
 def _compile(program: SiteProgram, variant: Variant, gpu: Any) -> CompiledKernel:
     text = _emit(program, variant)
     if gpu is not None:
-        import os
-        threads, blocks = map(int, os.environ.get("JALI_LAUNCH", f"{THREADS},1").split(","))
-        function, source = cache.load_on_device(gpu, program.name, text.text, program.precision, threads, blocks)
+        threads, blocks = map(int, os.environ.get("JALI_LAUNCH", f"{THREADS},1").split(",")[:2])
+        function, source = cache.load_on_device(gpu, program.name, text.text, program.precision, threads, blocks, variant.reload)
         return CompiledKernel(text, 0, source, function, threads)
     address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
     return CompiledKernel(text, address, source)

@@ -133,14 +133,14 @@ template <class Packet>
 JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t first, int64_t step) {
     const Packet* from = (const Packet*)part.field;
     Packet* out = (Packet*)(to + part.offset);
-    const int64_t per_group = GROUP * part.packets;
-    const int64_t units = (part.count + GROUP - 1) / GROUP * per_group;
-    for (int64_t u = first; u < units; u += step) {
-        const int64_t group = u / per_group, rest = u - group * per_group;
-        const int64_t site = group * GROUP + rest % GROUP, k = rest / GROUP;
-        if (site >= part.count) continue;
-        const int64_t x = part.sites ? part.sites[site] : site;
-        out[u] = from[(x / GROUP) * per_group + k * GROUP + x % GROUP];
+    const uint32_t per_group = GROUP * uint32_t(part.packets), count = uint32_t(part.count);
+    const uint32_t units = (count + GROUP - 1) / GROUP * per_group;
+    for (uint32_t u = uint32_t(first); u < units; u += uint32_t(step)) {
+        const uint32_t group = u / per_group, rest = u - group * per_group;
+        const uint32_t site = group * GROUP + rest % GROUP, k = rest / GROUP;
+        if (site >= count) continue;
+        const uint32_t x = part.sites ? uint32_t(part.sites[site]) : site;
+        out[u] = from[int64_t(x / GROUP) * per_group + k * GROUP + x % GROUP];
     }
 }
 struct alignas(16) bytes16 {
@@ -225,6 +225,18 @@ JALI_KERNEL(await_slots, await_arguments) {
         if (*a.epoch > 1) wait_until(a.messages[m].consumed, *a.epoch - 1, a.abandoned);
 }
 
+// What another device has written: not from a cache that does not know.
+JALI_INLINE bytes16 fresh(const bytes16* p) {
+#if defined(__CUDACC_RTC__)
+    bytes16 q;
+    asm volatile("ld.global.cg.v2.s64 {%0, %1}, [%2];" : "=l"(q.a), "=l"(q.b) : "l"(p) : "memory");
+    return q;
+#else
+    const volatile int64_t* words = (const volatile int64_t*)p;
+    return {words[0], words[1]};
+#endif
+}
+
 struct receive_section {
     void* to;
     int64_t offset, bytes; // in the message; a multiple of 16
@@ -258,12 +270,12 @@ JALI_KERNEL(receive_halos, receive_arguments) {
             const char* from = message.from + (epoch & 1) * message.slot_bytes;
             for (int64_t s = message.first_section; s < message.first_section + message.sections; ++s) {
                 const receive_section& section = a.sections[s];
-                const volatile int64_t* source = (const volatile int64_t*)(from + section.offset);
-                int64_t* to = (int64_t*)section.to;
+                const bytes16* source = (const bytes16*)(from + section.offset);
+                bytes16* to = (bytes16*)section.to;
                 const int64_t step = message.blocks * threads_in_block();
                 for (int64_t k = (b - message.first_block) * threads_in_block() + thread_in_block();
-                     k < section.bytes / 8; k += step)
-                    to[k] = source[k];
+                     k < section.bytes / 16; k += step)
+                    to[k] = fresh(source + k);
             }
         }
     }
