@@ -51,7 +51,7 @@ struct ReceiveArguments {
 };
 
 constexpr unsigned halo_threads = 256;
-constexpr std::size_t bytes_per_block = 8 << 10; // of a message, until the most blocks are reached
+constexpr std::size_t bytes_per_block = 16 << 10; // of a message, until the most blocks are reached
 constexpr std::int64_t most_blocks = 128;         // of one launch: waiting kernels must leave room for others
 
 std::size_t aligned(std::size_t bytes) {

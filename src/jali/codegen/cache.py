@@ -130,7 +130,7 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
 
 
 def load_on_device(
-    gpu: Any, name: str, text: str, precision: str, threads: int = 128, blocks: int = 1, reload: bool = False
+    gpu: Any, name: str, text: str, precision: str, threads: int = 128, blocks: int = 1
 ) -> tuple[Any, Path]:
     """The kernel on a device (of the core) and the path of its source; compiles on first use.
 
@@ -139,8 +139,6 @@ def load_on_device(
     """
     scalar = "double" if precision == "float64" else "float"
     head = f"#define JALI_LANES 1\n#define JALI_REAL {scalar}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
-    if reload:
-        head += "#define JALI_RELOAD 1\n"
     image, source = _image(gpu, name, head, text)
     with _guard:
         found = _on_device.get((gpu.ordinal, str(source)))

@@ -161,6 +161,17 @@ class _Emitter(Operations):
             return self._reload(node)
         return self.values[node.number]
 
+    def _keep_order(self, node: Node) -> None:
+        """Where fields are loaded anew, sums are finished before the next loads."""
+        if self.reloaded and node.op in ("add", "sub") and node.type.kind in ("real", "complex"):
+            value = self.values[node.number]
+            if value.array is not None:
+                self.line(f"in_order<{value.reals}>({value.array});")
+            else:
+                for part in value.parts:
+                    if part.startswith("t"):
+                        self.line(f"in_order<1>(const_cast<real*>(&{part}));")
+
     def _reload(self, node: Node) -> Value:
         """Loads a field for the node that is being written, and forgets it thereafter."""
         self.uses[node.number] = self.uses.get(node.number, 0) + 1
@@ -226,6 +237,7 @@ class _Emitter(Operations):
         for position, node in enumerate(analysis.order):
             self.position = position
             self.emit(node)
+            self._keep_order(node)
             for number in self.borrowed:
                 self.values.pop(number, None)
                 for name in self.owned.pop(number, []):

@@ -178,10 +178,11 @@ JALI_KERNEL(pack_halos, pack_arguments) {
             ++mine;
         }
         if (mine > 0) {
-            fence_system();
             meet();
+            // one fence for a block, and one that reaches other devices for all of them: each sees what it counted
             if (thread_in_block() == 0) {
                 bool last = false;
+                fence_device();
                 for (int64_t k = 0; k < mine; ++k) last = count_atomically(a.retired + m) + 1 == message.blocks;
                 if (last) {
                     a.retired[m] = 0;
@@ -279,9 +280,10 @@ JALI_KERNEL(receive_halos, receive_arguments) {
             }
         }
     }
-    fence_system();
     meet();
-    if (thread_in_block() == 0 && count_atomically(a.retired) + 1 == blocks_in_grid()) {
+    if (thread_in_block() != 0) return;
+    fence_device();
+    if (count_atomically(a.retired) + 1 == blocks_in_grid()) {
         *a.retired = 0;
         if (a.last == 0) return;
         *a.epoch = epoch + 1;

@@ -19,41 +19,25 @@ constexpr int packet_size(int reals) {
     return sizeof(T) == 8 ? (reals % 2 == 0 ? 2 : 1) : reals % 4 == 0 ? 4 : reals % 2 == 0 ? 2 : 1;
 }
 
-// A packet from memory. With JALI_RELOAD the compiler may neither merge two loads of the same packet nor move
-// loads past each other: a kernel then loads what it needs where it needs it, and keeps few registers.
-template <class T, int SIZE>
-JALI_INLINE packet<T, SIZE> load_packet(const packet<T, SIZE>* p) {
-    return *p;
-}
-#if defined(JALI_RELOAD) && defined(__CUDACC_RTC__)
-JALI_INLINE packet<double, 2> load_packet(const packet<double, 2>* p) {
-    packet<double, 2> q;
-    asm volatile("ld.global.v2.f64 {%0, %1}, [%2];" : "=d"(q.value[0]), "=d"(q.value[1]) : "l"(p));
-    return q;
-}
-JALI_INLINE packet<double, 1> load_packet(const packet<double, 1>* p) {
-    packet<double, 1> q;
-    asm volatile("ld.global.f64 %0, [%1];" : "=d"(q.value[0]) : "l"(p));
-    return q;
-}
-JALI_INLINE packet<float, 4> load_packet(const packet<float, 4>* p) {
-    packet<float, 4> q;
-    asm volatile("ld.global.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(q.value[0]), "=f"(q.value[1]), "=f"(q.value[2]), "=f"(q.value[3])
-                 : "l"(p));
-    return q;
-}
-JALI_INLINE packet<float, 2> load_packet(const packet<float, 2>* p) {
-    packet<float, 2> q;
-    asm volatile("ld.global.v2.f32 {%0, %1}, [%2];" : "=f"(q.value[0]), "=f"(q.value[1]) : "l"(p));
-    return q;
-}
-JALI_INLINE packet<float, 1> load_packet(const packet<float, 1>* p) {
-    packet<float, 1> q;
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(q.value[0]) : "l"(p));
-    return q;
-}
+// What follows in the text is done after these N reals have been computed: sums of one product are finished before
+// the next fields are loaded. Left to itself the compiler loads everything first and runs out of registers; that
+// threads of a warp may see each other's memory here is what it respects.
+template <int N>
+JALI_INLINE void in_order(real* v) {
+#if defined(__CUDACC_RTC__)
+    JALI_UNROLL
+    for (int k = 0; k < N; ++k) {
+#if JALI_DOUBLE
+        asm volatile("" : "+d"(v[k].value));
+#else
+        asm volatile("" : "+f"(v[k].value));
 #endif
+    }
+    __syncwarp(__activemask());
+#else
+    (void)v;
+#endif
+}
 
 template <int N, class T>
 JALI_INLINE void load_site(real* out, const T* base, int64_t x) {
@@ -61,7 +45,7 @@ JALI_INLINE void load_site(real* out, const T* base, int64_t x) {
     const packet<T, SIZE>* from = (const packet<T, SIZE>*)base + (x / GROUP) * (PACKETS * GROUP) + x % GROUP;
     JALI_UNROLL
     for (int k = 0; k < PACKETS; ++k) {
-        const packet<T, SIZE> q = load_packet(from + k * GROUP);
+        const packet<T, SIZE> q = from[k * GROUP];
         JALI_UNROLL
         for (int j = 0; j < SIZE; ++j) out[k * SIZE + j] = JALI_REAL(q.value[j]);
     }
