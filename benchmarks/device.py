@@ -110,7 +110,9 @@ def main() -> None:
         if isinstance(bound, BoundKernel):
             seen[bound.program.name, bound.program.precision] = bound.function
     for (name, precision), function in sorted(seen.items()):
-        print(f"{precision} {name}: {function.registers} registers, {function.local_bytes} bytes of local memory")
+        print(
+            f"{precision} {name}: {function.registers} registers, {function.local_bytes} bytes of local memory"
+        )
     print(f"device copy again {copy_rate(gpu) / 1e12:.3f} TB/s")
 
 

@@ -8,6 +8,7 @@ the placing of ghosts. Bandwidth counts bytes sent by one rank.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import statistics
 
@@ -49,9 +50,12 @@ def main() -> None:
             graph = None
             if not policy.startswith("staged"):
                 # two exchanges, since slots are used in turn
-                graph = _core.GpuGraph(gpu, lambda: [work(), work()])
+                graph = _core.GpuGraph(gpu, lambda work=work: [work(), work()])
             begin, end = _core.GpuEvent(gpu), _core.GpuEvent(gpu)
-            for name, run, exchanges in (("stream", work, 1), ("graph", graph and (lambda: gpu.launch_graph(graph)), 2)):
+            for name, run, exchanges in (
+                ("stream", work, 1),
+                ("graph", graph and functools.partial(gpu.launch_graph, graph), 2),
+            ):
                 if run is None:
                     continue
                 repeats = max(4, min(200, int(2e9 / face / 4)))
@@ -65,10 +69,16 @@ def main() -> None:
                     gpu.record(end)
                     end.wait()
                     times.append(end.seconds_since(begin) / repeats / exchanges)
-                slowest = max(np.frombuffer(b, float)[0] for b in ranks.gather_bytes(np.array([statistics.median(times)]).tobytes()))
+                slowest = max(
+                    np.frombuffer(b, float)[0]
+                    for b in ranks.gather_bytes(np.array([statistics.median(times)]).tobytes())
+                )
                 if ranks.rank == 0:
-                    print(f"{policy:16s} {name:6s} {face / 2**20:9.3f} MiB {slowest * 1e6:10.2f} us {2 * face / slowest / 1e9:8.1f} GB/s", flush=True)
-            del graph
+                    print(
+                        f"{policy:16s} {name:6s} {face / 2**20:9.3f} MiB {slowest * 1e6:10.2f} us {2 * face / slowest / 1e9:8.1f} GB/s",
+                        flush=True,
+                    )
+            graph = None
 
 
 if __name__ == "__main__":

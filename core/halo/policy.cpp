@@ -65,6 +65,10 @@ const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
         if (wanted == row.name) return row;
         known += (known.empty() ? "" : ", ") + row.name;
     }
+    // a program may have lattices on the host and on devices
+    if (from_environment)
+        for (const auto& row : halo_policies(!on_device))
+            if (wanted == row.name) return rows[0];
     throw std::invalid_argument((from_environment ? "JALI_HALO_POLICY=" : "halo policy ") + wanted +
                                 " does not exist; there are: " + known);
 }
