@@ -2,8 +2,10 @@
 // no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
 //
 // Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and only
-// as much of other streams runs as events ask for. So a missing wait shows. Kernels run as one thread. Numbers
-// of devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB).
+// as much of other streams runs as events ask for. So a missing wait shows. Copies must stay inside one
+// allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
+// JALI_FAKE_GPU_BYTES (1 GiB). With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing, for
+// tests that want the texts only.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -81,6 +83,12 @@ int put(void* handle, std::function<void()> work) {
     }
     return 0;
 }
+// Whether bytes lie inside one allocation, as everything must that a copy touches.
+bool allocated(Address address, std::size_t bytes) {
+    GUARD;
+    auto found = blocks.upper_bound(address);
+    return found != blocks.begin() && (--found, address + bytes <= found->first + found->second);
+}
 std::size_t device_bytes() {
     const char* text = std::getenv("JALI_FAKE_GPU_BYTES");
     return text && *text ? std::strtoull(text, nullptr, 10) : std::size_t{1} << 30;
@@ -89,6 +97,15 @@ std::size_t device_bytes() {
 struct Program {
     std::string source, log, code;
 };
+// What an image begins with.
+struct Image {
+    std::uint64_t magic, bytes;
+};
+constexpr std::uint64_t image_magic = 0x696c616a656b6166;
+std::string image_of(const std::string& object) {
+    const Image head{image_magic, object.size()};
+    return std::string(reinterpret_cast<const char*>(&head), sizeof head) + object;
+}
 
 } // namespace
 
@@ -192,18 +209,22 @@ BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
 }
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (Address to, const void* from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (!allocated(to, bytes)) return 1;
     return put(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
 }
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (!allocated(from, bytes)) return 1;
     return put(stream, [=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); });
 }
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
     return put(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
+    if (!allocated(to, bytes)) return 1;
     return put(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
 }
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
@@ -286,11 +307,17 @@ BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to),
     return 0;
 }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (module, image)) {
-    // an image of the compiler below: its length, then a shared object
-    std::uint64_t bytes;
-    std::memcpy(&bytes, image, sizeof bytes);
+    // an image of the compiler below: a word that says so, its length, then a shared object
+    Image head;
+    std::memcpy(&head, image, sizeof head);
+    if (head.magic != image_magic) return 200;
+    const std::uint64_t bytes = head.bytes;
+    if (bytes == 0) { // of the idle compiler
+        *module = nullptr;
+        return 0;
+    }
     const int file = memfd_create("kernel", 0);
-    if (file < 0 || write(file, static_cast<const char*>(image) + sizeof bytes, bytes) != ssize_t(bytes))
+    if (file < 0 || write(file, static_cast<const char*>(image) + sizeof head, bytes) != ssize_t(bytes))
         return 200;
     *module = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!*module) std::fprintf(stderr, "%s\n", dlerror());
@@ -298,6 +325,10 @@ BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (m
 }
 BOTH(cuModuleGetFunction, hipModuleGetFunction, (void** function, void* module, const char* name),
      (function, module, name)) {
+    if (module == nullptr) {
+        *function = new Function{[](void**) {}, 0};
+        return 0;
+    }
     void* entry = dlsym(module, name);
     const auto* bytes = static_cast<const unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
     if (!entry || !bytes) return 500;
@@ -396,10 +427,7 @@ BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
 }
 BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Address address),
      (value, which, address)) {
-    GUARD;
-    auto found = blocks.upper_bound(address);
-    const bool inside = found != blocks.begin() && (--found, address < found->first + found->second);
-    if (!inside) return 1;
+    if (!allocated(address, 1)) return 1;
     if (which == 2) *static_cast<unsigned*>(value) = 2;
     if (which == 9) *static_cast<int*>(value) = 0;
     return 0;
@@ -438,6 +466,11 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
     (void)count;
     (void)options;
     auto* p = static_cast<Program*>(program);
+    const char* compiler = std::getenv("JALI_FAKE_COMPILER");
+    if (compiler && !std::strcmp(compiler, "idle")) {
+        p->code = image_of("");
+        return 0;
+    }
     char folder[] = "/tmp/fake-gpu-XXXXXX";
     if (!mkdtemp(folder)) return 11;
     const std::string base = folder, source = base + "/kernel.cpp", object = base + "/kernel.so";
@@ -453,9 +486,7 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
         return text.str();
     };
     p->log = read(base + "/log");
-    const std::string code = status == 0 ? read(object) : "";
-    const std::uint64_t bytes = code.size();
-    p->code = std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + code;
+    p->code = image_of(status == 0 ? read(object) : "");
     if (!std::getenv("JALI_FAKE_KEEP")) std::system(("rm -r " + base).c_str());
     return status == 0 ? 0 : 6;
 }
