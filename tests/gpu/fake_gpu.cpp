@@ -95,7 +95,7 @@ std::size_t device_bytes() {
 }
 
 struct Program {
-    std::string source, log, code;
+    std::string name, source, log, code;
 };
 // What an image begins with.
 struct Image {
@@ -454,11 +454,10 @@ BOTH(nvrtcVersion, hiprtcVersion, (int* major, int* minor), (major, minor)) {
 BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
      (void** program, const char* source, const char* name, int headers, const char** texts, const char** names),
      (program, source, name, headers, texts, names)) {
-    (void)name;
     (void)headers;
     (void)texts;
     (void)names;
-    *program = new Program{source, "", ""};
+    *program = new Program{name, source, "", ""};
     return 0;
 }
 BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const char** options),
@@ -473,12 +472,12 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
     }
     char folder[] = "/tmp/fake-gpu-XXXXXX";
     if (!mkdtemp(folder)) return 11;
-    const std::string base = folder, source = base + "/kernel.cpp", object = base + "/kernel.so";
-    std::ofstream(source) << "#define JALI_ONE_THREAD 1\n" << p->source;
+    const std::string base = folder, source = base + "/" + p->name, object = base + "/kernel.so";
+    std::ofstream(source) << "#define JALI_ONE_THREAD 1\n#line 1\n" << p->source;
     const char* cxx = std::getenv("CXX");
     const std::string command = std::string(cxx && *cxx ? cxx : "c++") +
                                 " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " +
-                                object + " " + source + " 2> " + base + "/log";
+                                object + " -x c++ " + source + " 2> " + base + "/log";
     const int status = std::system(command.c_str());
     auto read = [](const std::string& path) {
         std::stringstream text;
