@@ -119,8 +119,12 @@ std::string image_of(const std::string& object) {
 BOTH(cuInit, hipInit, (unsigned flags), (flags)) {
     return flags == 0 ? number("JALI_FAKE_INIT_ERROR", 0) : 1;
 }
-BOTH(cuDriverGetVersion, hipDriverGetVersion, (int* version), (version)) {
+API cuDriverGetVersion(int* version) {
     *version = number("JALI_FAKE_DRIVER_VERSION", 13000);
+    return 0;
+}
+API hipDriverGetVersion(int* version) {
+    *version = 60342131; // 6.3, patch 42131
     return 0;
 }
 BOTH(cuDeviceGetCount, hipGetDeviceCount, (int* count), (count)) {
