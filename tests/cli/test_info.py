@@ -55,7 +55,19 @@ def test_missing_compiler_is_said_and_does_not_stop_the_rest() -> None:
 def test_text_has_every_part() -> None:
     done = info()
     assert done.returncode == 0, done.stderr
-    for word in ("python", "vector", "threads", "ranks", "mpi", "device", "cuda", "hip", "compiler", "cache", "packages"):
+    for word in (
+        "python",
+        "vector",
+        "threads",
+        "ranks",
+        "mpi",
+        "device",
+        "cuda",
+        "hip",
+        "compiler",
+        "cache",
+        "packages",
+    ):
         assert f"\n{word} " in done.stdout
 
 

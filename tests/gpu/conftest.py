@@ -58,7 +58,9 @@ def fake_driver() -> Path:
 def fake_devices(fake_driver: Path) -> Iterator[None]:
     """This process and its children find the fake drivers, unless they shall find a real GPU."""
     if REAL:  # the driver of CUDA is the machine's; HIP stays imaginary
-        assert "JALI_CUDA_DRIVER" not in os.environ, "JALI_TEST_REAL_GPU=1 with a driver named in JALI_CUDA_DRIVER"
+        assert "JALI_CUDA_DRIVER" not in os.environ, (
+            "JALI_TEST_REAL_GPU=1 with a driver named in JALI_CUDA_DRIVER"
+        )
     with pytest.MonkeyPatch.context() as patch:
         for kind, names in VARIABLES.items():
             for name in names:

@@ -60,5 +60,9 @@ def _attributes(file: bytes, place: int, size: int):
         place += 4
         if form == SIZED:
             if attribute in (REGISTERS, FRAME) and length == 8:
-                yield (*struct.unpack_from("<I", file, place), attribute, *struct.unpack_from("<I", file, place + 4))
+                yield (
+                    *struct.unpack_from("<I", file, place),
+                    attribute,
+                    *struct.unpack_from("<I", file, place + 4),
+                )
             place += length

@@ -59,7 +59,9 @@ def assert_same_bits(got: Any, expected: Any, what: str) -> None:
     if len(places) == 0:
         raise AssertionError(f"{what}: signs of zeros differ")
     first = tuple(places[0])
-    raise AssertionError(f"{what}: {len(places)} of {a.size} numbers differ, first at {first}: {a[first]!r}, not {b[first]!r}")
+    raise AssertionError(
+        f"{what}: {len(places)} of {a.size} numbers differ, first at {first}: {a[first]!r}, not {b[first]!r}"
+    )
 
 
 def _twin_of(thing: Any, make: Any) -> Any:
@@ -124,14 +126,18 @@ def run_on_both(
         got = _run(function, domain, twins, None if lattice is None else _twin_lattice(lattice), sums)
         name = self.__name__
         for field in fields.values():
-            assert_same_bits(_twin_field(field).local(), field.local(), f"{name}: {field.name} on {home} on {DEVICE}")
+            assert_same_bits(
+                _twin_field(field).local(), field.local(), f"{name}: {field.name} on {home} on {DEVICE}"
+            )
         assert self.exhausted - exhausted[0] == function.exhausted - exhausted[1], f"{name}: counters differ"
         if sums is not None:
             pairs = zip(got, expected, strict=True) if isinstance(expected, tuple) else [(got, expected)]
             for k, (a, b) in enumerate(pairs):
                 if sums.fast:
                     scale = np.max(np.abs(b), initial=1.0) * home.volume
-                    assert np.allclose(a, b, rtol=0, atol=1e-13 * scale, equal_nan=True), f"{name}: fast sum {k}"
+                    assert np.allclose(a, b, rtol=0, atol=1e-13 * scale, equal_nan=True), (
+                        f"{name}: fast sum {k}"
+                    )
                 else:
                     assert_same_bits(a, b, f"{name}: sum {k} on {home} on {DEVICE}")
             counted["sums"] += 1

@@ -109,7 +109,9 @@ def test_measurements_are_the_same_on_any_device(run_here):
     assert len(host[0]["flow"]) == 3
 
 
-def test_programs_take_the_device_of_the_environment_where_the_parameters_do_not_name_one(jali_command, tmp_path):
+def test_programs_take_the_device_of_the_environment_where_the_parameters_do_not_name_one(
+    jali_command, tmp_path
+):
     short = ("--set", "sweeps=0", "--set", "measure.flow=false")
     said = jali_command("run", "p.toml", "--output", "a", *short, JALI_DEVICE="cuda")
     assert "imaginary GPU 0" in said
@@ -128,7 +130,9 @@ def test_wrong_devices_are_bad_input_and_missing_ones_a_failure(jali_command, tm
     assert "device 'cuda:x' is unknown" in said
     said = jali_command("run", "p.toml", "--output", "x", "--device", "cuda:3", status=1)
     assert "there is no cuda device 3; this process sees 1" in said
-    said = jali_command("run", "p.toml", "--output", "x", "--device", "cuda", status=1, JALI_CUDA_DRIVER="/nowhere")
+    said = jali_command(
+        "run", "p.toml", "--output", "x", "--device", "cuda", status=1, JALI_CUDA_DRIVER="/nowhere"
+    )
     assert "NVIDIA's driver was not found" in said
     assert not (tmp_path / "x").exists()
 

@@ -83,7 +83,9 @@ def compile_all(nvrtc: GpuCompiler, texts: dict[str, str], architecture: str) ->
         for name, resources in own.items():
             assert 0 < resources.registers <= 255, (stem, name)
             label = name_of(stem) if name == "kernel" else name
-            print(f"{architecture} {label:<32} {resources.registers:3} registers, {resources.stack} bytes of stack")
+            print(
+                f"{architecture} {label:<32} {resources.registers:3} registers, {resources.stack} bytes of stack"
+            )
 
 
 def test_kernels_of_su3_compile_for_sm_90(nvrtc, texts):
@@ -160,7 +162,17 @@ def hip_compiler(tmp_path_factory):
         (folder / "kernel.hip").write_text(text)
         flags = ["-std=c++17", "-ffp-contract=off", "-O3", "--genco", f"--offload-arch={architecture}"]
         # what hipRTC includes by itself
-        command = [hipcc, *flags, "-include", "hip/hip_runtime.h", "-o", "kernel.co", "-x", "hip", "kernel.hip"]
+        command = [
+            hipcc,
+            *flags,
+            "-include",
+            "hip/hip_runtime.h",
+            "-o",
+            "kernel.co",
+            "-x",
+            "hip",
+            "kernel.hip",
+        ]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{name}: {done.stderr[:4000]}"
         return (folder / "kernel.co").read_bytes()

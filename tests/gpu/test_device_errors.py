@@ -30,7 +30,12 @@ def run(code: str, environment: dict[str, str], **more: str) -> str:
     """What a program prints that sees these drivers."""
     whole = {k: v for k, v in {**environment, **more}.items() if k != "JALI_DEVICE"}
     done = subprocess.run(
-        [sys.executable, "-c", SETUP + code], env=whole, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", SETUP + code],
+        env=whole,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -79,7 +84,9 @@ def test_device_of_a_number_that_does_not_exist(fake_environment):
 def test_unknown_device_names_are_refused_with_the_known_ones(fake_environment, name):
     code = f"fails(lambda: jali.use_device({name!r}))"
     said = run(code, fake_environment)
-    assert said.startswith(f"DeviceError: device {name!r} is unknown; use 'cpu', 'cuda', 'cuda:<number>' or 'hip'")
+    assert said.startswith(
+        f"DeviceError: device {name!r} is unknown; use 'cpu', 'cuda', 'cuda:<number>' or 'hip'"
+    )
 
 
 def test_host_needs_no_driver(fake_environment):
@@ -102,9 +109,13 @@ print(again[3, 4][0, 0].real, lattice.gpu.memory_held < held)
 """
     said = run(code, fake_environment, JALI_FAKE_GPU_BYTES=str(1 << 20))
     first, last = said.splitlines()
-    assert "out of device memory: 'one too many' asked for 36.0 KiB" in first or "out of device memory" in first
+    assert (
+        "out of device memory: 'one too many' asked for 36.0 KiB" in first or "out of device memory" in first
+    )
     assert "'one too many' asked for" in first
-    assert "of 1.0 MiB are left on device 0 (imaginary GPU 0)" in first.replace("1.00 MiB", "1.0 MiB").replace("1 MiB", "1.0 MiB")
+    assert "of 1.0 MiB are left on device 0 (imaginary GPU 0)" in first.replace(
+        "1.00 MiB", "1.0 MiB"
+    ).replace("1 MiB", "1.0 MiB")
     assert "jali holds" in first
     assert "links 0" in first
     assert last == "1.0 True"
@@ -127,7 +138,10 @@ print(lattice.gpu.memory_cached < 20 * 32768, large.storage.nbytes)
 
 @pytest.mark.parametrize(
     ("kind", "variable", "words"),
-    [("cuda", "JALI_NVRTC", ["NVRTC", "pip install 'jali[cuda]'"]), ("hip", "JALI_HIPRTC", ["hipRTC", "ROCm"])],
+    [
+        ("cuda", "JALI_NVRTC", ["NVRTC", "pip install 'jali[cuda]'"]),
+        ("hip", "JALI_HIPRTC", ["hipRTC", "ROCm"]),
+    ],
 )
 def test_missing_compiler_names_what_to_install(fake_environment, kind, variable, words, tmp_path):
     code = f"fails(lambda: Lattice(4, device={kind!r}))"
@@ -164,7 +178,9 @@ def test_rejected_kernel_shows_its_line_and_leaves_no_image(fake_environment, tm
     assert "three" in said.split("error:")[1]
     line = next(line.strip() for line in source.read_text().splitlines() if "three" in line)
     assert f": {line}\n" in said
-    assert not [p.name for p in folder.iterdir() if p.suffix not in (".cu", ".cpp", ".hpp", ".so", ".bin", ".lock")]
+    assert not [
+        p.name for p in folder.iterdir() if p.suffix not in (".cu", ".cpp", ".hpp", ".so", ".bin", ".lock")
+    ]
 
 
 def test_edited_kernel_is_compiled_and_used(fake_environment, tmp_path):
@@ -188,7 +204,9 @@ def test_damaged_image_is_made_again(fake_environment, tmp_path, damage):
     for image, whole in zip(images, good, strict=True):
         middle = len(whole) // 2
         flipped = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
-        image.write_bytes({"empty": b"", "cut": whole[:middle], "flipped": flipped, "other": b"not an image"}[damage])
+        image.write_bytes(
+            {"empty": b"", "cut": whole[:middle], "flipped": flipped, "other": b"not an image"}[damage]
+        )
     assert run(code, fake_environment, JALI_CACHE_DIR=str(folder)) == "3.0\n"
     assert all(image.stat().st_size > 1000 for image in images)
 

@@ -25,7 +25,11 @@ QUICK = {
         0,
     ),
     "language/test_writes.py": (r"", 75, 2),
-    "language/test_neighbours.py": (r"\((7,|2, 3\)|4, 4, 4, 8|2, 2, 2, 2, 2)|different|differs|storage|matrix_fields", 12, 0),
+    "language/test_neighbours.py": (
+        r"\((7,|2, 3\)|4, 4, 4, 8|2, 2, 2, 2, 2)|different|differs|storage|matrix_fields",
+        12,
+        0,
+    ),
     "language/test_sums.py": (r"", 60, 60),
     "language/test_random.py": (r"rejection|exhaust|exhaustion|attempts|state|loops|moments", 15, 0),
     "fermions/test_wilson.py": (r"adjoint|boundary|single", 5, 1),
@@ -63,9 +67,25 @@ def run_shadowed(file: str, kind: str, report: Path, only: str, arguments: list[
             [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         ),
     }
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "shadow", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "shadow",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+    ]
     done = subprocess.run(
-        [*command, *arguments, str(TESTS / file)], capture_output=True, text=True, env=environment, check=False
+        [*command, *arguments, str(TESTS / file)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     return json.loads(report.read_text())
@@ -112,5 +132,8 @@ for wrong in (np.array([1.0, -0.0, np.nan]), np.array([2.0, 0.0, np.nan])):
     else:
         raise SystemExit("not noticed")
 """
-    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
+    }
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)

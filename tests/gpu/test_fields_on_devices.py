@@ -54,13 +54,21 @@ def test_box_goes_in_and_out(element, precision, device):
     host, there = pair((3, 4, 5), element, device, precision=precision)
     assert_same_bits(there[...], host[...], "all sites")
     assert_same_bits(there.local(), host.local(), "local box")
-    assert_same_bits(there.copy().set_local(2 * host.local()).local(), host.copy().set_local(2 * host.local()).local(), "set")
+    assert_same_bits(
+        there.copy().set_local(2 * host.local()).local(),
+        host.copy().set_local(2 * host.local()).local(),
+        "set",
+    )
     assert not np.array_equal(there[...], 0 * there[...])
 
 
 @pytest.mark.parametrize("extents", EXTENTS, ids=str)
 def test_any_extents(extents, device):
-    for element, options in ((Spinor(3), {}), (Real(), {"precision": "float32"}), (SU(2), {"storage": "float32"})):
+    for element, options in (
+        (Spinor(3), {}),
+        (Real(), {"precision": "float32"}),
+        (SU(2), {"storage": "float32"}),
+    ):
         host, there = pair(extents, element, device, **options)
         assert_same_bits(there[...], host[...], str(element))
 
@@ -68,7 +76,7 @@ def test_any_extents(extents, device):
 @pytest.mark.parametrize("element", [Real(), Vector(3), SU(3)], ids=str)
 def test_sites_and_slices_are_read_and_written(element, device):
     host, there = pair((4, 3, 5), element, device)
-    places = [(0, 0, 0), (3, -1, 2), (slice(None), 1, 2), (slice(1, 4, 2), slice(None), -2), (..., )]
+    places = [(0, 0, 0), (3, -1, 2), (slice(None), 1, 2), (slice(1, 4, 2), slice(None), -2), (...,)]
     for place in places:
         place = place if place != (...,) else ...
         assert_same_bits(there[place], host[place], f"read at {place}")
@@ -111,15 +119,36 @@ def test_copy_assign_and_conversion_round_as_on_the_host(device):
 
 
 def test_conversion_of_special_values(device):
-    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, 5e-324, 1e-310, 1.5e-45, 1e-39, 3.4028236e38, 1e39, 1.7e308, -1e-320, 1 + 2**-24]
+    special = [
+        np.nan,
+        np.inf,
+        -np.inf,
+        0.0,
+        -0.0,
+        5e-324,
+        1e-310,
+        1.5e-45,
+        1e-39,
+        3.4028236e38,
+        1e39,
+        1.7e308,
+        -1e-320,
+        1 + 2**-24,
+    ]
     for element in (Real(), Vector(2, kind="real")):
         host, there = (Field(Lattice(len(special), device=d), element) for d in ("cpu", device))
         for field in (host, there):
-            field[...] = np.array(special).reshape((-1,) + (1,) * len(element.numpy_shape)) * np.ones(element.numpy_shape)
+            field[...] = np.array(special).reshape((-1,) + (1,) * len(element.numpy_shape)) * np.ones(
+                element.numpy_shape
+            )
         assert_same_bits(there[...], host[...], "float64")
         with np.errstate(over="ignore"):
             assert_same_bits(there.astype("float32")[...], host.astype("float32")[...], "float32")
-        assert_same_bits(there.astype("float32").astype("float64")[...], host.astype("float32").astype("float64")[...], "back")
+        assert_same_bits(
+            there.astype("float32").astype("float64")[...],
+            host.astype("float32").astype("float64")[...],
+            "back",
+        )
 
 
 def test_array_larger_than_the_staging_memory_goes_in_pieces(device):
@@ -134,7 +163,11 @@ def test_array_larger_than_the_staging_memory_goes_in_pieces(device):
 
 
 def test_two_lattices_of_one_device_and_one_of_the_host_live_side_by_side(device):
-    small, large, host = Lattice(2, 2, device=device), Lattice(6, 4, 4, device=device), Lattice(6, 4, 4, device="cpu")
+    small, large, host = (
+        Lattice(2, 2, device=device),
+        Lattice(6, 4, 4, device=device),
+        Lattice(6, 4, 4, device="cpu"),
+    )
 
     @jali.site_function
     def fill(X, a):

@@ -116,4 +116,7 @@ def test_empty_domain_sums_to_zero(device):
     lattice = Lattice(1, device=device)
     field = Field(lattice, Real())
     field[...] = 3.0
-    assert (lattice.sum(total_of, field, over=jali.ODD), lattice.sum(total_of, field, over=jali.EVEN)) == (0.0, 3.0)
+    assert (lattice.sum(total_of, field, over=jali.ODD), lattice.sum(total_of, field, over=jali.EVEN)) == (
+        0.0,
+        3.0,
+    )

