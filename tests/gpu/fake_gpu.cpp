@@ -2,7 +2,8 @@
 // no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
 //
 // Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and only
-// as much of other streams runs as events ask for. So a missing wait shows. Copies must stay inside one
+// as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while its host
+// waits for something else: what has been left alone for a while runs, too.) Copies must stay inside one
 // allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
 // JALI_FAKE_GPU_BYTES (1 GiB). With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing, for
 // tests that want the texts only.
@@ -19,9 +20,12 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -45,13 +49,27 @@ struct Event {
 struct Stream {
     std::deque<std::function<void()>> waiting;
     std::uint64_t done = 0;
-    std::uint64_t last() const { return done + waiting.size(); }
+    bool lively = false; // a thread looks after it
+    bool busy = false; // some thread is running an operation of this stream
+    std::uint64_t last() const { return done + waiting.size() + busy; }
+    // Without the lock while an operation runs: it may wait for another device, and that one for our host.
     void run_to(std::uint64_t position) {
-        while (done < position && !waiting.empty()) {
+        std::unique_lock<std::recursive_mutex> lock(big_lock);
+        while (done < position && (busy || !waiting.empty())) {
+            if (busy) {
+                lock.unlock();
+                sched_yield();
+                lock.lock();
+                continue;
+            }
             auto work = std::move(waiting.front());
             waiting.pop_front();
-            ++done;
+            busy = true;
+            lock.unlock();
             work();
+            lock.lock();
+            busy = false;
+            ++done;
         }
     }
 };
@@ -66,15 +84,44 @@ struct Function {
 Stream default_stream;
 std::vector<Stream*> streams{&default_stream};
 Graph* capturing = nullptr;
-std::map<Address, std::size_t> blocks;
+struct Block {
+    std::size_t bytes;
+    int file; // other processes map it through /proc
+};
+std::map<Address, Block> blocks;
+std::map<Address, std::size_t> mapped; // memory of other processes
 std::size_t in_use = 0;
 int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
 Stream* stream_of(void* handle) {
     return handle ? static_cast<Stream*>(handle) : &default_stream;
 }
+// Runs what nobody waits for, late; each stream by itself, as on a device.
+void go_on(Stream* stream) {
+    for (;;) {
+        usleep(20000);
+        std::uint64_t old;
+        {
+            GUARD;
+            old = stream->last();
+        }
+        usleep(20000);
+        stream->run_to(old);
+    }
+}
+void run_all() {
+    std::vector<std::pair<Stream*, std::uint64_t>> all;
+    {
+        GUARD;
+        for (Stream* stream : streams) all.push_back({stream, stream->last()});
+    }
+    for (auto [stream, position] : all) stream->run_to(position);
+}
+
 int put(void* handle, std::function<void()> work) {
     GUARD;
+    if (!stream_of(handle)->lively) std::thread(go_on, stream_of(handle)).detach();
+    stream_of(handle)->lively = true;
     if (sticky) return sticky;
     if (capturing) {
         capturing->work.push_back(std::move(work));
@@ -83,11 +130,17 @@ int put(void* handle, std::function<void()> work) {
     }
     return 0;
 }
-// Whether bytes lie inside one allocation, as everything must that a copy touches.
+// Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy touches.
 bool allocated(Address address, std::size_t bytes) {
     GUARD;
-    auto found = blocks.upper_bound(address);
-    return found != blocks.begin() && (--found, address + bytes <= found->first + found->second);
+    auto ours = blocks.upper_bound(address);
+    if (ours != blocks.begin() && (--ours, address + bytes <= ours->first + ours->second.bytes)) return true;
+    auto theirs = mapped.upper_bound(address);
+    return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second);
+}
+std::uint64_t position_of(void* handle) {
+    GUARD;
+    return stream_of(handle)->last();
 }
 std::size_t device_bytes() {
     const char* text = std::getenv("JALI_FAKE_GPU_BYTES");
@@ -171,8 +224,7 @@ BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
     return context ? 0 : 201;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
-    GUARD;
-    for (Stream* stream : streams) stream->run_to(stream->last());
+    run_all();
     return sticky;
 }
 BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t * free, std::size_t* total), (free, total)) {
@@ -184,22 +236,25 @@ BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t * free, std::size_t* total), (
 BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address, bytes)) {
     GUARD;
     if (in_use + bytes > device_bytes()) return 2;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 512, bytes)) return 2;
+    const int file = memfd_create("device memory", 0);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return 2;
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) return 2;
     std::memset(memory, 0xcb, bytes); // nobody may count on zeros
     *address = reinterpret_cast<Address>(memory);
-    blocks[*address] = bytes;
+    blocks[*address] = {bytes, file};
     in_use += bytes;
     return 0;
 }
 BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
+    run_all();
     GUARD;
-    for (Stream* stream : streams) stream->run_to(stream->last());
     const auto found = blocks.find(address);
     if (found == blocks.end()) return 1;
-    in_use -= found->second;
+    in_use -= found->second.bytes;
+    munmap(reinterpret_cast<void*>(address), found->second.bytes);
+    close(found->second.file);
     blocks.erase(found);
-    std::free(reinterpret_cast<void*>(address));
     return 0;
 }
 BOTH(cuMemHostAlloc, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags),
@@ -241,21 +296,18 @@ BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, un
     return 0;
 }
 BOTH(cuStreamDestroy_v2, hipStreamDestroy, (void* stream), (stream)) {
-    GUARD;
-    stream_of(stream)->run_to(stream_of(stream)->last()); // events may still name it, so it stays
+    stream_of(stream)->run_to(position_of(stream)); // events may still name it, so it stays
     return 0;
 }
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
-    GUARD;
     if (capturing) return 900;
-    stream_of(stream)->run_to(stream_of(stream)->last());
+    stream_of(stream)->run_to(position_of(stream));
     return sticky;
 }
 BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
     GUARD;
     Stream* s = stream_of(stream);
-    s->run_to(s->done + 1); // a little at a time
-    return sticky ? sticky : s->waiting.empty() ? 0 : 600;
+    return sticky ? sticky : s->waiting.empty() && !s->busy ? 0 : 600;
 }
 BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags),
      (stream, event, flags)) {
@@ -297,13 +349,15 @@ BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
     GUARD;
     Event* e = static_cast<Event*>(event);
     if (!e->stream || e->stream->done >= e->position) return sticky;
-    e->stream->run_to(e->stream->done + 1);
-    return sticky ? sticky : e->stream->done >= e->position ? 0 : 600;
+    return sticky ? sticky : 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
-    GUARD;
-    Event* e = static_cast<Event*>(event);
-    if (e->stream) e->stream->run_to(e->position);
+    Event e;
+    {
+        GUARD;
+        e = *static_cast<Event*>(event);
+    }
+    if (e.stream) e.stream->run_to(e.position);
     return sticky;
 }
 BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to), (ms, from, to)) {
@@ -414,20 +468,36 @@ struct Handle {
     char bytes[64];
 };
 BOTH(cuIpcGetMemHandle, hipIpcGetMemHandle, (Handle * handle, Address address), (handle, address)) {
-    (void)handle;
-    (void)address;
-    return 801;
+    GUARD;
+    const auto found = blocks.find(address);
+    if (found == blocks.end() || number("JALI_FAKE_NO_PEERS", 0)) return 801;
+    const long words[] = {getpid(), found->second.file, static_cast<long>(found->second.bytes)};
+    std::memcpy(handle->bytes, words, sizeof words);
+    return 0;
 }
 BOTH(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (Address * address, Handle handle, unsigned flags),
      (address, handle, flags)) {
-    (void)address;
-    (void)handle;
+    GUARD;
     (void)flags;
-    return 801;
+    long words[3];
+    std::memcpy(words, handle.bytes, sizeof words);
+    if (words[0] == getpid()) return 201; // as the real one, which maps nothing twice
+    const int file =
+        open(("/proc/" + std::to_string(words[0]) + "/fd/" + std::to_string(words[1])).c_str(), O_RDWR);
+    if (file < 0) return 801;
+    void* memory = mmap(nullptr, words[2], PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (memory == MAP_FAILED) return 801;
+    *address = reinterpret_cast<Address>(memory);
+    mapped[*address] = words[2];
+    return 0;
 }
 BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
-    (void)address;
-    return 801;
+    GUARD;
+    if (!mapped.count(address)) return 1;
+    munmap(reinterpret_cast<void*>(address), mapped[address]);
+    mapped.erase(address);
+    return 0;
 }
 BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Address address),
      (value, which, address)) {
