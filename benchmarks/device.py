@@ -8,12 +8,14 @@ driver of two arrays of 1 GiB, measured before and after all rows. Times are med
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 
 import jali
 from jali import _core
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum
+from jali.lattice.binding import BoundKernel
 
 
 @jali.site_function
@@ -66,12 +68,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", default="16,32")
+    parser.add_argument("--rows", default="", help="only rows whose name contains one of these words")
+    parser.add_argument("--precisions", default="float64,float32")
     arguments = parser.parse_args()
     jali.use_device(arguments.device)
     gpu = jali.Lattice(2, 2).gpu
     roof = copy_rate(gpu)
     print(f"{gpu.name}, {gpu.multiprocessors} multiprocessors, device copy {roof / 1e12:.3f} TB/s")
-    for precision in ("float64", "float32"):
+    for precision in arguments.precisions.split(","):
         real = 8 if precision == "float64" else 4
         for size in map(int, arguments.sizes.split(",")):
             lattice = jali.Lattice(size, size, size, size)
@@ -93,23 +97,20 @@ def main() -> None:
                 ("heat bath", lambda: heat_bath_sweep(U, 5.7, rng), 8 * 5 * matrix / 2),
             ]
             for name, work, moved in rows:
+                if arguments.rows and not any(word in name for word in arguments.rows.split(",")):
+                    continue
                 time, spread = seconds(gpu, work)
                 print(
                     f"{precision} {size}^4 {name:16s} {time * 1e6:10.2f} us  {moved / time / 1e9:8.0f} GB/s  "
                     f"{moved / time / roof:6.1%} of copy  (spread {spread:.1%})",
                     flush=True,
                 )
-    for function in (copy, axpy, plaquette):
-        for bound in function._bound.values():
-            for kernel in bound.kernels:
-                print(
-                    kernel.program.name,
-                    kernel.program.precision,
-                    kernel.function.registers,
-                    "registers",
-                    kernel.function.local_bytes,
-                    "bytes local",
-                )
+    seen = {}
+    for bound in gc.get_objects():
+        if isinstance(bound, BoundKernel):
+            seen[bound.program.name, bound.program.precision] = bound.function
+    for (name, precision), function in sorted(seen.items()):
+        print(f"{precision} {name}: {function.registers} registers, {function.local_bytes} bytes of local memory")
     print(f"device copy again {copy_rate(gpu) / 1e12:.3f} TB/s")
 
 

@@ -50,7 +50,7 @@ void bind_launch(nb::module_& m) {
                std::optional<Vector<std::uint32_t>> masks, int nsums,
                std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices,
                int nslices, bool fast, int ncounters, const std::string& policy,
-               const GpuFunction* gpu_kernel, int threads) {
+               const GpuFunction* gpu_kernel, int threads, bool adds) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
@@ -76,6 +76,7 @@ void bind_launch(nb::module_& m) {
                 if (slices) d.sums.slice.assign(slices->data(), slices->data() + slices->size());
                 d.sums.nslices = nslices;
                 d.sums.fast = fast;
+                d.sums.added_by_kernel = adds;
                 d.ncounters = ncounters;
                 d.policy = &halo_policy(policy, on_device);
                 d.any_policy = policy.empty() && std::getenv("JALI_HALO_POLICY") == nullptr;
@@ -90,7 +91,7 @@ void bind_launch(nb::module_& m) {
             "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "words"_a.noconvert(), "patches"_a, "reads"_a,
             "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(),
             "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false, "ncounters"_a = 0,
-            "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
+            "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0, "adds"_a = false,
             "words (uint64) is kept and read at every run: change scalars in place. patches: [(word, "
             "field)]; reads: "
             "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "

@@ -51,8 +51,8 @@ struct ReceiveArguments {
 };
 
 constexpr unsigned halo_threads = 256;
-constexpr std::size_t bytes_per_block = 32 << 10; // of a message, until the most blocks are reached
-constexpr std::int64_t most_blocks = 64;          // of one launch: waiting kernels must leave room for others
+constexpr std::size_t bytes_per_block = 16 << 10; // of a message, until the most blocks are reached
+constexpr std::int64_t most_blocks = 128;         // of one launch: waiting kernels must leave room for others
 
 std::size_t aligned(std::size_t bytes) {
     return (bytes + 255) / 256 * 256;
@@ -318,31 +318,39 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
     const GpuApi& api = gpu_->api();
     void* const main = gpu_->stream();
     void* const side = layout_->halo_stream();
+    const HaloSwitches on = halo_switches();
+    const bool mailed = policy_.carrier != HaloCarrier::messages;
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     gpu_->make_current();
     make_tables();
     if (policy_.carrier == HaloCarrier::messages) arrived_->wait(); // pinned memory is free again
     before_->record(main);
     api.check(api.stream_wait(side, before_->handle(), 0), "ordering a halo exchange");
-    produce_items(side);
-    pack(side);
+    if (on.pack) produce_items(side);
+    // a kernel that stores into a mailbox is the transport as well
+    if (policy_.carrier == HaloCarrier::store ? on.transport : on.pack) pack(side);
     packed_->record(side);
     if (writes_packed_) api.check(api.stream_wait(main, packed_->handle(), 0), "ordering a halo exchange");
-    if (policy_.carrier == HaloCarrier::messages) {
+    if (!on.transport) {
+        if (policy_.overlap && on.bulk) bulk();
+        arrived_->record(side);
+        api.check(api.stream_wait(main, arrived_->handle(), 0), "ordering a halo exchange");
+        for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
+    } else if (!mailed) {
         for (const Message& message : messages_)
             if (message.send_bytes > 0)
                 api.check(api.copy_out(send_here_.data() + message.send_offset,
                                        send_.address() + message.send_offset, message.send_bytes, side),
                           "copying halos to the host");
         staged_->record(side);
-        if (policy_.overlap) bulk();
+        if (policy_.overlap && on.bulk) bulk();
         carry_staged(side);
         arrived_->record(side);
         api.check(api.stream_wait(main, arrived_->handle(), 0), "ordering a halo exchange");
-        for (std::size_t s = 0; s < stages_.size(); ++s) boundary(static_cast<int>(s));
+        for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
     } else {
         if (policy_.carrier == HaloCarrier::copy) copy_to_mailboxes(side);
-        if (policy_.overlap) bulk();
+        if (policy_.overlap && on.bulk) bulk();
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const Stage& stage = stages_[s];
             ReceiveArguments arguments{sections_.address(),
@@ -359,7 +367,7 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
                          parameters, side);
             arrived_->record(side);
             api.check(api.stream_wait(main, arrived_->handle(), 0), "ordering a halo exchange");
-            boundary(static_cast<int>(s));
+            if (on.boundary) boundary(static_cast<int>(s));
         }
         ++mailbox_->enqueued;
     }

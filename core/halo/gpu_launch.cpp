@@ -42,6 +42,7 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
         device_counters_ = gpu_->allocate(d.ncounters * sizeof(std::int64_t), "counters");
         gpu_->fill(device_counters_.address(), 0, device_counters_.size());
     }
+    resident_blocks_ = std::max<std::int64_t>(1, gpu_->occupancy(d.gpu_kernel, d.threads)) * gpu_->multiprocessors();
     prepare_sums();
 }
 
@@ -68,7 +69,8 @@ void GpuLaunch::prepare_sums() {
         whole_order_ = order_by_slice(blocks);
     }
     starts_ = gpu_->upload(starts.data(), starts.size() * sizeof starts[0], "site lists");
-    contributions_ = gpu_->allocate(static_cast<std::size_t>(sums.count) * n * sizeof(double), "sums");
+    if (!sums.added_by_kernel)
+        contributions_ = gpu_->allocate(static_cast<std::size_t>(sums.count) * n * sizeof(double), "sums");
     const auto words = static_cast<std::size_t>(sums.nslices) * sums.count * BinnedSum::words;
     totals_ = gpu_->allocate(words * sizeof(std::int64_t), "sums");
     totals_here_ = gpu_->allocate_pinned(words * sizeof(std::int64_t), "sums");
@@ -104,12 +106,15 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     arguments_[1] = static_cast<std::uint64_t>(positions.end);
     std::uint64_t* words = arguments_.data() + 2;
     words[0] = positions.blocks.address();
-    if (d.sums.count > 0) {
+    if (d.sums.added_by_kernel) {
+        words[2] = totals_.address();
+    } else if (d.sums.count > 0) {
         words[2] = contributions_.address() + first_contribution * sizeof(double);
         words[3] = static_cast<std::uint64_t>(whole_.size());
     }
     void* parameters[] = {arguments_.data()};
-    const std::int64_t blocks = (positions.size() + d.threads - 1) / d.threads;
+    std::int64_t blocks = (positions.size() + d.threads - 1) / d.threads;
+    if (d.sums.added_by_kernel) blocks = std::min(blocks, resident_blocks_); // each adds to the device's words
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), parameters,
                  stream);
 }
@@ -117,6 +122,7 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
 void GpuLaunch::run(double* sums) {
     const auto& d = definition_;
     gpu_->make_current();
+    if (d.sums.count > 0) gpu_->fill(totals_.address(), 0, totals_.size());
     for (FieldStorage* field : touched_) field->reserve_ghosts();
     fill_words();
     GpuAddress order = whole_order_.address();
@@ -137,16 +143,20 @@ void GpuLaunch::run(double* sums) {
     if (d.sums.count > 0) reduce(sums, order);
 }
 
-void GpuLaunch::reduce(double* sums, GpuAddress order) {
+void GpuLaunch::deposit(GpuAddress order) {
     const auto& d = definition_;
-    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
-    gpu_->fill(totals_.address(), 0, totals_.size());
     DepositArguments arguments{contributions_.address(), whole_.size(), order,           starts_.address(),
                                d.sums.nslices,           d.sums.count,  deposit_blocks_, totals_.address()};
-    const std::int64_t jobs = static_cast<std::int64_t>(accumulators) * deposit_blocks_;
+    const std::int64_t jobs = static_cast<std::int64_t>(d.sums.nslices) * d.sums.count * deposit_blocks_;
     void* parameters[] = {&arguments};
     gpu_->launch(gpu_->kit("deposit"), static_cast<unsigned>(std::min<std::int64_t>(jobs, 1 << 20)),
                  deposit_threads, parameters, gpu_->stream());
+}
+
+void GpuLaunch::reduce(double* sums, GpuAddress order) {
+    const auto& d = definition_;
+    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
+    if (!d.sums.added_by_kernel) deposit(order);
     gpu_->copy_out(totals_here_.data(), totals_.address(), totals_.size());
     gpu_->synchronize();
     std::memcpy(reduced_.data(), totals_here_.data(), totals_.size());

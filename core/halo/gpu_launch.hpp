@@ -47,6 +47,7 @@ class GpuLaunch : public Launch {
     void fill_words();
     void enqueue(const Positions& positions, std::int64_t first_contribution, void* stream);
     GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
+    void deposit(GpuAddress order);
     void reduce(double* sums, GpuAddress order);
 
     std::shared_ptr<Gpu> gpu_;
@@ -54,7 +55,7 @@ class GpuLaunch : public Launch {
     Positions whole_;
     GpuMemory contributions_, whole_order_, starts_, totals_, device_counters_;
     PinnedMemory totals_here_;
-    std::int64_t deposit_blocks_ = 1;
+    std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;
     std::vector<std::int64_t> counters_, reduced_;
     std::map<std::vector<char>, Plan> plans_;
 };

@@ -1,5 +1,6 @@
 #include "halo/policy.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <stdexcept>
 
@@ -66,6 +67,30 @@ const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
     }
     throw std::invalid_argument((from_environment ? "JALI_HALO_POLICY=" : "halo policy ") + wanted +
                                 " does not exist; there are: " + known);
+}
+
+HaloSwitches halo_switches() {
+    HaloSwitches switches;
+    const char* set = std::getenv("JALI_HALO_OFF");
+    std::string rest = set != nullptr ? set : "";
+    while (!rest.empty()) {
+        const auto comma = std::min(rest.find(','), rest.size());
+        const std::string name = rest.substr(0, comma);
+        rest.erase(0, comma + 1);
+        if (name == "pack") {
+            switches.pack = false;
+        } else if (name == "transport") {
+            switches.transport = false;
+        } else if (name == "bulk") {
+            switches.bulk = false;
+        } else if (name == "boundary") {
+            switches.boundary = false;
+        } else {
+            throw std::invalid_argument("JALI_HALO_OFF names '" + name +
+                                        "'; it can name pack, transport, bulk and boundary");
+        }
+    }
+    return switches;
 }
 
 } // namespace jali

@@ -32,4 +32,12 @@ std::span<const HaloPolicy> halo_policies(bool on_device);
 // std::invalid_argument with the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name, bool on_device);
 
+// What of an exchange is left out, so that the cost of the rest is seen; results are then wrong. From
+// JALI_HALO_OFF, a list such as "bulk,boundary"; read at every exchange. Throws std::invalid_argument for
+// unknown names.
+struct HaloSwitches {
+    bool pack = true, transport = true, bulk = true, boundary = true;
+};
+HaloSwitches halo_switches();
+
 } // namespace jali

@@ -63,11 +63,34 @@ class _Emitter(Operations):
         self.branch: Item | None = None
         self.kept: dict[int, list[list[str]]] = {}  # what repeat_untils leave behind
         self.numbers: dict[int, int] = {}
+        self.borrowed: list[int] = []  # loaded for one use
+        self.uses: dict[int, int] = {}
+        self.reloaded = self._reloaded() if variant.reload else frozenset()
         self.item_of = {node.number: item for item in variant.items for node in item.cut}
 
     def number(self, node: Node) -> int:
         """Numbers values in the order they are written, so that equal programs have equal text."""
         return self.numbers.setdefault(node.number, len(self.numbers))
+
+    def suffix(self, node: Node) -> str:
+        """Tells the several loads of a value apart."""
+        uses = self.uses.get(node.number, 1)
+        return f"_{uses}" if uses > 1 else ""
+
+    def _reloaded(self) -> frozenset[int]:
+        """Loads that can be repeated: of matrices, outside of loops and items, whose parts nobody names."""
+        nodes = [*self.analysis.order, *(n for body in self.analysis.bodies.values() for n in body)]
+        kept = {e.value.number for e in self.program.effects}
+        for node in nodes:
+            if node.op in RENAMING:
+                kept.update(a.number for a in node.args)
+        for body in self.analysis.bodies.values():
+            kept.update(a.number for node in body for a in node.args)
+        for item in self.variant.items:
+            kept |= item.cone | {n.number for n in item.cut}
+        return frozenset(
+            n.number for n in self.analysis.order if n.op == "load" and n.type.reals > 4 and n.number not in kept
+        )
 
     # ---- text and memory -------------------------------------------------------------------------
 
@@ -133,6 +156,27 @@ class _Emitter(Operations):
     # ---- values ----------------------------------------------------------------------------------
 
     def value(self, node: Node) -> Value:
+        found = self.values.get(node.number)
+        if found is None and node.number in self.reloaded:
+            return self._reload(node)
+        return self.values[node.number]
+
+    def _keep_order(self, node: Node) -> None:
+        """Where fields are loaded anew, sums are finished before the next loads."""
+        if self.reloaded and node.op in ("add", "sub") and node.type.kind in ("real", "complex"):
+            value = self.values[node.number]
+            if value.array is not None:
+                self.line(f"in_order<{value.reals}>({value.array});")
+            else:
+                for part in value.parts:
+                    if part.startswith("t"):
+                        self.line(f"in_order<1>(const_cast<real*>(&{part}));")
+
+    def _reload(self, node: Node) -> Value:
+        """Loads a field for the node that is being written, and forgets it thereafter."""
+        self.uses[node.number] = self.uses.get(node.number, 0) + 1
+        self.load(node)
+        self.borrowed.append(node.number)
         return self.values[node.number]
 
     def parts(self, node: Node) -> list[str]:
@@ -193,6 +237,12 @@ class _Emitter(Operations):
         for position, node in enumerate(analysis.order):
             self.position = position
             self.emit(node)
+            self._keep_order(node)
+            for number in self.borrowed:
+                self.values.pop(number, None)
+                for name in self.owned.pop(number, []):
+                    self.free.setdefault(self.sizes[name], []).append(name)
+            self.borrowed.clear()
             self._release(position)
         self.position = len(analysis.order)
         self._effects()
@@ -219,6 +269,10 @@ class _Emitter(Operations):
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
         for total in sums:
             for part in self.parts(total.value):
+                if self.variant.adds:
+                    self.line(f"add_to_sums(d{component}, double(({part}).value), words + {component} * SUM_WORDS);")
+                    component += 1
+                    continue
                 inside = f"select(active, {part}, splat(0))" if self.variant.masked else part
                 self.line(
                     f"store_sum(sums + ({component} * sum_stride + (i - begin)) * JALI_LANES, {inside});"
@@ -264,8 +318,8 @@ class _Emitter(Operations):
         if self.variant.gpu:
             if analysis.coordinates:
                 self.word(Word("blocks"))
-            count = FIRST_WORD + len(self.words)
-            out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{count}]; }};")
+            size = FIRST_WORD + len(self.words)
+            out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{size}]; }};")
             out.append("JALI_KERNEL(kernel, arguments) {")
             head += ["const uint64_t* const w = a.w;", "const int64_t begin = a.begin, end = a.end;"]
         else:
@@ -275,7 +329,13 @@ class _Emitter(Operations):
         head.append("const int32_t* const blocks = (const int32_t*)w[0];")
         if self.variant.masked:
             head.append("const uint32_t* const masks = (const uint32_t*)w[1];")
-        if program.sums:
+        count = sum(t.reals for t in program.sums)
+        if self.variant.adds:
+            head.append(f"JALI_SHARED int64_t words[{count} * SUM_WORDS];")
+            head.append(f"begin_words(words, {count} * SUM_WORDS);")
+            head += [f"digit_sums d{k};" for k in range(count)]
+            head += [f"begin_sums(d{k});" for k in range(count)]
+        elif program.sums:
             head.append("double* const sums = (double*)w[2];")
             head.append("const int64_t sum_stride = (int64_t)w[3];")
         if analysis.coordinates:
@@ -308,7 +368,11 @@ class _Emitter(Operations):
         for name, reals in self.sizes.items():
             out.append(f"        real {name}[{reals}];")
         out += self.lines
-        out += ["    }", "}", ""]
+        out.append("    }")
+        if self.variant.adds:
+            out += [f"    flush_sums(d{k}, words + {k} * SUM_WORDS);" for k in range(count)]
+            out.append(f"    add_words((int64_t*)w[2], words, {count} * SUM_WORDS);")
+        out += ["}", ""]
         return "\n".join(out)
 
     def _streams(self) -> bool:

@@ -171,6 +171,7 @@ GPU_PRELUDE = (
     "group.hpp",
     "random.hpp",
     "kernel.hpp",
+    "sums_gpu.hpp",
 )
 
 

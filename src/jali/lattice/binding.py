@@ -103,6 +103,7 @@ class BoundKernel:
             ncounters=1 if text.analysis.bodies else 0,
             gpu_kernel=compiled.function,
             threads=compiled.threads,
+            adds=variant.adds,
         )
         # A launch lives as long as its fields, not the other way round.
         self.fields = [weakref.proxy(field) for field in fields]

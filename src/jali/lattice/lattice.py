@@ -183,7 +183,7 @@ class Lattice:
         """The core's layout for fields of this precision."""
         lanes = self._wanted_lanes(precision)
         if lanes not in self._layouts and self.gpu is not None:
-            self._layouts[lanes] = _core.Layout(self.partition, self.rank, 1, gpu=self.gpu)
+            self._layouts[lanes] = _core.Layout(self.partition, self.rank, 1, self._device_tile(), gpu=self.gpu)
         if lanes not in self._layouts:
             layout = _core.Layout(self.partition, self.rank, lanes)
             tile = _cache_tile(layout.block_extents, layout.lanes * (8 if precision == "float64" else 4))
@@ -192,15 +192,33 @@ class Lattice:
             self._layouts[lanes] = layout
         return self._layouts[lanes]
 
-    def sites_of(self, domain: Domain, shift: tuple[int, ...], layout: Any) -> SiteRange:
-        """A domain, moved by `shift`, in a layout."""
-        key = (domain, shift, layout.lanes)
+    def _device_tile(self) -> list[int]:
+        """Extents of the tiles in which a device's sites are stored: the sites of a block of threads share neighbours."""
+        wanted = [int(n) for n in os.environ.get("JALI_GPU_TILE", "4,4,4,4").split(",")]
+        return [min(n, e) for n, e in zip([*wanted, 4, 4, 4, 4][: self.ndim], self.local_extents, strict=True)]
+
+    def sites_of(
+        self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool = True
+    ) -> SiteRange:
+        """A domain, moved by `shift`, in a layout; `stencil`: neighbours are read, so their order matters."""
+        key = (domain, shift, layout.lanes, stencil)
         if key not in self._sites:
-            self._sites[key] = self._find_sites(domain, shift, layout)
+            self._sites[key] = self._find_sites(domain, shift, layout, stencil)
         return self._sites[key]
 
-    def _find_sites(self, domain: Domain, shift: tuple[int, ...], layout: Any) -> SiteRange:
+    def _tile_by_tile(self, layout: Any) -> np.ndarray:
+        """All sites of a device, the even and then the odd ones of each tile, so that neighbours are visited together."""
+        tile = np.array(self._device_tile())
+        local = np.array([c[:, 0] for c in self._coordinates(layout)]) - np.array(self.local_origin)[:, None]
+        number = np.zeros(layout.nblocks, np.int64)
+        for d in reversed(range(self.ndim)):
+            number = number * -(-self.local_extents[d] // tile[d]) + local[d] // tile[d]
+        return np.argsort(number, kind="stable").astype(np.int32)
+
+    def _find_sites(self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool) -> SiteRange:
         if domain.colouring is None and domain.parities == 3:
+            if self.gpu is not None and stencil:
+                return SiteRange(3, 0, 0, self._tile_by_tile(layout))
             return SiteRange(3, 0, layout.nblocks)
         odd_wrap = any(s and n % 2 for s, n in zip(shift, self.extents, strict=True))
         if domain.colouring is None and not odd_wrap:

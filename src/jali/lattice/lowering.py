@@ -5,6 +5,7 @@ Here a program meets a lattice: races are checked against its extents, halo item
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from jali.codegen import cache
@@ -18,6 +19,7 @@ from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 
 THREADS = 128  # of a block, on a device
+MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
 
 def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domain, sums: Any) -> BoundKernel:
@@ -31,10 +33,20 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
         if fields[slot].boundary.matters(offset)
     )
     single = frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision)
-    sites = lattice.sites_of(domain, program.shift, layout)
+    stencil = any(any(offset) for offsets in _reads(program).values() for offset in offsets)
+    sites = lattice.sites_of(domain, program.shift, layout, stencil)
     items = _items(program, phased, fields, lattice)
     gpu = lattice.gpu
-    variant = Variant(layout.lanes, sites.masks is not None, phased, single, items, gpu is not None)
+    variant = Variant(
+        layout.lanes,
+        sites.masks is not None,
+        phased,
+        single,
+        items,
+        adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
+        reload=gpu is not None and "reload" in os.environ.get("JALI_LAUNCH", ""),
+        gpu=gpu is not None,
+    )
     kernel = _compile(program, variant, gpu)
     producers = [
         (
@@ -51,8 +63,9 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
 def _compile(program: SiteProgram, variant: Variant, gpu: Any) -> CompiledKernel:
     text = _emit(program, variant)
     if gpu is not None:
-        function, source = cache.load_on_device(gpu, program.name, text.text, program.precision, THREADS)
-        return CompiledKernel(text, 0, source, function, THREADS)
+        threads, blocks = map(int, os.environ.get("JALI_LAUNCH", f"{THREADS},1").split(",")[:2])
+        function, source = cache.load_on_device(gpu, program.name, text.text, program.precision, threads, blocks)
+        return CompiledKernel(text, 0, source, function, threads)
     address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
     return CompiledKernel(text, address, source)
 

@@ -71,105 +71,6 @@ JALI_KERNEL(convert_float_double, convert_arguments) { convert<float, double>(a)
 JALI_KERNEL(convert_double_float, convert_arguments) { convert<double, float>(a); }
 JALI_KERNEL(convert_double_double, convert_arguments) { convert<double, double>(a); }
 
-// Sums: every contribution is cut into digits of 40 bits on a fixed grid, which add exactly as integers
-// (core/sum/binned.hpp says why that does not depend on any order). A thread keeps three bins; what it has is
-// added to its block's and then to the device's words, which hold for every bin the low 32 bits and the rest
-// of a sum of digits, then how often a bin was the highest, then nan, +inf and -inf.
-const int BIN_BITS = 40, LOWEST = -1074, BINS = 53, TOP_WORDS = (BINS + 1) / 2;
-const int SUM_WORDS = 2 * BINS + TOP_WORDS + 3;
-const int DIGITS_BEFORE_CARRY = 2048; // of 2^39 units, exact in double
-
-JALI_INLINE double power_of_two(int exponent) { // a normal number
-    return double_of_bits(uint64_t(exponent + 1023) << 52);
-}
-JALI_INLINE int unit_exponent(int bin) { return BIN_BITS * bin + LOWEST; }
-JALI_INLINE double magic_of(int bin) { return 1.5 * power_of_two(52 + unit_exponent(bin)); }
-JALI_INLINE uint64_t bits_of_double(double x) {
-    uint64_t bits;
-    copy_bits(&bits, &x, sizeof bits);
-    return bits;
-}
-// The bin in which the highest digit of 0 < |x| < infinity stands, at least 2.
-JALI_INLINE int top_bin(double x) {
-    const uint64_t bits = bits_of_double(x) & 0x7fffffffffffffff;
-    int e = int(bits >> 52) - 1023;
-    if (e == -1023) e = -1023 + 1; // denormal: below the bins that could be asked for
-    const int top = (e + 1 - (BIN_BITS - 1) - LOWEST + BIN_BITS - 1) / BIN_BITS;
-    return top < 2 ? 2 : top;
-}
-
-struct digit_sums {
-    double sum[3], magic[3], limit;
-    int top, count;
-};
-JALI_INLINE void begin_sums(digit_sums& s) {
-    s.sum[0] = s.sum[1] = s.sum[2] = 0;
-    s.magic[0] = s.magic[1] = s.magic[2] = 0;
-    s.limit = 0;
-    s.top = -1;
-    s.count = 0;
-}
-JALI_INLINE void add_digits(int64_t* words, int bin, int64_t digits) {
-    add_atomically(words + 2 * bin, digits & 0xffffffff);
-    add_atomically(words + 2 * bin + 1, digits >> 32);
-}
-JALI_INLINE void mark_top(int64_t* words, int bin) {
-    add_atomically(words + 2 * BINS + bin / 2, int64_t(1) << (bin % 2 ? 32 : 0));
-}
-// A sum of digits times their unit, as an integer; in two steps, since the inverse of a unit may be too large.
-JALI_INLINE int64_t integer_digits(double sum, int bin) {
-    const int half = -unit_exponent(bin) / 2, rest = -unit_exponent(bin) - half;
-    return int64_t(sum * power_of_two(half) * power_of_two(rest));
-}
-JALI_INLINE void flush_sums(digit_sums& s, int64_t* words) {
-    if (s.top < 0) return;
-    for (int k = 0; k < 3; ++k) {
-        if (s.sum[k] != 0) add_digits(words, s.top - k, integer_digits(s.sum[k], s.top - k));
-        s.sum[k] = 0;
-    }
-    s.count = 0;
-}
-// A value that is not below the limit: zero, special, or one that raises the top.
-JALI_INLINE bool add_unusual(digit_sums& s, double x, int64_t* words) {
-    if (x == 0) return true;
-    if (!(x - x == 0)) {
-        add_atomically(words + SUM_WORDS - 3 + (x != x ? 0 : x > 0 ? 1 : 2), 1);
-        return true;
-    }
-    const int top = top_bin(x);
-    if (top == BINS - 1) { // its magic constant is not a double: cut from scaled values
-        const double scaled = 1.5 * power_of_two(52 + unit_exponent(top) - 100);
-        const double small = x * power_of_two(-100);
-        const double q = (small + scaled) - scaled;
-        if (q != 0) x = (small - q) * power_of_two(100);
-        add_digits(words, top, int64_t(q * power_of_two(100 - unit_exponent(top))));
-        mark_top(words, top);
-        for (int k = 1; k < 3; ++k) {
-            const double magic = magic_of(top - k), digit = (x + magic) - magic;
-            x -= digit;
-            add_digits(words, top - k, integer_digits(digit, top - k));
-        }
-        return true;
-    }
-    flush_sums(s, words);
-    s.top = top;
-    for (int k = 0; k < 3; ++k) s.magic[k] = magic_of(top - k);
-    s.limit = power_of_two(BIN_BITS - 1 + unit_exponent(top));
-    mark_top(words, top);
-    return false;
-}
-JALI_INLINE void add_to_sums(digit_sums& s, double x, int64_t* words) {
-    if (!((x < 0 ? -x : x) < s.limit) && add_unusual(s, x, words)) return;
-    double q = (x + s.magic[0]) - s.magic[0];
-    x -= q;
-    s.sum[0] += q;
-    q = (x + s.magic[1]) - s.magic[1];
-    x -= q;
-    s.sum[1] += q;
-    s.sum[2] += (x + s.magic[2]) - s.magic[2];
-    if (++s.count == DIGITS_BEFORE_CARRY) flush_sums(s, words);
-}
-
 struct deposit_arguments {
     const double* values;  // [component][stride]
     int64_t stride;        // of a component
@@ -185,8 +86,7 @@ JALI_KERNEL(deposit, deposit_arguments) {
     for (int64_t job = block_in_grid(); job < jobs; job += blocks_in_grid()) {
         const int64_t which = job / a.blocks, part = job % a.blocks;
         const int64_t slice = which / a.components, component = which % a.components;
-        for (int64_t k = thread_in_block(); k < SUM_WORDS; k += threads_in_block()) words[k] = 0;
-        meet();
+        begin_words(words, SUM_WORDS);
         const double* values = a.values + component * a.stride;
         digit_sums s;
         begin_sums(s);
@@ -195,11 +95,7 @@ JALI_KERNEL(deposit, deposit_arguments) {
              i < a.starts[slice + 1]; i += step)
             add_to_sums(s, values[a.order ? a.order[i] : i], words);
         flush_sums(s, words);
-        meet();
-        int64_t* total = a.words + which * SUM_WORDS;
-        for (int64_t k = thread_in_block(); k < SUM_WORDS; k += threads_in_block())
-            if (words[k] != 0) add_atomically(total + k, words[k]);
-        meet();
+        add_words(a.words + which * SUM_WORDS, words, SUM_WORDS);
     }
 }
 
@@ -237,14 +133,14 @@ template <class Packet>
 JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t first, int64_t step) {
     const Packet* from = (const Packet*)part.field;
     Packet* out = (Packet*)(to + part.offset);
-    const int64_t per_group = GROUP * part.packets;
-    const int64_t units = (part.count + GROUP - 1) / GROUP * per_group;
-    for (int64_t u = first; u < units; u += step) {
-        const int64_t group = u / per_group, rest = u - group * per_group;
-        const int64_t site = group * GROUP + rest % GROUP, k = rest / GROUP;
-        if (site >= part.count) continue;
-        const int64_t x = part.sites ? part.sites[site] : site;
-        out[u] = from[(x / GROUP) * per_group + k * GROUP + x % GROUP];
+    const uint32_t per_group = GROUP * uint32_t(part.packets), count = uint32_t(part.count);
+    const uint32_t units = (count + GROUP - 1) / GROUP * per_group;
+    for (uint32_t u = uint32_t(first); u < units; u += uint32_t(step)) {
+        const uint32_t group = u / per_group, rest = u - group * per_group;
+        const uint32_t site = group * GROUP + rest % GROUP, k = rest / GROUP;
+        if (site >= count) continue;
+        const uint32_t x = part.sites ? uint32_t(part.sites[site]) : site;
+        out[u] = from[int64_t(x / GROUP) * per_group + k * GROUP + x % GROUP];
     }
 }
 struct alignas(16) bytes16 {
@@ -282,10 +178,11 @@ JALI_KERNEL(pack_halos, pack_arguments) {
             ++mine;
         }
         if (mine > 0) {
-            fence_system();
             meet();
+            // one fence for a block, and one that reaches other devices for all of them: each sees what it counted
             if (thread_in_block() == 0) {
                 bool last = false;
+                fence_device();
                 for (int64_t k = 0; k < mine; ++k) last = count_atomically(a.retired + m) + 1 == message.blocks;
                 if (last) {
                     a.retired[m] = 0;
@@ -329,6 +226,18 @@ JALI_KERNEL(await_slots, await_arguments) {
         if (*a.epoch > 1) wait_until(a.messages[m].consumed, *a.epoch - 1, a.abandoned);
 }
 
+// What another device has written: not from a cache that does not know.
+JALI_INLINE bytes16 fresh(const bytes16* p) {
+#if defined(__CUDACC_RTC__)
+    bytes16 q;
+    asm volatile("ld.global.cg.v2.s64 {%0, %1}, [%2];" : "=l"(q.a), "=l"(q.b) : "l"(p) : "memory");
+    return q;
+#else
+    const volatile int64_t* words = (const volatile int64_t*)p;
+    return {words[0], words[1]};
+#endif
+}
+
 struct receive_section {
     void* to;
     int64_t offset, bytes; // in the message; a multiple of 16
@@ -362,18 +271,19 @@ JALI_KERNEL(receive_halos, receive_arguments) {
             const char* from = message.from + (epoch & 1) * message.slot_bytes;
             for (int64_t s = message.first_section; s < message.first_section + message.sections; ++s) {
                 const receive_section& section = a.sections[s];
-                const volatile int64_t* source = (const volatile int64_t*)(from + section.offset);
-                int64_t* to = (int64_t*)section.to;
+                const bytes16* source = (const bytes16*)(from + section.offset);
+                bytes16* to = (bytes16*)section.to;
                 const int64_t step = message.blocks * threads_in_block();
                 for (int64_t k = (b - message.first_block) * threads_in_block() + thread_in_block();
-                     k < section.bytes / 8; k += step)
-                    to[k] = source[k];
+                     k < section.bytes / 16; k += step)
+                    to[k] = fresh(source + k);
             }
         }
     }
-    fence_system();
     meet();
-    if (thread_in_block() == 0 && count_atomically(a.retired) + 1 == blocks_in_grid()) {
+    if (thread_in_block() != 0) return;
+    fence_device();
+    if (count_atomically(a.retired) + 1 == blocks_in_grid()) {
         *a.retired = 0;
         if (a.last == 0) return;
         *a.epoch = epoch + 1;

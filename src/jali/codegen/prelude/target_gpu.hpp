@@ -88,6 +88,7 @@ JALI_INLINE int64_t blocks_in_grid() { return 1; }
 JALI_INLINE void meet() {}
 JALI_INLINE void add_atomically(int64_t* target, int64_t value) { *target += value; }
 JALI_INLINE int64_t count_atomically(int64_t* target) { return (*target)++; }
+JALI_INLINE void fence_device() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 JALI_INLINE void fence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 extern "C" int sched_yield(void);
 JALI_INLINE void pause() { sched_yield(); }
@@ -103,6 +104,7 @@ JALI_INLINE void add_atomically(int64_t* target, int64_t value) {
 JALI_INLINE int64_t count_atomically(int64_t* target) { // returns what was there before
     return (int64_t)atomicAdd((unsigned long long*)target, 1ull);
 }
+JALI_INLINE void fence_device() { __threadfence(); }
 JALI_INLINE void fence_system() { __threadfence_system(); }
 JALI_INLINE void pause() {}
 #endif

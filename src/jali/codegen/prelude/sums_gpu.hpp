@@ -1,0 +1,111 @@
+// Sums on a device: every contribution is cut into digits of 40 bits on a fixed grid, which add exactly as integers
+// (core/sum/binned.hpp says why that does not depend on any order). A thread keeps three bins; what it has is
+// added to its block's and then to the device's words, which hold for every bin the low 32 bits and the rest
+// of a sum of digits, then how often a bin was the highest, then nan, +inf and -inf.
+const int BIN_BITS = 40, LOWEST = -1074, BINS = 53, TOP_WORDS = (BINS + 1) / 2;
+const int SUM_WORDS = 2 * BINS + TOP_WORDS + 3;
+const int DIGITS_BEFORE_CARRY = 2048; // of 2^39 units, exact in double
+
+JALI_INLINE double power_of_two(int exponent) { // a normal number
+    return double_of_bits(uint64_t(exponent + 1023) << 52);
+}
+JALI_INLINE int unit_exponent(int bin) { return BIN_BITS * bin + LOWEST; }
+JALI_INLINE double magic_of(int bin) { return 1.5 * power_of_two(52 + unit_exponent(bin)); }
+JALI_INLINE uint64_t bits_of_double(double x) {
+    uint64_t bits;
+    copy_bits(&bits, &x, sizeof bits);
+    return bits;
+}
+// The bin in which the highest digit of 0 < |x| < infinity stands, at least 2.
+JALI_INLINE int top_bin(double x) {
+    const uint64_t bits = bits_of_double(x) & 0x7fffffffffffffff;
+    int e = int(bits >> 52) - 1023;
+    if (e == -1023) e = -1023 + 1; // denormal: below the bins that could be asked for
+    const int top = (e + 1 - (BIN_BITS - 1) - LOWEST + BIN_BITS - 1) / BIN_BITS;
+    return top < 2 ? 2 : top;
+}
+
+struct digit_sums {
+    double sum[3], magic[3], limit;
+    int top, count;
+};
+JALI_INLINE void begin_sums(digit_sums& s) {
+    s.sum[0] = s.sum[1] = s.sum[2] = 0;
+    s.magic[0] = s.magic[1] = s.magic[2] = 0;
+    s.limit = 0;
+    s.top = -1;
+    s.count = 0;
+}
+JALI_INLINE void add_digits(int64_t* words, int bin, int64_t digits) {
+    add_atomically(words + 2 * bin, digits & 0xffffffff);
+    add_atomically(words + 2 * bin + 1, digits >> 32);
+}
+JALI_INLINE void mark_top(int64_t* words, int bin) {
+    add_atomically(words + 2 * BINS + bin / 2, int64_t(1) << (bin % 2 ? 32 : 0));
+}
+// A sum of digits times their unit, as an integer; in two steps, since the inverse of a unit may be too large.
+JALI_INLINE int64_t integer_digits(double sum, int bin) {
+    const int half = -unit_exponent(bin) / 2, rest = -unit_exponent(bin) - half;
+    return int64_t(sum * power_of_two(half) * power_of_two(rest));
+}
+JALI_INLINE void flush_sums(digit_sums& s, int64_t* words) {
+    if (s.top < 0) return;
+    for (int k = 0; k < 3; ++k) {
+        if (s.sum[k] != 0) add_digits(words, s.top - k, integer_digits(s.sum[k], s.top - k));
+        s.sum[k] = 0;
+    }
+    s.count = 0;
+}
+// A value that is not below the limit: zero, special, or one that raises the top.
+JALI_INLINE bool add_unusual(digit_sums& s, double x, int64_t* words) {
+    if (x == 0) return true;
+    if (!(x - x == 0)) {
+        add_atomically(words + SUM_WORDS - 3 + (x != x ? 0 : x > 0 ? 1 : 2), 1);
+        return true;
+    }
+    const int top = top_bin(x);
+    if (top == BINS - 1) { // its magic constant is not a double: cut from scaled values
+        const double scaled = 1.5 * power_of_two(52 + unit_exponent(top) - 100);
+        const double small = x * power_of_two(-100);
+        const double q = (small + scaled) - scaled;
+        if (q != 0) x = (small - q) * power_of_two(100);
+        add_digits(words, top, int64_t(q * power_of_two(100 - unit_exponent(top))));
+        mark_top(words, top);
+        for (int k = 1; k < 3; ++k) {
+            const double magic = magic_of(top - k), digit = (x + magic) - magic;
+            x -= digit;
+            add_digits(words, top - k, integer_digits(digit, top - k));
+        }
+        return true;
+    }
+    flush_sums(s, words);
+    s.top = top;
+    for (int k = 0; k < 3; ++k) s.magic[k] = magic_of(top - k);
+    s.limit = power_of_two(BIN_BITS - 1 + unit_exponent(top));
+    mark_top(words, top);
+    return false;
+}
+JALI_INLINE void add_to_sums(digit_sums& s, double x, int64_t* words) {
+    if (!((x < 0 ? -x : x) < s.limit) && add_unusual(s, x, words)) return;
+    double q = (x + s.magic[0]) - s.magic[0];
+    x -= q;
+    s.sum[0] += q;
+    q = (x + s.magic[1]) - s.magic[1];
+    x -= q;
+    s.sum[1] += q;
+    s.sum[2] += (x + s.magic[2]) - s.magic[2];
+    if (++s.count == DIGITS_BEFORE_CARRY) flush_sums(s, words);
+}
+
+
+// A block's words, to be added to the device's when all its threads have flushed theirs.
+JALI_INLINE void begin_words(int64_t* words, int count) {
+    for (int64_t k = thread_in_block(); k < count; k += threads_in_block()) words[k] = 0;
+    meet();
+}
+JALI_INLINE void add_words(int64_t* total, const int64_t* words, int count) {
+    meet();
+    for (int64_t k = thread_in_block(); k < count; k += threads_in_block())
+        if (words[k] != 0) add_atomically(total + k, words[k]);
+    meet();
+}
