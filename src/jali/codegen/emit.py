@@ -63,34 +63,11 @@ class _Emitter(Operations):
         self.branch: Item | None = None
         self.kept: dict[int, list[list[str]]] = {}  # what repeat_untils leave behind
         self.numbers: dict[int, int] = {}
-        self.borrowed: list[int] = []  # loaded for one use
-        self.uses: dict[int, int] = {}
-        self.reloaded = self._reloaded() if variant.reload else frozenset()
         self.item_of = {node.number: item for item in variant.items for node in item.cut}
 
     def number(self, node: Node) -> int:
         """Numbers values in the order they are written, so that equal programs have equal text."""
         return self.numbers.setdefault(node.number, len(self.numbers))
-
-    def suffix(self, node: Node) -> str:
-        """Tells the several loads of a value apart."""
-        uses = self.uses.get(node.number, 1)
-        return f"_{uses}" if uses > 1 else ""
-
-    def _reloaded(self) -> frozenset[int]:
-        """Loads that can be repeated: of matrices, outside of loops and items, whose parts nobody names."""
-        nodes = [*self.analysis.order, *(n for body in self.analysis.bodies.values() for n in body)]
-        kept = {e.value.number for e in self.program.effects}
-        for node in nodes:
-            if node.op in RENAMING:
-                kept.update(a.number for a in node.args)
-        for body in self.analysis.bodies.values():
-            kept.update(a.number for node in body for a in node.args)
-        for item in self.variant.items:
-            kept |= item.cone | {n.number for n in item.cut}
-        return frozenset(
-            n.number for n in self.analysis.order if n.op == "load" and n.type.reals > 4 and n.number not in kept
-        )
 
     # ---- text and memory -------------------------------------------------------------------------
 
@@ -156,27 +133,6 @@ class _Emitter(Operations):
     # ---- values ----------------------------------------------------------------------------------
 
     def value(self, node: Node) -> Value:
-        found = self.values.get(node.number)
-        if found is None and node.number in self.reloaded:
-            return self._reload(node)
-        return self.values[node.number]
-
-    def _keep_order(self, node: Node) -> None:
-        """Where fields are loaded anew, sums are finished before the next loads."""
-        if self.reloaded and node.op in ("add", "sub") and node.type.kind in ("real", "complex"):
-            value = self.values[node.number]
-            if value.array is not None:
-                self.line(f"in_order<{value.reals}>({value.array});")
-            else:
-                for part in value.parts:
-                    if part.startswith("t"):
-                        self.line(f"in_order<1>(const_cast<real*>(&{part}));")
-
-    def _reload(self, node: Node) -> Value:
-        """Loads a field for the node that is being written, and forgets it thereafter."""
-        self.uses[node.number] = self.uses.get(node.number, 0) + 1
-        self.load(node)
-        self.borrowed.append(node.number)
         return self.values[node.number]
 
     def parts(self, node: Node) -> list[str]:
@@ -237,12 +193,6 @@ class _Emitter(Operations):
         for position, node in enumerate(analysis.order):
             self.position = position
             self.emit(node)
-            self._keep_order(node)
-            for number in self.borrowed:
-                self.values.pop(number, None)
-                for name in self.owned.pop(number, []):
-                    self.free.setdefault(self.sizes[name], []).append(name)
-            self.borrowed.clear()
             self._release(position)
         self.position = len(analysis.order)
         self._effects()

@@ -24,7 +24,6 @@ class Variant:
     single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
     adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
-    reload: bool = False  # on a GPU: fields are loaded anew for every use, which keeps registers free
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
 
 
@@ -63,7 +62,6 @@ class Operations:
     variant: Variant
     analysis: Analysis
     values: dict[int, Value]
-    reloaded: frozenset[int]
     loop: int | None
     branch: Item | None
     depth: int
@@ -116,9 +114,6 @@ class Operations:
     def field(self, slot: int) -> str:
         raise AssertionError
 
-    def suffix(self, node: Node) -> str:
-        raise AssertionError
-
     # ---- operations ------------------------------------------------------------------------------
 
     def _const(self, node: Node) -> None:
@@ -148,18 +143,12 @@ class Operations:
         self.name(node, [coordinate_text(axis, step - shift)], "integer")
 
     def _load(self, node: Node) -> None:
-        if node.number in self.reloaded:
-            return  # loaded by whoever uses it, see `value`
-        self.load(node)
-
-    def load(self, node: Node) -> None:
-        """Loads a site of a field into a thread's registers, or finds a block of lanes in memory."""
         slot, source_offset = node.attrs
         offset = self.program.offset(source_offset)
         element = self.program.fields[slot].element
         reals = element.stored_reals
         single = "_f32" if slot in self.variant.single else ""
-        name = f"p{self.number(node)}{self.suffix(node)}"
+        name = f"p{self.number(node)}"
         source = self.field(slot)
         if not any(offset):
             if single or self.variant.gpu:

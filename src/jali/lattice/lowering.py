@@ -18,7 +18,7 @@ from jali.lattice.binding import BoundKernel, CompiledKernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 
-THREADS = 128  # of a block, on a device
+THREADS = 256  # of a block, on a device
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
 
@@ -44,7 +44,6 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
         single,
         items,
         adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
-        reload=gpu is not None and "reload" in os.environ.get("JALI_LAUNCH", ""),
         gpu=gpu is not None,
     )
     kernel = _compile(program, variant, gpu)

@@ -19,26 +19,6 @@ constexpr int packet_size(int reals) {
     return sizeof(T) == 8 ? (reals % 2 == 0 ? 2 : 1) : reals % 4 == 0 ? 4 : reals % 2 == 0 ? 2 : 1;
 }
 
-// What follows in the text is done after these N reals have been computed: sums of one product are finished before
-// the next fields are loaded. Left to itself the compiler loads everything first and runs out of registers; that
-// threads of a warp may see each other's memory here is what it respects.
-template <int N>
-JALI_INLINE void in_order(real* v) {
-#if defined(__CUDACC_RTC__)
-    JALI_UNROLL
-    for (int k = 0; k < N; ++k) {
-#if JALI_DOUBLE
-        asm volatile("" : "+d"(v[k].value));
-#else
-        asm volatile("" : "+f"(v[k].value));
-#endif
-    }
-    __syncwarp(__activemask());
-#else
-    (void)v;
-#endif
-}
-
 template <int N, class T>
 JALI_INLINE void load_site(real* out, const T* base, int64_t x) {
     constexpr int SIZE = packet_size<T>(N), PACKETS = N / SIZE;

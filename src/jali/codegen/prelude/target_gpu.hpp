@@ -115,7 +115,11 @@ JALI_INLINE void publish(int64_t* word, int64_t value) {
 }
 // Until the word has come to `value`, or the host has given up (`abandoned` is its memory).
 JALI_INLINE void wait_until(const int64_t* word, int64_t value, const int64_t* abandoned) {
-    while (*(const volatile int64_t*)word < value && *(const volatile int64_t*)abandoned == 0) pause();
+    // the host's memory is far away, so it is asked now and then only
+    for (uint32_t looks = 1; *(const volatile int64_t*)word < value; ++looks) {
+        if (looks % 4096 == 0 && *(const volatile int64_t*)abandoned != 0) break;
+        pause();
+    }
     fence_system();
 }
 
