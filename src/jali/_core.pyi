@@ -241,6 +241,7 @@ class Launch:
         policy: str = "",
         gpu_kernel: GpuFunction | None = None,
         threads: int = 0,
+        adds: bool = False,
     ) -> None: ...
     def run(self) -> npt.NDArray[np.float64] | None: ...
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import jali
+from jali.gauge import SU, Flow, GaugeField
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "identity"))
 
@@ -53,6 +54,24 @@ def test_history_is_that_of_the_host_in_the_other_precision(reference, extents):
 def test_checkpoint_of_one_device_is_continued_by_the_other(reference, extents, first, second, tmp_path):
     assert history.history("float64", directory=tmp_path, device=first) == {}
     assert history.history("float64", directory=tmp_path, device=second) == reference("float64")
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_that_share_a_device_give_the_history_of_the_host(reference, extents, ranks):
+    results = jali.virtual_ranks(ranks, history.history, "float64", device="cuda")
+    assert all(result == reference("float64") for result in results)
+
+
+def flowed(kind):
+    """Links after two steps of the flow, whose fields and halos go while the device has yet to use them."""
+    U = GaugeField(jali.Lattice(8, 12, device=kind), SU(1)).hot_start(11)
+    V = Flow(U, 0.05).advance(2)
+    return [field[...].tobytes() for field in V.fields]
+
+
+def test_memory_that_is_given_back_while_work_is_under_way_is_not_used_early():
+    expected = flowed("cpu")
+    assert all(result == expected for result in jali.virtual_ranks(2, flowed, "cuda"))
 
 
 def test_lattice_takes_the_device_of_the_program_and_of_the_process(monkeypatch):

@@ -220,7 +220,9 @@ class _Emitter(Operations):
         for total in sums:
             for part in self.parts(total.value):
                 if self.variant.adds:
-                    self.line(f"add_to_sums(d{component}, double(({part}).value), words + {component} * SUM_WORDS);")
+                    self.line(
+                        f"add_to_sums(d{component}, double(({part}).value), words + {component} * SUM_WORDS);"
+                    )
                     component += 1
                     continue
                 inside = f"select(active, {part}, splat(0))" if self.variant.masked else part

@@ -183,7 +183,9 @@ class Lattice:
         """The core's layout for fields of this precision."""
         lanes = self._wanted_lanes(precision)
         if lanes not in self._layouts and self.gpu is not None:
-            self._layouts[lanes] = _core.Layout(self.partition, self.rank, 1, self._device_tile(), gpu=self.gpu)
+            self._layouts[lanes] = _core.Layout(
+                self.partition, self.rank, 1, self._device_tile(), gpu=self.gpu
+            )
         if lanes not in self._layouts:
             layout = _core.Layout(self.partition, self.rank, lanes)
             tile = _cache_tile(layout.block_extents, layout.lanes * (8 if precision == "float64" else 4))
@@ -195,7 +197,9 @@ class Lattice:
     def _device_tile(self) -> list[int]:
         """Extents of the tiles in which a device's sites are stored: the sites of a block of threads share neighbours."""
         wanted = [int(n) for n in os.environ.get("JALI_GPU_TILE", "4,4,4,4").split(",")]
-        return [min(n, e) for n, e in zip([*wanted, 4, 4, 4, 4][: self.ndim], self.local_extents, strict=True)]
+        return [
+            min(n, e) for n, e in zip([*wanted, 4, 4, 4, 4][: self.ndim], self.local_extents, strict=True)
+        ]
 
     def sites_of(
         self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool = True

@@ -63,7 +63,9 @@ def _compile(program: SiteProgram, variant: Variant, gpu: Any) -> CompiledKernel
     text = _emit(program, variant)
     if gpu is not None:
         threads, blocks = map(int, os.environ.get("JALI_LAUNCH", f"{THREADS},1").split(",")[:2])
-        function, source = cache.load_on_device(gpu, program.name, text.text, program.precision, threads, blocks)
+        function, source = cache.load_on_device(
+            gpu, program.name, text.text, program.precision, threads, blocks
+        )
         return CompiledKernel(text, 0, source, function, threads)
     address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
     return CompiledKernel(text, address, source)
