@@ -105,13 +105,13 @@ lint: environment-dev
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/ruff format --check . || status=1; \
 	$(BIN)/mypy || status=1; \
-	find core examples -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format --dry-run -Werror || status=1; \
+	find core examples tests/gpu -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format --dry-run -Werror || status=1; \
 	exit $$status
 
 format: environment-dev
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
-	@find core examples -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format -i
+	@find core examples tests/gpu -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format -i
 
 benchmarks: environment-run
 	@set -e; for script in benchmarks/{update,kernels,fields,overhead,ranks}.py; do echo "== $$script"; $(BIN)/python "$$script"; done

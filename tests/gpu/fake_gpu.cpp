@@ -1,12 +1,12 @@
-// A GPU driver and its run-time compiler, made of host memory and the host's compiler: for tests where there is
-// no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
+// A GPU driver and its run-time compiler, made of host memory and the host's compiler: for tests where there
+// is no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
 //
-// Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and only
-// as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while its host
-// waits for something else: what has been left alone for a while runs, too.) Copies must stay inside one
-// allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
-// JALI_FAKE_GPU_BYTES (1 GiB). With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing, for
-// tests that want the texts only.
+// Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and
+// only as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while
+// its host waits for something else: what has been left alone for a while runs, too.) Copies must stay inside
+// one allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
+// JALI_FAKE_GPU_BYTES (1 GiB). With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
+// for tests that want the texts only.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -50,7 +50,7 @@ struct Stream {
     std::deque<std::function<void()>> waiting;
     std::uint64_t done = 0;
     bool lively = false; // a thread looks after it
-    bool busy = false; // some thread is running an operation of this stream
+    bool busy = false;   // some thread is running an operation of this stream
     std::uint64_t last() const { return done + waiting.size() + busy; }
     // Without the lock while an operation runs: it may wait for another device, and that one for our host.
     void run_to(std::uint64_t position) {
@@ -130,7 +130,8 @@ int put(void* handle, std::function<void()> work) {
     }
     return 0;
 }
-// Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy touches.
+// Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy
+// touches.
 bool allocated(Address address, std::size_t bytes) {
     GUARD;
     auto ours = blocks.upper_bound(address);
@@ -164,9 +165,11 @@ std::string image_of(const std::string& object) {
 
 #define API extern "C" __attribute__((visibility("default"))) int
 // The same function under both names.
-#define BOTH(cuda, hip, parameters, arguments)                                                                \
-    API hip parameters;                                                                                       \
-    API cuda parameters { return hip arguments; }                                                             \
+#define BOTH(cuda, hip, parameters, arguments)                                                               \
+    API hip parameters;                                                                                      \
+    API cuda parameters {                                                                                    \
+        return hip arguments;                                                                                \
+    }                                                                                                        \
     API hip parameters
 
 BOTH(cuInit, hipInit, (unsigned flags), (flags)) {
@@ -193,20 +196,22 @@ BOTH(cuDeviceGetName, hipDeviceGetName, (char* name, int length, int device), (n
     return 0;
 }
 API cuDeviceGetAttribute(int* value, int which, int) {
-    static const std::map<int, int> values{{10, 32}, {16, 4}, {38, 1 << 20}, {39, 2048}, {75, 9}, {76, 0},
-                                           {13, 1000000}, {8, 49152}, {50, 0}, {33, 1}, {34, 0}};
+    static const std::map<int, int> values{{10, 32}, {16, 4}, {38, 1 << 20}, {39, 2048},
+                                           {75, 9},  {76, 0}, {13, 1000000}, {8, 49152},
+                                           {50, 0},  {33, 1}, {34, 0}};
     if (!values.count(which)) return 1;
     *value = values.at(which);
     return 0;
 }
 API hipDeviceGetAttribute(int* value, int which, int) {
-    static const std::map<int, int> values{{87, 64}, {63, 4}, {19, 1 << 20}, {57, 2048}, {23, 9}, {61, 0},
-                                           {5, 1000000}, {74, 65536}, {69, 0}, {67, 1}, {68, 0}};
+    static const std::map<int, int> values{{87, 64}, {63, 4}, {19, 1 << 20}, {57, 2048},
+                                           {23, 9},  {61, 0}, {5, 1000000},  {74, 65536},
+                                           {69, 0},  {67, 1}, {68, 0}};
     if (!values.count(which)) return 1;
     *value = values.at(which);
     return 0;
 }
-BOTH(cuDeviceTotalMem_v2, hipDeviceTotalMem, (std::size_t * bytes, int device), (bytes, device)) {
+BOTH(cuDeviceTotalMem_v2, hipDeviceTotalMem, (std::size_t* bytes, int device), (bytes, device)) {
     (void)device;
     *bytes = device_bytes();
     return 0;
@@ -227,7 +232,7 @@ BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
     run_all();
     return sticky;
 }
-BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t * free, std::size_t* total), (free, total)) {
+BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total), (free, total)) {
     GUARD;
     *total = device_bytes();
     *free = *total - in_use;
@@ -266,8 +271,8 @@ BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
     std::free(address);
     return 0;
 }
-BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (Address to, const void* from, std::size_t bytes, void* stream),
-     (to, from, bytes, stream)) {
+BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync,
+     (Address to, const void* from, std::size_t bytes, void* stream), (to, from, bytes, stream)) {
     if (!allocated(to, bytes)) return 1;
     return put(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
 }
@@ -279,7 +284,8 @@ BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::siz
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
     if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
-    return put(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+    return put(stream,
+               [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
@@ -388,12 +394,14 @@ BOTH(cuModuleGetFunction, hipModuleGetFunction, (void** function, void* module, 
         return 0;
     }
     void* entry = dlsym(module, name);
-    const auto* bytes = static_cast<const unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
+    const auto* bytes =
+        static_cast<const unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
     if (!entry || !bytes) return 500;
     *function = new Function{reinterpret_cast<void (*)(void**)>(entry), *bytes};
     return 0;
 }
-BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function), (value, which, function)) {
+BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function),
+     (value, which, function)) {
     (void)function;
     *value = which == 0 ? 1024 : which == 4 ? 32 : 0;
     return 0;
@@ -507,8 +515,9 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
     return 0;
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {
-    static const std::map<int, const char*> names{{1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"}, {100, "NO_DEVICE"},
-                                                  {200, "INVALID_IMAGE"}, {500, "NOT_FOUND"}, {600, "NOT_READY"}};
+    static const std::map<int, const char*> names{{1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"},
+                                                  {100, "NO_DEVICE"},   {200, "INVALID_IMAGE"},
+                                                  {500, "NOT_FOUND"},   {600, "NOT_READY"}};
     *text = names.count(error) ? names.at(error) : "SOME_ERROR";
     return 0;
 }
@@ -526,7 +535,8 @@ BOTH(nvrtcVersion, hiprtcVersion, (int* major, int* minor), (major, minor)) {
     return 0;
 }
 BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
-     (void** program, const char* source, const char* name, int headers, const char** texts, const char** names),
+     (void** program, const char* source, const char* name, int headers, const char** texts,
+      const char** names),
      (program, source, name, headers, texts, names)) {
     (void)headers;
     (void)texts;
@@ -549,9 +559,10 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
     const std::string base = folder, source = base + "/" + p->name, object = base + "/kernel.so";
     std::ofstream(source) << "#define JALI_ONE_THREAD 1\n#line 1\n" << p->source;
     const char* cxx = std::getenv("CXX");
-    const std::string command = std::string(cxx && *cxx ? cxx : "c++") +
-                                " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " +
-                                object + " -x c++ " + source + " 2> " + base + "/log";
+    const std::string command =
+        std::string(cxx && *cxx ? cxx : "c++") +
+        " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + object +
+        " -x c++ " + source + " 2> " + base + "/log";
     const int status = std::system(command.c_str());
     auto read = [](const std::string& path) {
         std::stringstream text;
