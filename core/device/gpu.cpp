@@ -56,6 +56,8 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
 void PinnedMemory::release() noexcept {
     if (gpu_) {
         gpu_->make_current();
+        // copies that are under way may still use it; a device that is lost says so elsewhere
+        gpu_->api().stream_synchronize(gpu_->stream_);
         gpu_->api().host_release(data_);
         gpu_->pinned_ledger_.strike(size_, label_);
     }

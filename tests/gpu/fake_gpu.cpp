@@ -1,10 +1,12 @@
-// A GPU driver and its run-time compiler, made of host memory and the host's compiler: for tests where there is
-// no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
+// A GPU driver and its run-time compiler, made of host memory and the host's compiler: for tests where there
+// is no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
 //
-// Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and only
-// as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while its host
-// waits for something else: what has been left alone for a while runs, too.) Kernels run as one thread. Numbers
-// of devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB).
+// Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and
+// only as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while
+// its host waits for something else: what has been left alone for a while runs, too.) Copies must stay inside
+// one allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
+// JALI_FAKE_GPU_BYTES (1 GiB). With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
+// for tests that want the texts only.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -48,7 +50,7 @@ struct Stream {
     std::deque<std::function<void()>> waiting;
     std::uint64_t done = 0;
     bool lively = false; // a thread looks after it
-    bool busy = false; // some thread is running an operation of this stream
+    bool busy = false;   // some thread is running an operation of this stream
     std::uint64_t last() const { return done + waiting.size() + busy; }
     // Without the lock while an operation runs: it may wait for another device, and that one for our host.
     void run_to(std::uint64_t position) {
@@ -128,6 +130,15 @@ int put(void* handle, std::function<void()> work) {
     }
     return 0;
 }
+// Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy
+// touches.
+bool allocated(Address address, std::size_t bytes) {
+    GUARD;
+    auto ours = blocks.upper_bound(address);
+    if (ours != blocks.begin() && (--ours, address + bytes <= ours->first + ours->second.bytes)) return true;
+    auto theirs = mapped.upper_bound(address);
+    return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second);
+}
 std::uint64_t position_of(void* handle) {
     GUARD;
     return stream_of(handle)->last();
@@ -138,23 +149,38 @@ std::size_t device_bytes() {
 }
 
 struct Program {
-    std::string source, log, code;
+    std::string name, source, log, code;
 };
+// What an image begins with.
+struct Image {
+    std::uint64_t magic, bytes;
+};
+constexpr std::uint64_t image_magic = 0x696c616a656b6166;
+std::string image_of(const std::string& object) {
+    const Image head{image_magic, object.size()};
+    return std::string(reinterpret_cast<const char*>(&head), sizeof head) + object;
+}
 
 } // namespace
 
 #define API extern "C" __attribute__((visibility("default"))) int
 // The same function under both names.
-#define BOTH(cuda, hip, parameters, arguments)                                                                \
-    API hip parameters;                                                                                       \
-    API cuda parameters { return hip arguments; }                                                             \
+#define BOTH(cuda, hip, parameters, arguments)                                                               \
+    API hip parameters;                                                                                      \
+    API cuda parameters {                                                                                    \
+        return hip arguments;                                                                                \
+    }                                                                                                        \
     API hip parameters
 
 BOTH(cuInit, hipInit, (unsigned flags), (flags)) {
     return flags == 0 ? number("JALI_FAKE_INIT_ERROR", 0) : 1;
 }
-BOTH(cuDriverGetVersion, hipDriverGetVersion, (int* version), (version)) {
+API cuDriverGetVersion(int* version) {
     *version = number("JALI_FAKE_DRIVER_VERSION", 13000);
+    return 0;
+}
+API hipDriverGetVersion(int* version) {
+    *version = 60342131; // 6.3, patch 42131
     return 0;
 }
 BOTH(cuDeviceGetCount, hipGetDeviceCount, (int* count), (count)) {
@@ -170,20 +196,22 @@ BOTH(cuDeviceGetName, hipDeviceGetName, (char* name, int length, int device), (n
     return 0;
 }
 API cuDeviceGetAttribute(int* value, int which, int) {
-    static const std::map<int, int> values{{10, 32}, {16, 4}, {38, 1 << 20}, {39, 2048}, {75, 9}, {76, 0},
-                                           {13, 1000000}, {8, 49152}, {50, 0}, {33, 1}, {34, 0}};
+    static const std::map<int, int> values{{10, 32}, {16, 4}, {38, 1 << 20}, {39, 2048},
+                                           {75, 9},  {76, 0}, {13, 1000000}, {8, 49152},
+                                           {50, 0},  {33, 1}, {34, 0}};
     if (!values.count(which)) return 1;
     *value = values.at(which);
     return 0;
 }
 API hipDeviceGetAttribute(int* value, int which, int) {
-    static const std::map<int, int> values{{87, 64}, {63, 4}, {19, 1 << 20}, {57, 2048}, {23, 9}, {61, 0},
-                                           {5, 1000000}, {74, 65536}, {69, 0}, {67, 1}, {68, 0}};
+    static const std::map<int, int> values{{87, 64}, {63, 4}, {19, 1 << 20}, {57, 2048},
+                                           {23, 9},  {61, 0}, {5, 1000000},  {74, 65536},
+                                           {69, 0},  {67, 1}, {68, 0}};
     if (!values.count(which)) return 1;
     *value = values.at(which);
     return 0;
 }
-BOTH(cuDeviceTotalMem_v2, hipDeviceTotalMem, (std::size_t * bytes, int device), (bytes, device)) {
+BOTH(cuDeviceTotalMem_v2, hipDeviceTotalMem, (std::size_t* bytes, int device), (bytes, device)) {
     (void)device;
     *bytes = device_bytes();
     return 0;
@@ -204,7 +232,7 @@ BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
     run_all();
     return sticky;
 }
-BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t * free, std::size_t* total), (free, total)) {
+BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total), (free, total)) {
     GUARD;
     *total = device_bytes();
     *free = *total - in_use;
@@ -243,20 +271,25 @@ BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
     std::free(address);
     return 0;
 }
-BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (Address to, const void* from, std::size_t bytes, void* stream),
-     (to, from, bytes, stream)) {
+BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync,
+     (Address to, const void* from, std::size_t bytes, void* stream), (to, from, bytes, stream)) {
+    if (!allocated(to, bytes)) return 1;
     return put(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
 }
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (!allocated(from, bytes)) return 1;
     return put(stream, [=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); });
 }
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
-    return put(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+    if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
+    return put(stream,
+               [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
+    if (!allocated(to, bytes)) return 1;
     return put(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
 }
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
@@ -338,11 +371,17 @@ BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to),
     return 0;
 }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (module, image)) {
-    // an image of the compiler below: its length, then a shared object
-    std::uint64_t bytes;
-    std::memcpy(&bytes, image, sizeof bytes);
+    // an image of the compiler below: a word that says so, its length, then a shared object
+    Image head;
+    std::memcpy(&head, image, sizeof head);
+    if (head.magic != image_magic) return 200;
+    const std::uint64_t bytes = head.bytes;
+    if (bytes == 0) { // of the idle compiler
+        *module = nullptr;
+        return 0;
+    }
     const int file = memfd_create("kernel", 0);
-    if (file < 0 || write(file, static_cast<const char*>(image) + sizeof bytes, bytes) != ssize_t(bytes))
+    if (file < 0 || write(file, static_cast<const char*>(image) + sizeof head, bytes) != ssize_t(bytes))
         return 200;
     *module = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!*module) std::fprintf(stderr, "%s\n", dlerror());
@@ -350,13 +389,19 @@ BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (m
 }
 BOTH(cuModuleGetFunction, hipModuleGetFunction, (void** function, void* module, const char* name),
      (function, module, name)) {
+    if (module == nullptr) {
+        *function = new Function{[](void**) {}, 0};
+        return 0;
+    }
     void* entry = dlsym(module, name);
-    const auto* bytes = static_cast<const unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
+    const auto* bytes =
+        static_cast<const unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
     if (!entry || !bytes) return 500;
     *function = new Function{reinterpret_cast<void (*)(void**)>(entry), *bytes};
     return 0;
 }
-BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function), (value, which, function)) {
+BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function),
+     (value, which, function)) {
     (void)function;
     *value = which == 0 ? 1024 : which == 4 ? 32 : 0;
     return 0;
@@ -464,17 +509,15 @@ BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
 }
 BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Address address),
      (value, which, address)) {
-    GUARD;
-    auto found = blocks.upper_bound(address);
-    const bool inside = found != blocks.begin() && (--found, address < found->first + found->second.bytes);
-    if (!inside) return 1;
+    if (!allocated(address, 1)) return 1;
     if (which == 2) *static_cast<unsigned*>(value) = 2;
     if (which == 9) *static_cast<int*>(value) = 0;
     return 0;
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {
-    static const std::map<int, const char*> names{{1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"}, {100, "NO_DEVICE"},
-                                                  {200, "INVALID_IMAGE"}, {500, "NOT_FOUND"}, {600, "NOT_READY"}};
+    static const std::map<int, const char*> names{{1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"},
+                                                  {100, "NO_DEVICE"},   {200, "INVALID_IMAGE"},
+                                                  {500, "NOT_FOUND"},   {600, "NOT_READY"}};
     *text = names.count(error) ? names.at(error) : "SOME_ERROR";
     return 0;
 }
@@ -492,13 +535,13 @@ BOTH(nvrtcVersion, hiprtcVersion, (int* major, int* minor), (major, minor)) {
     return 0;
 }
 BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
-     (void** program, const char* source, const char* name, int headers, const char** texts, const char** names),
+     (void** program, const char* source, const char* name, int headers, const char** texts,
+      const char** names),
      (program, source, name, headers, texts, names)) {
-    (void)name;
     (void)headers;
     (void)texts;
     (void)names;
-    *program = new Program{source, "", ""};
+    *program = new Program{name, source, "", ""};
     return 0;
 }
 BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const char** options),
@@ -506,14 +549,20 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
     (void)count;
     (void)options;
     auto* p = static_cast<Program*>(program);
+    const char* compiler = std::getenv("JALI_FAKE_COMPILER");
+    if (compiler && !std::strcmp(compiler, "idle")) {
+        p->code = image_of("");
+        return 0;
+    }
     char folder[] = "/tmp/fake-gpu-XXXXXX";
     if (!mkdtemp(folder)) return 11;
-    const std::string base = folder, source = base + "/kernel.cpp", object = base + "/kernel.so";
-    std::ofstream(source) << "#define JALI_ONE_THREAD 1\n" << p->source;
+    const std::string base = folder, source = base + "/" + p->name, object = base + "/kernel.so";
+    std::ofstream(source) << "#define JALI_ONE_THREAD 1\n#line 1\n" << p->source;
     const char* cxx = std::getenv("CXX");
-    const std::string command = std::string(cxx && *cxx ? cxx : "c++") +
-                                " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " +
-                                object + " " + source + " 2> " + base + "/log";
+    const std::string command =
+        std::string(cxx && *cxx ? cxx : "c++") +
+        " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + object +
+        " -x c++ " + source + " 2> " + base + "/log";
     const int status = std::system(command.c_str());
     auto read = [](const std::string& path) {
         std::stringstream text;
@@ -521,9 +570,7 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
         return text.str();
     };
     p->log = read(base + "/log");
-    const std::string code = status == 0 ? read(object) : "";
-    const std::uint64_t bytes = code.size();
-    p->code = std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + code;
+    p->code = image_of(status == 0 ? read(object) : "");
     if (!std::getenv("JALI_FAKE_KEEP")) std::system(("rm -r " + base).c_str());
     return status == 0 ? 0 : 6;
 }

@@ -36,7 +36,17 @@
 #define JALI_LIKELY(condition) (condition)
 #define JALI_HAS(builtin) 0
 
-#if defined(JALI_ONE_THREAD) || defined(__HIPCC_RTC__) || defined(__HIP__)
+#if defined(__HIPCC_RTC__) || defined(__HIP__)
+// Some hipRTCs know these names already, as other types of the same width, and some do not.
+typedef __INT32_TYPE__ jali_int32_t;
+typedef __UINT32_TYPE__ jali_uint32_t;
+typedef __INT64_TYPE__ jali_int64_t;
+typedef __UINT64_TYPE__ jali_uint64_t;
+#define int32_t jali_int32_t
+#define uint32_t jali_uint32_t
+#define int64_t jali_int64_t
+#define uint64_t jali_uint64_t
+#elif defined(JALI_ONE_THREAD)
 typedef __INT32_TYPE__ int32_t;
 typedef __UINT32_TYPE__ uint32_t;
 typedef __INT64_TYPE__ int64_t;
