@@ -124,13 +124,19 @@ void bind_gpu(nb::module_& m) {
         .def(
             "upload",
             [](Gpu& gpu, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array, const std::string& label) {
-                return gpu.upload(array.data(), array.nbytes(), label);
+                const void* data = array.data();
+                const std::size_t bytes = array.nbytes();
+                nb::gil_scoped_release released; // what is on the stream may wait for another rank's thread
+                return gpu.upload(data, bytes, label);
             },
             "array"_a, "label"_a)
         .def(
             "download",
             [](Gpu& gpu, const GpuMemory& memory, nb::ndarray<nb::c_contig, nb::device::cpu> array) {
-                gpu.copy_out(array.data(), memory.address(), array.nbytes());
+                void* data = array.data();
+                const std::size_t bytes = array.nbytes();
+                nb::gil_scoped_release released;
+                gpu.copy_out(data, memory.address(), bytes);
                 gpu.synchronize();
             },
             "memory"_a, "array"_a)

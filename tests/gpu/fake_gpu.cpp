@@ -2,8 +2,9 @@
 // no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
 //
 // Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and only
-// as much of other streams runs as events ask for. So a missing wait shows. Kernels run as one thread. Numbers
-// of devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB).
+// as much of other streams runs as events ask for. So a missing wait shows. Work of libraries (fake_ccl.cpp) may
+// have to wait for other ranks; it holds up its stream, and no thread that only asks. Kernels run as one thread.
+// Numbers of devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB).
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -40,21 +41,22 @@ struct Event {
     std::uint64_t position = 0;
     double time = 0;
 };
+using Work = std::function<bool()>; // false: not yet, ask again
 struct Stream {
-    std::deque<std::function<void()>> waiting;
+    std::deque<Work> waiting;
     std::uint64_t done = 0;
     std::uint64_t last() const { return done + waiting.size(); }
-    void run_to(std::uint64_t position) {
+    bool run_to(std::uint64_t position) {
         while (done < position && !waiting.empty()) {
-            auto work = std::move(waiting.front());
+            if (!waiting.front()()) return false;
             waiting.pop_front();
             ++done;
-            work();
         }
+        return true;
     }
 };
 struct Graph {
-    std::vector<std::function<void()>> work;
+    std::vector<Work> work;
 };
 struct Function {
     void (*entry)(void**);
@@ -65,13 +67,16 @@ Stream default_stream;
 std::vector<Stream*> streams{&default_stream};
 Graph* capturing = nullptr;
 std::map<Address, std::size_t> blocks;
+std::map<Address, int> homes; // the device of a block
+thread_local int current = 0; // the device that this thread uses
 std::size_t in_use = 0;
 int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
 Stream* stream_of(void* handle) {
-    return handle ? static_cast<Stream*>(handle) : &default_stream;
+    // 1 and 2 are the drivers' names for the default streams
+    return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
 }
-int put(void* handle, std::function<void()> work) {
+int put_steps(void* handle, Work work) {
     GUARD;
     if (sticky) return sticky;
     if (capturing) {
@@ -80,6 +85,28 @@ int put(void* handle, std::function<void()> work) {
         stream_of(handle)->waiting.push_back(std::move(work));
     }
     return 0;
+}
+int put(void* handle, std::function<void()> work) {
+    return put_steps(handle, [work = std::move(work)] { return work(), true; });
+}
+// Waits, as the host does: other threads may go on meanwhile.
+int finish(Stream* stream, std::uint64_t position = 0) { // 0: all that is on it now
+    for (bool first = true;; first = false) {
+        {
+            GUARD;
+            if (first && position == 0) position = stream->last();
+            if (stream->run_to(position)) return sticky;
+        }
+        usleep(50);
+    }
+}
+void finish_all() {
+    std::vector<Stream*> all;
+    {
+        GUARD;
+        all = streams;
+    }
+    for (Stream* stream : all) finish(stream);
 }
 std::size_t device_bytes() {
     const char* text = std::getenv("JALI_FAKE_GPU_BYTES");
@@ -147,11 +174,12 @@ BOTH(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void** context, int d
     return 0;
 }
 BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
-    return context ? 0 : 201;
+    if (!context) return 201;
+    current = static_cast<int>(reinterpret_cast<std::intptr_t>(context) - 1000);
+    return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
-    GUARD;
-    for (Stream* stream : streams) stream->run_to(stream->last());
+    finish_all();
     return sticky;
 }
 BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t * free, std::size_t* total), (free, total)) {
@@ -168,12 +196,13 @@ BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address,
     std::memset(memory, 0xcb, bytes); // nobody may count on zeros
     *address = reinterpret_cast<Address>(memory);
     blocks[*address] = bytes;
+    homes[*address] = current;
     in_use += bytes;
     return 0;
 }
 BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
+    finish_all();
     GUARD;
-    for (Stream* stream : streams) stream->run_to(stream->last());
     const auto found = blocks.find(address);
     if (found == blocks.end()) return 1;
     in_use -= found->second;
@@ -216,15 +245,12 @@ BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, un
     return 0;
 }
 BOTH(cuStreamDestroy_v2, hipStreamDestroy, (void* stream), (stream)) {
-    GUARD;
-    stream_of(stream)->run_to(stream_of(stream)->last()); // events may still name it, so it stays
+    finish(stream_of(stream)); // events may still name it, so it stays
     return 0;
 }
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
-    GUARD;
     if (capturing) return 900;
-    stream_of(stream)->run_to(stream_of(stream)->last());
-    return sticky;
+    return finish(stream_of(stream));
 }
 BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
     GUARD;
@@ -238,7 +264,7 @@ BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned
     (void)flags;
     const Event at = *static_cast<Event*>(event);
     if (!at.stream) return 0;
-    return put(stream, [at] { at.stream->run_to(at.position); });
+    return put_steps(stream, [at] { return at.stream->run_to(at.position); });
 }
 BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, int* greatest),
      (least, greatest)) {
@@ -249,6 +275,11 @@ BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, 
 BOTH(cuLaunchHostFunc, hipLaunchHostFunc, (void* stream, void (*function)(void*), void* argument),
      (stream, function, argument)) {
     return put(stream, [=] { function(argument); });
+}
+// Not the driver's: for other libraries made for tests. The stream goes on when step(argument) says 1; it is asked
+// whenever somebody looks at the stream.
+API jali_fake_steps(void* stream, int (*step)(void*), void* argument) {
+    return put_steps(stream, [=] { return step(argument) != 0; });
 }
 BOTH(cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned flags), (event, flags)) {
     (void)flags;
@@ -276,10 +307,8 @@ BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
     return sticky ? sticky : e->stream->done >= e->position ? 0 : 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
-    GUARD;
     Event* e = static_cast<Event*>(event);
-    if (e->stream) e->stream->run_to(e->position);
-    return sticky;
+    return e->stream && e->position ? finish(e->stream, e->position) : sticky;
 }
 BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to), (ms, from, to)) {
     *ms = float(1e3 * (static_cast<Event*>(to)->time - static_cast<Event*>(from)->time)) + 1e-3f;
@@ -355,7 +384,7 @@ BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
 }
 BOTH(cuGraphLaunch, hipGraphLaunch, (void* instance, void* stream), (instance, stream)) {
     for (const auto& work : static_cast<Graph*>(instance)->work)
-        if (int error = put(stream, work)) return error;
+        if (int error = put_steps(stream, work)) return error;
     return 0;
 }
 BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (void* instance), (instance)) {
@@ -401,7 +430,7 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
     const bool inside = found != blocks.begin() && (--found, address < found->first + found->second);
     if (!inside) return 1;
     if (which == 2) *static_cast<unsigned*>(value) = 2;
-    if (which == 9) *static_cast<int*>(value) = 0;
+    if (which == 9) *static_cast<int*>(value) = homes[found->first];
     return 0;
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {
