@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
@@ -92,10 +93,10 @@ std::unique_ptr<CclApi> load(GpuKind kind, const std::vector<std::string>& files
 const CclApi& CclApi::get(GpuKind kind, const std::string& found) {
     static std::mutex mutex;
     // by what was looked for; never destroyed, since communicators may outlive static objects
-    static auto* loaded = new std::map<std::vector<std::string>, std::unique_ptr<CclApi>>;
+    static auto* loaded = new std::map<std::pair<GpuKind, std::vector<std::string>>, std::unique_ptr<CclApi>>;
     std::lock_guard lock(mutex);
     const auto files = candidates(kind, found);
-    auto& api = (*loaded)[files];
+    auto& api = (*loaded)[{kind, files}];
     if (!api) api = load(kind, files);
     return *api;
 }

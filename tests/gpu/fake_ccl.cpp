@@ -68,8 +68,8 @@ const Driver& driver() {
         const char* hip = std::getenv("JALI_HIP_DRIVER");
         const char* file = cuda && *cuda ? cuda : hip;
         void* handle = file ? dlopen(file, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-        if (!handle) {
-            std::fprintf(stderr, "fake_ccl: JALI_CUDA_DRIVER names no driver that is loaded\n");
+        if (!handle || !dlsym(handle, "jali_fake_steps")) {
+            std::fprintf(stderr, "fake_ccl: JALI_CUDA_DRIVER names no imaginary driver that is loaded\n");
             std::abort();
         }
         auto* d = new Driver;
