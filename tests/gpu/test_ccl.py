@@ -788,6 +788,7 @@ with gpus.group():
 world.barrier()  # with work under way
 gpus.synchronize()
 np.testing.assert_array_equal(y.to_host(), np.arange(1000.0) * (2 - world.rank))
+world.barrier()  # or a rank would hear of the failure while it still waits above
 if world.rank == 1:
     os.environ["JALI_FAKE_CCL_ERROR_AFTER"] = "0"
 if os.environ.get("FAIL"):
