@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -605,34 +607,55 @@ class ByDlpack:
         return _core.to_dlpack(self.address, self.shape, self.memory.element, 2, self.device, self)
 
 
+# Memory is reused with what was in it, so each test adds up numbers of its own.
+numbers_of_tests = itertools.count(1000, 10)
+
+
 @pytest.mark.parametrize("grouped", [False, True])
-def test_streams_of_the_array_interface_wait_for_each_other(driver_library: str, grouped: bool) -> None:
+@pytest.mark.parametrize("face", ["interface", "dlpack"])
+def test_work_waits_for_the_streams_of_its_arrays(driver_library: str, face: str, grouped: bool) -> None:
+    n = next(numbers_of_tests)
+
     def body(gpus: CclCommunicator) -> None:
         other = Foreign(driver_library, gpus.gpu)
-        x, y = other.array(np.full(5, gpus.rank + 1.0)), other.array(np.zeros(5))
-        if grouped:
-            with gpus.group():
-                gpus.all_reduce(x, y)
-        else:
-            gpus.all_reduce(x, y)
-        np.testing.assert_array_equal(other.take(y), 6)
+        x = other.array(np.full(5, n + gpus.rank + 0.0), face)
+        with gpus.group() if grouped else nullcontext():
+            y = gpus.all_reduce(x)
+        np.testing.assert_array_equal(on_host(y), 3 * n + 3)  # looks at jali's stream only
 
     on_ranks(3, body)
 
 
-def test_tensors_by_dlpack_are_waited_for() -> None:
+@pytest.mark.parametrize("grouped", [False, True])
+def test_streams_of_arrays_wait_for_the_work(driver_library: str, grouped: bool) -> None:
+    n = next(numbers_of_tests)
+
     def body(gpus: CclCommunicator) -> None:
-        other = Foreign(os.environ["JALI_CUDA_DRIVER"], gpus.gpu)
-        x = other.array(np.full((2, 2), gpus.rank + 1.0), "dlpack")
-        np.testing.assert_array_equal(on_host(gpus.all_reduce(x)), 3)
+        other = Foreign(driver_library, gpus.gpu)
+        x, y = other.array(np.full(5, n + gpus.rank + 0.0)), other.array(np.zeros(5))
+        with gpus.group() if grouped else nullcontext():
+            gpus.all_reduce(x, y)
+        np.testing.assert_array_equal(other.take(y), 3 * n + 3)  # looks at the other stream only
+
+    on_ranks(3, body)
+
+
+def test_default_stream_waits_for_work_on_arrays_that_name_none(driver_library: str) -> None:
+    n = next(numbers_of_tests)
+
+    def body(gpus: CclCommunicator) -> None:
+        other = Foreign(driver_library, gpus.gpu)
+        x = other.array(np.full((2, 2), n + gpus.rank + 0.0), "dlpack")
         gpus.all_reduce(x, x)
-        gpus.synchronize()
-        np.testing.assert_array_equal(other.take(x), 3)
+        other.stream = 0
+        np.testing.assert_array_equal(other.take(x), 2 * n + 1)
 
     on_ranks(2, body)
 
 
 def test_work_on_a_stream_of_the_user_is_in_its_order(driver_library: str) -> None:
+    n = next(numbers_of_tests)
+
     def body(gpus: CclCommunicator) -> None:
         other = Foreign(driver_library, gpus.gpu)
 
@@ -640,13 +663,31 @@ def test_work_on_a_stream_of_the_user_is_in_its_order(driver_library: str) -> No
             def __cuda_stream__(self) -> tuple[int, int]:
                 return 0, other.stream
 
-        x = other.array(np.full(5, gpus.rank + 1.0), stream=None)  # nobody need wait, says the interface
+        x = other.array(np.full(5, n + gpus.rank + 0.0), stream=None)  # nobody need wait, says the interface
         y = DeviceArray.empty(gpus.gpu, (5,), "fp64")
         gpus.all_reduce(x, y, stream=Stream())
-        np.testing.assert_array_equal(other.take(y), 6)
+        np.testing.assert_array_equal(other.take(y), 3 * n + 3)
         other.put(y, np.full(5, -1.0))
         gpus.all_reduce(y, y, stream=other.stream)
         np.testing.assert_array_equal(on_host(y), -3)  # jali's stream waits for what happened to its array
+
+    on_ranks(3, body)
+
+
+@pytest.mark.parametrize("face", ["interface", "dlpack", "jali"])
+def test_stream_of_the_user_waits_for_those_of_the_arrays(driver_library: str, face: str) -> None:
+    n = next(numbers_of_tests)
+
+    def body(gpus: CclCommunicator) -> None:
+        other, user = (Foreign(driver_library, gpus.gpu) for _ in range(2))
+        numbers = np.full(5, n + gpus.rank + 0.0)
+        y = user.array(np.zeros(5))  # first, since it waits for jali's stream
+        if face == "jali":  # the sum is not there yet
+            x, wanted = gpus.all_reduce(on_device(numbers, "fp64", gpus.gpu)), 3 * (3 * n + 3)
+        else:
+            x, wanted = other.array(numbers, face), 3 * n + 3
+        gpus.all_reduce(x, y, stream=user.stream)
+        np.testing.assert_array_equal(user.take(y), wanted)
 
     on_ranks(3, body)
 
@@ -735,20 +776,22 @@ def test_capsules_say_what_dlpack_wants_to_know(element: str, code: int) -> None
     assert DeviceArray.empty(_core.Gpu.open("hip", 1), (3,), element).__dlpack_device__() == (10, 1)
 
 
-@pytest.mark.parametrize("face", ["interface", "dlpack"])
+@pytest.mark.parametrize("face", ["interface", "dlpack", "default"])
 def test_takers_wait_for_what_jali_has_put_on_its_stream(driver_library: str, face: str) -> None:
+    n = next(numbers_of_tests)
+
     def body(gpus: CclCommunicator) -> None:
         other = Foreign(driver_library, gpus.gpu)
-        x = gpus.all_reduce(on_device(np.full(5, gpus.rank + 1.0), "fp64", gpus.gpu))  # not done yet
+        x = gpus.all_reduce(on_device(np.full(5, n + gpus.rank + 0.0), "fp64", gpus.gpu))  # not done yet
         if face == "interface":
             told = x.__cuda_array_interface__
             assert (told["version"], told["typestr"], told["shape"]) == (3, "<f8", (5,))
-            other_side = Foreign.__new__(Foreign)
-            other_side.__dict__ = {**other.__dict__, "stream": told["stream"]}
-            np.testing.assert_array_equal(other_side.take(x), 6)
+            assert told["stream"] == gpus.gpu.stream  # who takes it waits for this
         else:
-            capsule = x.__dlpack__(stream=other.stream)
-            np.testing.assert_array_equal(other.take(x), 6)
+            stream = {"dlpack": other.stream, "default": None}[face]
+            capsule = x.__dlpack__(stream=stream)
+            other.stream = stream or 0
+            np.testing.assert_array_equal(other.take(x), 3 * n + 3)
             assert _core.from_dlpack(capsule).shape == (5,)
 
     on_ranks(3, body)
