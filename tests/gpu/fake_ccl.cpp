@@ -8,7 +8,7 @@
 //
 // Built with -DJALI_OLD it lacks what came last (all-to-all, gather, scatter). Read whenever they matter:
 //   JALI_FAKE_CCL_FOLDER        where the folders are (/tmp)
-//   JALI_FAKE_CCL_VERSION       what it says it is (22803)
+//   JALI_FAKE_CCL_VERSION       what it says it is (22803, old: 22203)
 //   JALI_FAKE_CCL_ERROR_AFTER=n an operation after n of a communicator meets an error while it runs
 //   JALI_FAKE_CCL_HANG_AFTER=n  ... does not end
 //   JALI_FAKE_CCL_ONLY=r        these two on rank r only
@@ -435,7 +435,12 @@ struct Id {
 };
 
 API int ncclGetVersion(int* version) {
-    *version = number("JALI_FAKE_CCL_VERSION", 22803);
+#ifdef JALI_OLD
+    const int mine = 22203;
+#else
+    const int mine = 22803;
+#endif
+    *version = number("JALI_FAKE_CCL_VERSION", mine);
     return success;
 }
 API const char* ncclGetErrorString(int error) {

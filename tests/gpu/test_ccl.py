@@ -72,6 +72,8 @@ def driver_library() -> str:
 @pytest.fixture(scope="session", params=["new", "old"])
 def ccl_library(request: pytest.FixtureRequest) -> str:
     """With and without the functions that came last."""
+    if not request.param:  # nothing that could be loaded
+        return ""
     return build("fake_ccl.cpp", "-std=c++20", *(["-DJALI_OLD"] if request.param == "old" else []))
 
 
@@ -512,6 +514,33 @@ def test_missing_library_says_what_was_tried_and_what_to_install(monkeypatch: py
     for text in virtual_ranks(2, run):
         assert text.startswith("NCCL was not found (/nowhere/libnccl.so.2: cannot open shared object file")
         assert "pip install nvidia-nccl-cu12 or nvidia-nccl-cu13" in text
+
+
+@pytest.mark.parametrize(
+    ("ccl_library", "text"),
+    [
+        ("", "rank 1 cannot join: NCCL was not found"),
+        ("old", "rank 0 has NCCL 2.28.3, but rank 1 has NCCL 2.22.3: give all ranks the same library"),
+    ],
+    indirect=["ccl_library"],
+)
+def test_ranks_with_different_libraries_are_told_so(
+    libraries: str, ccl_library: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JALI_NCCL")
+    monkeypatch.setattr(
+        "jali.comm.ccl.find_library", lambda kind: ccl_library if current().rank == 1 else libraries
+    )
+
+    def run() -> str:
+        with pytest.raises(DeviceError) as caught:
+            CclCommunicator(current(), _core.Gpu.open("cuda", current().rank))
+        return str(caught.value)
+
+    first, second, third = virtual_ranks(3, run)
+    assert text in first
+    assert third == first
+    assert text.removeprefix("rank 1 cannot join: ") in second
 
 
 def test_library_of_the_installed_package_is_found(
