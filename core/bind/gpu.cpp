@@ -92,7 +92,8 @@ void bind_gpu(nb::module_& m) {
                      rows.append(nb::make_tuple(row.label, row.bytes, row.blocks));
                  return rows;
              })
-        .def("trim", &Gpu::trim, "Gives memory that is kept for reuse back to the driver.")
+        .def("trim", &Gpu::trim, nb::call_guard<nb::gil_scoped_release>(),
+             "Gives memory that is kept for reuse back to the driver.")
         .def_prop_ro(
             "stream", [](const Gpu& gpu) { return reinterpret_cast<std::uintptr_t>(gpu.stream()); },
             "Handle of the stream that carries jali's work.")
@@ -126,7 +127,7 @@ void bind_gpu(nb::module_& m) {
             [](Gpu& gpu, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array, const std::string& label) {
                 const void* data = array.data();
                 const std::size_t bytes = array.nbytes();
-                nb::gil_scoped_release released; // what is on the stream may wait for another rank's thread
+                nb::gil_scoped_release released;
                 return gpu.upload(data, bytes, label);
             },
             "array"_a, "label"_a)

@@ -232,6 +232,7 @@ void bind_layout(nb::module_& m) {
         .def(
             "neighbours",
             [](Layout& l, const Offset& offset, bool windings) {
+                nb::gil_scoped_release released;
                 return std::const_pointer_cast<NeighbourTable>(l.neighbours(offset, windings));
             },
             "offset"_a, "windings"_a = false,
@@ -259,6 +260,7 @@ void bind_storage(nb::module_& m) {
             "__init__",
             [](FieldStorage* self, std::shared_ptr<Layout> layout, int reals, int scalar_bytes,
                std::string label, std::shared_ptr<ThreadPool> pool) {
+                nb::gil_scoped_release released;
                 new (self) FieldStorage(std::move(layout), reals, scalar_bytes, std::move(label), pool.get());
             },
             "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "pool"_a = nb::none(), "Zeroed.")
@@ -270,7 +272,8 @@ void bind_storage(nb::module_& m) {
         .def_prop_ro(
             "address", [](const FieldStorage& f) { return address(f.data()); },
             "Of block 0; moves when ghosts grow.")
-        .def("reserve_ghosts", [](FieldStorage& f) { f.reserve_ghosts(); })
+        .def("reserve_ghosts", [](FieldStorage& f) { f.reserve_ghosts(); },
+             nb::call_guard<nb::gil_scoped_release>())
         .def("versions", [](const FieldStorage& f) { return nb::make_tuple(f.version(0), f.version(1)); })
         .def("mark_written", &FieldStorage::mark_written, "parities"_a = 3,
              "On all ranks alike, whichever of them wrote.")
@@ -311,7 +314,10 @@ void bind_storage(nb::module_& m) {
             "import_part",
             [](FieldStorage& f, const Extents& origin, ConstArray array) {
                 const auto extents = box_extents(array, f);
-                with_reals(array, f, [&](auto* reals) { f.import_part(origin, extents, reals); });
+                with_reals(array, f, [&](auto* reals) {
+                    nb::gil_scoped_release released;
+                    f.import_part(origin, extents, reals);
+                });
             },
             "origin"_a, "array"_a, "A part of the local box; marks nothing: call mark_written on all ranks.")
         .def(
@@ -319,13 +325,16 @@ void bind_storage(nb::module_& m) {
             [](const FieldStorage& f, const Extents& origin, const Extents& extents) {
                 nb::object result = new_array(f, extents);
                 auto array = nb::cast<Array>(result, false);
-                with_reals(array, f, [&](auto* reals) { f.export_part(origin, extents, reals); });
+                with_reals(array, f, [&](auto* reals) {
+                    nb::gil_scoped_release released;
+                    f.export_part(origin, extents, reals);
+                });
                 return result;
             },
             "origin"_a, "extents"_a)
         .def(
             "fill_zero", [](FieldStorage& f, std::shared_ptr<ThreadPool> pool) { f.fill_zero(pool.get()); },
-            "pool"_a = nb::none())
+            "pool"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>())
         .def(
             "copy_from",
             [](FieldStorage& f, const FieldStorage& other, std::shared_ptr<ThreadPool> pool) {
@@ -337,17 +346,21 @@ void bind_storage(nb::module_& m) {
         "halo_item",
         [](std::shared_ptr<Layout> layout, int reals, int scalar_bytes, std::string label,
            std::uintptr_t kernel, Vector<std::uint64_t> words,
-           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word) {
+           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word,
+           const GpuFunction* gpu_kernel, int threads) {
             HaloProducer producer;
+            if (gpu_kernel != nullptr) producer.gpu_kernel = *gpu_kernel;
+            producer.threads = threads;
             producer.kernel = reinterpret_cast<KernelFunction>(kernel);
             producer.words.assign(words.data(), words.data() + words.size());
             producer.sources = std::move(sources);
             producer.output_word = output_word;
+            nb::gil_scoped_release released;
             return std::make_shared<FieldStorage>(std::move(layout), reals, scalar_bytes, std::move(label),
                                                   std::move(producer));
         },
         "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "kernel"_a, "words"_a, "sources"_a,
-        "output_word"_a,
+        "output_word"_a, "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
         "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources [(word, "
         "field)].");
     m.def(
@@ -355,12 +368,13 @@ void bind_storage(nb::module_& m) {
         "Over all layouts of this process.");
     m.def(
         "halo_policies",
-        [] {
+        [](bool on_device) {
             nb::list rows;
-            for (const auto& row : halo_policies()) rows.append(nb::make_tuple(row.name, row.description));
+            for (const auto& row : halo_policies(on_device))
+                rows.append(nb::make_tuple(row.name, row.description));
             return rows;
         },
-        "[(name, description)]; choose with JALI_HALO_POLICY or Launch(policy=...).");
+        "on_device"_a = false, "[(name, description)]; choose with JALI_HALO_POLICY or Launch(policy=...).");
 }
 
 } // namespace

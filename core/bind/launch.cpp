@@ -2,6 +2,7 @@
 #include "halo/launch.hpp"
 #include "sum/binned.hpp"
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,6 +59,7 @@ void bind_launch(nb::module_& m) {
                     d.domain.begin = d.domain.end = 0;
                 }
                 if (masks) d.domain.masks.assign(masks->data(), masks->data() + masks->size());
+                const bool on_device = layout->gpu() != nullptr;
                 d.layout = std::move(layout);
                 d.communicator = std::move(communicator);
                 d.pool = std::move(pool);
@@ -75,9 +77,15 @@ void bind_launch(nb::module_& m) {
                 d.sums.nslices = nslices;
                 d.sums.fast = fast;
                 d.ncounters = ncounters;
-                d.policy = &halo_policy(policy);
+                d.policy = &halo_policy(policy, on_device);
+                d.any_policy = policy.empty() && std::getenv("JALI_HALO_POLICY") == nullptr;
                 nb::object kept = nb::cast(words);
-                new (self) BoundLaunch{Launch::make(std::move(d)), std::move(kept)};
+                std::unique_ptr<Launch> made;
+                {
+                    nb::gil_scoped_release released; // a device may be waited for
+                    made = Launch::make(std::move(d));
+                }
+                new (self) BoundLaunch{std::move(made), std::move(kept)};
             },
             "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "words"_a.noconvert(), "patches"_a, "reads"_a,
             "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(),
@@ -112,7 +120,11 @@ void bind_launch(nb::module_& m) {
             "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all "
             "ranks.")
         .def_prop_ro(
-            "counters", [](const BoundLaunch& self) { return self.launch->counters(); },
+            "counters",
+            [](const BoundLaunch& self) {
+                nb::gil_scoped_release released;
+                return self.launch->counters();
+            },
             "Kernel counters of all runs together, on this rank.")
         .def_prop_ro("policy", [](const BoundLaunch& self) { return self.launch->definition().policy->name; })
         .def(

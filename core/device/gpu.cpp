@@ -245,8 +245,27 @@ void Gpu::make_current() const {
 
 void Gpu::synchronize() const {
     make_current();
-    const int error = api_.stream_synchronize(stream_);
+    int error = gpu_not_ready;
+    if (while_waiting_.empty()) {
+        error = api_.stream_synchronize(stream_);
+    } else {
+        for (unsigned looks = 0; (error = api_.stream_query(stream_)) == gpu_not_ready; ++looks)
+            for (const auto& [owner, action] : while_waiting_) action(looks);
+    }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
+}
+
+int Gpu::let_reach(const Gpu& other) const {
+    other.make_current();
+    return api_.enable_peer(context_, 0);
+}
+
+void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned looks)> action) {
+    if (action) {
+        while_waiting_[owner] = std::move(action);
+    } else {
+        while_waiting_.erase(owner);
+    }
 }
 
 void Gpu::wait_for(void* stream) {

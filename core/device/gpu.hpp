@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -152,6 +153,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void make_current() const; // for the calling thread: before any call of the driver
     void* stream() const { return stream_; }
     void synchronize() const; // the device's own stream
+    // What a waiting host does meanwhile, with the number of looks so far that found the device busy; it may
+    // throw. Kernels that wait for other ranks need it: these may be gone.
+    // Kept until its owner sets an empty one.
+    void set_while_waiting(const void* owner, std::function<void(unsigned looks)> action);
 
     GpuMemory allocate(std::size_t bytes, std::string_view label);
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
@@ -173,6 +178,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
                 void* stream) const;
     int occupancy(const GpuFunction& function, int threads) const; // blocks per multiprocessor
+
+    // Lets kernels of another device of this process reach this one's memory; returns the driver's answer.
+    int let_reach(const Gpu& other) const;
 
     // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
     void wait_for(void* stream);
@@ -201,6 +209,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 #undef JALI_DECLARE
     void* context_ = nullptr;
     void* stream_ = nullptr;
+    std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     void* meeting_ = nullptr; // an event, for wait_for and let_wait
     Ledger ledger_, pinned_ledger_;
     mutable std::mutex mutex_;

@@ -28,6 +28,14 @@ void fill_standard_words(std::uint64_t* words, const Layout& layout, const std::
     words[7] = reinterpret_cast<std::uint64_t>(layout.partition().global_extents().data());
 }
 
+void fill_device_words(std::uint64_t* words, Layout& layout) {
+    const auto& tables = layout.on_device();
+    std::fill(words, words + 8, 0);
+    words[4] = tables.coordinates.address();
+    words[5] = tables.lane_offsets.address();
+    words[7] = tables.extents.address();
+}
+
 int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field) {
     const auto found = std::find(fields_.begin(), fields_.end(), field);
     if (found != fields_.end()) return first_field_buffer + static_cast<int>(found - fields_.begin());
@@ -96,8 +104,8 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
             for (int parity = 0; parity < 2; ++parity) {
                 if (!stale[2 * k + parity]) continue;
                 FieldStorage* field = requests[k].field.get();
-                m.send_bytes += slab.send_count[parity] * field->block_bytes();
-                m.receive_bytes += slab.count[parity] * field->block_bytes();
+                m.send_bytes += layout_->whole_groups(slab.send_count[parity]) * field->block_bytes();
+                m.receive_bytes += layout_->whole_groups(slab.count[parity]) * field->block_bytes();
                 filled_.push_back({field, slab.number, parity, 0});
             }
         }

@@ -52,6 +52,7 @@ class HaloExchange {
 };
 
 // Words 0 to 7 of the kernel ABI for positions of a block list, without sums, masks and counters.
+void fill_device_words(std::uint64_t* words, Layout& layout); // the same with addresses on the device
 void fill_standard_words(std::uint64_t* words, const Layout& layout, const std::int32_t* blocks);
 
 } // namespace jali

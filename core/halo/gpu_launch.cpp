@@ -1,8 +1,12 @@
 #include "halo/gpu_launch.hpp"
+#include "halo/exchange.hpp"
 #include "sum/binned.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <numeric>
 
 namespace jali {
 
@@ -54,17 +58,14 @@ void GpuLaunch::prepare_sums() {
     if (sums.count == 0) return;
     const std::int64_t n = whole_.size();
     std::vector<std::int64_t> starts(static_cast<std::size_t>(sums.nslices) + 1, 0);
-    starts.back() = n;
-    if (!sums.slice.empty()) {
-        // positions slice by slice, in their own order within each
-        std::vector<std::int32_t> order(static_cast<std::size_t>(n));
-        for (std::int64_t p = 0; p < n; ++p) ++starts[sums.slice[block_at(p)] + 1];
-        starts.back() -= n;
+    if (sums.slice.empty()) {
+        starts.back() = n;
+    } else {
+        std::vector<std::int32_t> blocks(static_cast<std::size_t>(n));
+        for (std::int64_t p = 0; p < n; ++p) blocks[p] = block_at(p);
+        for (std::int32_t block : blocks) ++starts[sums.slice[block] + 1];
         for (int s = 0; s < sums.nslices; ++s) starts[s + 1] += starts[s];
-        auto next = starts;
-        for (std::int64_t p = 0; p < n; ++p)
-            order[next[sums.slice[block_at(p)]]++] = static_cast<std::int32_t>(p);
-        order_ = gpu_->upload(order.data(), order.size() * sizeof order[0], "site lists");
+        whole_order_ = order_by_slice(blocks);
     }
     starts_ = gpu_->upload(starts.data(), starts.size() * sizeof starts[0], "site lists");
     contributions_ = gpu_->allocate(static_cast<std::size_t>(sums.count) * n * sizeof(double), "sums");
@@ -77,16 +78,22 @@ void GpuLaunch::prepare_sums() {
     deposit_blocks_ = std::clamp<std::int64_t>((n / sums.nslices + per_block - 1) / per_block, 1, most);
 }
 
+GpuMemory GpuLaunch::order_by_slice(const std::vector<std::int32_t>& blocks) const {
+    const auto& sums = definition_.sums;
+    std::vector<std::int32_t> order(blocks.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        return sums.slice[blocks[a]] < sums.slice[blocks[b]];
+    });
+    return gpu_->upload(order.data(), order.size() * sizeof order[0], "site lists");
+}
+
 void GpuLaunch::fill_words() {
     const auto& d = definition_;
-    const auto& tables = d.layout->on_device();
     std::uint64_t* words = arguments_.data() + 2;
     std::memcpy(words, d.words, d.nwords * sizeof(std::uint64_t));
-    words[1] = words[2] = words[3] = 0;
-    words[4] = tables.coordinates.address();
-    words[5] = tables.lane_offsets.address();
+    fill_device_words(words, *d.layout);
     words[6] = device_counters_.address();
-    words[7] = tables.extents.address();
     for (const auto& [word, field] : d.patches) words[word] = field->address();
 }
 
@@ -112,21 +119,30 @@ void GpuLaunch::run(double* sums) {
     gpu_->make_current();
     for (FieldStorage* field : touched_) field->reserve_ghosts();
     fill_words();
+    GpuAddress order = whole_order_.address();
     if (requests_.empty() || !find_stale()) {
         enqueue(whole_, 0, gpu_->stream());
     } else {
-        throw LayoutError("launch: halos between devices are not there yet");
+        Plan& plan = plan_for(stale_);
+        // contributions to sums lie part by part
+        order = plan.order.address();
+        plan.exchange->run([&] { enqueue(plan.bulk, 0, gpu_->stream()); },
+                           [&](int stage) {
+                               std::int64_t first = plan.bulk.size();
+                               for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
+                               enqueue(plan.boundary[stage], first, gpu_->stream());
+                           });
     }
     for (const auto& [field, parities] : d.writes) field->mark_written(parities);
-    if (d.sums.count > 0) reduce(sums);
+    if (d.sums.count > 0) reduce(sums, order);
 }
 
-void GpuLaunch::reduce(double* sums) {
+void GpuLaunch::reduce(double* sums, GpuAddress order) {
     const auto& d = definition_;
     const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
     gpu_->fill(totals_.address(), 0, totals_.size());
-    DepositArguments arguments{contributions_.address(), whole_.size(), order_.address(), starts_.address(),
-                               d.sums.nslices,           d.sums.count,  deposit_blocks_,  totals_.address()};
+    DepositArguments arguments{contributions_.address(), whole_.size(), order,           starts_.address(),
+                               d.sums.nslices,           d.sums.count,  deposit_blocks_, totals_.address()};
     const std::int64_t jobs = static_cast<std::int64_t>(accumulators) * deposit_blocks_;
     void* parameters[] = {&arguments};
     gpu_->launch(gpu_->kit("deposit"), static_cast<unsigned>(std::min<std::int64_t>(jobs, 1 << 20)),
@@ -148,8 +164,62 @@ const std::vector<std::int64_t>& GpuLaunch::counters() {
     return counters_;
 }
 
-const Schedule* GpuLaunch::schedule_for(const std::vector<char>&) {
-    throw LayoutError("launch: halos between devices are not there yet");
+GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
+    auto [found, fresh] = plans_.try_emplace(stale);
+    Plan& plan = found->second;
+    if (!fresh) return plan;
+    auto& d = definition_;
+    try {
+        if (d.any_policy && d.policy->carrier != HaloCarrier::messages) {
+            const std::string& trouble = d.layout->why_no_mailbox(*d.communicator);
+            if (!trouble.empty()) {
+                const std::string order = d.policy->name.substr(d.policy->name.find('-'));
+                d.policy = &halo_policy("staged" + order, true);
+                static std::atomic<bool> said{false};
+                if (d.communicator->rank() == 0 && !said.exchange(true))
+                    std::fprintf(stderr,
+                                 "jali: halos between devices go by way of the host (policy %s), since %s\n",
+                                 d.policy->name.c_str(), trouble.c_str());
+            }
+        }
+        plan.exchange =
+            std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy, d.communicator, d.writes);
+        const int stages = plan.exchange->stages();
+        std::vector<std::vector<std::int32_t>> sets(static_cast<std::size_t>(stages) + 1);
+        if (d.policy->overlap) {
+            const std::vector<int> late = late_directions(stale);
+            for (std::int64_t p = 0; p < d.domain.size(); ++p) {
+                int set = 0;
+                while (late[p] >= 0 && (set == 0 || late[p] > plan.exchange->direction_of(set - 1))) ++set;
+                sets[set].push_back(block_at(p));
+            }
+        } else {
+            for (std::int64_t p = 0; p < d.domain.size(); ++p) sets.back().push_back(block_at(p));
+        }
+        plan.bulk = positions_of(sets[0]);
+        for (int s = 1; s <= stages; ++s) plan.boundary.push_back(positions_of(sets[s]));
+        if (!d.sums.slice.empty()) {
+            std::vector<std::int32_t> all;
+            for (const auto& set : sets) all.insert(all.end(), set.begin(), set.end());
+            plan.order = order_by_slice(all);
+        }
+    } catch (...) {
+        plans_.erase(found);
+        throw;
+    }
+    return plan;
+}
+
+const Schedule* GpuLaunch::schedule_for(const std::vector<char>& stale) {
+    Plan& plan = plan_for(stale);
+    if (!plan.described) {
+        std::vector<FieldStorage*> written;
+        for (const auto& [field, parities] : definition_.writes) written.push_back(field.get());
+        plan.described =
+            std::make_unique<HaloExchange>(definition_.layout, requests_, stale, definition_.policy->overlap,
+                                           std::move(written), [](int, const Progress*) {});
+    }
+    return &plan.described->schedule();
 }
 
 } // namespace jali

@@ -6,6 +6,7 @@
 // device until somebody asks.
 #pragma once
 
+#include "halo/gpu_exchange.hpp"
 #include "halo/launch.hpp"
 
 #include <map>
@@ -31,19 +32,31 @@ class GpuLaunch : public Launch {
         std::int64_t size() const { return end - begin; }
     };
 
+    // An exchange for one set of stale parts; the bulk, and the boundary stage by stage.
+    struct Plan {
+        std::unique_ptr<GpuExchange> exchange;
+        Positions bulk;
+        std::vector<Positions> boundary;
+        GpuMemory order;                         // of contributions, slice by slice
+        std::unique_ptr<HaloExchange> described; // the same as a schedule, to be shown and checked
+    };
+
+    Plan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
     void prepare_sums();
     void fill_words();
     void enqueue(const Positions& positions, std::int64_t first_contribution, void* stream);
-    void reduce(double* sums);
+    GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
+    void reduce(double* sums, GpuAddress order);
 
     std::shared_ptr<Gpu> gpu_;
     std::vector<std::uint64_t> arguments_; // begin, end, words: the structure that the kernel takes
     Positions whole_;
-    GpuMemory contributions_, order_, starts_, totals_, device_counters_;
+    GpuMemory contributions_, whole_order_, starts_, totals_, device_counters_;
     PinnedMemory totals_here_;
     std::int64_t deposit_blocks_ = 1;
     std::vector<std::int64_t> counters_, reduced_;
+    std::map<std::vector<char>, Plan> plans_;
 };
 
 } // namespace jali

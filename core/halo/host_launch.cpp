@@ -67,9 +67,9 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
     const auto& d = definition_;
     const auto& domain = d.domain;
     if (d.policy->overlap) {
-        const std::vector<char> late = late_positions(stale);
+        const std::vector<int> late = late_directions(stale);
         for (std::int64_t p = 0; p < domain.size(); ++p) {
-            auto& part = plan.parts[late[p] ? 1 : 0];
+            auto& part = plan.parts[late[p] >= 0 ? 1 : 0];
             part.blocks.push_back(block_at(p));
             if (!domain.masks.empty()) part.masks.push_back(domain.masks[p]);
         }

@@ -30,7 +30,7 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
         refuse("no kernel");
     if (d.nwords < 8 || d.words == nullptr)
         refuse(std::to_string(d.nwords) + " words; the ABI has at least 8");
-    if (d.policy == nullptr) d.policy = &halo_policy("");
+    if (d.policy == nullptr) d.policy = &halo_policy("", layout.gpu() != nullptr);
     if (d.domain.blocks.empty()) {
         if (d.domain.begin < 0 || d.domain.end < d.domain.begin || d.domain.end > layout.nblocks()) {
             refuse("blocks " + std::to_string(d.domain.begin) + " to " + std::to_string(d.domain.end) +
@@ -149,11 +149,11 @@ bool Launch::find_stale() {
     return any;
 }
 
-std::vector<char> Launch::late_positions(const std::vector<char>& stale) const {
+std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {
     const auto& d = definition_;
     const Layout& layout = *d.layout;
     const auto& domain = d.domain;
-    std::vector<char> late(domain.size(), 0);
+    std::vector<int> late(domain.size(), -1);
     for (const auto& read : d.reads) {
         const auto table = d.layout->neighbours(read.offset);
         std::vector<char> stale_part(2 * layout.slabs().size(), 0);
@@ -167,7 +167,8 @@ std::vector<char> Launch::late_positions(const std::vector<char>& stale) const {
             const std::int64_t ghost = (table->entries[block_at(p)] & block_mask) - layout.first_ghost();
             if (ghost < 0) continue;
             const Slab& slab = layout.slabs()[layout.slab_of_ghost(ghost)];
-            late[p] |= stale_part[2 * slab.number + slab.parity_of(ghost)];
+            if (stale_part[2 * slab.number + slab.parity_of(ghost)])
+                late[p] = std::max(late[p], slab.highest_direction());
         }
     }
     return late;

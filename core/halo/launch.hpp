@@ -57,7 +57,8 @@ struct LaunchDefinition {
     LaunchDomain domain;
     LaunchSums sums;
     int ncounters = 0;
-    const HaloPolicy* policy = nullptr; // null: halo_policy("")
+    bool any_policy = false;            // another row may be taken where this one is not possible
+    const HaloPolicy* policy = nullptr; // null: the one of halo_policy("")
 };
 
 class Launch {
@@ -81,8 +82,9 @@ class Launch {
     explicit Launch(LaunchDefinition definition);
 
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is
-    // Per position of the domain: whether it reads a stale ghost.
-    std::vector<char> late_positions(const std::vector<char>& stale) const;
+    // Per position of the domain: the highest direction into which a slab reaches whose stale ghosts it
+    // reads; -1: it reads none.
+    std::vector<int> late_directions(const std::vector<char>& stale) const;
     virtual const Schedule* schedule_for(const std::vector<char>& stale) = 0;
     std::int32_t block_at(std::int64_t position) const {
         const auto& domain = definition_.domain;

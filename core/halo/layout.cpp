@@ -165,6 +165,21 @@ int Layout::reach(int parities, const Offset& offset) const {
     return sum % 2 == 0 ? parities : ((parities & 1) << 1 | (parities & 2) >> 1);
 }
 
+void* Layout::halo_stream() {
+    if (!halo_stream_) halo_stream_ = std::make_unique<GpuStream>(gpu_, true);
+    return halo_stream_->handle();
+}
+
+const std::string& Layout::why_no_mailbox(Communicator& communicator) {
+    if (!why_no_mailbox_) why_no_mailbox_ = PeerMailbox::why_not(*gpu_, communicator);
+    return *why_no_mailbox_;
+}
+
+const std::shared_ptr<PeerMailbox>& Layout::mailbox(const std::shared_ptr<Communicator>& communicator) {
+    if (!mailbox_) mailbox_ = std::make_shared<PeerMailbox>(gpu_, communicator);
+    return mailbox_;
+}
+
 const Layout::OnDevice& Layout::on_device() {
     if (!on_device_) {
         auto upload = [&](const auto& array) {
@@ -233,6 +248,7 @@ int Layout::slab_for(const Offset& key) {
         });
         next = whole_groups(next);
     }
+    if (gpu_) slab.on_device = gpu_->upload(send->data(), send->size() * sizeof(std::int32_t), "site lists");
     slab.send_blocks = std::move(send);
     if (first_ghost() + next >= max_blocks) {
         throw LayoutError("local lattice " + format_extents(extents_) + " has " + std::to_string(nblocks_) +

@@ -10,11 +10,13 @@
 #include "device/arena.hpp"
 #include "device/gpu.hpp"
 #include "halo/partition.hpp"
+#include "transport/peer.hpp"
 
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -66,9 +68,16 @@ struct Slab {
     std::array<std::int64_t, 2> send_count{}; // even, odd blocks in send_blocks
     std::shared_ptr<const std::vector<std::int32_t>>
         send_blocks;                 // in the order of the receiver's ghost blocks
+    GpuMemory on_device;             // send_blocks, where the layout is a device's
     std::vector<std::int32_t> place; // [lexicographic in the slab]: ghost block - first_ghost
 
+    GpuAddress device_send_blocks() const { return on_device.address(); }
     std::int64_t blocks() const { return count[0] + count[1]; }
+    int highest_direction() const {
+        int d = static_cast<int>(key.size()) - 1;
+        while (d > 0 && key[d] == 0) --d;
+        return d;
+    }
     int parity_of(std::int64_t ghost) const { return ghost >= first[1] && ghost < first[1] + count[1]; }
 };
 
@@ -142,6 +151,14 @@ class Layout {
         return space(receive_space_, bytes, "halo messages received");
     }
 
+    // Between devices: the stream beside the device's own on which halos travel, and this rank's mailbox. The
+    // first call of mailbox is collective; it throws GpuError on all ranks where devices cannot reach each
+    // other.
+    void* halo_stream();
+    const std::string&
+    why_no_mailbox(Communicator& communicator); // empty: there can be one; collective at first
+    const std::shared_ptr<PeerMailbox>& mailbox(const std::shared_ptr<Communicator>& communicator);
+
     // The parities (1 even, 2 odd, 3 both) that can be read at an offset from sites of these parities.
     // Conservative where a global extent is odd, since there the boundary joins equal parities.
     int reach(int parities, const Offset& offset) const;
@@ -152,6 +169,9 @@ class Layout {
 
     std::shared_ptr<Gpu> gpu_;
     std::unique_ptr<OnDevice> on_device_;
+    std::unique_ptr<GpuStream> halo_stream_;
+    std::shared_ptr<PeerMailbox> mailbox_;
+    std::optional<std::string> why_no_mailbox_;
     Partition partition_;
     int rank_;
     Extents extents_, origin_, v_, b_, tile_;

@@ -7,18 +7,54 @@ namespace jali {
 
 namespace {
 
-constexpr HaloPolicy rows[] = {
-    {"overlap", true, "sites that need no arriving halo are computed while halos travel, the others after"},
-    {"wait", false, "halos are exchanged first, then all sites are computed at once"},
+struct Carrier {
+    HaloCarrier carrier;
+    const char *name, *words;
 };
 
-} // namespace
+constexpr Carrier carriers[] = {
+    {HaloCarrier::store, "store", "the pack kernel stores into the neighbour's memory"},
+    {HaloCarrier::copy, "copy", "packed here, copied into the neighbour's memory by a copy engine"},
+    {HaloCarrier::messages, "staged", "packed here, sent as messages by way of pinned host memory"},
+};
 
-std::span<const HaloPolicy> halo_policies() {
+struct Order {
+    const char* name;
+    bool overlap, per_direction;
+    const char* words;
+};
+
+constexpr Order orders[] = {
+    {"overlap", true, false, "sites that need no arriving halo are computed meanwhile, the others after"},
+    {"wait", false, false, "then all sites are computed at once"},
+    {"directions", true, true,
+     "sites that need no arriving halo are computed meanwhile, the others direction by direction"},
+};
+
+std::vector<HaloPolicy> rows_of_devices() {
+    std::vector<HaloPolicy> rows;
+    for (const Carrier& c : carriers)
+        for (const Order& o : orders)
+            rows.push_back({std::string(c.name) + "-" + o.name, c.carrier, o.overlap, o.per_direction,
+                            std::string(c.words) + "; " + o.words});
     return rows;
 }
 
-const HaloPolicy& halo_policy(const std::string& name) {
+} // namespace
+
+std::span<const HaloPolicy> halo_policies(bool on_device) {
+    static const std::vector<HaloPolicy> host = {
+        {"overlap", HaloCarrier::messages, true, false,
+         "sites that need no arriving halo are computed while halos travel, the others after"},
+        {"wait", HaloCarrier::messages, false, false,
+         "halos are exchanged first, then all sites are computed at once"},
+    };
+    static const std::vector<HaloPolicy> device = rows_of_devices();
+    return on_device ? device : host;
+}
+
+const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
+    const auto rows = halo_policies(on_device);
     const char* set = std::getenv("JALI_HALO_POLICY");
     const bool from_environment = name.empty() && set != nullptr && *set != '\0';
     const std::string wanted = from_environment ? set : name;
@@ -26,7 +62,7 @@ const HaloPolicy& halo_policy(const std::string& name) {
     std::string known;
     for (const auto& row : rows) {
         if (wanted == row.name) return row;
-        known += (known.empty() ? "" : ", ") + std::string(row.name);
+        known += (known.empty() ? "" : ", ") + row.name;
     }
     throw std::invalid_argument((from_environment ? "JALI_HALO_POLICY=" : "halo policy ") + wanted +
                                 " does not exist; there are: " + known);

@@ -1,21 +1,35 @@
 // Ways of doing a halo exchange, as rows of a table: a new way is a new row.
+//
+// On the host messages travel through the communicator and the only question is whether the bulk is computed
+// meanwhile. Between devices there is also who carries the message, and whether the boundary is one launch or
+// one for each direction, as soon as its halos are there. All rows give the same bits.
 #pragma once
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace jali {
 
-struct HaloPolicy {
-    const char* name;
-    bool overlap; // the bulk is computed while halos travel
-    const char* description;
+enum class HaloCarrier {
+    messages, // the communicator; from a device by way of pinned host memory
+    copy,     // packed here, brought into the receiver's mailbox by a copy engine
+    store,    // the pack kernel writes into the receiver's mailbox
 };
 
-std::span<const HaloPolicy> halo_policies();
+struct HaloPolicy {
+    std::string name;
+    HaloCarrier carrier;
+    bool overlap;       // the bulk is computed while halos travel
+    bool per_direction; // boundary in disjoint sets of sites, each launched when its halos are there
+    std::string description;
+};
+
+// The rows for the host or for devices; the first is taken where nothing was said.
+std::span<const HaloPolicy> halo_policies(bool on_device);
 
 // The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. Throws
 // std::invalid_argument with the list of rows for any other name.
-const HaloPolicy& halo_policy(const std::string& name);
+const HaloPolicy& halo_policy(const std::string& name, bool on_device);
 
 } // namespace jali

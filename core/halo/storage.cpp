@@ -147,7 +147,9 @@ FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, i
       label_(std::move(label)), producer_(std::make_unique<HaloProducer>(std::move(producer))) {
     const int nwords = static_cast<int>(producer_->words.size());
     auto fits = [&](int word) { return word >= 8 && word < nwords; };
-    if (producer_->kernel == nullptr || !fits(producer_->output_word) ||
+    const bool lacks_kernel =
+        layout_->gpu() ? producer_->gpu_kernel.handle == nullptr : producer_->kernel == nullptr;
+    if (lacks_kernel || !fits(producer_->output_word) ||
         !std::all_of(producer_->sources.begin(), producer_->sources.end(),
                      [&](auto& s) { return fits(s.first); })) {
         throw LayoutError("halo item '" + label_ + "': needs a kernel, and addresses in words 8 to " +

@@ -28,7 +28,9 @@ class FieldStorage;
 // itself only, and writes position p's reals to output + p * reals (vectors), output being
 // words[output_word]. Words 0 to 7 and the addresses are filled in.
 struct HaloProducer {
-    KernelFunction kernel = nullptr;
+    KernelFunction kernel = nullptr; // on the host,
+    GpuFunction gpu_kernel;          // or on a device, where the output is a field of so many reals
+    int threads = 0;                 // per block of it
     std::vector<std::uint64_t> words;
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources; // word that holds its address, field
     int output_word = 0;

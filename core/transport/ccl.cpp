@@ -127,9 +127,18 @@ CclCommunicator::CclCommunicator(std::shared_ptr<Communicator> control, std::sha
     });
     comm_ = *made;
     settle(result, what);
+    gpu_->set_while_waiting(this, [this, patience = Patience(limit_)](unsigned looks) mutable {
+        if (looks == 0) patience.moved();
+        if (comm_ == nullptr || looks % 64 != 63) return pause_core();
+        guard("the device", [&] {
+            check();
+            patience.look_at_clock([] { return "waiting for the device, where other ranks may be missing"; });
+        });
+    });
 }
 
 CclCommunicator::~CclCommunicator() {
+    gpu_->set_while_waiting(this, nullptr);
     if (comm_ != nullptr)
         finish(api_->destroy); // perhaps on another thread, so the control plane is not asked
 }
@@ -205,12 +214,18 @@ std::string CclCommunicator::here() const {
 template <class Done>
 void CclCommunicator::await(const std::string& what, Done&& done) {
     Patience patience(limit_);
-    try {
+    guard(what, [&] {
         while (!done()) {
             control_->check();
             patience.look_at_clock([&] { return "waiting for " + what; });
         }
-        return;
+    });
+}
+
+template <class Look>
+void CclCommunicator::guard(const std::string& what, Look&& look) {
+    try {
+        look();
     } catch (const TransportError& error) {
         give_up(error.what());
     } catch (const RankFailure& failure) {

@@ -7,8 +7,9 @@
 // type and an operation that the library has, complex numbers being pairs for sums and averages.
 //
 // The host waits with wait() or synchronize(), which listen for failures of all ranks and lose patience after
-// the watchdog's time; a bare wait for the stream would not end when another rank has gone. Calls in which
-// the library connects to others for the first time are watched in the same way. After an error the
+// the watchdog's time; so does Gpu::synchronize() while there is a communicator on the device. A bare wait of
+// the driver would not end when another rank has gone. Calls in which the library connects to others for the
+// first time are watched in the same way. After an error the
 // communicator is aborted and of no more use; ending it never takes longer than a few seconds, whatever the
 // other ranks do.
 #pragma once
@@ -133,6 +134,8 @@ class CclCommunicator {
     int patiently(const std::string& what, std::function<int()> call);
     template <class Done>
     void await(const std::string& what, Done&& done); // done(): looks, may rest, true at the end
+    template <class Look>
+    void guard(const std::string& what, Look&& look); // gives up where it throws
     [[noreturn]] void give_up(const std::string& cause);
     void abandon() noexcept;
     void finish(int (*function)(CclHandle)) noexcept;

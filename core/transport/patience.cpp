@@ -3,9 +3,9 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
-#include <sstream>
 #include <thread>
 
 #include <sched.h>
@@ -64,9 +64,9 @@ double watchdog_seconds() {
 }
 
 std::string seconds_text(double seconds) {
-    std::ostringstream text;
-    text << seconds << " s";
-    return text.str();
+    char text[32];
+    std::snprintf(text, sizeof text, "%g s", seconds);
+    return text;
 }
 
 void Patience::lose(const std::string& description) const {

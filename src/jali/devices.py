@@ -28,7 +28,7 @@ _guard = threading.Lock()
 def use_device(name: str) -> None:
     """Lattices made from now on compute on this device: "cpu", "cuda", "cuda:1", "hip". Raises DeviceError for other names."""
     global _default
-    _parse(name)
+    parse_device(name)
     _default = name
 
 
@@ -42,7 +42,7 @@ def open_device(name: str | None, communicator: Any) -> Any:
 
     Collective over the ranks of `communicator`. Raises DeviceError: no such device, no driver, too old a driver.
     """
-    kind, ordinal = _parse(name or default_device())
+    kind, ordinal = parse_device(name or default_device())
     if kind == "cpu":
         return None
     count = _core.Gpu.count(kind)
@@ -55,7 +55,8 @@ def open_device(name: str | None, communicator: Any) -> Any:
     return gpu
 
 
-def _parse(name: str) -> tuple[str, int | None]:
+def parse_device(name: str) -> tuple[str, int | None]:
+    """Kind ("cpu", "cuda", "hip") and number, None where a name has none. Raises DeviceError for other names."""
     kind, colon, number = name.partition(":")
     if kind == "cpu" and not colon:
         return "cpu", None

@@ -35,7 +35,7 @@ def test_report_names_this_python_and_this_jali() -> None:
     assert found["jali"] == jali.__version__
     assert Path(found["python"]["executable"]).samefile(sys.executable)
     assert Path(found["core"]).exists()
-    assert (found["ranks"], found["transport"], found["devices"]) == (1, "self", [])
+    assert (found["ranks"], found["transport"], found["device"]) == (1, "self", "cpu")
     assert found["processor"]["vector_bits"] in (64, 128, 256, 512)
 
 
@@ -55,9 +55,34 @@ def test_missing_compiler_is_said_and_does_not_stop_the_rest() -> None:
 def test_text_has_every_part() -> None:
     done = info()
     assert done.returncode == 0, done.stderr
-    for word in ("python", "vector", "threads", "ranks", "mpi", "compiler", "cache", "packages"):
+    for word in (
+        "python",
+        "vector",
+        "threads",
+        "ranks",
+        "mpi",
+        "device",
+        "cuda",
+        "hip",
+        "compiler",
+        "cache",
+        "packages",
+    ):
         assert f"\n{word} " in done.stdout
-    assert "none (CPU only in this version)" in done.stdout
+
+
+def test_missing_drivers_are_said_with_the_reason_and_do_not_stop_the_rest() -> None:
+    nowhere = dict.fromkeys(("JALI_CUDA_DRIVER", "JALI_HIP_DRIVER", "JALI_NVRTC", "JALI_HIPRTC"), "/nowhere")
+    found = report(**nowhere)["devices"]
+    assert set(found) == {"cuda", "hip"}
+    for kind, vendor in (("cuda", "NVIDIA's driver"), ("hip", "AMD's HIP runtime")):
+        assert found[kind]["driver"]["missing"].startswith(f"{vendor} was not found (/nowhere")
+        assert "/nowhere" in found[kind]["compiler"]["missing"]
+        assert found[kind]["gpus"] == []
+    text = info(**nowhere).stdout
+    assert "\ncuda       none: NVIDIA's driver was not found" in text
+    assert "\nhip        none: AMD's HIP runtime was not found" in text
+    assert "never run on AMD hardware" in text
 
 
 @pytest.mark.mpi

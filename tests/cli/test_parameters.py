@@ -240,6 +240,8 @@ def test_section_given_as_a_value_is_refused():
         ("beta=6.0", "gauge.beta", 6.0),
         ("gauge.beta = 6", "gauge.beta", 6.0),
         ("group=SU2", "gauge.group", "SU(2)"),
+        ("device=cuda", "run.device", "cuda"),
+        ('run.device="cuda:1"', "run.device", "cuda:1"),
         ("group=SU(2)", "gauge.group", "SU(2)"),
         ('group="U1"', "gauge.group", "U(1)"),
         ("extents=[4,4]", "lattice.extents", (4, 4)),
@@ -320,6 +322,8 @@ def test_file_is_read_and_unreadable_ones_are_named(tmp_path):
 def strategy_for(row: Row) -> st.SearchStrategy:
     if row.parse == "group":
         return st.sampled_from(["U(1)", "SU(2)", "SU(3)", "SU(11)"])
+    if row.parse == "device":
+        return st.sampled_from(["", "cpu", "cuda", "cuda:3", "hip"])
     if row.choices:
         return st.sampled_from(row.choices)
     if row.is_list:

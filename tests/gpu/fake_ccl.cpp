@@ -4,7 +4,7 @@
 // Ranks exchange files in a folder that is named by the group's id, one file for each pair of ranks and operation.
 // Operations are as lazy as the streams of the imaginary driver, and as blocking as those of the real library: a
 // send ends when it has been received, so ranks that send and receive in turn without a group hang. Ranks that call
-// different collectives get an error. What has been on a stream for a while goes on by itself, as on a GPU.
+// different collectives get an error.
 //
 // Built with -DJALI_OLD it lacks what came last (all-to-all, gather, scatter). Read whenever they matter:
 //   JALI_FAKE_CCL_FOLDER        where the folders are (/tmp)
@@ -17,17 +17,14 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <set>
 #include <string>
@@ -55,8 +52,7 @@ void nap(double seconds) {
 // ---- the driver ----------------------------------------------------------------------------------------
 
 struct Driver {
-    int (*steps)(void* stream, int (*step)(void*), void* argument);
-    int (*query)(void* stream);
+    int (*host_function)(void* stream, void (*function)(void*), void* argument);
     int (*event_create)(void** event, unsigned flags);
     int (*event_record)(void* event, void* stream);
     int (*stream_wait)(void* stream, void* event, unsigned flags);
@@ -68,16 +64,15 @@ const Driver& driver() {
         const char* hip = std::getenv("JALI_HIP_DRIVER");
         const char* file = cuda && *cuda ? cuda : hip;
         void* handle = file ? dlopen(file, RTLD_NOW | RTLD_NOLOAD) : nullptr;
-        if (!handle || !dlsym(handle, "jali_fake_steps")) {
-            std::fprintf(stderr, "fake_ccl: JALI_CUDA_DRIVER names no imaginary driver that is loaded\n");
+        if (!handle) {
+            std::fprintf(stderr, "fake_ccl: JALI_CUDA_DRIVER names no driver that is loaded\n");
             std::abort();
         }
         auto* d = new Driver;
         const auto get = [&](auto& member, const char* name) {
             member = reinterpret_cast<std::decay_t<decltype(member)>>(dlsym(handle, name));
         };
-        get(d->steps, "jali_fake_steps");
-        get(d->query, "cuStreamQuery");
+        get(d->host_function, "cuLaunchHostFunc");
         get(d->event_create, "cuEventCreate");
         get(d->event_record, "cuEventRecord");
         get(d->stream_wait, "cuStreamWaitEvent");
@@ -158,7 +153,7 @@ struct Comm {
     long operations = 0, collectives = 0;
     std::map<int, long> sent, received; // messages by peer
     std::string words;                  // of the last error
-    std::vector<std::shared_ptr<Group>> groups; // all that were launched
+    std::vector<Group*> groups;         // all that were launched
 };
 
 enum Kind { send, receive, all_reduce, reduce_scatter, all_gather, broadcast, reduce, all_to_all, gather, scatter };
@@ -293,70 +288,18 @@ struct Operation {
     }
 };
 
+// All go on at once, and the stream waits for all. Its memory stays, since a device may still hold it at the end.
 struct Group {
     std::vector<std::unique_ptr<Operation>> operations;
     std::atomic<bool> over{false};
-    std::chrono::steady_clock::time_point born = std::chrono::steady_clock::now();
-    void* stream = nullptr;
 
-    bool step() {
-        bool all = true;
-        for (auto& operation : operations) all = operation->step() && all;
-        if (all) over = true;
-        return all;
-    }
-};
-
-// Lets streams go on on which something has been for a while.
-class Pump {
-  public:
-    void add(std::shared_ptr<Group> group) {
-        std::lock_guard lock(mutex_);
-        groups_.push_back(std::move(group));
-        if (!thread_.joinable()) {
-            thread_ = std::thread([this] { run(); });
-            std::atexit([] { the().stop(); });
-        }
-        news_.notify_one();
-    }
-    static Pump& the() {
-        static auto* pump = new Pump;
-        return *pump;
-    }
-
-  private:
     void run() {
-        std::unique_lock lock(mutex_);
-        while (!stop_) {
-            while (!groups_.empty() && groups_.front()->over) groups_.pop_front();
-            if (groups_.empty()) {
-                news_.wait(lock);
-                continue;
-            }
-            const auto pending = groups_;
-            lock.unlock();
-            const auto now = std::chrono::steady_clock::now();
-            for (const auto& group : pending)
-                if (!group->over && now - group->born > std::chrono::milliseconds(100))
-                    driver().query(group->stream);
-            nap(0.002);
-            lock.lock();
+        for (bool all = false; !all; nap(all ? 0 : 1e-4)) {
+            all = true;
+            for (auto& operation : operations) all = operation->step() && all;
         }
+        over = true;
     }
-    void stop() {
-        {
-            std::lock_guard lock(mutex_);
-            stop_ = true;
-        }
-        news_.notify_one();
-        thread_.join();
-    }
-
-    std::mutex mutex_;
-    std::condition_variable news_;
-    std::deque<std::shared_ptr<Group>> groups_;
-    std::thread thread_;
-    bool stop_ = false;
 };
 
 thread_local int depth = 0;
@@ -371,7 +314,7 @@ void order(void* first, void* second) { // what comes on `second` waits for `fir
 
 int launch() {
     if (open_group.empty()) return success;
-    auto group = std::make_shared<Group>();
+    auto* group = new Group;
     group->operations = std::move(open_group);
     open_group.clear();
     std::set<void*> streams;
@@ -387,19 +330,14 @@ int launch() {
         }
         streams.insert(operation->stream);
     }
-    group->stream = group->operations.front()->stream;
+    void* stream = group->operations.front()->stream;
     Comm* comm = group->operations.front()->comm;
     for (void* other : streams)
-        if (other != group->stream) order(other, group->stream);
-    auto* held = new std::shared_ptr<Group>(group);
-    const int error = driver().steps(
-        group->stream, [](void* argument) { return int((*static_cast<std::shared_ptr<Group>*>(argument))->step()); },
-        held);
-    if (error) return 1;
+        if (other != stream) order(other, stream);
+    if (driver().host_function(stream, [](void* it) { static_cast<Group*>(it)->run(); }, group)) return 1;
     for (void* other : streams)
-        if (other != group->stream) order(group->stream, other);
+        if (other != stream) order(stream, other);
     comm->groups.push_back(group);
-    Pump::the().add(group);
     if (number("JALI_FAKE_CCL_PROGRESS", 0)) {
         comm->asked = 0;
         return progress;
@@ -487,11 +425,8 @@ static int leave(Comm* comm) {
 API int ncclCommDestroy(void* handle) {
     if (!handle) return argument;
     auto* comm = static_cast<Comm*>(handle);
-    for (const auto& group : comm->groups)
-        while (!group->over && !comm->error) {
-            driver().query(group->stream);
-            nap(0.0001);
-        }
+    for (const Group* group : comm->groups)
+        while (!group->over && !comm->error) nap(1e-4);
     return leave(comm);
 }
 API int ncclCommAbort(void* comm) {

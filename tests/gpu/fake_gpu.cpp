@@ -2,9 +2,11 @@
 // no GPU. It has the functions that jali calls, under CUDA's names and under HIP's.
 //
 // Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and only
-// as much of other streams runs as events ask for. So a missing wait shows. Work of libraries (fake_ccl.cpp) may
-// have to wait for other ranks; it holds up its stream, and no thread that only asks. Kernels run as one thread.
-// Numbers of devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB).
+// as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while its host
+// waits for something else: what has been left alone for a while runs, too.) Copies must stay inside one
+// allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
+// JALI_FAKE_GPU_BYTES (1 GiB). With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing, for
+// tests that want the texts only.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -18,9 +20,14 @@
 #include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -41,22 +48,45 @@ struct Event {
     std::uint64_t position = 0;
     double time = 0;
 };
-using Work = std::function<bool()>; // false: not yet, ask again
 struct Stream {
-    std::deque<Work> waiting;
+    std::deque<std::function<void()>> waiting;
     std::uint64_t done = 0;
-    std::uint64_t last() const { return done + waiting.size(); }
-    bool run_to(std::uint64_t position) {
-        while (done < position && !waiting.empty()) {
-            if (!waiting.front()()) return false;
+    bool lively = false; // a thread looks after it
+    bool busy = false; // some thread is running an operation of this stream
+    const int bell = eventfd(0, EFD_NONBLOCK); // somebody asks how far it is
+    void ring() const {
+        const std::uint64_t once = 1;
+        if (write(bell, &once, sizeof once) < 0) return; // rung often enough
+    }
+    bool listen(int milliseconds) const {
+        pollfd wait{bell, POLLIN, 0};
+        std::uint64_t times;
+        return poll(&wait, 1, milliseconds) > 0 && read(bell, &times, sizeof times) > 0;
+    }
+    std::uint64_t last() const { return done + waiting.size() + busy; }
+    // Without the lock while an operation runs: it may wait for another device, and that one for our host.
+    void run_to(std::uint64_t position) {
+        std::unique_lock<std::recursive_mutex> lock(big_lock);
+        while (done < position && (busy || !waiting.empty())) {
+            if (busy) {
+                lock.unlock();
+                sched_yield();
+                lock.lock();
+                continue;
+            }
+            auto work = std::move(waiting.front());
             waiting.pop_front();
+            busy = true;
+            lock.unlock();
+            work();
+            lock.lock();
+            busy = false;
             ++done;
         }
-        return true;
     }
 };
 struct Graph {
-    std::vector<Work> work;
+    std::vector<std::function<void()>> work;
 };
 struct Function {
     void (*entry)(void**);
@@ -66,9 +96,14 @@ struct Function {
 Stream default_stream;
 std::vector<Stream*> streams{&default_stream};
 Graph* capturing = nullptr;
-std::map<Address, std::size_t> blocks;
-std::map<Address, int> homes; // the device of a block
+struct Block {
+    std::size_t bytes;
+    int file; // other processes map it through /proc
+    int device;
+};
 thread_local int current = 0; // the device that this thread uses
+std::map<Address, Block> blocks;
+std::map<Address, std::size_t> mapped; // memory of other processes
 std::size_t in_use = 0;
 int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
@@ -76,8 +111,32 @@ Stream* stream_of(void* handle) {
     // 1 and 2 are the drivers' names for the default streams
     return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
 }
-int put_steps(void* handle, Work work) {
+// Runs what nobody waits for, late, or when somebody asks for it; each stream by itself, as on a device.
+void go_on(Stream* stream) {
+    for (;;) {
+        const bool asked = stream->listen(20);
+        std::uint64_t old;
+        {
+            GUARD;
+            old = stream->last();
+        }
+        if (!asked) stream->listen(20);
+        stream->run_to(old);
+    }
+}
+void run_all() {
+    std::vector<std::pair<Stream*, std::uint64_t>> all;
+    {
+        GUARD;
+        for (Stream* stream : streams) all.push_back({stream, stream->last()});
+    }
+    for (auto [stream, position] : all) stream->run_to(position);
+}
+
+int put(void* handle, std::function<void()> work) {
     GUARD;
+    if (!stream_of(handle)->lively) std::thread(go_on, stream_of(handle)).detach();
+    stream_of(handle)->lively = true;
     if (sticky) return sticky;
     if (capturing) {
         capturing->work.push_back(std::move(work));
@@ -86,27 +145,17 @@ int put_steps(void* handle, Work work) {
     }
     return 0;
 }
-int put(void* handle, std::function<void()> work) {
-    return put_steps(handle, [work = std::move(work)] { return work(), true; });
+// Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy touches.
+bool allocated(Address address, std::size_t bytes) {
+    GUARD;
+    auto ours = blocks.upper_bound(address);
+    if (ours != blocks.begin() && (--ours, address + bytes <= ours->first + ours->second.bytes)) return true;
+    auto theirs = mapped.upper_bound(address);
+    return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second);
 }
-// Waits, as the host does: other threads may go on meanwhile.
-int finish(Stream* stream, std::uint64_t position = 0) { // 0: all that is on it now
-    for (bool first = true;; first = false) {
-        {
-            GUARD;
-            if (first && position == 0) position = stream->last();
-            if (stream->run_to(position)) return sticky;
-        }
-        usleep(50);
-    }
-}
-void finish_all() {
-    std::vector<Stream*> all;
-    {
-        GUARD;
-        all = streams;
-    }
-    for (Stream* stream : all) finish(stream);
+std::uint64_t position_of(void* handle) {
+    GUARD;
+    return stream_of(handle)->last();
 }
 std::size_t device_bytes() {
     const char* text = std::getenv("JALI_FAKE_GPU_BYTES");
@@ -114,8 +163,17 @@ std::size_t device_bytes() {
 }
 
 struct Program {
-    std::string source, log, code;
+    std::string name, source, log, code;
 };
+// What an image begins with.
+struct Image {
+    std::uint64_t magic, bytes;
+};
+constexpr std::uint64_t image_magic = 0x696c616a656b6166;
+std::string image_of(const std::string& object) {
+    const Image head{image_magic, object.size()};
+    return std::string(reinterpret_cast<const char*>(&head), sizeof head) + object;
+}
 
 } // namespace
 
@@ -129,8 +187,12 @@ struct Program {
 BOTH(cuInit, hipInit, (unsigned flags), (flags)) {
     return flags == 0 ? number("JALI_FAKE_INIT_ERROR", 0) : 1;
 }
-BOTH(cuDriverGetVersion, hipDriverGetVersion, (int* version), (version)) {
+API cuDriverGetVersion(int* version) {
     *version = number("JALI_FAKE_DRIVER_VERSION", 13000);
+    return 0;
+}
+API hipDriverGetVersion(int* version) {
+    *version = 60342131; // 6.3, patch 42131
     return 0;
 }
 BOTH(cuDeviceGetCount, hipGetDeviceCount, (int* count), (count)) {
@@ -179,7 +241,7 @@ BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
     return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
-    finish_all();
+    run_all();
     return sticky;
 }
 BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t * free, std::size_t* total), (free, total)) {
@@ -191,23 +253,25 @@ BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t * free, std::size_t* total), (
 BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address, bytes)) {
     GUARD;
     if (in_use + bytes > device_bytes()) return 2;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, 512, bytes)) return 2;
+    const int file = memfd_create("device memory", 0);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return 2;
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (memory == MAP_FAILED) return 2;
     std::memset(memory, 0xcb, bytes); // nobody may count on zeros
     *address = reinterpret_cast<Address>(memory);
-    blocks[*address] = bytes;
-    homes[*address] = current;
+    blocks[*address] = {bytes, file, current};
     in_use += bytes;
     return 0;
 }
 BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
-    finish_all();
+    run_all();
     GUARD;
     const auto found = blocks.find(address);
     if (found == blocks.end()) return 1;
-    in_use -= found->second;
+    in_use -= found->second.bytes;
+    munmap(reinterpret_cast<void*>(address), found->second.bytes);
+    close(found->second.file);
     blocks.erase(found);
-    std::free(reinterpret_cast<void*>(address));
     return 0;
 }
 BOTH(cuMemHostAlloc, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags),
@@ -221,18 +285,22 @@ BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
 }
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (Address to, const void* from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (!allocated(to, bytes)) return 1;
     return put(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
 }
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (!allocated(from, bytes)) return 1;
     return put(stream, [=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); });
 }
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
+    if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
     return put(stream, [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
+    if (!allocated(to, bytes)) return 1;
     return put(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
 }
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
@@ -245,18 +313,20 @@ BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, un
     return 0;
 }
 BOTH(cuStreamDestroy_v2, hipStreamDestroy, (void* stream), (stream)) {
-    finish(stream_of(stream)); // events may still name it, so it stays
+    stream_of(stream)->run_to(position_of(stream)); // events may still name it, so it stays
     return 0;
 }
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
     if (capturing) return 900;
-    return finish(stream_of(stream));
+    stream_of(stream)->run_to(position_of(stream));
+    return sticky;
 }
 BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
     GUARD;
     Stream* s = stream_of(stream);
-    s->run_to(s->done + 1); // a little at a time
-    return sticky ? sticky : s->waiting.empty() ? 0 : 600;
+    if (sticky || (s->waiting.empty() && !s->busy)) return sticky;
+    s->ring();
+    return 600;
 }
 BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags),
      (stream, event, flags)) {
@@ -264,7 +334,7 @@ BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned
     (void)flags;
     const Event at = *static_cast<Event*>(event);
     if (!at.stream) return 0;
-    return put_steps(stream, [at] { return at.stream->run_to(at.position); });
+    return put(stream, [at] { at.stream->run_to(at.position); });
 }
 BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, int* greatest),
      (least, greatest)) {
@@ -275,11 +345,6 @@ BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, 
 BOTH(cuLaunchHostFunc, hipLaunchHostFunc, (void* stream, void (*function)(void*), void* argument),
      (stream, function, argument)) {
     return put(stream, [=] { function(argument); });
-}
-// Not the driver's: for other libraries made for tests. The stream goes on when step(argument) says 1; it is asked
-// whenever somebody looks at the stream.
-API jali_fake_steps(void* stream, int (*step)(void*), void* argument) {
-    return put_steps(stream, [=] { return step(argument) != 0; });
 }
 BOTH(cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned flags), (event, flags)) {
     (void)flags;
@@ -302,24 +367,35 @@ BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)
 BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
     GUARD;
     Event* e = static_cast<Event*>(event);
-    if (!e->stream || e->stream->done >= e->position) return sticky;
-    e->stream->run_to(e->stream->done + 1);
-    return sticky ? sticky : e->stream->done >= e->position ? 0 : 600;
+    if (sticky || !e->stream || e->stream->done >= e->position) return sticky;
+    e->stream->ring();
+    return 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
-    Event* e = static_cast<Event*>(event);
-    return e->stream && e->position ? finish(e->stream, e->position) : sticky;
+    Event e;
+    {
+        GUARD;
+        e = *static_cast<Event*>(event);
+    }
+    if (e.stream) e.stream->run_to(e.position);
+    return sticky;
 }
 BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to), (ms, from, to)) {
     *ms = float(1e3 * (static_cast<Event*>(to)->time - static_cast<Event*>(from)->time)) + 1e-3f;
     return 0;
 }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (module, image)) {
-    // an image of the compiler below: its length, then a shared object
-    std::uint64_t bytes;
-    std::memcpy(&bytes, image, sizeof bytes);
+    // an image of the compiler below: a word that says so, its length, then a shared object
+    Image head;
+    std::memcpy(&head, image, sizeof head);
+    if (head.magic != image_magic) return 200;
+    const std::uint64_t bytes = head.bytes;
+    if (bytes == 0) { // of the idle compiler
+        *module = nullptr;
+        return 0;
+    }
     const int file = memfd_create("kernel", 0);
-    if (file < 0 || write(file, static_cast<const char*>(image) + sizeof bytes, bytes) != ssize_t(bytes))
+    if (file < 0 || write(file, static_cast<const char*>(image) + sizeof head, bytes) != ssize_t(bytes))
         return 200;
     *module = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!*module) std::fprintf(stderr, "%s\n", dlerror());
@@ -327,6 +403,10 @@ BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (m
 }
 BOTH(cuModuleGetFunction, hipModuleGetFunction, (void** function, void* module, const char* name),
      (function, module, name)) {
+    if (module == nullptr) {
+        *function = new Function{[](void**) {}, 0};
+        return 0;
+    }
     void* entry = dlsym(module, name);
     const auto* bytes = static_cast<const unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
     if (!entry || !bytes) return 500;
@@ -384,7 +464,7 @@ BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
 }
 BOTH(cuGraphLaunch, hipGraphLaunch, (void* instance, void* stream), (instance, stream)) {
     for (const auto& work : static_cast<Graph*>(instance)->work)
-        if (int error = put_steps(stream, work)) return error;
+        if (int error = put(stream, work)) return error;
     return 0;
 }
 BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (void* instance), (instance)) {
@@ -408,29 +488,47 @@ struct Handle {
     char bytes[64];
 };
 BOTH(cuIpcGetMemHandle, hipIpcGetMemHandle, (Handle * handle, Address address), (handle, address)) {
-    (void)handle;
-    (void)address;
-    return 801;
+    GUARD;
+    const auto found = blocks.find(address);
+    if (found == blocks.end() || number("JALI_FAKE_NO_PEERS", 0)) return 801;
+    const long words[] = {getpid(), found->second.file, static_cast<long>(found->second.bytes)};
+    std::memcpy(handle->bytes, words, sizeof words);
+    return 0;
 }
 BOTH(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (Address * address, Handle handle, unsigned flags),
      (address, handle, flags)) {
-    (void)address;
-    (void)handle;
+    GUARD;
     (void)flags;
-    return 801;
+    long words[3];
+    std::memcpy(words, handle.bytes, sizeof words);
+    if (words[0] == getpid()) return 201; // as the real one, which maps nothing twice
+    const int file =
+        open(("/proc/" + std::to_string(words[0]) + "/fd/" + std::to_string(words[1])).c_str(), O_RDWR);
+    if (file < 0) return 801;
+    void* memory = mmap(nullptr, words[2], PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (memory == MAP_FAILED) return 801;
+    *address = reinterpret_cast<Address>(memory);
+    mapped[*address] = words[2];
+    return 0;
 }
 BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
-    (void)address;
-    return 801;
+    GUARD;
+    if (!mapped.count(address)) return 1;
+    munmap(reinterpret_cast<void*>(address), mapped[address]);
+    mapped.erase(address);
+    return 0;
 }
 BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Address address),
      (value, which, address)) {
-    GUARD;
-    auto found = blocks.upper_bound(address);
-    const bool inside = found != blocks.begin() && (--found, address < found->first + found->second);
-    if (!inside) return 1;
+    if (!allocated(address, 1)) return 1;
     if (which == 2) *static_cast<unsigned*>(value) = 2;
-    if (which == 9) *static_cast<int*>(value) = homes[found->first];
+    if (which == 9) {
+        GUARD;
+        auto ours = blocks.upper_bound(address);
+        const bool inside = ours != blocks.begin() && (--ours, address < ours->first + ours->second.bytes);
+        *static_cast<int*>(value) = inside ? ours->second.device : 0;
+    }
     return 0;
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {
@@ -455,11 +553,10 @@ BOTH(nvrtcVersion, hiprtcVersion, (int* major, int* minor), (major, minor)) {
 BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
      (void** program, const char* source, const char* name, int headers, const char** texts, const char** names),
      (program, source, name, headers, texts, names)) {
-    (void)name;
     (void)headers;
     (void)texts;
     (void)names;
-    *program = new Program{source, "", ""};
+    *program = new Program{name, source, "", ""};
     return 0;
 }
 BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const char** options),
@@ -467,14 +564,19 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
     (void)count;
     (void)options;
     auto* p = static_cast<Program*>(program);
+    const char* compiler = std::getenv("JALI_FAKE_COMPILER");
+    if (compiler && !std::strcmp(compiler, "idle")) {
+        p->code = image_of("");
+        return 0;
+    }
     char folder[] = "/tmp/fake-gpu-XXXXXX";
     if (!mkdtemp(folder)) return 11;
-    const std::string base = folder, source = base + "/kernel.cpp", object = base + "/kernel.so";
-    std::ofstream(source) << "#define JALI_ONE_THREAD 1\n" << p->source;
+    const std::string base = folder, source = base + "/" + p->name, object = base + "/kernel.so";
+    std::ofstream(source) << "#define JALI_ONE_THREAD 1\n#line 1\n" << p->source;
     const char* cxx = std::getenv("CXX");
     const std::string command = std::string(cxx && *cxx ? cxx : "c++") +
                                 " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " +
-                                object + " " + source + " 2> " + base + "/log";
+                                object + " -x c++ " + source + " 2> " + base + "/log";
     const int status = std::system(command.c_str());
     auto read = [](const std::string& path) {
         std::stringstream text;
@@ -482,9 +584,7 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
         return text.str();
     };
     p->log = read(base + "/log");
-    const std::string code = status == 0 ? read(object) : "";
-    const std::uint64_t bytes = code.size();
-    p->code = std::string(reinterpret_cast<const char*>(&bytes), sizeof bytes) + code;
+    p->code = image_of(status == 0 ? read(object) : "");
     if (!std::getenv("JALI_FAKE_KEEP")) std::system(("rm -r " + base).c_str());
     return status == 0 ? 0 : 6;
 }

@@ -12,7 +12,6 @@ import itertools
 import os
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from conftest import make_fake_driver
 
 from jali import _core
 from jali.comm import CclCommunicator, DeviceArray, current, virtual_ranks
@@ -49,10 +49,7 @@ def build(source: str, *options: str) -> str:
     """A shared object, compiled once for all processes that run this text of it."""
     text = (HERE / source).read_bytes()
     digest = hashlib.sha256(text + "".join(options[1:]).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"jali-fake-gpu-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    assert folder.stat().st_uid == os.getuid()
-    assert not folder.stat().st_mode & 0o022
+    folder = make_fake_driver().parent  # checked there
     library = folder / f"{digest}.so"
     if not library.exists():
         partial = folder / f"{digest}.{os.getpid()}"
@@ -64,11 +61,6 @@ def build(source: str, *options: str) -> str:
     return str(library)
 
 
-@pytest.fixture(scope="session")
-def driver_library() -> str:
-    return build("fake_gpu.cpp", "-std=c++17")
-
-
 @pytest.fixture(scope="session", params=["new", "old"])
 def ccl_library(request: pytest.FixtureRequest) -> str:
     """With and without the functions that came last."""
@@ -78,11 +70,9 @@ def ccl_library(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def libraries(driver_library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
-    """Both kinds of device and of library are imaginary; four devices."""
+def libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """Both kinds of library are imaginary, like both kinds of device; four devices."""
     library = build("fake_ccl.cpp", "-std=c++20")
-    for name in ("JALI_CUDA_DRIVER", "JALI_HIP_DRIVER"):
-        monkeypatch.setenv(name, driver_library)
     for name in ("JALI_NCCL", "JALI_RCCL"):
         monkeypatch.setenv(name, library)
     monkeypatch.setenv("JALI_FAKE_GPUS", "4")
@@ -441,6 +431,25 @@ def test_rank_that_fails_elsewhere_ends_the_waits_of_the_others() -> None:
     assert second is None
 
 
+def test_copies_to_the_host_hear_of_failures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_FAKE_CCL_HANG_AFTER", "1")
+    monkeypatch.setenv("JALI_WATCHDOG", "1")
+
+    def body(gpus: CclCommunicator) -> None:
+        x = on_device(np.ones(3), "fp32", gpus.gpu)
+        np.testing.assert_array_equal(gpus.all_reduce(x).to_host(), 3)
+        if gpus.rank != 1:
+            gpus.all_reduce(x).to_host()
+
+    first, second, third = how_it_ends(3, body)
+    assert second is None
+    assert any(isinstance(end, DeviceError) for end in (first, third))
+    for end in (first, third):
+        assert "waiting for the device, where other ranks may be missing: nothing has moved for 1 s" in str(
+            end
+        )
+
+
 def test_different_collectives_are_an_error_not_a_hang() -> None:
     def body(gpus: CclCommunicator) -> None:
         x = on_device(np.ones(4), "fp32", gpus.gpu)
@@ -572,8 +581,8 @@ def test_old_library_is_refused_with_its_version(
 class Foreign:
     """A library with a stream of its own, on which it fills arrays late: memory by CUDA's array interface or DLPack."""
 
-    def __init__(self, driver: str, gpu: Any) -> None:
-        self.driver, self.gpu = ctypes.CDLL(driver), gpu
+    def __init__(self, driver: str | Path, gpu: Any) -> None:
+        self.driver, self.gpu = ctypes.CDLL(str(driver)), gpu
         handle = ctypes.c_void_p()
         assert self.driver.cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
         self.stream = handle.value or 0
@@ -642,11 +651,11 @@ numbers_of_tests = itertools.count(1000, 10)
 
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("face", ["interface", "dlpack"])
-def test_work_waits_for_the_streams_of_its_arrays(driver_library: str, face: str, grouped: bool) -> None:
+def test_work_waits_for_the_streams_of_its_arrays(fake_driver: Path, face: str, grouped: bool) -> None:
     n = next(numbers_of_tests)
 
     def body(gpus: CclCommunicator) -> None:
-        other = Foreign(driver_library, gpus.gpu)
+        other = Foreign(fake_driver, gpus.gpu)
         x = other.array(np.full(5, n + gpus.rank + 0.0), face)
         with gpus.group() if grouped else nullcontext():
             y = gpus.all_reduce(x)
@@ -656,11 +665,11 @@ def test_work_waits_for_the_streams_of_its_arrays(driver_library: str, face: str
 
 
 @pytest.mark.parametrize("grouped", [False, True])
-def test_streams_of_arrays_wait_for_the_work(driver_library: str, grouped: bool) -> None:
+def test_streams_of_arrays_wait_for_the_work(fake_driver: Path, grouped: bool) -> None:
     n = next(numbers_of_tests)
 
     def body(gpus: CclCommunicator) -> None:
-        other = Foreign(driver_library, gpus.gpu)
+        other = Foreign(fake_driver, gpus.gpu)
         x, y = other.array(np.full(5, n + gpus.rank + 0.0)), other.array(np.zeros(5))
         with gpus.group() if grouped else nullcontext():
             gpus.all_reduce(x, y)
@@ -669,11 +678,11 @@ def test_streams_of_arrays_wait_for_the_work(driver_library: str, grouped: bool)
     on_ranks(3, body)
 
 
-def test_default_stream_waits_for_work_on_arrays_that_name_none(driver_library: str) -> None:
+def test_default_stream_waits_for_work_on_arrays_that_name_none(fake_driver: Path) -> None:
     n = next(numbers_of_tests)
 
     def body(gpus: CclCommunicator) -> None:
-        other = Foreign(driver_library, gpus.gpu)
+        other = Foreign(fake_driver, gpus.gpu)
         x = other.array(np.full((2, 2), n + gpus.rank + 0.0), "dlpack")
         gpus.all_reduce(x, x)
         other.stream = 0
@@ -682,11 +691,11 @@ def test_default_stream_waits_for_work_on_arrays_that_name_none(driver_library: 
     on_ranks(2, body)
 
 
-def test_work_on_a_stream_of_the_user_is_in_its_order(driver_library: str) -> None:
+def test_work_on_a_stream_of_the_user_is_in_its_order(fake_driver: Path) -> None:
     n = next(numbers_of_tests)
 
     def body(gpus: CclCommunicator) -> None:
-        other = Foreign(driver_library, gpus.gpu)
+        other = Foreign(fake_driver, gpus.gpu)
 
         class Stream:  # as CuPy's and PyTorch's
             def __cuda_stream__(self) -> tuple[int, int]:
@@ -704,11 +713,11 @@ def test_work_on_a_stream_of_the_user_is_in_its_order(driver_library: str) -> No
 
 
 @pytest.mark.parametrize("face", ["interface", "dlpack", "jali"])
-def test_stream_of_the_user_waits_for_those_of_the_arrays(driver_library: str, face: str) -> None:
+def test_stream_of_the_user_waits_for_those_of_the_arrays(fake_driver: Path, face: str) -> None:
     n = next(numbers_of_tests)
 
     def body(gpus: CclCommunicator) -> None:
-        other, user = (Foreign(driver_library, gpus.gpu) for _ in range(2))
+        other, user = (Foreign(fake_driver, gpus.gpu) for _ in range(2))
         numbers = np.full(5, n + gpus.rank + 0.0)
         y = user.array(np.zeros(5))  # first, since it waits for jali's stream
         if face == "jali":  # the sum is not there yet
@@ -733,9 +742,9 @@ def test_streams_are_known_by_handle_or_as_objects() -> None:
         stream_handle("main")
 
 
-def test_views_refuse_what_is_not_a_contiguous_array_of_this_device(driver_library: str) -> None:
+def test_views_refuse_what_is_not_a_contiguous_array_of_this_device(fake_driver: Path) -> None:
     gpu = _core.Gpu.open("cuda", 1)
-    other = Foreign(driver_library, gpu)
+    other = Foreign(fake_driver, gpu)
     numbers = np.arange(6.0).reshape(2, 3)
 
     def refused(x: Any, error: type[Exception], text: str, writable: bool = False) -> None:
@@ -753,13 +762,28 @@ def test_views_refuse_what_is_not_a_contiguous_array_of_this_device(driver_libra
     refused(other.array(numbers, "dlpack", device=0), DeviceError, "on device 0, but this rank uses device 1")
     refused(numbers, DeviceError, "a ndarray in host memory is not on imaginary GPU 1")
     refused([1.0], DeviceError, "a list is not in device memory")
+
+    class WithGradients:  # as PyTorch's
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 1
+
+        def __dlpack__(self, *, stream: int | None = None) -> Any:
+            raise BufferError("Can't export tensors that require gradient")
+
+    refused(
+        WithGradients(), ParameterError, "a WithGradients cannot lend its memory: Can't export tensors that"
+    )
     x = other.array(numbers)
     x.__cuda_array_interface__["data"] = (x.address, True)
     refused(x, ParameterError, "read-only", writable=True)
     view = view_of(x, gpu)
     assert (view.address, view.element, view.shape, view.nbytes) == (x.address, "fp64", (2, 3), 48)
     assert view_of(other.array(numbers, strides=(24, 8)), gpu).shape == (2, 3)
-    elsewhere = Foreign(driver_library, _core.Gpu.open("cuda", 2)).array(numbers)
+    elsewhere = Foreign(fake_driver, _core.Gpu.open("cuda", 2)).array(numbers)
     refused(elsewhere, DeviceError, "on device 2, but this rank uses device 1")
 
 
@@ -806,11 +830,11 @@ def test_capsules_say_what_dlpack_wants_to_know(element: str, code: int) -> None
 
 
 @pytest.mark.parametrize("face", ["interface", "dlpack", "default"])
-def test_takers_wait_for_what_jali_has_put_on_its_stream(driver_library: str, face: str) -> None:
+def test_takers_wait_for_what_jali_has_put_on_its_stream(fake_driver: Path, face: str) -> None:
     n = next(numbers_of_tests)
 
     def body(gpus: CclCommunicator) -> None:
-        other = Foreign(driver_library, gpus.gpu)
+        other = Foreign(fake_driver, gpus.gpu)
         x = gpus.all_reduce(on_device(np.full(5, n + gpus.rank + 0.0), "fp64", gpus.gpu))  # not done yet
         if face == "interface":
             told = x.__cuda_array_interface__

@@ -19,7 +19,8 @@ from jali.cli.parameters import parse_parameters
 from jali.cli.run_directory import CHECKPOINT
 from jali.cli.simulation import LINKS
 from jali.comm import Communicator
-from jali.errors import FileFormatError, ParameterError
+from jali.devices import parse_device
+from jali.errors import DeviceError, FileFormatError, ParameterError
 from jali.gauge import SU, GaugeField
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
@@ -48,15 +49,27 @@ class Configuration:
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--lattice` and `--group`, for files that do not tell."""
+    """`--lattice` and `--group`, for files that do not tell, and `--device`."""
     parser.add_argument(
         "--lattice", type=_extents, metavar="X,Y,Z,T", help="extents, for files that do not tell"
     )
     parser.add_argument("--group", metavar="SU2", help="gauge group, for files that do not tell")
+    add_device_argument(parser)
+
+
+def add_device_argument(parser: argparse.ArgumentParser) -> None:
+    """`--device`, checked as far as that is possible without opening it."""
+    parser.add_argument(
+        "--device", type=_device, metavar="cuda", help="compute on this device: cpu, cuda, cuda:1 or hip"
+    )
 
 
 def load_configuration(
-    path: str, lattice: Sequence[int] | None, group: str | None, ranks: Communicator
+    path: str,
+    lattice: Sequence[int] | None,
+    group: str | None,
+    ranks: Communicator,
+    device: str | None = None,
 ) -> Configuration:
     """The configuration in a file, or in the checkpoint of a run directory (collective).
 
@@ -64,21 +77,27 @@ def load_configuration(
     missing, OSError; the same on all ranks.
     """
     with raised_alike():
-        return _from_run(path, ranks) if os.path.isdir(path) else _from_file(path, lattice, group, ranks)
+        if os.path.isdir(path):
+            return _from_run(path, ranks, device)
+        return _from_file(path, lattice, group, ranks, device)
 
 
 def _from_file(
-    path: str, lattice: Sequence[int] | None, group: str | None, ranks: Communicator
+    path: str,
+    lattice: Sequence[int] | None,
+    group: str | None,
+    ranks: Communicator,
+    device: str | None,
 ) -> Configuration:
     file = io.open_configuration(path, lattice=lattice, group=group, ranks=ranks)
     with together(ranks):
-        whole = Lattice(*file.extents, communicator=ranks)
+        whole = Lattice(*file.extents, communicator=ranks, device=device)
     U = GaugeField.from_file(file, lattice=whole)
     kind = file.checksum_kind
     return Configuration(path, file.format, U, file.precision, file.rows, kind, file, file.metadata)
 
 
-def _from_run(path: str, ranks: Communicator) -> Configuration:
+def _from_run(path: str, ranks: Communicator, device: str | None) -> Configuration:
     inside = os.path.join(path, CHECKPOINT)
     with together(ranks):
         directory = inside if os.path.isdir(inside) else path
@@ -92,7 +111,7 @@ def _from_run(path: str, ranks: Communicator) -> Configuration:
         if info is None:
             raise FileFormatError(f"{directory} holds no gauge field (fields: {sorted(checkpoint.fields)})")
         parameters = parse_parameters(str(checkpoint.state.get("parameters", "")), directory)
-        lattice = Lattice(*checkpoint.lattice, communicator=ranks)
+        lattice = Lattice(*checkpoint.lattice, communicator=ranks, device=device)
     n = info.element_shape[-1]
     box = io.Box(lattice.local_origin, lattice.local_extents)
     U = GaugeField(lattice, SU(n)).set_local_links(checkpoint.read(LINKS, box))
@@ -112,6 +131,14 @@ def _extents(text: str) -> tuple[int, ...]:
     if not re.fullmatch(r"\d+([,x]\d+){3}", text.replace(" ", "")):
         raise argparse.ArgumentTypeError(f"{text!r} should be four extents x,y,z,t, for example 4,4,4,8")
     return tuple(int(size) for size in re.split("[,x]", text.replace(" ", "")))
+
+
+def _device(text: str) -> str:
+    try:
+        parse_device(text)
+    except DeviceError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def require_four_dimensions(configuration: Configuration, what: str) -> None:

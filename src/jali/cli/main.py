@@ -61,7 +61,8 @@ COMMANDS = {
 
 EPILOG = """\
 exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a checkpoint is left)
-environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JALI_COLLECTIVE, JALI_CHECKED"""
+environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JALI_DEVICE,
+  JALI_COLLECTIVE, JALI_CHECKED"""
 
 
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:

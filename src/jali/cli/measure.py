@@ -46,7 +46,9 @@ def execute(arguments: argparse.Namespace) -> int:
     problems: list[Exception] = []
     for path in arguments.files:
         try:
-            configuration = load_configuration(path, arguments.lattice, arguments.group, ranks)
+            configuration = load_configuration(
+                path, arguments.lattice, arguments.group, ranks, arguments.device
+            )
         except (JaliError, OSError) as error:
             if not getattr(error, "on_every_rank", False):
                 raise

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from jali import comm, io
+from jali.cli.configurations import add_device_argument
 from jali.cli.interruption import Interruption
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
 from jali.cli.progress import Progress, show_progress
@@ -41,9 +42,9 @@ from jali.gauge import exhausted_attempts
 from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
 
-# What may change when a run is resumed: how long it is, how often it is saved, how it is split. None of it changes a
-# row of the history.
-CHANGEABLE = ("update.sweeps", "run.checkpoint_every", "lattice.grid")
+# What may change when a run is resumed: how long it is, how often it is saved, how it is split and where it
+# computes. None of it changes a row of the history.
+CHANGEABLE = ("update.sweeps", "run.checkpoint_every", "run.device", "lattice.grid")
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -63,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="override a parameter, for example --set beta=6.0 --set extents=8,8,8,16; with --resume only "
         + ", ".join(CHANGEABLE),
     )
+    add_device_argument(parser)
     parser.add_argument(
         "--check",
         type=int,
@@ -76,6 +78,8 @@ def execute(arguments: argparse.Namespace) -> int:
     ranks = comm.current()
     with together(ranks):
         _check_arguments(arguments)
+    if arguments.device is not None:
+        arguments.overrides = [*arguments.overrides, f"run.device={toml_value(arguments.device)}"]
     if arguments.check is not None:
         return _check(arguments, ranks)
     with Interruption(ranks) as interruption, contextlib.ExitStack() as tables:
@@ -259,7 +263,7 @@ def _check_arguments(arguments: argparse.Namespace) -> None:
         ):
             if value is not None:
                 raise ParameterError(
-                    f"--resume goes with --set and -n only, not with {name}: the run is in its directory"
+                    f"--resume goes with --set, --device and -n only, not with {name}: the run is in its directory"
                 )
         return
     if not arguments.parameters:
@@ -308,10 +312,11 @@ def _headline(run: Run) -> str:
         f"{update.heatbath} heat bath" if update.algorithm == "heatbath" else f"{update.heatbath} Metropolis"
     )
     ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
+    place = "" if lattice.gpu is None else f", {lattice.gpu.name}"
     text = (
         f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, beta = {p.gauge.beta:g}: "
         f"{update.thermalisation} + {update.sweeps} sweeps of {algorithm} + {update.overrelaxation} "
-        f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}"
+        f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}{place}"
     )
     return text if run.simulation.sweep == 0 else f"{text}; resumed after sweep {run.simulation.sweep}"
 

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+from jali.devices import parse_device
+from jali.errors import DeviceError
+
 __all__ = [
     "REQUIRED",
     "Gauge",
@@ -96,6 +99,11 @@ class RunControl:
     seed: int = key("Seed of the random numbers; equal seeds give equal bits.", 1, low=0, high=2**63 - 1)
     stream: int = key("Independent stream of random numbers for the same seed.", 0, low=0, high=2**32 - 1)
     precision: str = key("Precision of links and arithmetic.", "float64", choices=("float64", "float32"))
+    device: str = key(
+        'Where fields live and kernels run; "" is what JALI_DEVICE says, or else "cpu". Changes no bit.',
+        "",
+        parse="device",
+    )
     measure_every: int = key("Interval of measurements.", 1, low=1, unit="sweeps")
     checkpoint_every: int = key(
         "Interval of checkpoints; 0 writes one at the end only.", 100, low=0, unit="sweeps"
@@ -180,6 +188,8 @@ class Row:
             return "one of " + ", ".join(toml_value(choice) for choice in self.choices)
         if self.parse == "group":
             return '"U(1)" or "SU(N)" with N from 2'
+        if self.parse == "device":
+            return '"cpu", "cuda", "cuda:<number>", "hip" or ""'
         if self.kind is bool:
             return "true or false"
         if self.is_text:
@@ -290,7 +300,21 @@ def group_name(text: str) -> str:
     raise ValueError(f'{toml_value(text)} is not a gauge group; must be "U(1)" or "SU(N)" with N from 2')
 
 
-_PARSERS: dict[str, Callable[[str], str]] = {"group": group_name}
+def device_name(text: str) -> str:
+    """The name of a device as `jali.Lattice` takes it, or nothing.
+
+    Raises:
+        ValueError: no device has such a name.
+    """
+    if text:
+        try:
+            parse_device(text)
+        except DeviceError as error:
+            raise ValueError(str(error)) from None
+    return text
+
+
+_PARSERS: dict[str, Callable[[str], str]] = {"group": group_name, "device": device_name}
 
 
 def find_inconsistencies(parameters: Parameters) -> list[tuple[str, str]]:

@@ -214,11 +214,11 @@ def group_order(parameters: Parameters) -> int:
 
 
 def make_lattice(parameters: Parameters, ranks: Communicator) -> Lattice:
-    """The lattice, split as the parameters say. Raises LayoutError."""
+    """The lattice, split and on the device as the parameters say. Raises LayoutError, DeviceError."""
     extents, grid = parameters.lattice.extents, parameters.lattice.grid
     if grid and math.prod(grid) != ranks.size:
         raise LayoutError(
             f"lattice.grid = {list(grid)} is a grid of {math.prod(grid)} ranks, but {ranks.size} are running; "
             f"start {math.prod(grid)} (-n {math.prod(grid)}) or let jali choose with --set lattice.grid=[]"
         )
-    return Lattice(*extents, grid=grid or None, communicator=ranks)
+    return Lattice(*extents, grid=grid or None, communicator=ranks, device=parameters.run.device or None)

@@ -164,17 +164,38 @@ def _image(gpu: Any, name: str, head: str, text: str) -> tuple[bytes, Path]:
     key = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}-{digest}"
 
     def compile_to(source: Path, image: Path) -> None:
-        kernel = source.read_text()
-        defines, _, rest = kernel.partition("\n\n")
-        whole = f"{defines}\n{gpu_prelude()}\n{rest}"
-        image.write_bytes(found.compile(whole, name, architecture))
+        image.write_bytes(_sealed(found.compile(with_gpu_prelude(source.read_text()), name, architecture)))
 
     with _guard:
         directory = cache_directory()
         source, image = directory / f"{key}.cu", directory / f"{key}.bin"
         if not _current(source, image):
             _make(source, image, f"{head}\n{text}", compile_to)
-        return image.read_bytes(), source
+        code = _unsealed(image.read_bytes())
+        if code is None:
+            # a damaged image: make it again, once
+            image.unlink(missing_ok=True)
+            _make(source, image, f"{head}\n{text}", compile_to)
+            code = _unsealed(image.read_bytes())
+        if code is None:
+            raise CompileError(f"{image} is damaged as soon as it is written; set JALI_CACHE_DIR")
+        return code, source
+
+
+def with_gpu_prelude(kernel: str) -> str:
+    """A kernel as the cache keeps it (its defines, an empty line, its text) with the prelude in between, as it is compiled."""
+    defines, _, text = kernel.partition("\n\n")
+    return f"{defines}\n{gpu_prelude()}\n{text}"
+
+
+# A driver is told where an image begins, not where it ends, and may crash on a damaged one; so its digest comes first.
+def _sealed(code: bytes) -> bytes:
+    return hashlib.sha256(code).digest() + code
+
+
+def _unsealed(file: bytes) -> bytes | None:
+    digest, code = file[:32], file[32:]
+    return code if hashlib.sha256(code).digest() == digest else None
 
 
 def _host_source(directory: Path, text: str, lanes: int, precision: str) -> str:

@@ -200,9 +200,19 @@ class _Emitter(Operations):
 
     def _effects(self) -> None:
         component = 0
-        for effect in self.program.effects:
-            if isinstance(effect, Output):
-                word = self.word(Word("output"))
+        outputs = [e for e in self.program.effects if isinstance(e, Output)]
+        if outputs and self.variant.gpu:
+            # as a field of so many reals, so that it travels like one
+            sent = self.buffer(self.program.outputs, outputs[0].value)
+            for effect in outputs:
+                self.line(
+                    f"copy<{effect.value.type.reals}>({sent} + {effect.first}, {self.array(effect.value)});"
+                )
+            word = self.word(Word("output"))
+            self.line(f"store_element<{self.program.outputs}>((JALI_REAL*)w[{word}], i, {sent});")
+        elif outputs:
+            word = self.word(Word("output"))
+            for effect in outputs:
                 target = f"(real*)w[{word}] + i * {self.program.outputs} + {effect.first}"
                 self.line(f"copy<{effect.value.type.reals}>({target}, {self.array(effect.value)});")
         stores = [e for e in self.program.effects if isinstance(e, Store)]

@@ -10,6 +10,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,11 @@ def _candidates(kind: str) -> list[str]:
     if named:
         return [named]
     if kind == "hip":
-        return ["libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "/opt/rocm/lib/libhiprtc.so"]
+        # before ROCm 6 hipRTC was part of the runtime
+        return [
+            *("libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "/opt/rocm/lib/libhiprtc.so"),
+            *("libamdhip64.so", "libamdhip64.so.5"),
+        ]
     found = []
     for folder in sys.path:
         for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
@@ -110,9 +115,11 @@ def _complaint(name: str, source: str, log: str, arguments: list[str]) -> str:
     shown = []
     for said in log.splitlines()[:40]:
         shown.append(said)
-        number = said.partition("(")[2].partition(")")[0]
-        if ".cu(" in said and number.isdigit() and 0 < int(number) <= len(lines):
-            shown.append(f"    {number}: {lines[int(number) - 1].strip()}")
+        found = re.search(
+            r"(?:\.cu[(:]|CompileSource:)(\d+)", said
+        )  # NVRTC: name.cu(12), hipRTC: .../CompileSource:12:3
+        if found and 0 < int(found[1]) <= len(lines):
+            shown.append(f"    {found[1]}: {lines[int(found[1]) - 1].strip()}")
     return f"the GPU compiler rejected kernel '{name}' ({' '.join(arguments)})\n" + "\n".join(shown)
 
 
@@ -124,6 +131,14 @@ def _find(kind: str, *_named: str | None) -> GpuCompiler:
             library = ctypes.CDLL(path)
         except OSError as error:
             why.append(str(error))
+            continue
+        missing = [
+            names[kind == "hip"]
+            for names in _FUNCTIONS.values()
+            if not hasattr(library, names[kind == "hip"])
+        ]
+        if missing:
+            why.append(f"{path} lacks {', '.join(missing)}")
             continue
         major, minor = ctypes.c_int(), ctypes.c_int()
         getattr(library, _FUNCTIONS["version"][kind == "hip"])(ctypes.byref(major), ctypes.byref(minor))

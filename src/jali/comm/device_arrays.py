@@ -92,7 +92,10 @@ def view_of(x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = 
         if stream is not None:
             gpu.let_wait(stream)
         return DeviceView(x.address, x.element, x.shape, gpu.stream, x)
-    interface = getattr(x, "__cuda_array_interface__", None)
+    try:
+        interface = getattr(x, "__cuda_array_interface__", None)
+    except (TypeError, ValueError, KeyError, RuntimeError):  # PyTorch: not of this type, or with gradients
+        interface = None
     # DLPack lets the owner do the ordering, which is the only right way where the interface names no stream
     if interface is not None and (interface.get("stream") is not None or not hasattr(x, "__dlpack__")):
         return _from_interface(x, interface, gpu, stream, writable)
@@ -138,7 +141,11 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None) -> DeviceView:
         )
     _check_device(gpu, int(ordinal))
     mine = gpu.stream if stream is None else stream or LEGACY_STREAM[gpu.kind]
-    foreign = _core.from_dlpack(x.__dlpack__(stream=mine))
+    try:
+        capsule = x.__dlpack__(stream=mine)
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise ParameterError(f"a {type(x).__name__} cannot lend its memory: {error}") from None
+    foreign = _core.from_dlpack(capsule)
     if not foreign.element:
         raise ParameterError(f"elements of a {type(x).__name__} of this type cannot be taken")
     _check_contiguous(

@@ -120,7 +120,18 @@ class BoundKernel:
                 words[FIRST_WORD + k] = self._address(word)
         size = 8 if self.program.precision == "float64" else 4
         label = f"halo item of {self.program.name} at {item.offset}"
-        return _core.halo_item(self.layout, item.reals, size, label, kernel.address, words, sources, output)
+        return _core.halo_item(
+            self.layout,
+            item.reals,
+            size,
+            label,
+            kernel.address,
+            words,
+            sources,
+            output,
+            gpu_kernel=kernel.function,
+            threads=kernel.threads,
+        )
 
     def _address(self, word: Word) -> int:
         if word.what == "blocks":

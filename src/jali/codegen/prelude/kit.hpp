@@ -202,3 +202,181 @@ JALI_KERNEL(deposit, deposit_arguments) {
         meet();
     }
 }
+
+// Halos. A message is made of parts, each a section of ghost sites of one field: whole groups of sites, stored
+// as in the field. Messages between devices that reach each other's memory go into a mailbox at the receiver
+// with two slots, used in turn. Exchanges are counted (`epoch`, in device memory): a message of exchange e has
+// arrived when its word at the receiver is e + 1; its slot is free again when the receiver has said that it
+// has consumed exchange e. Blocks are dealt out to messages.
+struct pack_part {
+    const void* field;
+    const int32_t* sites; // null: 0, 1, 2, ...
+    int64_t count;        // sites
+    int64_t packets;      // of a site
+    int64_t packet_bytes;
+    int64_t offset; // in the message, in bytes
+};
+struct pack_message {
+    char* to;           // where the message goes, in slot 0
+    int64_t slot_bytes; // between the slots; 0: there is one
+    int64_t first_part, parts;
+    int64_t first_block, blocks;
+    int64_t* arrived;        // the word at the receiver
+    const int64_t* consumed; // how many exchanges the receiver has consumed
+};
+struct pack_arguments {
+    const pack_part* parts;
+    const pack_message* messages;
+    int64_t count;        // messages
+    const int64_t* epoch;
+    int64_t* retired;     // [message]: blocks that are done, zero before and after
+    const int64_t* abandoned;
+};
+
+template <class Packet>
+JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t first, int64_t step) {
+    const Packet* from = (const Packet*)part.field;
+    Packet* out = (Packet*)(to + part.offset);
+    const int64_t per_group = GROUP * part.packets;
+    const int64_t units = (part.count + GROUP - 1) / GROUP * per_group;
+    for (int64_t u = first; u < units; u += step) {
+        const int64_t group = u / per_group, rest = u - group * per_group;
+        const int64_t site = group * GROUP + rest % GROUP, k = rest / GROUP;
+        if (site >= part.count) continue;
+        const int64_t x = part.sites ? part.sites[site] : site;
+        out[u] = from[(x / GROUP) * per_group + k * GROUP + x % GROUP];
+    }
+}
+struct alignas(16) bytes16 {
+    int64_t a, b;
+};
+JALI_INLINE void pack_parts(const pack_arguments& a, const pack_message& message, char* to, int64_t first,
+                            int64_t step) {
+    for (int64_t p = message.first_part; p < message.first_part + message.parts; ++p) {
+        const pack_part& part = a.parts[p];
+        if (part.packet_bytes == 16) {
+            pack_section<bytes16>(part, to, first, step);
+        } else if (part.packet_bytes == 8) {
+            pack_section<int64_t>(part, to, first, step);
+        } else {
+            pack_section<int32_t>(part, to, first, step);
+        }
+    }
+}
+JALI_KERNEL(pack_halos, pack_arguments) {
+    // with fewer blocks than were dealt out, each takes several turns
+    for (int64_t m = 0; m < a.count; ++m) {
+        const pack_message& message = a.messages[m];
+        const int64_t epoch = *a.epoch;
+        int64_t mine = 0;
+        for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
+            if (b < message.first_block) continue;
+            if (epoch > 1) {
+                if (thread_in_block() == 0) wait_until(message.consumed, epoch - 1, a.abandoned);
+                meet();
+            }
+            char* to = message.to + (epoch & 1) * message.slot_bytes;
+            const int64_t first = (b - message.first_block) * threads_in_block() + thread_in_block();
+            const int64_t step = message.blocks * threads_in_block();
+            pack_parts(a, message, to, first, step);
+            ++mine;
+        }
+        if (mine > 0) {
+            fence_system();
+            meet();
+            if (thread_in_block() == 0) {
+                bool last = false;
+                for (int64_t k = 0; k < mine; ++k) last = count_atomically(a.retired + m) + 1 == message.blocks;
+                if (last) {
+                    a.retired[m] = 0;
+                    publish(message.arrived, epoch + 1);
+                }
+            }
+        }
+    }
+}
+
+// Into this device's own memory; somebody else carries the messages from there.
+JALI_KERNEL(gather_halos, pack_arguments) {
+    for (int64_t m = 0; m < a.count; ++m) {
+        const pack_message& message = a.messages[m];
+        for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
+            if (b < message.first_block) continue;
+            const int64_t first = (b - message.first_block) * threads_in_block() + thread_in_block();
+            pack_parts(a, message, message.to, first, message.blocks * threads_in_block());
+        }
+    }
+}
+
+// Messages that were brought by copy engines have arrived.
+struct signal_arguments {
+    const pack_message* messages;
+    int64_t count;
+    const int64_t* epoch;
+};
+JALI_KERNEL(signal_halos, signal_arguments) {
+    JALI_FOR_EACH(m, 0, a.count) publish(a.messages[m].arrived, *a.epoch + 1);
+}
+// Waits until copy engines may write into the receivers' slots.
+struct await_arguments {
+    const pack_message* messages;
+    int64_t count;
+    const int64_t* epoch;
+    const int64_t* abandoned;
+};
+JALI_KERNEL(await_slots, await_arguments) {
+    JALI_FOR_EACH(m, 0, a.count)
+        if (*a.epoch > 1) wait_until(a.messages[m].consumed, *a.epoch - 1, a.abandoned);
+}
+
+struct receive_section {
+    void* to;
+    int64_t offset, bytes; // in the message; a multiple of 16
+};
+struct receive_message {
+    const char* from; // in slot 0 of this device's mailbox
+    int64_t slot_bytes;
+    int64_t first_section, sections;
+    int64_t first_block, blocks;
+    const int64_t* arrived;
+};
+struct receive_arguments {
+    const receive_section* sections;
+    const receive_message* messages;
+    int64_t count;
+    int64_t* epoch;
+    int64_t* retired;         // blocks that are done, zero before and after
+    int64_t* const* senders;  // the words of all who may send: how many exchanges this device has consumed
+    int64_t senders_count;
+    int64_t last; // not 0: with this launch the exchange is consumed
+    const int64_t* abandoned;
+};
+JALI_KERNEL(receive_halos, receive_arguments) {
+    const int64_t epoch = *a.epoch;
+    for (int64_t m = 0; m < a.count; ++m) {
+        const receive_message& message = a.messages[m];
+        for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
+            if (b < message.first_block) continue;
+            if (thread_in_block() == 0) wait_until(message.arrived, epoch + 1, a.abandoned);
+            meet();
+            const char* from = message.from + (epoch & 1) * message.slot_bytes;
+            for (int64_t s = message.first_section; s < message.first_section + message.sections; ++s) {
+                const receive_section& section = a.sections[s];
+                const volatile int64_t* source = (const volatile int64_t*)(from + section.offset);
+                int64_t* to = (int64_t*)section.to;
+                const int64_t step = message.blocks * threads_in_block();
+                for (int64_t k = (b - message.first_block) * threads_in_block() + thread_in_block();
+                     k < section.bytes / 8; k += step)
+                    to[k] = source[k];
+            }
+        }
+    }
+    fence_system();
+    meet();
+    if (thread_in_block() == 0 && count_atomically(a.retired) + 1 == blocks_in_grid()) {
+        *a.retired = 0;
+        if (a.last == 0) return;
+        *a.epoch = epoch + 1;
+        for (int64_t k = 0; k < a.senders_count; ++k) publish(a.senders[k], epoch + 1);
+    }
+}

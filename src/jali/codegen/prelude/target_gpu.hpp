@@ -36,7 +36,17 @@
 #define JALI_LIKELY(condition) (condition)
 #define JALI_HAS(builtin) 0
 
-#if defined(JALI_ONE_THREAD) || defined(__HIPCC_RTC__) || defined(__HIP__)
+#if defined(__HIPCC_RTC__) || defined(__HIP__)
+// Some hipRTCs know these names already, as other types of the same width, and some do not.
+typedef __INT32_TYPE__ jali_int32_t;
+typedef __UINT32_TYPE__ jali_uint32_t;
+typedef __INT64_TYPE__ jali_int64_t;
+typedef __UINT64_TYPE__ jali_uint64_t;
+#define int32_t jali_int32_t
+#define uint32_t jali_uint32_t
+#define int64_t jali_int64_t
+#define uint64_t jali_uint64_t
+#elif defined(JALI_ONE_THREAD)
 typedef __INT32_TYPE__ int32_t;
 typedef __UINT32_TYPE__ uint32_t;
 typedef __INT64_TYPE__ int64_t;
@@ -77,6 +87,10 @@ JALI_INLINE int64_t block_in_grid() { return 0; }
 JALI_INLINE int64_t blocks_in_grid() { return 1; }
 JALI_INLINE void meet() {}
 JALI_INLINE void add_atomically(int64_t* target, int64_t value) { *target += value; }
+JALI_INLINE int64_t count_atomically(int64_t* target) { return (*target)++; }
+JALI_INLINE void fence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+extern "C" int sched_yield(void);
+JALI_INLINE void pause() { sched_yield(); }
 #else
 JALI_INLINE int64_t thread_in_block() { return threadIdx.x; }
 JALI_INLINE int64_t threads_in_block() { return blockDim.x; }
@@ -86,7 +100,23 @@ JALI_INLINE void meet() { __syncthreads(); } // of all threads of a block
 JALI_INLINE void add_atomically(int64_t* target, int64_t value) {
     atomicAdd((unsigned long long*)target, (unsigned long long)value);
 }
+JALI_INLINE int64_t count_atomically(int64_t* target) { // returns what was there before
+    return (int64_t)atomicAdd((unsigned long long*)target, 1ull);
+}
+JALI_INLINE void fence_system() { __threadfence_system(); }
+JALI_INLINE void pause() {}
 #endif
+// Words that another device writes or reads: what was stored before a publish is there after the wait.
+JALI_INLINE void publish(int64_t* word, int64_t value) {
+    fence_system();
+    *(volatile int64_t*)word = value;
+}
+// Until the word has come to `value`, or the host has given up (`abandoned` is its memory).
+JALI_INLINE void wait_until(const int64_t* word, int64_t value, const int64_t* abandoned) {
+    while (*(const volatile int64_t*)word < value && *(const volatile int64_t*)abandoned == 0) pause();
+    fence_system();
+}
+
 JALI_INLINE int64_t thread_in_grid() { return block_in_grid() * threads_in_block() + thread_in_block(); }
 JALI_INLINE int64_t threads_in_grid() { return blocks_in_grid() * threads_in_block(); }
 

@@ -1,0 +1,99 @@
+// The exchange of one set of stale ghost parts between devices, put on streams around a kernel.
+//
+// One message per slab, as on the host; its parts are sections of whole groups of ghost sites, stored as in
+// the field, so that a section lands in its ghosts as it is. Packing is one launch for all messages. Who
+// carries them is the policy's row: the communicator by way of pinned memory (the host waits), or the devices
+// themselves through mailboxes (transport/peer.hpp), where nobody on the host waits for anything. What the
+// kernel's parts compute is the caller's business.
+#pragma once
+
+#include "halo/exchange.hpp"
+#include "halo/policy.hpp"
+#include "halo/storage.hpp"
+#include "transport/peer.hpp"
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace jali {
+
+class GpuExchange {
+  public:
+    // `stale` is [request][parity]; the same on all ranks. Collective where the policy's carrier is not
+    // messages. `written` are the fields and parities that the kernel writes. Throws GpuError.
+    GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
+                const std::vector<char>& stale, const HaloPolicy& policy,
+                std::shared_ptr<Communicator> communicator,
+                const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written);
+
+    // Exchanges; calls bulk() (if overlapped) and boundary(stage) when what they need is ordered before them
+    // on the device's stream. Marks the ghosts as filled with the versions at the start, and counts.
+    void run(const std::function<void()>& bulk, const std::function<void(int stage)>& boundary);
+
+    // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
+    // in ascending order. One that needs all, unless the policy goes by directions.
+    int stages() const { return static_cast<int>(stages_.size()); }
+    int direction_of(int stage) const { return stages_[stage].direction; }
+
+    ~GpuExchange();
+
+  private:
+    struct Part {
+        FieldStorage* field;
+        int parity;
+        std::int64_t send_count, receive_count;  // sites
+        std::int64_t send_sites;                 // where its sites begin in the slab's list
+        std::int64_t ghost;                      // first ghost block
+        std::size_t send_offset, receive_offset; // in the message
+        std::size_t packet_bytes;
+        std::int64_t packets;  // of a site
+        std::int64_t produced; // where a producer puts it
+    };
+    struct Message {
+        int slab, from, to, direction = 0; // the highest one that its slab reaches into
+        std::int64_t their_offset = 0;     // its place in the receiver's slot
+        std::size_t send_bytes = 0, receive_bytes = 0, send_offset = 0, receive_offset = 0;
+        std::vector<Part> parts;
+    };
+    struct Stage {
+        int direction;
+        std::size_t first = 0, messages = 0;
+        std::int64_t blocks = 0;
+    };
+    struct Filled {
+        FieldStorage* field;
+        int slab, parity;
+        std::uint64_t version;
+    };
+
+    void make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale);
+    void agree_on_places();
+    void make_tables(); // the kernels' descriptions of what to do, with present addresses
+    void produce_items(void* stream);
+    void pack(void* stream);
+    void carry_staged(void* stream);
+    void copy_to_mailboxes(void* stream);
+    void count();
+
+    std::shared_ptr<Layout> layout_;
+    std::shared_ptr<Gpu> gpu_;
+    HaloPolicy policy_;
+    std::shared_ptr<Communicator> communicator_;
+    std::vector<std::shared_ptr<FieldStorage>> kept_;
+    std::shared_ptr<PeerMailbox> mailbox_; // null where the communicator carries
+    std::vector<Message> messages_;        // stage by stage
+    std::vector<Stage> stages_;
+    std::vector<Filled> filled_;
+    bool writes_packed_ = false; // the kernel may write what is being packed
+    GpuMemory produced_;         // what producers of halo items compute
+    std::size_t send_bytes_ = 0, receive_bytes_ = 0;
+    GpuMemory send_;
+    PinnedMemory send_here_, receive_here_;
+    GpuMemory parts_, sends_, receives_, sections_, retired_, senders_;
+    std::int64_t sender_count_ = 0, send_blocks_ = 0;
+    std::vector<std::uint64_t> addresses_; // that the tables were made for
+    std::unique_ptr<GpuEvent> before_, packed_, staged_, arrived_;
+};
+
+} // namespace jali

@@ -1,0 +1,60 @@
+"""Lowers the kernels of gauge theory, fermions and solvers for a device that is not there: `python collect_kernels.py 3 float64`.
+
+Runs with the fake driver and its idle compiler, so nothing is computed; what counts are the `.cu` files that are left in
+the kernel cache (JALI_CACHE_DIR). Prints their number.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import jali
+from jali import gauge
+from jali.fermions import WilsonDirac
+from jali.gauge import SU, GaugeField
+from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton
+from jali.lattice.sites import Sums
+from jali.solvers import conjugate_gradient
+
+
+def collect(n: int, precision: str) -> None:
+    """Everything that a pure gauge simulation, its measurements, smearing, flow and a Wilson inversion launch."""
+    lattice = jali.Lattice(4, 4, 4, 4, device="cuda")
+    rng = jali.Random(1)
+    U = GaugeField(lattice, SU(n), precision=precision).hot_start(rng)
+    U.cold_start()
+    U.reunitarise()
+    U.unitarity_deviation()
+    gauge.sweep(U, 6.0, rng, heatbath=1, overrelaxation=1)
+    if n > 1:
+        for kernel in (heat_bath_creutz, heat_bath_kennedy_pendleton):
+            kernel.kernels(U, rng, 0.5, lattice.directions[0], over=jali.EVEN)
+    gauge.metropolis_sweep(U, 6.0, rng)
+    gauge.plaquettes(U)
+    gauge.link_trace(U)
+    gauge.polyakov_loop(U)
+    gauge.wilson_loops(U, 2, 2)
+    gauge.ape_smear(U)
+    gauge.stout_smear(U)
+    gauge.WilsonAction(6.0).force(U)
+    gauge.staple_sum(U, U.fields[0].like(element=jali.Matrix(n)), lattice.directions[0])
+    if n > 1:
+        gauge.measure_field_strength(U)
+    flow = gauge.Flow(U, step=0.05)
+    flow.advance(1)
+    dirac = WilsonDirac(U, 0.1)
+    spinor = jali.Field(lattice, jali.Spinor(n), precision=precision, boundary=[1, 1, 1, "antiperiodic"])
+    dirac.normal(spinor)
+    dirac.apply(jali.Field(lattice, jali.Spinor(n), precision=precision))
+    others = [spinor.like() for _ in range(4)]
+    sums = Sums()
+    conjugate_gradient._residual.kernels(*others[:3], lattice=lattice, sums=sums)
+    conjugate_gradient._descend.kernels(*others, 0.5, lattice=lattice, sums=sums)
+    conjugate_gradient._turn.kernels(*others[:2], 0.5)
+
+
+if __name__ == "__main__":
+    collect(int(sys.argv[1]), sys.argv[2])
+    print(len(list(Path(os.environ["JALI_CACHE_DIR"]).glob("*.cu"))))

@@ -1,0 +1,90 @@
+"""Devices for the tests: a driver and a compiler made of host memory and the host's compiler (fake_gpu.cpp).
+
+"cuda" and "hip" are both that fake, in this process and in programs started with `fake_environment`. With
+JALI_TEST_REAL_GPU=1, as `make test-gpu` sets it, "cuda" is what the machine has. Tests that need real hardware
+are marked `gpu`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent / "fake_gpu.cpp"
+REAL = os.environ.get("JALI_TEST_REAL_GPU") == "1"
+VARIABLES = {
+    "cuda": ("JALI_CUDA_DRIVER", "JALI_NVRTC"),
+    "hip": ("JALI_HIP_DRIVER", "JALI_HIPRTC"),
+}
+
+
+def make_fake_driver() -> Path:
+    """The fake driver, compiled once for all processes that run this text of it."""
+    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"jali-fake-gpu-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.stat()
+    assert status.st_uid == os.getuid(), f"{folder} belongs to somebody else"
+    assert not status.st_mode & 0o022, f"{folder} can be written by others"
+    library = folder / f"{digest}.so"
+    if not library.exists():
+        partial = folder / f"{digest}.{os.getpid()}"
+        compiler = os.environ.get("CXX", "c++").split()
+        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
+        done = subprocess.run(
+            [*compiler, *flags, "-o", str(partial), str(SOURCE), "-ldl"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        partial.replace(library)
+    return library
+
+
+@pytest.fixture(scope="session")
+def fake_driver() -> Path:
+    """The shared object of the fake driver."""
+    return make_fake_driver()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fake_devices(fake_driver: Path) -> Iterator[None]:
+    """This process and its children find the fake drivers, unless they shall find a real GPU."""
+    if REAL:  # the driver of CUDA is the machine's; HIP stays imaginary
+        assert "JALI_CUDA_DRIVER" not in os.environ, (
+            "JALI_TEST_REAL_GPU=1 with a driver named in JALI_CUDA_DRIVER"
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        for kind, names in VARIABLES.items():
+            for name in names:
+                if not (REAL and kind == "cuda"):
+                    patch.setenv(name, str(fake_driver))
+        yield
+
+
+@pytest.fixture
+def fake_environment(fake_driver: Path) -> dict[str, str]:
+    """Environment of a program for which both kinds of device are imaginary."""
+    named = {name: str(fake_driver) for names in VARIABLES.values() for name in names}
+    return {**os.environ, **named}
+
+
+@pytest.fixture(params=["cuda", "hip"])
+def device(request: pytest.FixtureRequest) -> str:
+    """The name of a device, as `Lattice(..., device=...)` takes it."""
+    return str(request.param)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("gpu") is not None and not REAL:
+            item.add_marker(
+                pytest.mark.skip(reason="needs an NVIDIA GPU: `make test-gpu` on a machine that has one")
+            )
