@@ -174,6 +174,7 @@ struct Operation {
     bool started = false, over = false;
     std::map<int, Bytes> came;
     std::set<std::string> sent;
+    std::error_code gone; // an aborted group's folder may be, at any time
 
     std::size_t bytes() const { return count * sizes[type]; }
     std::string file(int source, int target) const {
@@ -226,7 +227,7 @@ struct Operation {
                 out << signature() << '\n';
                 out.write(part(target), static_cast<std::streamsize>(bytes()));
             }
-            fs::rename(path + ".new", path);
+            fs::rename(path + ".new", path, gone);
             if (kind == send) sent.insert(path);
         }
     }
@@ -251,7 +252,7 @@ struct Operation {
             Bytes data(bytes());
             in.read(data.data(), static_cast<std::streamsize>(data.size()));
             came[source] = std::move(data);
-            fs::remove(path);
+            fs::remove(path, gone);
         }
         return all;
     }
@@ -282,7 +283,7 @@ struct Operation {
         started = true;
         if (!take()) return false;
         for (const auto& path : sent)
-            if (fs::exists(path)) return false;
+            if (fs::exists(path, gone)) return false;
         finish();
         return over = true;
     }
