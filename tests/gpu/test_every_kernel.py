@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import REAL
+from fake_driver import REAL
 
 TESTS = Path(__file__).parents[1]
 
