@@ -272,8 +272,9 @@ void bind_storage(nb::module_& m) {
         .def_prop_ro(
             "address", [](const FieldStorage& f) { return address(f.data()); },
             "Of block 0; moves when ghosts grow.")
-        .def("reserve_ghosts", [](FieldStorage& f) { f.reserve_ghosts(); },
-             nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "reserve_ghosts", [](FieldStorage& f) { f.reserve_ghosts(); },
+            nb::call_guard<nb::gil_scoped_release>())
         .def("versions", [](const FieldStorage& f) { return nb::make_tuple(f.version(0), f.version(1)); })
         .def("mark_written", &FieldStorage::mark_written, "parities"_a = 3,
              "On all ranks alike, whichever of them wrote.")

@@ -6,6 +6,8 @@ namespace nb = nanobind;
 void bind_device(nb::module_& m);
 void bind_gpu(nb::module_& m);
 void bind_transport(nb::module_& m);
+void bind_ccl(nb::module_& m);
+void bind_device_array(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
 void bind_collective(nb::module_& m);
@@ -21,6 +23,8 @@ NB_MODULE(_core, m) {
     bind_device(m);
     bind_gpu(m);
     bind_transport(m);
+    bind_ccl(m);
+    bind_device_array(m);
     bind_halo(m);
     bind_schedule(m);
     bind_collective(m);

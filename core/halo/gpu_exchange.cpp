@@ -389,7 +389,7 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
             api.check(api.stream_wait(main, arrived_->handle(), 0), "ordering a halo exchange");
             if (on.boundary) boundary(static_cast<int>(s));
         }
-        ++mailbox_->enqueued;
+        mailbox_->note_exchange(side);
     }
     count();
 }

@@ -42,7 +42,8 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
         device_counters_ = gpu_->allocate(d.ncounters * sizeof(std::int64_t), "counters");
         gpu_->fill(device_counters_.address(), 0, device_counters_.size());
     }
-    resident_blocks_ = std::max<std::int64_t>(1, gpu_->occupancy(d.gpu_kernel, d.threads)) * gpu_->multiprocessors();
+    resident_blocks_ =
+        std::max<std::int64_t>(1, gpu_->occupancy(d.gpu_kernel, d.threads)) * gpu_->multiprocessors();
     prepare_sums();
 }
 
@@ -114,7 +115,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     }
     void* parameters[] = {arguments_.data()};
     std::int64_t blocks = (positions.size() + d.threads - 1) / d.threads;
-    if (d.sums.added_by_kernel) blocks = std::min(blocks, resident_blocks_); // each adds to the device's words
+    if (d.sums.added_by_kernel)
+        blocks = std::min(blocks, resident_blocks_); // each adds to the device's words
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), parameters,
                  stream);
 }

@@ -40,7 +40,7 @@ struct LaunchSums {
     std::vector<std::int32_t> slice; // [block][lane]: its slice, or empty for one sum over all sites
     int nslices = 1;
     bool added_by_kernel = false; // on a device: words[2] are the words of the sums themselves
-    bool fast = false; // plain double sums: the last bits depend on threads and partition
+    bool fast = false;            // plain double sums: the last bits depend on threads and partition
 };
 
 struct LaunchDefinition {

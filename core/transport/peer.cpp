@@ -91,10 +91,12 @@ PeerMailbox::PeerMailbox(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator>
     epoch_ = gpu_->allocate(sizeof(std::int64_t), "halo counters");
     abandoned_ = gpu_->allocate_pinned(sizeof(std::int64_t), "halo counters");
     std::memset(abandoned_.data(), 0, sizeof(std::int64_t));
+    pending_ = std::make_unique<GpuEvent>(gpu_, false);
     // Kernels wait for other ranks; where one has failed they are told to stop, and the host says why.
     gpu_->set_while_waiting(this, [this, patience = Patience(watchdog_seconds())](unsigned looks) mutable {
         if (looks == 0) patience.moved();
         if (looks % 64 != 63) return pause_core();
+        if (pending_->reached()) return; // nothing of ours is waited for
         try {
             communicator_->check();
             patience.look_at_clock([&] {

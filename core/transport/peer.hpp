@@ -49,7 +49,12 @@ class PeerMailbox {
     GpuAddress epoch() const { return epoch_.address(); } // exchanges so far, on the device
     GpuAddress abandoned() const;                         // not 0: whoever waits shall stop
     void abandon();                                       // the host gives up
-    std::uint64_t enqueued = 0;                           // exchanges so far, on the host
+    // An exchange has been put on this stream; until it is done a waiting host listens to the other ranks.
+    void note_exchange(void* stream) {
+        ++enqueued;
+        pending_->record(stream);
+    }
+    std::uint64_t enqueued = 0; // exchanges so far, on the host
 
   private:
     GpuAddress base(int rank) const { return bases_[rank]; }
@@ -59,6 +64,7 @@ class PeerMailbox {
     std::shared_ptr<Communicator> communicator_;
     std::size_t slot_bytes_ = 0, header_bytes_ = 0;
     GpuMemory memory_, epoch_;
+    std::unique_ptr<GpuEvent> pending_;
     PinnedMemory abandoned_;
     std::vector<GpuAddress> bases_;
     std::vector<GpuAddress> opened_; // to be closed

@@ -25,7 +25,9 @@
 
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -49,8 +51,18 @@ struct Event {
 struct Stream {
     std::deque<std::function<void()>> waiting;
     std::uint64_t done = 0;
-    bool lively = false; // a thread looks after it
-    bool busy = false;   // some thread is running an operation of this stream
+    bool lively = false;                       // a thread looks after it
+    bool busy = false;                         // some thread is running an operation of this stream
+    const int bell = eventfd(0, EFD_NONBLOCK); // somebody asks how far it is
+    void ring() const {
+        const std::uint64_t once = 1;
+        if (write(bell, &once, sizeof once) < 0) return; // rung often enough
+    }
+    bool listen(int milliseconds) const {
+        pollfd wait{bell, POLLIN, 0};
+        std::uint64_t times;
+        return poll(&wait, 1, milliseconds) > 0 && read(bell, &times, sizeof times) > 0;
+    }
     std::uint64_t last() const { return done + waiting.size() + busy; }
     // Without the lock while an operation runs: it may wait for another device, and that one for our host.
     void run_to(std::uint64_t position) {
@@ -87,25 +99,28 @@ Graph* capturing = nullptr;
 struct Block {
     std::size_t bytes;
     int file; // other processes map it through /proc
+    int device;
 };
+thread_local int current = 0; // the device that this thread uses
 std::map<Address, Block> blocks;
 std::map<Address, std::size_t> mapped; // memory of other processes
 std::size_t in_use = 0;
 int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
 Stream* stream_of(void* handle) {
-    return handle ? static_cast<Stream*>(handle) : &default_stream;
+    // 1 and 2 are the drivers' names for the default streams
+    return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
 }
-// Runs what nobody waits for, late; each stream by itself, as on a device.
+// Runs what nobody waits for, late, or when somebody asks for it; each stream by itself, as on a device.
 void go_on(Stream* stream) {
     for (;;) {
-        usleep(20000);
+        const bool asked = stream->listen(20);
         std::uint64_t old;
         {
             GUARD;
             old = stream->last();
         }
-        usleep(20000);
+        if (!asked) stream->listen(20);
         stream->run_to(old);
     }
 }
@@ -226,7 +241,9 @@ BOTH(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void** context, int d
     return 0;
 }
 BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
-    return context ? 0 : 201;
+    if (!context) return 201;
+    current = static_cast<int>(reinterpret_cast<std::intptr_t>(context) - 1000);
+    return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
     run_all();
@@ -247,7 +264,7 @@ BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address,
     if (memory == MAP_FAILED) return 2;
     std::memset(memory, 0xcb, bytes); // nobody may count on zeros
     *address = reinterpret_cast<Address>(memory);
-    blocks[*address] = {bytes, file};
+    blocks[*address] = {bytes, file, current};
     in_use += bytes;
     return 0;
 }
@@ -313,7 +330,9 @@ BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
 BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
     GUARD;
     Stream* s = stream_of(stream);
-    return sticky ? sticky : s->waiting.empty() && !s->busy ? 0 : 600;
+    if (sticky || (s->waiting.empty() && !s->busy)) return sticky;
+    s->ring();
+    return 600;
 }
 BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags),
      (stream, event, flags)) {
@@ -354,8 +373,9 @@ BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)
 BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
     GUARD;
     Event* e = static_cast<Event*>(event);
-    if (!e->stream || e->stream->done >= e->position) return sticky;
-    return sticky ? sticky : 600;
+    if (sticky || !e->stream || e->stream->done >= e->position) return sticky;
+    e->stream->ring();
+    return 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
     Event e;
@@ -511,7 +531,12 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
      (value, which, address)) {
     if (!allocated(address, 1)) return 1;
     if (which == 2) *static_cast<unsigned*>(value) = 2;
-    if (which == 9) *static_cast<int*>(value) = 0;
+    if (which == 9) {
+        GUARD;
+        auto ours = blocks.upper_bound(address);
+        const bool inside = ours != blocks.begin() && (--ours, address < ours->first + ours->second.bytes);
+        *static_cast<int*>(value) = inside ? ours->second.device : 0;
+    }
     return 0;
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {

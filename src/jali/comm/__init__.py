@@ -8,9 +8,11 @@ The work is done in C++ (`core/transport`, `core/schedule`, `core/collective`).
 from __future__ import annotations
 
 from jali.comm.algorithms import ALGORITHMS, Algorithm
+from jali.comm.ccl import CclCommunicator
 from jali.comm.collectives import Request
 from jali.comm.communicator import Communicator
 from jali.comm.composition import ALL, OTHERS, Composition
+from jali.comm.device_arrays import DeviceArray
 from jali.comm.launcher import relaunch
 from jali.comm.machine import Machine
 from jali.comm.place import Place, expected_ranks, place_under_launcher
@@ -24,8 +26,10 @@ __all__ = [
     "ALL",
     "OTHERS",
     "Algorithm",
+    "CclCommunicator",
     "Communicator",
     "Composition",
+    "DeviceArray",
     "Machine",
     "Place",
     "Plan",

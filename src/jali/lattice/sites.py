@@ -6,6 +6,7 @@ numbers as before (a bound launch), the same program for other fields (bind), th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import struct
@@ -21,7 +22,7 @@ from jali.codegen.captured import Captured
 from jali.codegen.ir import SiteProgram
 from jali.codegen.symbols import Site
 from jali.codegen.trace import trace
-from jali.errors import LayoutError, TraceError
+from jali.errors import JaliError, LayoutError, TraceError
 from jali.lattice.arguments import (
     aliases,
     common_lattice,
@@ -117,7 +118,8 @@ class SiteFunction:
     def _forget(self, key: Any) -> None:
         gone = self._bound.pop(key, None)
         if gone is not None:
-            self._exhausted_before += gone.exhausted
+            with contextlib.suppress(JaliError):  # a device that is lost counts no more; whoever uses it hears of it
+                self._exhausted_before += gone.exhausted
 
     def _captured_values(self) -> tuple[Any, ...]:
         """The numbers that the function sees besides its arguments, now."""

@@ -1,0 +1,107 @@
+// The functions of a library of collectives on GPUs, found at run time: NCCL for CUDA, RCCL for HIP.
+//
+// Both have the same names, numbers of types and of operations (nccl.h of NVIDIA/nccl and of ROCm/rccl), so
+// one table serves both. Nothing is linked and no vendor's header is used; what is declared here is what jali
+// calls. All functions return a result number, 0 for success. Streams are those of the driver. RCCL has never
+// run on hardware.
+#pragma once
+
+#include "device/gpu_api.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace jali {
+
+struct CclId { // what ranks must share before they can become a group
+    char bytes[128];
+};
+
+using CclHandle = void*; // of a communicator
+
+// clang-format off
+
+// row(member, name, parameters): what every version since 2.10 has
+#define JALI_CCL_FUNCTIONS(row)                                                                              \
+    row(get_version, ncclGetVersion, (int* version))                                                         \
+    row(get_id, ncclGetUniqueId, (CclId* id))                                                                \
+    row(init_rank, ncclCommInitRank, (CclHandle* comm, int ranks, CclId id, int rank))                       \
+    row(destroy, ncclCommDestroy, (CclHandle comm))                                                          \
+    row(abort, ncclCommAbort, (CclHandle comm))                                                              \
+    row(async_error, ncclCommGetAsyncError, (CclHandle comm, int* error))                                    \
+    row(group_start, ncclGroupStart, ())                                                                     \
+    row(group_end, ncclGroupEnd, ())                                                                         \
+    row(send, ncclSend,                                                                                      \
+        (const void* from, std::size_t count, int type, int peer, CclHandle comm, void* stream))             \
+    row(receive, ncclRecv,                                                                                   \
+        (void* to, std::size_t count, int type, int peer, CclHandle comm, void* stream))                     \
+    row(all_reduce, ncclAllReduce,                                                                           \
+        (const void* from, void* to, std::size_t count, int type, int operation, CclHandle comm,             \
+         void* stream))                                                                                      \
+    row(reduce_scatter, ncclReduceScatter,                                                                   \
+        (const void* from, void* to, std::size_t count, int type, int operation, CclHandle comm,             \
+         void* stream))                                                                                      \
+    row(all_gather, ncclAllGather,                                                                           \
+        (const void* from, void* to, std::size_t count, int type, CclHandle comm, void* stream))             \
+    row(broadcast, ncclBroadcast,                                                                            \
+        (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))   \
+    row(reduce, ncclReduce,                                                                                  \
+        (const void* from, void* to, std::size_t count, int type, int operation, int root, CclHandle comm,   \
+         void* stream))
+
+// row(member, name in NCCL, name in RCCL, parameters): null where the version at hand lacks it (NCCL has them
+// since 2.28)
+#define JALI_CCL_NEWER(row)                                                                                  \
+    row(all_to_all, ncclAlltoAll, ncclAllToAll,                                                              \
+        (const void* from, void* to, std::size_t count, int type, CclHandle comm, void* stream))             \
+    row(gather, ncclGather, ncclGather,                                                                      \
+        (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))   \
+    row(scatter, ncclScatter, ncclScatter,                                                                   \
+        (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))
+
+// clang-format on
+
+struct CclApi {
+    GpuKind kind;
+    std::string library; // the file that was loaded
+    int version = 0;     // major * 10000 + minor * 100 + patch
+
+#define JALI_DECLARE(member, name, parameters) int(*member) parameters = nullptr;
+    JALI_CCL_FUNCTIONS(JALI_DECLARE)
+#undef JALI_DECLARE
+#define JALI_DECLARE(member, nccl, rccl, parameters) int(*member) parameters = nullptr;
+    JALI_CCL_NEWER(JALI_DECLARE)
+#undef JALI_DECLARE
+    const char* (*error_text)(int error) = nullptr;      // never null after get()
+    const char* (*last_error)(CclHandle comm) = nullptr; // since 2.13
+
+    // The library for devices of this kind, loaded once. JALI_NCCL and JALI_RCCL name another file than the
+    // usual ones; `found` is where the caller has seen one (a Python package), empty if nowhere. Throws
+    // GpuError that says what was looked for and what to install.
+    static const CclApi& get(GpuKind kind, const std::string& found);
+
+    const char* name() const { return name_of_library(kind); }
+    static const char* name_of_library(GpuKind kind) { return kind == GpuKind::cuda ? "NCCL" : "RCCL"; }
+    std::string version_text() const; // "2.28.3"
+    // What the library says of an error, with the details that it last noted where it has any.
+    std::string text_of(int error, CclHandle comm) const;
+};
+
+constexpr int ccl_success = 0, ccl_in_progress = 7;
+
+// Numbers of element types and of operations in both libraries.
+enum CclType : int {
+    ccl_int8 = 0,
+    ccl_uint8 = 1,
+    ccl_int32 = 2,
+    ccl_uint32 = 3,
+    ccl_int64 = 4,
+    ccl_uint64 = 5,
+    ccl_fp16 = 6,
+    ccl_fp32 = 7,
+    ccl_fp64 = 8,
+    ccl_bf16 = 9
+};
+enum CclOperation : int { ccl_sum = 0, ccl_prod = 1, ccl_max = 2, ccl_min = 3, ccl_avg = 4 };
+
+} // namespace jali

@@ -1,0 +1,276 @@
+"""Arrays in device memory, as they go to and come from other libraries (CuPy, PyTorch, Numba). Nothing is copied.
+
+`view_of` says where the array of another library lies; `DeviceArray` is memory of jali that others can take. Both
+ways the two streams are put in order by events, so that nobody waits on the host: what comes is waited for by jali's
+stream, what goes makes the other's stream wait for jali's. Knows neither fields nor ranks.
+
+Interfaces: DLPack, and `__cuda_array_interface__` (which also says the stream, and which CuPy has on HIP as well).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from jali import _core
+from jali.comm.elements import NAMES, SIZES, element_name
+from jali.errors import DeviceError, ParameterError
+
+DLPACK_DEVICES = {"cuda": 2, "hip": 10}
+LEGACY_STREAM = {
+    "cuda": 1,
+    "hip": 0,
+}  # handle of the default stream, which other libraries use unless told otherwise
+_DTYPES = {core: np.dtype(name) for name, core in NAMES.items() if name not in ("bool", "bfloat16")}
+
+
+def element_dtype(element: str) -> np.dtype[Any]:
+    """NumPy's type for the core's name of an element type; bf16 is uint16 bits unless ml_dtypes has been imported."""
+    if element != "bf16":
+        return _DTYPES[element]
+    try:
+        return np.dtype("bfloat16")
+    except TypeError:
+        return np.dtype(np.uint16)
+
+
+def stream_handle(stream: Any) -> int | None:
+    """The driver's handle of a stream: a number, or a stream of CuPy (`ptr`), PyTorch (`cuda_stream`) or others
+    (`__cuda_stream__`). None stays None, which is jali's own stream."""
+    if stream is None or isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        told = stream.__cuda_stream__
+        return int((told() if callable(told) else told)[1])
+    for name in ("cuda_stream", "ptr"):
+        if isinstance(getattr(stream, name, None), int):
+            return int(getattr(stream, name))
+    raise ParameterError(
+        f"a {type(stream).__name__} is no stream; give a handle, or a stream of CuPy or PyTorch"
+    )
+
+
+@dataclass(frozen=True)
+class DeviceView:
+    """Where an array lies. Valid as long as `owner` lives.
+
+    `element` is the core's name of the element type, `stream` the handle of the stream on which the owner goes on to
+    use the array (None: it does not say).
+    """
+
+    address: int
+    element: str
+    shape: tuple[int, ...]
+    stream: int | None
+    owner: Any
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * SIZES[self.element]
+
+
+def view_of(x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = False) -> DeviceView:
+    """Where the array `x` lies, for work on `stream` (a handle; None: jali's) of `gpu`.
+
+    From here on that stream waits for what the owner of `x` has put on its own. Raises ParameterError for what is
+    not a C-contiguous array of numbers (read-only ones if it is to be `writable`), DeviceError for memory of the host
+    or of another device.
+    """
+    if isinstance(x, DeviceArray):
+        if x.gpu is not gpu:
+            raise _elsewhere(gpu, x.gpu.ordinal)
+        if stream is not None:
+            gpu.let_wait(stream)
+        return DeviceView(x.address, x.element, x.shape, gpu.stream, x)
+    try:
+        interface = getattr(x, "__cuda_array_interface__", None)
+    except (TypeError, ValueError, KeyError, RuntimeError):  # PyTorch: not of this type, or with gradients
+        interface = None
+    # DLPack lets the owner do the ordering, which is the only right way where the interface names no stream
+    if interface is not None and (interface.get("stream") is not None or not hasattr(x, "__dlpack__")):
+        return _from_interface(x, interface, gpu, stream, writable)
+    if hasattr(x, "__dlpack__"):
+        return _from_dlpack(x, gpu, stream)
+    raise DeviceError(
+        f"a {type(x).__name__} is not in device memory; give a jali.comm.DeviceArray (DeviceArray.from_host copies "
+        "there), or an array of CuPy or PyTorch on the device"
+    )
+
+
+def _from_interface(
+    x: Any, interface: dict[str, Any], gpu: _core.Gpu, stream: int | None, writable: bool
+) -> DeviceView:
+    if interface.get("mask") is not None:
+        raise ParameterError("an array with a mask cannot be taken; give one without")
+    address, read_only = interface["data"]
+    if writable and read_only:
+        raise ParameterError("the array that is to be written is read-only")
+    dtype = np.dtype(interface["typestr"])
+    shape = tuple(int(n) for n in interface["shape"])
+    strides = interface.get("strides")
+    _check_contiguous(shape, strides, dtype.itemsize)
+    if math.prod(shape):
+        _check_device(gpu, _core.device_of_address(gpu, address))
+    theirs = interface.get("stream")
+    if theirs is not None:
+        theirs = int(theirs)
+        if stream is None:
+            gpu.wait_for(theirs)
+        elif stream != theirs:  # by way of jali's stream, for which it is only a moment
+            gpu.wait_for(theirs)
+            gpu.let_wait(stream)
+    return DeviceView(address, element_name(dtype), shape, theirs, x)
+
+
+def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None) -> DeviceView:
+    kind, ordinal = x.__dlpack_device__()
+    if int(kind) != DLPACK_DEVICES[gpu.kind]:
+        where = "in host memory" if int(kind) in (1, 3, 11) else "on a device of another kind"
+        raise DeviceError(
+            f"a {type(x).__name__} {where} is not on {gpu.name}; DeviceArray.from_host copies NumPy arrays there"
+        )
+    _check_device(gpu, int(ordinal))
+    mine = gpu.stream if stream is None else stream or LEGACY_STREAM[gpu.kind]
+    try:
+        capsule = x.__dlpack__(stream=mine)
+    except (BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise ParameterError(f"a {type(x).__name__} cannot lend its memory: {error}") from None
+    foreign = _core.from_dlpack(capsule)
+    if not foreign.element:
+        raise ParameterError(f"elements of a {type(x).__name__} of this type cannot be taken")
+    _check_contiguous(
+        foreign.shape, [n * SIZES[foreign.element] for n in foreign.strides], SIZES[foreign.element]
+    )
+    return DeviceView(foreign.address, foreign.element, foreign.shape, None, (x, foreign))
+
+
+def _check_device(gpu: _core.Gpu, ordinal: int) -> None:
+    if ordinal != gpu.ordinal:
+        raise _elsewhere(gpu, ordinal)
+
+
+def _elsewhere(gpu: _core.Gpu, ordinal: int) -> DeviceError:
+    where = f"on device {ordinal}" if ordinal >= 0 else f"in memory that no {gpu.kind} device knows"
+    return DeviceError(f"the array is {where}, but this rank uses device {gpu.ordinal} ({gpu.name})")
+
+
+def _check_contiguous(shape: Sequence[int], strides: Sequence[int] | None, item: int) -> None:
+    """`strides` in bytes; None is contiguous."""
+    if strides is None or 0 in shape:
+        return
+    expected = item
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != expected:
+            raise ParameterError(
+                f"an array of shape {tuple(shape)} and strides {tuple(strides)} is not C-contiguous; copy it first"
+            )
+        expected *= extent
+
+
+class DeviceArray:
+    """A C-contiguous array in memory of a device of jali's (`gpu`), for other libraries to take without a copy.
+
+    `cupy.asarray(a)`, `torch.from_dlpack(a)` and the like share the memory, keep it alive, and let their stream wait
+    for what jali has put on its own so far. The way back is to pass their array to jali. `element` is the core's name
+    of the element type, and `dtype` NumPy's (bf16 has one only with ml_dtypes).
+    """
+
+    def __init__(self, gpu: _core.Gpu, memory: _core.GpuMemory, shape: Sequence[int], dtype: npt.DTypeLike):
+        """A view of the beginning of `memory`, which is on `gpu`."""
+        self.gpu = gpu
+        self.memory = memory
+        self.shape = tuple(int(n) for n in shape)
+        self.element = element_name(dtype)
+        if self.nbytes > memory.nbytes:
+            raise ParameterError(
+                f"an array of shape {self.shape} and type {self.element} needs {self.nbytes} bytes, not {memory.nbytes}"
+            )
+
+    @classmethod
+    def empty(
+        cls, gpu: _core.Gpu, shape: Sequence[int], dtype: npt.DTypeLike, label: str = "array"
+    ) -> DeviceArray:
+        """New memory with unspecified contents; `label` says in the device's memory report what it is."""
+        return cls(gpu, gpu.allocate(math.prod(shape) * SIZES[element_name(dtype)], label), shape, dtype)
+
+    @classmethod
+    def from_host(cls, array: npt.ArrayLike, gpu: _core.Gpu, label: str = "array") -> DeviceArray:
+        """A copy of a NumPy array. bfloat16 of ml_dtypes stays bf16."""
+        array = np.asarray(array, order="C")
+        raw = array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+        return cls(gpu, gpu.upload(raw.reshape(-1).view(np.uint8), label), array.shape, array.dtype)
+
+    def to_host(self) -> npt.NDArray[Any]:
+        """A copy as a NumPy array, after jali's work so far; bf16 comes as uint16 bits unless ml_dtypes is imported."""
+        array = np.empty(self.shape, element_dtype(self.element))
+        raw = np.empty(self.nbytes, np.uint8)
+        self.gpu.download(self.memory, raw)
+        return raw.view(array.dtype).reshape(self.shape)
+
+    @property
+    def address(self) -> int:
+        return self.memory.address
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return element_dtype(self.element)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * SIZES[self.element]
+
+    def __repr__(self) -> str:
+        return f"<array of shape {self.shape} and type {self.element} on {self.gpu.name}>"
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.element == "bf16":
+            raise AttributeError("the CUDA array interface has no bf16; use DLPack")
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.address if self.size else 0, False),
+            "strides": None,
+            "version": 3,
+            "stream": self.gpu.stream,  # who takes it waits for this one
+        }
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return DLPACK_DEVICES[self.gpu.kind], self.gpu.ordinal
+
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule; the taker's `stream` waits for jali's (None: its default stream, -1: nothing waits)."""
+        if copy or (dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__()):
+            raise BufferError("this array is lent as it is; copy it afterwards, or use to_host()")
+        named = (-1, 1, 2) if self.gpu.kind == "cuda" else (-1, 0)
+        if stream is not None and stream <= 2 and stream not in named:
+            raise BufferError(f"stream {stream} is none; 1 is CUDA's default stream, 0 that of ROCm")
+        if stream != -1:
+            self.gpu.let_wait(LEGACY_STREAM[self.gpu.kind] if stream is None else stream)
+        return _core.to_dlpack(self.address, self.shape, self.element, *self.__dlpack_device__(), self)
