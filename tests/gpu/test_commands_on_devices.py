@@ -109,6 +109,7 @@ def test_measurements_are_the_same_on_any_device(run_here):
     assert len(host[0]["flow"]) == 3
 
 
+@pytest.mark.full
 def test_programs_take_the_device_of_the_environment_where_the_parameters_do_not_name_one(
     jali_command, tmp_path
 ):

@@ -193,7 +193,9 @@ def test_edited_kernel_is_compiled_and_used(fake_environment, tmp_path):
     assert run(code, fake_environment, JALI_CACHE_DIR=str(folder)) == "4.5\n"
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "other"])
+@pytest.mark.parametrize(
+    "damage", ["flipped", *(pytest.param(d, marks=pytest.mark.full) for d in ("empty", "cut", "other"))]
+)
 def test_damaged_image_is_made_again(fake_environment, tmp_path, damage):
     folder = tmp_path / "cache"
     code = CONSTANT + "constant(f); print(f[0])"

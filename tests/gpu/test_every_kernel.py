@@ -53,7 +53,7 @@ WHOLE = {
     "gauge/test_smearing_and_flow.py": (4500, 200),
 }
 # A second kind of device differs in names only, so one file of each sort is enough for it.
-OF_HIP = ("language/test_sums.py", "fermions/test_wilson.py")
+OF_HIP = ("fermions/test_wilson.py",)
 
 
 def run_shadowed(file: str, kind: str, report: Path, only: str, arguments: list[str]) -> dict[str, int]:

@@ -118,7 +118,9 @@ class SiteFunction:
     def _forget(self, key: Any) -> None:
         gone = self._bound.pop(key, None)
         if gone is not None:
-            with contextlib.suppress(JaliError):  # a device that is lost counts no more; whoever uses it hears of it
+            with contextlib.suppress(
+                JaliError
+            ):  # a device that is lost counts no more; whoever uses it hears of it
                 self._exhausted_before += gone.exhausted
 
     def _captured_values(self) -> tuple[Any, ...]:
