@@ -257,6 +257,12 @@ void Gpu::synchronize() const {
     if (error != gpu_success) api_.fail(error, "work on " + name_);
 }
 
+bool Gpu::is_capturing(void* stream) const {
+    int status = 0;
+    api_.check(api_.is_capturing(stream, &status), "asking whether a graph is being recorded");
+    return status != 0;
+}
+
 int Gpu::let_reach(const Gpu& other) const {
     other.make_current();
     return api_.enable_peer(context_, 0);

@@ -182,6 +182,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // Lets kernels of another device of this process reach this one's memory; returns the driver's answer.
     int let_reach(const Gpu& other) const;
 
+    // Whether what is put on the stream now becomes part of a graph instead of being run.
+    bool is_capturing(void* stream) const;
+
     // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
     void wait_for(void* stream);
     void let_wait(void* stream);

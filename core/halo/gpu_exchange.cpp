@@ -123,7 +123,10 @@ void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const 
     const Layout& layout = *layout_;
     std::vector<int> directions; // of the boundary stages, in order
     for (const Slab& slab : layout.slabs()) {
-        Message message{slab.number, slab.from, slab.to};
+        Message message;
+        message.slab = slab.number;
+        message.from = slab.from;
+        message.to = slab.to;
         for (int scalar : {8, 4}) {
             for (std::size_t k = 0; k < requests.size(); ++k) {
                 const auto& request = requests[k];

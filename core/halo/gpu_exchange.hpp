@@ -51,8 +51,8 @@ class GpuExchange {
         std::int64_t produced; // where a producer puts it
     };
     struct Message {
-        int slab, from, to, direction = 0; // the highest one that its slab reaches into
-        std::int64_t their_offset = 0;     // its place in the receiver's slot
+        int slab = 0, from = 0, to = 0, direction = 0; // the highest one that its slab reaches into
+        std::int64_t their_offset = 0;                 // its place in the receiver's slot
         std::size_t send_bytes = 0, receive_bytes = 0, send_offset = 0, receive_offset = 0;
         std::vector<Part> parts;
     };

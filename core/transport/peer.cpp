@@ -96,7 +96,7 @@ PeerMailbox::PeerMailbox(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator>
     gpu_->set_while_waiting(this, [this, patience = Patience(watchdog_seconds())](unsigned looks) mutable {
         if (looks == 0) patience.moved();
         if (looks % 64 != 63) return pause_core();
-        if (pending_->reached()) return; // nothing of ours is waited for
+        if (!in_graph_ && pending_->reached()) return; // nothing of ours is waited for
         try {
             communicator_->check();
             patience.look_at_clock([&] {

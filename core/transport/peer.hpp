@@ -52,7 +52,8 @@ class PeerMailbox {
     // An exchange has been put on this stream; until it is done a waiting host listens to the other ranks.
     void note_exchange(void* stream) {
         ++enqueued;
-        pending_->record(stream);
+        in_graph_ |= gpu_->is_capturing(stream); // and then it may be under way at any time
+        if (!in_graph_) pending_->record(stream);
     }
     std::uint64_t enqueued = 0; // exchanges so far, on the host
 
@@ -65,6 +66,7 @@ class PeerMailbox {
     std::size_t slot_bytes_ = 0, header_bytes_ = 0;
     GpuMemory memory_, epoch_;
     std::unique_ptr<GpuEvent> pending_;
+    bool in_graph_ = false;
     PinnedMemory abandoned_;
     std::vector<GpuAddress> bases_;
     std::vector<GpuAddress> opened_; // to be closed

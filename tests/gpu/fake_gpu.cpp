@@ -456,6 +456,12 @@ BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode), (
     capturing = new Graph;
     return 0;
 }
+BOTH(cuStreamIsCapturing, hipStreamIsCapturing, (void* stream, int* status), (stream, status)) {
+    GUARD;
+    (void)stream;
+    *status = capturing != nullptr;
+    return 0;
+}
 BOTH(cuStreamEndCapture, hipStreamEndCapture, (void* stream, void** graph), (stream, graph)) {
     GUARD;
     (void)stream;
@@ -596,7 +602,7 @@ BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const
     };
     p->log = read(base + "/log");
     p->code = image_of(status == 0 ? read(object) : "");
-    if (!std::getenv("JALI_FAKE_KEEP")) std::system(("rm -r " + base).c_str());
+    if (!std::getenv("JALI_FAKE_KEEP") && std::system(("rm -r " + base).c_str()) != 0) return 6;
     return status == 0 ? 0 : 6;
 }
 BOTH(nvrtcGetProgramLogSize, hiprtcGetProgramLogSize, (void* program, std::size_t* size), (program, size)) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import time
@@ -231,6 +232,58 @@ def test_a_rank_whose_device_waits_for_one_that_failed_stops():
         jali.virtual_ranks(2, left_alone)
 
 
+def in_a_graph() -> bool:
+    """Two exchanges recorded once and repeated, against the same done step by step."""
+    lattice = jali.Lattice(8, 8, device="cuda", grid=(1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+
+    @jali.site_function
+    def average(X, y, x):
+        mu, nu = X.directions()
+        y[X] = 0.25 * (x[X + mu] + x[X - mu] + x[X + nu] + 2 * x[X - nu])
+
+    def both() -> None:
+        average(y, x)
+        average(x, y)
+
+    start = np.random.default_rng(comm.current().rank).normal(size=x.local().shape)
+    x.set_local(start)
+    for _ in range(4):
+        both()
+    wanted = x.local()
+    graph = _core.GpuGraph(lattice.gpu, both)
+    x.set_local(start)
+    both()
+    for _ in range(3):
+        lattice.gpu.launch_graph(graph)
+    return np.array_equal(x.local(), wanted) and not np.array_equal(wanted, start)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("policy", ["store-overlap", "copy-overlap"])
+def test_exchanges_in_a_graph_can_be_repeated(policy, fake_environment):
+    assert on_two_processes("print(t.in_a_graph(), flush=True)", policy, fake_environment) == ["True", "True"]
+
+
+def on_two_processes(text: str, policy: str, environment: dict[str, str]) -> list[str]:
+    program = f"""
+import sys
+sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
+import hashlib, jali, test_halos_between_devices as t
+{text}
+"""
+    start = "import sys; from jali.comm.launcher import launch; sys.exit(launch(2, sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", start, sys.executable, "-c", program],
+        env={**environment, "JALI_FAKE_GPUS": "4", "JALI_HALO_POLICY": policy},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "policy",
@@ -240,21 +293,6 @@ def test_a_rank_whose_device_waits_for_one_that_failed_stops():
     ],
 )
 def test_processes_give_the_bits_of_the_host(reference, policy, fake_environment):
-    program = f"""
-import sys
-sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
-import hashlib, jali, test_halos_between_devices as t
-print(hashlib.sha256(repr(t.results("cuda")).encode()).hexdigest(), flush=True)
-"""
-    import hashlib
-
-    start = "import sys; from jali.comm.launcher import launch; sys.exit(launch(2, sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", start, sys.executable, "-c", program],
-        env={**fake_environment, "JALI_FAKE_GPUS": "4", "JALI_HALO_POLICY": policy},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
+    digest = 'print(hashlib.sha256(repr(t.results("cuda")).encode()).hexdigest(), flush=True)'
     wanted = hashlib.sha256(repr(reference).encode()).hexdigest()
-    assert done.stdout.split() == [wanted, wanted], done.stderr
+    assert on_two_processes(digest, policy, fake_environment) == [wanted, wanted]
