@@ -33,73 +33,73 @@ struct IpcHandle {
 // One line for each, however long.
 // clang-format off
 // row(member, name in CUDA, name in HIP, parameters)
-#define JALI_GPU_FUNCTIONS(row)                                                                                                                                                                                                                         \
-    row(init, cuInit, hipInit, (unsigned flags))                                                                                                                                                                                                        \
-    row( driver_version, cuDriverGetVersion, hipDriverGetVersion, (int* version))                                                                                                                                                                       \
-    row(device_count, cuDeviceGetCount, hipGetDeviceCount, (int* count))                                                                                                                                                                                \
-    row(device_get, cuDeviceGet, hipDeviceGet, (int* device, int ordinal))                                                                                                                                                                              \
-    row(device_name, cuDeviceGetName, hipDeviceGetName, (char* name, int length, int device))                                                                                                                                                           \
-    row(device_attribute, cuDeviceGetAttribute, hipDeviceGetAttribute, (int* value, int which, int device))                                                                                                                                             \
-    row(device_memory, cuDeviceTotalMem_v2, hipDeviceTotalMem, (std::size_t* bytes, int device))                                                                                                                                                        \
-    row( device_uuid, cuDeviceGetUuid, hipDeviceGetUuid, (void* bytes16, int device))                                                                                                                                                                   \
-    row(context_retain, cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void** context, int device))                                                                                                                                              \
-    row(context_set, cuCtxSetCurrent, hipCtxSetCurrent, (void* context))                                                                                                                                                                                \
-    row(context_synchronize, cuCtxSynchronize, hipDeviceSynchronize, ())                                                                                                                                                                                \
-    row( memory_info, cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total))                                                                                                                                                          \
-    row(allocate, cuMemAlloc_v2, hipMalloc, (GpuAddress* address, std::size_t bytes))                                                                                                                                                                   \
-    row(release, cuMemFree_v2, hipFree, (GpuAddress address))                                                                                                                                                                                           \
-    row(host_allocate, cuMemHostAlloc, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags))                                                                                                                                              \
-    row( host_release, cuMemFreeHost, hipHostFree, (void* address))                                                                                                                                                                                     \
-    row(copy_in, cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (GpuAddress to, const void* from, std::size_t bytes, void* stream))                                                                                                                          \
-    row(copy_out, cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, GpuAddress from, std::size_t bytes, void* stream))                                                                                                                               \
-    row(copy, cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (GpuAddress to, GpuAddress from, std::size_t bytes, void* stream))                                                                                                                              \
-    row(fill, cuMemsetD8Async, hipMemsetD8Async, ( GpuAddress to, unsigned char value, std:: size_t bytes, void* stream))                                                                                                                               \
-    row(stream_create, cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority))                                                                                                                          \
-    row(stream_destroy, cuStreamDestroy_v2, hipStreamDestroy, (void* stream))                                                                                                                                                                           \
-    row(stream_synchronize, cuStreamSynchronize, hipStreamSynchronize, (void* stream))                                                                                                                                                                  \
-    row( stream_query, cuStreamQuery, hipStreamQuery, (void* stream))                                                                                                                                                                                   \
-    row(stream_wait, cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags))                                                                                                                                                \
-    row(stream_priorities, cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, int* greatest))                                                                                                                                   \
-    row(host_function, cuLaunchHostFunc, hipLaunchHostFunc, (void* stream, void (*function)(void*), void* argument))                                                                                                                                    \
-    row(event_create, cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned flags))                                                                                                                                                           \
-    row(event_destroy, cuEventDestroy_v2, hipEventDestroy, (void* event))                                                                                                                                                                               \
-    row( event_record, cuEventRecord, hipEventRecord, (void* event, void* stream))                                                                                                                                                                      \
-    row(event_query, cuEventQuery, hipEventQuery, (void* event))                                                                                                                                                                                        \
-    row(event_synchronize, cuEventSynchronize, hipEventSynchronize, (void* event))                                                                                                                                                                      \
-    row( event_elapsed, cuEventElapsedTime, hipEventElapsedTime, ( float* ms, void* from, void* to))                                                                                                                                                    \
-    row(module_load, cuModuleLoadData, hipModuleLoadData, (void** module, const void* image))                                                                                                                                                           \
-    row(module_function, cuModuleGetFunction, hipModuleGetFunction, ( void** function, void* module, const char* name))                                                                                                                                 \
-    row(function_attribute, cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function))                                                                                                                                           \
-    row(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlocksPerMultiprocessor, (int* blocks, void* function, int threads, std::size_t shared_bytes))                                                               \
+#define JALI_GPU_FUNCTIONS(row) \
+    row(init, cuInit, hipInit, (unsigned flags)) \
+    row(driver_version, cuDriverGetVersion, hipDriverGetVersion, (int* version)) \
+    row(device_count, cuDeviceGetCount, hipGetDeviceCount, (int* count)) \
+    row(device_get, cuDeviceGet, hipDeviceGet, (int* device, int ordinal)) \
+    row(device_name, cuDeviceGetName, hipDeviceGetName, (char* name, int length, int device)) \
+    row(device_attribute, cuDeviceGetAttribute, hipDeviceGetAttribute, (int* value, int which, int device)) \
+    row(device_memory, cuDeviceTotalMem_v2, hipDeviceTotalMem, (std::size_t* bytes, int device)) \
+    row(device_uuid, cuDeviceGetUuid, hipDeviceGetUuid, (void* bytes16, int device)) \
+    row(context_retain, cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void** context, int device)) \
+    row(context_set, cuCtxSetCurrent, hipCtxSetCurrent, (void* context)) \
+    row(context_synchronize, cuCtxSynchronize, hipDeviceSynchronize, ()) \
+    row(memory_info, cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total)) \
+    row(allocate, cuMemAlloc_v2, hipMalloc, (GpuAddress* address, std::size_t bytes)) \
+    row(release, cuMemFree_v2, hipFree, (GpuAddress address)) \
+    row(host_allocate, cuMemHostAlloc, hipHostMalloc, (void** address, std::size_t bytes, unsigned flags)) \
+    row(host_release, cuMemFreeHost, hipHostFree, (void* address)) \
+    row(copy_in, cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync, (GpuAddress to, const void* from, std::size_t bytes, void* stream)) \
+    row(copy_out, cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, GpuAddress from, std::size_t bytes, void* stream)) \
+    row(copy, cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (GpuAddress to, GpuAddress from, std::size_t bytes, void* stream)) \
+    row(fill, cuMemsetD8Async, hipMemsetD8Async, (GpuAddress to, unsigned char value, std::size_t bytes, void* stream)) \
+    row(stream_create, cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority)) \
+    row(stream_destroy, cuStreamDestroy_v2, hipStreamDestroy, (void* stream)) \
+    row(stream_synchronize, cuStreamSynchronize, hipStreamSynchronize, (void* stream)) \
+    row(stream_query, cuStreamQuery, hipStreamQuery, (void* stream)) \
+    row(stream_wait, cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags)) \
+    row(stream_priorities, cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, int* greatest)) \
+    row(host_function, cuLaunchHostFunc, hipLaunchHostFunc, (void* stream, void (*function)(void*), void* argument)) \
+    row(event_create, cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned flags)) \
+    row(event_destroy, cuEventDestroy_v2, hipEventDestroy, (void* event)) \
+    row(event_record, cuEventRecord, hipEventRecord, (void* event, void* stream)) \
+    row(event_query, cuEventQuery, hipEventQuery, (void* event)) \
+    row(event_synchronize, cuEventSynchronize, hipEventSynchronize, (void* event)) \
+    row(event_elapsed, cuEventElapsedTime, hipEventElapsedTime, ( float* ms, void* from, void* to)) \
+    row(module_load, cuModuleLoadData, hipModuleLoadData, (void** module, const void* image)) \
+    row(module_function, cuModuleGetFunction, hipModuleGetFunction, ( void** function, void* module, const char* name)) \
+    row(function_attribute, cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function)) \
+    row(occupancy, cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlocksPerMultiprocessor, (int* blocks, void* function, int threads, std::size_t shared_bytes)) \
     row(launch, cuLaunchKernel, hipModuleLaunchKernel, (void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters, void** extra)) \
-    row(capture_begin, cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode))                                                                                                                                                        \
-    row(is_capturing, cuStreamIsCapturing, hipStreamIsCapturing, (void* stream, int* status))                                                                                                                                                           \
-    row(capture_end, cuStreamEndCapture, hipStreamEndCapture, (void* stream, void** graph))                                                                                                                                                             \
-    row(graph_instantiate, cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags, (void** instance, void* graph, unsigned long long flags))                                                                                                         \
-    row(graph_launch, cuGraphLaunch, hipGraphLaunch, (void* instance, void* stream))                                                                                                                                                                    \
-    row(graph_instance_destroy, cuGraphExecDestroy, hipGraphExecDestroy, (void* instance))                                                                                                                                                              \
-    row(graph_destroy, cuGraphDestroy, hipGraphDestroy, (void* graph))                                                                                                                                                                                  \
-    row(can_access_peer, cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int device, int peer))                                                                                                                                               \
-    row(enable_peer, cuCtxEnablePeerAccess, hipCtxEnablePeerAccess, (void* context, unsigned flags))                                                                                                                                                    \
-    row(ipc_export, cuIpcGetMemHandle, hipIpcGetMemHandle, (IpcHandle* handle, GpuAddress address))                                                                                                                                                     \
-    row(ipc_open, cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (GpuAddress* address, IpcHandle handle, unsigned flags))                                                                                                                                  \
-    row(ipc_close, cuIpcCloseMemHandle, hipIpcCloseMemHandle, (GpuAddress address))                                                                                                                                                                     \
-    row(pointer_attribute, cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, GpuAddress address))                                                                                                                                 \
-    row(error_name, cuGetErrorName, hipDrvGetErrorName, (int error, const char** text))                                                                                                                                                                 \
+    row(capture_begin, cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode)) \
+    row(is_capturing, cuStreamIsCapturing, hipStreamIsCapturing, (void* stream, int* status)) \
+    row(capture_end, cuStreamEndCapture, hipStreamEndCapture, (void* stream, void** graph)) \
+    row(graph_instantiate, cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags, (void** instance, void* graph, unsigned long long flags)) \
+    row(graph_launch, cuGraphLaunch, hipGraphLaunch, (void* instance, void* stream)) \
+    row(graph_instance_destroy, cuGraphExecDestroy, hipGraphExecDestroy, (void* instance)) \
+    row(graph_destroy, cuGraphDestroy, hipGraphDestroy, (void* graph)) \
+    row(can_access_peer, cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int device, int peer)) \
+    row(enable_peer, cuCtxEnablePeerAccess, hipCtxEnablePeerAccess, (void* context, unsigned flags)) \
+    row(ipc_export, cuIpcGetMemHandle, hipIpcGetMemHandle, (IpcHandle* handle, GpuAddress address)) \
+    row(ipc_open, cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (GpuAddress* address, IpcHandle handle, unsigned flags)) \
+    row(ipc_close, cuIpcCloseMemHandle, hipIpcCloseMemHandle, (GpuAddress address)) \
+    row(pointer_attribute, cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, GpuAddress address)) \
+    row(error_name, cuGetErrorName, hipDrvGetErrorName, (int error, const char** text)) \
     row(error_text, cuGetErrorString, hipDrvGetErrorString, (int error, const char** text))
 
 // row(member, number in CUDA, number in HIP): attributes of a device
-#define JALI_GPU_ATTRIBUTES(row)            \
-    row(warp_size, 10, 87)                  \
-    row(multiprocessors, 16, 63)            \
-    row(l2_bytes, 38, 19)                   \
+#define JALI_GPU_ATTRIBUTES(row) \
+    row(warp_size, 10, 87) \
+    row(multiprocessors, 16, 63) \
+    row(l2_bytes, 38, 19) \
     row(threads_per_multiprocessor, 39, 57) \
-    row(major, 75, 23)                      \
-    row(minor, 76, 61)                      \
-    row(clock_khz, 13, 5)                   \
-    row(shared_bytes_per_block, 8, 74)      \
-    row(pci_domain, 50, 69)                 \
-    row(pci_bus, 33, 67)                    \
+    row(major, 75, 23) \
+    row(minor, 76, 61) \
+    row(clock_khz, 13, 5) \
+    row(shared_bytes_per_block, 8, 74) \
+    row(pci_domain, 50, 69) \
+    row(pci_bus, 33, 67) \
     row(pci_device, 34, 68)
 // clang-format on
 
