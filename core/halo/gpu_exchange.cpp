@@ -15,7 +15,7 @@ struct PackPart {
 };
 struct PackMessage {
     GpuAddress to;
-    std::int64_t slot_bytes, first_part, parts, first_block, blocks, chunk_bytes, chunks;
+    std::int64_t slot_bytes, first_part, parts, first_block, blocks;
     GpuAddress arrived, consumed;
 };
 struct PackArguments {
@@ -39,7 +39,7 @@ struct ReceiveSection {
 };
 struct ReceiveMessage {
     GpuAddress from;
-    std::int64_t slot_bytes, first_section, sections, first_block, blocks, chunk_bytes, chunks;
+    std::int64_t slot_bytes, first_section, sections, first_block, blocks;
     GpuAddress arrived;
 };
 struct ReceiveArguments {
@@ -53,19 +53,6 @@ struct ReceiveArguments {
 constexpr unsigned halo_threads = 256;
 constexpr std::size_t bytes_per_block = 16 << 10; // of a message, until the most blocks are reached
 constexpr std::int64_t most_blocks = 128;         // of one launch: waiting kernels must leave room for others
-
-constexpr std::size_t least_chunk = 512 << 10; // smaller ones cost more in signals than they gain
-
-// How a message is cut, the same at both ends: chunks are multiples of all packets.
-struct Chunks {
-    std::int64_t bytes, count;
-    Chunks(std::size_t message, bool several) {
-        const std::size_t most = several ? PeerMailbox::most_chunks : 1;
-        const std::size_t wanted = std::max(several ? least_chunk : 256, (message + most - 1) / most);
-        bytes = static_cast<std::int64_t>((wanted + 255) / 256 * 256);
-        count = std::max<std::int64_t>(1, (static_cast<std::int64_t>(message) + bytes - 1) / bytes);
-    }
-};
 
 std::size_t aligned(std::size_t bytes) {
     return (bytes + 255) / 256 * 256;
@@ -101,9 +88,8 @@ GpuExchange::GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloR
     } else {
         agree_on_places();
     }
-    retired_ = gpu_->allocate((messages_.size() * PeerMailbox::most_chunks + stages_.size() + 1) *
-                                  sizeof(std::int64_t),
-                              "halo counters");
+    retired_ =
+        gpu_->allocate((messages_.size() + stages_.size() + 1) * sizeof(std::int64_t), "halo counters");
     gpu_->fill(retired_.address(), 0, retired_.size());
 }
 
@@ -246,9 +232,6 @@ void GpuExchange::make_tables() {
         send.first_block = send_blocks_;
         send.blocks = blocks_for(message.send_bytes, send_bytes_);
         send_blocks_ += send.blocks;
-        const Chunks sent(message.send_bytes, remote), received(message.receive_bytes, remote);
-        send.chunk_bytes = sent.bytes;
-        send.chunks = sent.count;
         if (mailed) {
             send.arrived = mailbox_->arrived(message.to, message.slab);
             send.consumed = mailbox_->consumed(me, message.to);
@@ -261,8 +244,6 @@ void GpuExchange::make_tables() {
         receive.first_block = stages_[stage].blocks;
         receive.blocks = blocks_for(message.receive_bytes, receive_bytes_);
         stages_[stage].blocks += receive.blocks;
-        receive.chunk_bytes = received.bytes;
-        receive.chunks = received.count;
         if (mailed) receive.arrived = mailbox_->arrived(me, message.slab);
         for (const Part& part : message.parts) {
             const GpuAddress sites = slab.device_send_blocks() + part.send_sites * sizeof(std::int32_t);
@@ -375,16 +356,15 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
         if (policy_.overlap && on.bulk) bulk();
         for (std::size_t s = 0; s < stages_.size(); ++s) {
             const Stage& stage = stages_[s];
-            ReceiveArguments arguments{
-                sections_.address(),
-                receives_.address() + stage.first * sizeof(ReceiveMessage),
-                static_cast<std::int64_t>(stage.messages),
-                mailbox_->epoch(),
-                retired_.address() + (messages_.size() * PeerMailbox::most_chunks + s) * sizeof(std::int64_t),
-                senders_.address(),
-                sender_count_,
-                s + 1 == stages_.size(),
-                mailbox_->abandoned()};
+            ReceiveArguments arguments{sections_.address(),
+                                       receives_.address() + stage.first * sizeof(ReceiveMessage),
+                                       static_cast<std::int64_t>(stage.messages),
+                                       mailbox_->epoch(),
+                                       retired_.address() + (messages_.size() + s) * sizeof(std::int64_t),
+                                       senders_.address(),
+                                       sender_count_,
+                                       s + 1 == stages_.size(),
+                                       mailbox_->abandoned()};
             void* parameters[] = {&arguments};
             gpu_->launch(gpu_->kit("receive_halos"), static_cast<unsigned>(stage.blocks), halo_threads,
                          parameters, side);

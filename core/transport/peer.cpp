@@ -86,7 +86,7 @@ PeerMailbox::PeerMailbox(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator>
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)) {
     const std::string trouble = why_not(*gpu_, *communicator_);
     if (!trouble.empty()) throw GpuError("devices cannot exchange messages through their memory: " + trouble);
-    const std::size_t words = most_messages * most_chunks + static_cast<std::size_t>(communicator_->size());
+    const std::size_t words = most_messages + static_cast<std::size_t>(communicator_->size());
     header_bytes_ = (words * sizeof(std::int64_t) + 4095) / 4096 * 4096;
     epoch_ = gpu_->allocate(sizeof(std::int64_t), "halo counters");
     abandoned_ = gpu_->allocate_pinned(sizeof(std::int64_t), "halo counters");

@@ -20,7 +20,6 @@ namespace jali {
 class PeerMailbox {
   public:
     static constexpr int most_messages = 512; // of one exchange, numbered by slab
-    static constexpr int most_chunks = 16;    // of one message; MOST_CHUNKS of prelude/kit.hpp
 
     // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another.
     PeerMailbox(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
@@ -38,13 +37,10 @@ class PeerMailbox {
     std::size_t slot_bytes() const { return slot_bytes_; } // the same on all ranks
     // Addresses in the mailbox of `rank` as this rank's device sees them.
     GpuAddress slot(int rank) const { return base(rank) + header_bytes_; }
-    // One word for each chunk of a message.
-    GpuAddress arrived(int rank, int message) const {
-        return base(rank) + message * most_chunks * sizeof(std::int64_t);
-    }
+    GpuAddress arrived(int rank, int message) const { return base(rank) + message * sizeof(std::int64_t); }
     // How many exchanges `by` has consumed, in the mailbox of `rank`.
     GpuAddress consumed(int rank, int by) const {
-        return base(rank) + (most_messages * most_chunks + by) * sizeof(std::int64_t);
+        return base(rank) + (most_messages + by) * sizeof(std::int64_t);
     }
     GpuAddress epoch() const { return epoch_.address(); } // exchanges so far, on the device
     GpuAddress abandoned() const;                         // not 0: whoever waits shall stop

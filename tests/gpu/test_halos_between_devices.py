@@ -121,7 +121,7 @@ def long_messages(element: Any, precision: str) -> bool:
 @pytest.mark.parametrize(
     ("element", "precision"),
     [
-        (jali.Matrix(6), "float64"),  # 2.25 MiB, five chunks
+        (jali.Matrix(6), "float64"),  # 2.25 MiB
         (jali.Matrix(6), "float32"),
         (jali.Real(), "float64"),
         (jali.Real(), "float32"),

@@ -117,8 +117,7 @@ struct pack_message {
     int64_t slot_bytes; // between the slots; 0: there is one
     int64_t first_part, parts;
     int64_t first_block, blocks;
-    int64_t chunk_bytes, chunks; // a chunk is told of as soon as it is there
-    int64_t* arrived;            // the words at the receiver, one for each chunk
+    int64_t* arrived;        // the word at the receiver
     const int64_t* consumed; // how many exchanges the receiver has consumed
 };
 struct pack_arguments {
@@ -126,25 +125,17 @@ struct pack_arguments {
     const pack_message* messages;
     int64_t count;        // messages
     const int64_t* epoch;
-    int64_t* retired;     // [message][MOST_CHUNKS]: blocks that are done, zero before and after
+    int64_t* retired;     // [message]: blocks that are done, zero before and after
     const int64_t* abandoned;
 };
-const int MOST_CHUNKS = 16;
 
-// What of a part lies in bytes low..high-1 of the message.
 template <class Packet>
-JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t low, int64_t high, int64_t first,
-                              int64_t step) {
+JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t first, int64_t step) {
     const Packet* from = (const Packet*)part.field;
     Packet* out = (Packet*)(to + part.offset);
     const uint32_t per_group = GROUP * uint32_t(part.packets), count = uint32_t(part.count);
-    const int64_t bytes = int64_t((count + GROUP - 1) / GROUP * per_group) * sizeof(Packet);
-    low -= part.offset;
-    high -= part.offset;
-    const uint32_t begin = low > 0 ? uint32_t(low / sizeof(Packet)) : 0;
-    const uint32_t end = high < bytes ? (high > 0 ? uint32_t(high / sizeof(Packet)) : 0)
-                                      : uint32_t(bytes / sizeof(Packet));
-    for (uint32_t u = begin + uint32_t(first); u < end; u += uint32_t(step)) {
+    const uint32_t units = (count + GROUP - 1) / GROUP * per_group;
+    for (uint32_t u = uint32_t(first); u < units; u += uint32_t(step)) {
         const uint32_t group = u / per_group, rest = u - group * per_group;
         const uint32_t site = group * GROUP + rest % GROUP, k = rest / GROUP;
         if (site >= count) continue;
@@ -155,50 +146,47 @@ JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t low, int6
 struct alignas(16) bytes16 {
     int64_t a, b;
 };
-JALI_INLINE void pack_parts(const pack_arguments& a, const pack_message& message, char* to, int64_t low,
-                            int64_t high, int64_t first, int64_t step) {
+JALI_INLINE void pack_parts(const pack_arguments& a, const pack_message& message, char* to, int64_t first,
+                            int64_t step) {
     for (int64_t p = message.first_part; p < message.first_part + message.parts; ++p) {
         const pack_part& part = a.parts[p];
         if (part.packet_bytes == 16) {
-            pack_section<bytes16>(part, to, low, high, first, step);
+            pack_section<bytes16>(part, to, first, step);
         } else if (part.packet_bytes == 8) {
-            pack_section<int64_t>(part, to, low, high, first, step);
+            pack_section<int64_t>(part, to, first, step);
         } else {
-            pack_section<int32_t>(part, to, low, high, first, step);
+            pack_section<int32_t>(part, to, first, step);
         }
     }
 }
 JALI_KERNEL(pack_halos, pack_arguments) {
-    const int64_t epoch = *a.epoch;
+    // with fewer blocks than were dealt out, each takes several turns
     for (int64_t m = 0; m < a.count; ++m) {
         const pack_message& message = a.messages[m];
-        char* to = message.to + (epoch & 1) * message.slot_bytes;
-        bool waited = epoch <= 1;
-        for (int64_t c = 0; c < message.chunks; ++c) {
-            int64_t mine = 0; // with fewer blocks than were dealt out, each takes several turns
-            for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
-                if (b < message.first_block) continue;
-                if (!waited) {
-                    if (thread_in_block() == 0) wait_until(message.consumed, epoch - 1, a.abandoned);
-                    meet();
-                    waited = true;
-                }
-                const int64_t first = (b - message.first_block) * threads_in_block() + thread_in_block();
-                pack_parts(a, message, to, c * message.chunk_bytes, (c + 1) * message.chunk_bytes, first,
-                           message.blocks * threads_in_block());
-                ++mine;
+        const int64_t epoch = *a.epoch;
+        int64_t mine = 0;
+        for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
+            if (b < message.first_block) continue;
+            if (epoch > 1) {
+                if (thread_in_block() == 0) wait_until(message.consumed, epoch - 1, a.abandoned);
+                meet();
             }
-            if (mine == 0) continue;
+            char* to = message.to + (epoch & 1) * message.slot_bytes;
+            const int64_t first = (b - message.first_block) * threads_in_block() + thread_in_block();
+            const int64_t step = message.blocks * threads_in_block();
+            pack_parts(a, message, to, first, step);
+            ++mine;
+        }
+        if (mine > 0) {
             meet();
             // one fence for a block, and one that reaches other devices for all of them: each sees what it counted
             if (thread_in_block() == 0) {
-                int64_t* retired = a.retired + m * MOST_CHUNKS + c;
                 bool last = false;
                 fence_device();
-                for (int64_t k = 0; k < mine; ++k) last = count_atomically(retired) + 1 == message.blocks;
+                for (int64_t k = 0; k < mine; ++k) last = count_atomically(a.retired + m) + 1 == message.blocks;
                 if (last) {
-                    *retired = 0;
-                    publish(message.arrived + c, epoch + 1);
+                    a.retired[m] = 0;
+                    publish(message.arrived, epoch + 1);
                 }
             }
         }
@@ -212,8 +200,7 @@ JALI_KERNEL(gather_halos, pack_arguments) {
         for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
             if (b < message.first_block) continue;
             const int64_t first = (b - message.first_block) * threads_in_block() + thread_in_block();
-            pack_parts(a, message, message.to, 0, message.chunk_bytes * message.chunks, first,
-                       message.blocks * threads_in_block());
+            pack_parts(a, message, message.to, first, message.blocks * threads_in_block());
         }
     }
 }
@@ -260,7 +247,6 @@ struct receive_message {
     int64_t slot_bytes;
     int64_t first_section, sections;
     int64_t first_block, blocks;
-    int64_t chunk_bytes, chunks;
     const int64_t* arrived;
 };
 struct receive_arguments {
@@ -280,23 +266,17 @@ JALI_KERNEL(receive_halos, receive_arguments) {
         const receive_message& message = a.messages[m];
         for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
             if (b < message.first_block) continue;
+            if (thread_in_block() == 0) wait_until(message.arrived, epoch + 1, a.abandoned);
+            meet();
             const char* from = message.from + (epoch & 1) * message.slot_bytes;
-            const int64_t step = message.blocks * threads_in_block();
-            for (int64_t c = 0; c < message.chunks; ++c) {
-                if (thread_in_block() == 0) wait_until(message.arrived + c, epoch + 1, a.abandoned);
-                meet();
-                const int64_t low = c * message.chunk_bytes, high = low + message.chunk_bytes;
-                for (int64_t s = message.first_section; s < message.first_section + message.sections; ++s) {
-                    const receive_section& section = a.sections[s];
-                    const bytes16* source = (const bytes16*)(from + section.offset);
-                    bytes16* to = (bytes16*)section.to;
-                    const int64_t begin = low > section.offset ? (low - section.offset) / 16 : 0;
-                    const int64_t end = (high < section.offset + section.bytes ? high - section.offset
-                                                                               : section.bytes) / 16;
-                    for (int64_t k = begin + (b - message.first_block) * threads_in_block() + thread_in_block();
-                         k < end; k += step)
-                        to[k] = fresh(source + k);
-                }
+            for (int64_t s = message.first_section; s < message.first_section + message.sections; ++s) {
+                const receive_section& section = a.sections[s];
+                const bytes16* source = (const bytes16*)(from + section.offset);
+                bytes16* to = (bytes16*)section.to;
+                const int64_t step = message.blocks * threads_in_block();
+                for (int64_t k = (b - message.first_block) * threads_in_block() + thread_in_block();
+                     k < section.bytes / 16; k += step)
+                    to[k] = fresh(source + k);
             }
         }
     }
