@@ -158,12 +158,19 @@ std::size_t Gpu::free_memory() const {
     return free;
 }
 
+// The driver copies ordinary host memory only when all before it is done, and waits for that with deaf ears.
+void Gpu::listen() const {
+    if (!while_waiting_.empty()) synchronize();
+}
+
 void Gpu::copy_in(GpuAddress to, const void* from, std::size_t bytes) const {
+    listen();
     make_current();
     api_.check(api_.copy_in(to, from, bytes, stream_), "copying to the device");
 }
 
 void Gpu::copy_out(void* to, GpuAddress from, std::size_t bytes) const {
+    listen();
     make_current();
     api_.check(api_.copy_out(to, from, bytes, stream_), "copying from the device");
 }

@@ -200,6 +200,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     friend class GpuMemory;
     friend class PinnedMemory;
     Gpu(const GpuApi& api, int ordinal);
+    void listen() const;
     void give_back(GpuMemory& memory) noexcept;
     GpuAddress from_driver(std::size_t bytes);
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <sstream>
 
 namespace jali {
 
@@ -62,15 +61,15 @@ std::vector<Ledger::Usage> Ledger::usage() const {
 
 void Ledger::refuse(std::size_t bytes, std::string_view label, const std::string& why,
                     const std::string& kind) const {
-    std::ostringstream text;
-    text << "out of " << kind << (kind.empty() ? "" : " ") << "memory: '" << label << "' asked for "
-         << readable_bytes(bytes) << ", but " << why << "; jali holds " << readable_bytes(held());
+    std::string text = "out of " + kind + (kind.empty() ? "" : " ") + "memory: '" + std::string(label) +
+                       "' asked for " + readable_bytes(bytes) + ", but " + why + "; jali holds " +
+                       readable_bytes(held());
     const auto all = usage();
     for (std::size_t i = 0; i < std::min<std::size_t>(all.size(), 8); ++i)
-        text << (i == 0 ? " (" : ", ") << all[i].label << ": " << readable_bytes(all[i].bytes) << " in "
-             << all[i].blocks << (all[i].blocks == 1 ? " block" : " blocks");
-    if (!all.empty()) text << (all.size() > 8 ? ", ...)" : ")");
-    throw OutOfMemory(text.str());
+        text += (i == 0 ? " (" : ", ") + all[i].label + ": " + readable_bytes(all[i].bytes) + " in " +
+                std::to_string(all[i].blocks) + (all[i].blocks == 1 ? " block" : " blocks");
+    if (!all.empty()) text += all.size() > 8 ? ", ...)" : ")";
+    throw OutOfMemory(text);
 }
 
 } // namespace jali

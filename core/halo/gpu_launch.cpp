@@ -159,7 +159,9 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     const auto& d = definition_;
     const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
     if (!d.sums.added_by_kernel) deposit(order);
-    gpu_->copy_out(totals_here_.data(), totals_.address(), totals_.size());
+    gpu_->api().check(
+        gpu_->api().copy_out(totals_here_.data(), totals_.address(), totals_.size(), gpu_->stream()),
+        "copying sums from the device");
     gpu_->synchronize();
     std::memcpy(reduced_.data(), totals_here_.data(), totals_.size());
     if (d.communicator->size() > 1) d.communicator->all_reduce_sum(reduced_);
