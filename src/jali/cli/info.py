@@ -8,6 +8,7 @@ for a moment, to ask what they are. A part that is missing is said to be missing
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -162,12 +163,13 @@ def _cache() -> dict[str, Any]:
         directory = cache_directory()
     except JaliError as error:
         return {"missing": str(error)}
-    files = [path for path in directory.rglob("*") if path.is_file()]
-    return {
-        "path": str(directory),
-        "bytes": sum(path.stat().st_size for path in files),
-        "kernels": sum(path.suffix in (".so", ".bin") for path in files),
-    }
+    size = kernels = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):  # other processes compile, and their temporary files come and go
+            if path.is_file():
+                size += path.stat().st_size
+                kernels += path.suffix in (".so", ".bin")
+    return {"path": str(directory), "bytes": size, "kernels": kernels}
 
 
 def _installed(package: str) -> str | None:
