@@ -154,6 +154,7 @@ def test_info_lists_drivers_devices_and_compilers(jali_command, fake_driver):
     assert re.search(r"^hip +2 devices, driver for 6\.3 .*never run on AMD hardware$", text, re.MULTILINE)
 
 
+@pytest.mark.full
 def test_info_says_what_is_missing_and_goes_on(jali_command):
     found = json.loads(jali_command("info", "--json", JALI_FAKE_DRIVER_VERSION="11000"))
     assert "supports CUDA 11.0, jali needs 12.0" in found["devices"]["cuda"]["driver"]["missing"]

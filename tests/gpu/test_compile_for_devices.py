@@ -95,6 +95,7 @@ def test_kernels_of_su3_compile_for_sm_90(nvrtc, texts):
     compile_all(nvrtc, quick, "sm_90")
 
 
+@pytest.mark.full
 def test_kernels_that_take_long_compile_for_sm_90_in_su2(nvrtc, texts):
     slow = {stem: text for stem, text in texts(2, "float32").items() if name_of(stem) in SLOW}
     assert {name_of(stem) for stem in slow} == set(SLOW)

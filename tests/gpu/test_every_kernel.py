@@ -19,19 +19,12 @@ TESTS = Path(__file__).parents[1]
 
 # Per file: which tests the short run takes (a regular expression), and how many calls and sums must have been compared then.
 QUICK = {
-    "language/test_operations.py": (
-        r"\[(real|complex|Matrix\(1\)|Matrix\(3\)|real Matrix\(2\)|rectangles|Algebra\(3\)|integers)-",
-        16,
-        0,
-    ),
-    "language/test_writes.py": (r"", 75, 2),
     "language/test_neighbours.py": (
         r"\((7,|2, 3\)|4, 4, 4, 8|2, 2, 2, 2, 2)|different|differs|storage|matrix_fields",
         12,
         0,
     ),
     "language/test_sums.py": (r"", 60, 60),
-    "language/test_random.py": (r"rejection|exhaust|exhaustion|attempts|state|loops|moments", 15, 0),
     "fermions/test_wilson.py": (r"adjoint|boundary|single", 5, 1),
 }
 # In the long run: everything of these files, with the least numbers of calls and sums.
