@@ -182,12 +182,11 @@ void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const 
 void GpuExchange::agree_on_places() {
     mailbox_ = layout_->mailbox(communicator_);
     std::vector<std::int64_t> mine(layout_->slabs().size(), -1);
-    for (const Message& message : messages_) {
-        if (message.slab >= PeerMailbox::most_messages)
-            throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
-                              " different ghost slabs of one lattice; use halo policy staged-overlap");
+    if (mine.size() > PeerMailbox::most_messages) // as many on every rank, so that all stop here
+        throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
+                          " different ghost slabs of one lattice; use halo policy staged-overlap");
+    for (const Message& message : messages_)
         mine[message.slab] = static_cast<std::int64_t>(message.receive_offset);
-    }
     const auto all = communicator_->all_gather(std::as_bytes(std::span(mine)));
     for (Message& message : messages_)
         std::memcpy(&message.their_offset, all[message.to].data() + message.slab * sizeof(std::int64_t),
@@ -325,6 +324,10 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
     const bool mailed = policy_.carrier != HaloCarrier::messages;
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     gpu_->make_current();
+    // What the host decides at each exchange would be decided once for all repetitions.
+    if (policy_.carrier != HaloCarrier::store && gpu_->is_capturing(gpu_->stream()))
+        throw GpuError("halo policy " + policy_.name +
+                       " cannot be recorded in a graph; use one of the store policies");
     make_tables();
     if (policy_.carrier == HaloCarrier::messages) arrived_->wait(); // pinned memory is free again
     before_->record(main);

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import jali
+
 SETUP = """
 import jali
 from jali import Field, Lattice, Real, SU
@@ -220,3 +222,17 @@ def test_second_process_compiles_nothing(fake_environment, tmp_path):
     # without a C++ compiler the imaginary one makes nothing
     assert run(code, fake_environment, JALI_CACHE_DIR=str(folder), CXX="/nowhere/c++") == "3.0\n"
     assert not list(Path(folder).glob("*.lock"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("JALI_LAUNCH", "many"), ("JALI_LAUNCH", "2048,1"), ("JALI_GPU_TILE", "4,x")]
+)
+def test_switches_for_experiments_say_what_they_take(name, value, monkeypatch):
+    monkeypatch.setenv(name, value)
+
+    @jali.site_function
+    def fill(X, f):
+        f[X] = 1.0
+
+    with pytest.raises(jali.ParameterError, match=f"{name}={value} should be"):
+        fill(jali.Lattice(4, 4, device="cuda").field(jali.Real()))

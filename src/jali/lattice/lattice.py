@@ -16,7 +16,7 @@ from jali import _core, comm, devices
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.types import Element
-from jali.errors import LayoutError
+from jali.errors import LayoutError, ParameterError
 from jali.lattice.domain import ALL, Domain
 
 if TYPE_CHECKING:
@@ -196,7 +196,10 @@ class Lattice:
 
     def _device_tile(self) -> list[int]:
         """Extents of the tiles in which a device's sites are stored: the sites of a block of threads share neighbours."""
-        wanted = [int(n) for n in os.environ.get("JALI_GPU_TILE", "4,4,4,4").split(",")]
+        text = os.environ.get("JALI_GPU_TILE") or "4,4,4,4"
+        wanted = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
+        if min(wanted) < 1:
+            raise ParameterError(f"JALI_GPU_TILE={text} should be extents of at least 1, such as 4,4,4,4")
         return [
             min(n, e) for n, e in zip([*wanted, 4, 4, 4, 4][: self.ndim], self.local_extents, strict=True)
         ]

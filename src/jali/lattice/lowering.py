@@ -13,7 +13,7 @@ from jali.codegen.emit import KernelText, Variant, emit
 from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items
 from jali.codegen.passes import analyse
-from jali.errors import TraceError
+from jali.errors import ParameterError, TraceError
 from jali.lattice.binding import BoundKernel, CompiledKernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
@@ -62,13 +62,24 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
 def _compile(program: SiteProgram, variant: Variant, gpu: Any) -> CompiledKernel:
     text = _emit(program, variant)
     if gpu is not None:
-        threads, blocks = map(int, os.environ.get("JALI_LAUNCH", f"{THREADS},1").split(",")[:2])
+        threads, blocks = _launch_shape()
         function, source = cache.load_on_device(
             gpu, program.name, text.text, program.precision, threads, blocks
         )
         return CompiledKernel(text, 0, source, function, threads)
     address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
     return CompiledKernel(text, address, source)
+
+
+def _launch_shape() -> tuple[int, int]:
+    """Threads of a block and blocks that a multiprocessor should hold: JALI_LAUNCH, for experiments. Raises ParameterError."""
+    text = os.environ.get("JALI_LAUNCH") or f"{THREADS},1"
+    numbers = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
+    if len(numbers) != 2 or not 1 <= numbers[0] <= 1024 or not 1 <= numbers[1] <= 32:
+        raise ParameterError(
+            f"JALI_LAUNCH={text} should be threads (1 to 1024) and blocks (1 to 32), such as 256,1"
+        )
+    return numbers[0], numbers[1]
 
 
 def _items(program: SiteProgram, phased: Any, fields: list[Field], lattice: Any) -> tuple[Item, ...]:
