@@ -1,0 +1,184 @@
+#include "transport/peer_memory.hpp"
+#include "transport/patience.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include <unistd.h>
+
+namespace jali {
+
+namespace {
+
+// What a rank tells the others about its device and its block of memory.
+struct Card {
+    std::int64_t process, ordinal;
+    GpuAddress address;
+    IpcHandle handle;
+    char host[64], device[40];
+};
+
+Card own_card(const Gpu& gpu) {
+    Card card{};
+    card.process = getpid();
+    card.ordinal = gpu.ordinal();
+    gethostname(card.host, sizeof card.host - 1);
+    std::strncpy(card.device, gpu.identity().c_str(), sizeof card.device - 1);
+    return card;
+}
+
+template <class T>
+std::vector<T> exchange(Communicator& communicator, const T& mine) {
+    std::vector<T> all(static_cast<std::size_t>(communicator.size()));
+    const auto parts = communicator.all_gather(std::as_bytes(std::span(&mine, 1)));
+    for (std::size_t r = 0; r < all.size(); ++r) std::memcpy(&all[r], parts[r].data(), sizeof(T));
+    return all;
+}
+
+constexpr unsigned lazy_peer_access = 1; // the flag of the drivers' IPC functions
+
+} // namespace
+
+std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
+    const auto all = exchange(communicator, mine);
+    return *std::max_element(all.begin(), all.end());
+}
+
+std::string PeerMemory::why_not(Gpu& gpu, Communicator& communicator) {
+    const Card mine = own_card(gpu);
+    const auto cards = exchange(communicator, mine);
+    std::int64_t trouble = 0; // 1: other host, 2: no way between two devices, 4: one device and one process
+    for (int r = 0; r < communicator.size(); ++r) {
+        if (r == communicator.rank()) continue;
+        const Card& other = cards[r];
+        if (std::strcmp(other.host, mine.host) != 0) {
+            trouble |= 1;
+        } else if (std::strcmp(other.device, mine.device) == 0) {
+            // ranks that share a stream would wait for work that is behind them on it
+            if (other.process == mine.process) trouble |= 4;
+        } else if (other.process == mine.process) {
+            int can = 0;
+            gpu.api().check(gpu.api().can_access_peer(&can, gpu.ordinal(), static_cast<int>(other.ordinal)),
+                            "asking for peer access");
+            if (can == 0) trouble |= 2;
+        }
+    }
+    // Between processes one device may have different numbers: trying is what tells.
+    GpuMemory tried = gpu.allocate(std::size_t{2} << 20, "trying peer access");
+    Card offer = mine;
+    const int exported = gpu.api().ipc_export(&offer.handle, tried.address());
+    offer.address = exported == gpu_success ? tried.address() : 0;
+    const auto offers = exchange(communicator, offer);
+    for (int r = 0; r < communicator.size() && trouble == 0; ++r) {
+        if (r == communicator.rank() || offers[r].process == mine.process) continue;
+        GpuAddress address = 0;
+        if (offers[r].address == 0 ||
+            gpu.api().ipc_open(&address, offers[r].handle, lazy_peer_access) != gpu_success) {
+            trouble |= 2;
+        } else {
+            gpu.api().ipc_close(address);
+        }
+    }
+    std::vector<std::int64_t> all{(trouble >> 0) & 1, (trouble >> 1) & 1, (trouble >> 2) & 1};
+    communicator.all_reduce_sum(all); // also keeps everybody's memory until all have tried
+    if (all[0] > 0) return "ranks run on several hosts";
+    if (all[1] > 0) return "the driver lets some device reach another's memory neither directly nor by IPC";
+    if (all[2] > 0) return "ranks of one process share a device";
+    return "";
+}
+
+PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
+                       std::string waiting)
+    : gpu_(std::move(gpu)), communicator_(std::move(communicator)) {
+    const std::string trouble = why_not(*gpu_, *communicator_);
+    if (!trouble.empty()) throw GpuError("devices cannot exchange messages through their memory: " + trouble);
+    abandoned_ = gpu_->allocate_pinned(sizeof(std::int64_t), "peer counters");
+    std::memset(abandoned_.data(), 0, sizeof(std::int64_t));
+    pending_ = std::make_unique<GpuEvent>(gpu_, false);
+    // Kernels wait for other ranks; where one has failed they are told to stop, and the host says why.
+    gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
+                                   patience = Patience(watchdog_seconds())](unsigned looks) mutable {
+        if (looks == 0) patience.moved();
+        if (looks % 64 != 63) return pause_core();
+        if (!in_graph_ && pending_->reached()) return; // nothing of ours is waited for
+        try {
+            communicator_->check();
+            patience.look_at_clock(
+                [&] { return "rank " + std::to_string(communicator_->rank()) + " " + waiting; });
+        } catch (...) {
+            abandon();
+            throw;
+        }
+    });
+}
+
+PeerMemory::~PeerMemory() {
+    gpu_->set_while_waiting(this, nullptr);
+    close();
+}
+
+void PeerMemory::close() {
+    gpu_->make_current();
+    for (GpuAddress address : opened_) gpu_->api().ipc_close(address);
+    opened_.clear();
+}
+
+GpuAddress PeerMemory::abandoned() const {
+    return reinterpret_cast<GpuAddress>(abandoned_.data());
+}
+
+void PeerMemory::abandon() {
+    *reinterpret_cast<volatile std::int64_t*>(abandoned_.data()) = 1;
+}
+
+void PeerMemory::note_work(void* stream) {
+    in_graph_ |= gpu_->is_capturing(stream); // and then it may be under way at any time
+    if (!in_graph_) pending_->record(stream);
+}
+
+void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {
+    if (!bases_.empty()) {
+        gpu_->api().check(gpu_->api().context_synchronize(), "waiting for the device");
+        communicator_->barrier(); // nobody writes into old blocks any more
+        close();
+        communicator_->barrier(); // nor has one mapped
+        memory_.release();
+    }
+    // at least what has an allocation of its own, since the whole allocation is mapped
+    memory_ = gpu_->allocate(std::max(bytes, std::size_t{2} << 20), label);
+    if (zeroed > 0) gpu_->fill(memory_.address(), 0, zeroed);
+    gpu_->synchronize();
+    Card card = own_card(*gpu_);
+    gpu_->make_current();
+    const int exported = gpu_->api().ipc_export(&card.handle, memory_.address());
+    card.address = exported == gpu_success ? memory_.address() : 0;
+    const auto cards = exchange(*communicator_, card);
+    bases_.assign(cards.size(), 0);
+    std::string trouble;
+    for (int r = 0; r < communicator_->size(); ++r) {
+        const Card& other = cards[r];
+        if (other.process == card.process) {
+            bases_[r] = other.address;
+            if (other.ordinal != card.ordinal) {
+                // the other device is open in this process too
+                Gpu& peer = *Gpu::open(gpu_->kind(), static_cast<int>(other.ordinal));
+                const int error = peer.let_reach(*gpu_);
+                if (error != gpu_success && error != gpu_peer_enabled)
+                    trouble = "peer access: " + gpu_->api().text_of(error);
+            }
+            continue;
+        }
+        const int error = other.address == 0
+                              ? gpu_out_of_memory
+                              : gpu_->api().ipc_open(&bases_[r], other.handle, lazy_peer_access);
+        if (error != gpu_success) {
+            trouble = "mapping the memory of rank " + std::to_string(r) + ": " + gpu_->api().text_of(error);
+        } else {
+            opened_.push_back(bases_[r]);
+        }
+    }
+    communicator_->barrier(); // all blocks are there and mapped
+    if (!trouble.empty()) throw GpuError(trouble);
+}
+
+} // namespace jali

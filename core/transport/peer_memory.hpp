@@ -1,0 +1,62 @@
+// A block of this rank's device memory that the other ranks of a communicator on this host have mapped.
+//
+// Between processes it is mapped by the driver's IPC handles; devices of one process reach each other directly.
+// Whether all ranks can do it is found out together, so that all do the same. Kernels that wait for words in
+// such memory are told to stop by `abandoned()`, when the host has heard that a rank failed.
+#pragma once
+
+#include "device/gpu.hpp"
+#include "transport/communicator.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+class PeerMemory {
+  public:
+    // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another. `waiting`
+    // is what a rank says it did when it has waited for too long.
+    PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting);
+    ~PeerMemory();
+    PeerMemory(const PeerMemory&) = delete;
+
+    // Empty if every rank's device can be reached by every other; else why not. Collective; the same on all
+    // ranks.
+    static std::string why_not(Gpu& gpu, Communicator& communicator);
+
+    // A block of so many bytes, of which the first `zeroed` are 0, in place of the one before: all ranks wait
+    // for their devices. Collective, with equal numbers.
+    void allocate(std::size_t bytes, std::size_t zeroed, std::string_view label);
+
+    std::size_t bytes() const { return memory_.size(); }
+    GpuAddress base(int rank) const { return bases_[rank]; } // as this rank's device sees it
+    const std::vector<GpuAddress>& bases() const { return bases_; }
+    const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
+    const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
+
+    GpuAddress abandoned() const; // not 0: whoever waits shall stop
+    void abandon();               // the host gives up
+    // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
+    // other ranks.
+    void note_work(void* stream);
+
+  private:
+    void close();
+
+    std::shared_ptr<Gpu> gpu_;
+    std::shared_ptr<Communicator> communicator_;
+    GpuMemory memory_;
+    std::unique_ptr<GpuEvent> pending_;
+    bool in_graph_ = false;
+    PinnedMemory abandoned_;
+    std::vector<GpuAddress> bases_;
+    std::vector<GpuAddress> opened_; // to be closed
+};
+
+// The largest of what the ranks of a communicator say. Collective.
+std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine);
+
+} // namespace jali
