@@ -142,6 +142,26 @@ void bind_gpu(nb::module_& m) {
             },
             "memory"_a, "array"_a)
         .def(
+            "download_address",
+            [](Gpu& gpu, GpuAddress address, nb::ndarray<nb::c_contig, nb::device::cpu> array) {
+                void* data = array.data();
+                const std::size_t bytes = array.nbytes();
+                nb::gil_scoped_release released;
+                gpu.copy_out(data, address, bytes);
+                gpu.synchronize();
+            },
+            "address"_a, "array"_a, "Device memory into host memory, after jali's work so far.")
+        .def(
+            "upload_address",
+            [](Gpu& gpu, GpuAddress address, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array) {
+                const void* data = array.data();
+                const std::size_t bytes = array.nbytes();
+                nb::gil_scoped_release released;
+                gpu.copy_in(address, data, bytes);
+                gpu.synchronize(); // the host's bytes may go
+            },
+            "address"_a, "array"_a)
+        .def(
             "set_kit",
             [](Gpu& gpu, const nb::bytes& image) {
                 const auto bytes = bytes_of(image);

@@ -154,6 +154,52 @@ def gpu_kit(gpu: Any) -> bytes:
     return _image(gpu, "kit", head, text)[0]
 
 
+# How elements are stored on devices, and as what they are combined.
+_ELEMENTS = {
+    "int8": ("signed char", "signed char"),
+    "int16": ("short", "short"),
+    "int32": ("int32_t", "int32_t"),
+    "int64": ("int64_t", "int64_t"),
+    "uint8": ("unsigned char", "unsigned char"),
+    "uint16": ("unsigned short", "unsigned short"),
+    "uint32": ("uint32_t", "uint32_t"),
+    "uint64": ("uint64_t", "uint64_t"),
+    "fp16": ("half_bits", "float"),
+    "bf16": ("brain_bits", "float"),
+    "fp32": ("float", "float"),
+    "fp64": ("double", "double"),
+    "complex64": ("complex_pair<float>", "complex_pair<float>"),
+    "complex128": ("complex_pair<double>", "complex_pair<double>"),
+}
+COLLECTIVE_THREADS = 512  # of a block; GpuPlan::threads
+
+
+def collective_source(element: str, operation: str, checked: bool = False) -> tuple[str, str]:
+    """Defines and text of the kernel of collectives that combine elements in this way; "none" only moves."""
+    stored, value = _ELEMENTS[element]
+    head = (
+        f"#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS {COLLECTIVE_THREADS}\n"
+        f"#define JALI_BLOCKS 1\n#define JALI_STORED {stored}\n#define JALI_VALUE {value}\n"
+        f"#define JALI_OPERATION operation_{operation}\n"
+    )
+    folder = Path(__file__).parent / "prelude"
+    text = (folder / "elements.hpp").read_text() + (folder / "collective.hpp").read_text()
+    moves = "#define JALI_MOVES\n" if operation == "none" else ""
+    return head + moves + ("#define JALI_CHECKED\n" if checked else ""), text
+
+
+def collective_kernel(gpu: Any, element: str, operation: str, checked: bool = False) -> Any:
+    """The kernel of such collectives on a device (of the core); compiles on first use. Raises CompileError, DeviceError."""
+    key = (gpu.ordinal, f"collective {gpu.kind} {element} {operation} {checked}")
+    found = _on_device.get(key)
+    if found is None:
+        head, text = collective_source(element, operation, checked)
+        image, _ = _image(gpu, f"collective_{operation}_{element}", head, text)
+        with _guard:
+            found = _on_device[key] = gpu.function(image, "collective")
+    return found
+
+
 def _image(gpu: Any, name: str, head: str, text: str) -> tuple[bytes, Path]:
     found = find_gpu_compiler(gpu.kind)
     architecture = gpu.architecture

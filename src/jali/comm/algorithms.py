@@ -151,33 +151,59 @@ ALGORITHMS = (
 )
 LARGEST_DEPTH = 32
 
+# For arrays in device memory there are the rows without hosts and channels, each as one launch, and these.
+ON_DEVICES = (
+    Algorithm("ccl", COLLECTIVES, "", "", "the library of the device's vendor (NCCL, RCCL)"),
+    Algorithm("staged", COLLECTIVES, "", "", "copied to the host, done there, copied back"),
+)
 
-def algorithm(name: str, collective: str) -> Algorithm:
+
+def rows(collective: str, on_device: bool = False) -> list[Algorithm]:
+    """The ways of a collective on the host or on devices."""
+    table = ALGORITHMS
+    if on_device:
+        table = tuple(row for row in ALGORITHMS if row.hierarchy != "hosts" and row.name != "pipelined")
+        table += ON_DEVICES
+    return [row for row in table if collective in row.collectives]
+
+
+def algorithm(name: str, collective: str, on_device: bool = False) -> Algorithm:
     """The row of that name for a collective. Raises ParameterError that lists those there are."""
-    for row in ALGORITHMS:
-        if row.name == name and collective in row.collectives:
+    for row in rows(collective, on_device):
+        if row.name == name:
             return row
-    known = ", ".join(row.name for row in ALGORITHMS if collective in row.collectives)
-    raise ParameterError(f"there is no algorithm {name!r} for {collective}; choose one of {known}")
+    known = ", ".join(row.name for row in rows(collective, on_device))
+    where = " on devices" if on_device else ""
+    raise ParameterError(f"there is no algorithm {name!r} for {collective}{where}; choose one of {known}")
 
 
-def forced(collective: str) -> str | None:
-    """The algorithm that JALI_COLLECTIVE names for this collective, if it does."""
+def forced(collective: str, on_device: bool = False) -> str | None:
+    """The algorithm that JALI_COLLECTIVE names for this collective, if it does.
+
+    Those that exist only for the host, or only for devices, say nothing about the other.
+    """
     text = os.environ.get("JALI_COLLECTIVE", "")
+    table = ALGORITHMS + ON_DEVICES
+    here = {row.name for row in rows(collective, on_device)}
     for part in filter(None, (word.strip() for word in text.split(","))):
         where, _, name = part.rpartition("=")
-        if not any(row.name == name for row in ALGORITHMS) or (where and where not in COLLECTIVES):
-            names = sorted({row.name for row in ALGORITHMS})
+        if not any(row.name == name for row in table) or (where and where not in COLLECTIVES):
+            names = sorted({row.name for row in table})
             raise ParameterError(
                 f"JALI_COLLECTIVE={text}: {part!r} is no algorithm ({', '.join(names)}), nor one for a "
                 f"collective ({', '.join(COLLECTIVES)}), like all_reduce=ring"
             )
-        if where == collective:
-            algorithm(name, collective)
+        if where == collective and (name in here or not rows_elsewhere(name, collective, on_device)):
+            algorithm(name, collective, on_device)
             return name
-        if not where and any(row.name == name and collective in row.collectives for row in ALGORITHMS):
+        if not where and name in here:
             return name
     return None
+
+
+def rows_elsewhere(name: str, collective: str, on_device: bool) -> bool:
+    """Whether a collective has a way of this name on the host only, or on devices only: in the other place."""
+    return any(row.name == name for row in rows(collective, not on_device))
 
 
 def choose(collective: str, payload: int, ranks_of_hosts: Sequence[int]) -> str:
@@ -204,6 +230,15 @@ def choose(collective: str, payload: int, ranks_of_hosts: Sequence[int]) -> str:
             "all_gather": "recursive_doubling",
             "all_to_all": "bruck",
         }.get(collective, "binomial")
+    return "direct"
+
+
+def choose_on_device(collective: str, payload: int, ranks: int) -> str:
+    """The algorithm for a payload of `payload` bytes on devices that reach each other's memory."""
+    if collective == "all_reduce":
+        return "one_shot" if payload <= (1 << 19 if ranks <= 2 else 1 << 17) else "two_step"
+    if collective in ("broadcast", "reduce") and ranks > 2 and payload > 1 << 19:
+        return "chain"
     return "direct"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -17,11 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jali import _core
 from jali.comm import algorithms
+from jali.comm.device_arrays import DeviceView
 from jali.comm.elements import SIZES, Array, check_operation, element_name
 from jali.errors import ParameterError
 
 if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
+    from jali.comm.device_collectives import DeviceCollectives
 
 KEPT = 256  # plans per communicator
 EXCHANGE = "exchange"  # as counts: each rank knows only its own
@@ -71,7 +74,7 @@ class Collectives:
     """The collectives of one communicator; made at its first collective call, which is collective anyway."""
 
     def __init__(self, communicator: Communicator) -> None:
-        self._communicator = communicator
+        self._communicator = weakref.ref(communicator)  # which owns this: memory of devices goes when it goes
         self.rank, self.size = communicator.rank, communicator.size
         self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
         self.carriers = _carriers(communicator)
@@ -81,6 +84,14 @@ class Collectives:
         self._more: dict[
             tuple[Any, ...], list[_core.PersistentPlan]
         ] = {}  # for calls under way several times
+        self._on_devices: dict[_core.Gpu, DeviceCollectives] = {}
+
+    @property
+    def communicator(self) -> Communicator:
+        """Whose collectives these are."""
+        communicator = self._communicator()
+        assert communicator is not None, "a communicator that is gone has no collectives"
+        return communicator
 
     def start(
         self,
@@ -92,7 +103,9 @@ class Collectives:
     ) -> Any:
         """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
         if checked or (checked is None and self.checked):
-            self._compare(Call._make(call))
+            self._compare(Call._make(call), on_device=_on_device(arrays))
+        if _on_device(arrays):
+            return self._start_on_device(call, arrays, result, blocking, checked)
         plan = self._plans.get(call)
         if plan is not None and len(self._plans) > KEPT // 2:  # before that, nothing is dropped soon
             self._plans.move_to_end(call)
@@ -123,7 +136,7 @@ class Collectives:
 
     def agree_on_counts(self, mine: Iterable[int]) -> list[tuple[int, ...]]:
         """What every rank passed, in rank order."""
-        told = self._communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
+        told = self.communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
         return [tuple(json.loads(text)) for text in told]
 
     def _prepare(self, call: tuple[Any, ...]) -> _core.PersistentPlan:
@@ -144,19 +157,7 @@ class Collectives:
     def _make(self, call: Call) -> _core.PersistentPlan:
         check_operation(call.op, call.dtype)
         row = self.algorithm_of(call)
-        kind = element_name(call.dtype)
-        counts = list(call.elements) if isinstance(call.elements, tuple) else [call.elements]
-        composition = _core.standard_composition(
-            self.size,
-            call.collective,
-            row.form,
-            kind,
-            counts,
-            root=call.root,
-            operation="user" if callable(call.op) else call.op,
-            user=call.op if callable(call.op) else None,
-            in_place=call.in_place,
-        )
+        composition = self.composition(call, row)
         payload = self.payload(call)
         parameters = _core.PlanParameters(
             self._hierarchy(row),
@@ -168,6 +169,38 @@ class Collectives:
         schedule = _core.plan_rank(composition, parameters, self.rank)
         what = f"{call.collective} of {payload} bytes ({row.name})"
         return _core.PersistentPlan(schedule, self.space, what)
+
+    def composition(self, call: Call, row: algorithms.Algorithm) -> _core.Composition:
+        """What a call means, in the form of a row."""
+        return _core.standard_composition(
+            self.size,
+            call.collective,
+            row.form,
+            element_name(call.dtype),
+            list(call.elements) if isinstance(call.elements, tuple) else [call.elements],
+            root=call.root,
+            operation="user" if callable(call.op) else call.op,
+            user=call.op if callable(call.op) else None,
+            in_place=call.in_place,
+        )
+
+    def on_device(self, gpu: _core.Gpu) -> DeviceCollectives:
+        """The collectives on arrays of a device; the first use is collective."""
+        if gpu not in self._on_devices:
+            from jali.comm.device_collectives import DeviceCollectives
+
+            self._on_devices[gpu] = DeviceCollectives(self, gpu)
+        return self._on_devices[gpu]
+
+    def _start_on_device(
+        self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
+    ) -> Any:
+        gpu = next(a.gpu for a in arrays if type(a) is DeviceView)
+        there = self._on_devices.get(gpu) or self.on_device(gpu)
+        done = there.start(call, arrays, result, blocking)
+        if (checked or (checked is None and self.checked)) and blocking:
+            there.report_overflows(call)
+        return done
 
     def _hierarchy(self, row: algorithms.Algorithm) -> _core.Hierarchy:
         if row.hierarchy == "binary":
@@ -181,7 +214,7 @@ class Collectives:
     def compare(self, description: dict[str, Any]) -> None:
         """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
         told = [
-            json.loads(text) for text in self._communicator.gather_bytes(json.dumps(description).encode())
+            json.loads(text) for text in self.communicator.gather_bytes(json.dumps(description).encode())
         ]
         differences = []
         for key in dict.fromkeys(key for one in told for key in one):
@@ -198,13 +231,14 @@ class Collectives:
             error.on_every_rank = True  # type: ignore[attr-defined]
             raise error
 
-    def _compare(self, call: Call) -> None:
+    def _compare(self, call: Call, on_device: bool = False) -> None:
         op = call.op if isinstance(call.op, str) else getattr(call.op, "__name__", "function")
         reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
         rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
         self.compare(
             {
                 "call": call.collective,
+                "memory": "of devices" if on_device else "of the host",
                 "element type": str(call.dtype),
                 "counts" if isinstance(call.elements, tuple) else "count": call.elements,
                 **({"operation": op} if reduces else {}),
@@ -214,6 +248,10 @@ class Collectives:
                 "reproducible": call.reproducible,
             }
         )
+
+
+def _on_device(arrays: tuple[Any, ...]) -> bool:
+    return type(arrays[0]) is DeviceView or type(arrays[-1]) is DeviceView
 
 
 def _carriers(communicator: Communicator) -> list[tuple[str, _core.Communicator]]:

@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from jali import _core
 from jali.comm.collectives import EXCHANGE, Collectives
+from jali.comm.device_arrays import DeviceArray, DeviceView
+from jali.comm.device_collectives import data_on_device, is_on_device
 from jali.comm.elements import Array, as_array
 from jali.errors import ParameterError, RankError
 
@@ -119,9 +121,9 @@ class Communicator:
         blocking: bool = True,
     ) -> Any:
         """Combine the arrays of all ranks element by element; every rank gets the result, of the shape of `x`."""
-        data = x if type(x) is np.ndarray else as_array(x)
+        data = x if type(x) is np.ndarray else _data(x)
         if out is None:
-            out = np.empty(data.shape, data.dtype)
+            out = _empty(data, data.shape)
         call = ("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
         arrays = (data,) if out is x else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
@@ -139,14 +141,14 @@ class Communicator:
         blocking: bool = True,
     ) -> Any:
         """Combine the arrays of all ranks on rank `root`, which gets the result; the others get None."""
-        data = x if type(x) is np.ndarray else as_array(x)
+        data = x if type(x) is np.ndarray else _data(x)
         if not 0 <= root < self.size:
             raise self._no_root(root)
         in_place = out is x
         if self.rank != root:
             out = None
         elif out is None:
-            out = np.empty(data.shape, data.dtype)
+            out = _empty(data, data.shape)
         call = ("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
         arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
@@ -161,7 +163,7 @@ class Communicator:
         blocking: bool = True,
     ) -> Any:
         """Copy the array of rank `root` into those of all others (same size and type); returns `x`."""
-        data = x if type(x) is np.ndarray else as_array(x)
+        data = x if type(x) is np.ndarray else _data(x)
         if not 0 <= root < self.size:
             raise self._no_root(root)
         call = ("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
@@ -182,12 +184,12 @@ class Communicator:
         Sizes may differ if `counts` says how; `counts="exchange"` lets the ranks tell each other first. In place
         (`out=x`), `x` is the whole and this rank's rows are in it already.
         """
-        data = x if type(x) is np.ndarray else as_array(x)
+        data = x if type(x) is np.ndarray else _data(x)
         in_place = out is x
         rows = self._rows(data, counts, whole=in_place)
         count = _elements(data, rows, self.size, self.rank, whole=in_place)
         if out is None:
-            out = np.empty(_stacked(data, rows, self.size), data.dtype)
+            out = _empty(data, _stacked(data, rows, self.size))
         call = ("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
@@ -207,7 +209,7 @@ class Communicator:
 
         `counts` as in `all_gather`.
         """
-        data = x if type(x) is np.ndarray else as_array(x)
+        data = x if type(x) is np.ndarray else _data(x)
         if not 0 <= root < self.size:
             raise self._no_root(root)
         rows = self._rows(data, counts)
@@ -215,7 +217,7 @@ class Communicator:
         if self.rank != root:
             out = None
         elif out is None:
-            out = np.empty(_stacked(data, rows, self.size), data.dtype)
+            out = _empty(data, _stacked(data, rows, self.size))
         call = ("gather", data.dtype, count, root, "sum", False, algorithm, False)
         arrays = (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
@@ -240,12 +242,12 @@ class Communicator:
         at_root = self.rank == root
         if not at_root and out is None:
             raise ParameterError(f"rank {self.rank} receives from rank {root} in a scatter and needs `out`")
-        target = None if out is None else as_array(out)
-        data = as_array(x) if at_root else None
+        target = None if out is None else _data(out, writable=True)
+        data = _data(x) if at_root else None
         if data is not None and target is None:
             rows = self._rows(data, counts, whole=True)
             mine = rows[self.rank] if rows is not None else _equal_part(data, self.size)
-            target = out = np.empty((mine, *data.shape[1:]), data.dtype)
+            target = out = _empty(data, (mine, *data.shape[1:]))
         assert target is not None
         if data is not None:
             _target(target, data)
@@ -274,13 +276,13 @@ class Communicator:
         Parts are equal unless `counts` says otherwise (on all ranks). In place (`out=x`), the result is where this
         rank's part is; the other parts are undefined.
         """
-        data = x if type(x) is np.ndarray else as_array(x)
+        data = x if type(x) is np.ndarray else _data(x)
         in_place = out is x
         rows = self._rows(data, counts, whole=True)
         count = _elements(data, rows, self.size, self.rank, whole=True)
         if out is None:
             mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
-            out = np.empty((mine, *data.shape[1:]), data.dtype)
+            out = _empty(data, (mine, *data.shape[1:]))
         call = ("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
@@ -300,11 +302,11 @@ class Communicator:
         Parts are equal unless `counts` says otherwise: `counts[i][j]` rows go from rank i to rank j. A rank that
         knows only its own row passes that; then the ranks tell each other first.
         """
-        data = x if type(x) is np.ndarray else as_array(x)
+        data = x if type(x) is np.ndarray else _data(x)
         if counts is None:
             count: int | tuple[int, ...] = _equal_part(data, self.size) * _row(data)
             if out is None:
-                out = np.empty(data.shape, data.dtype)
+                out = _empty(data, data.shape)
         else:
             matrix = np.asarray(counts)
             if matrix.ndim == 1:
@@ -322,7 +324,7 @@ class Communicator:
                 )
             count = tuple(int(n) * _row(data) for n in matrix.reshape(-1))
             if out is None:
-                out = np.empty((int(matrix[:, self.rank].sum()), *data.shape[1:]), data.dtype)
+                out = _empty(data, (int(matrix[:, self.rank].sum()), *data.shape[1:]))
         if out is x:
             raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
         call = ("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
@@ -422,9 +424,27 @@ class Communicator:
         self.core.check()
 
 
+def _data(x: Any, writable: bool = False) -> Any:
+    """The memory of an array, of the host or of a device, as collectives see it."""
+    if isinstance(x, DeviceView):
+        return x
+    if is_on_device(x):
+        return data_on_device(x, writable)
+    return as_array(x)
+
+
+def _empty(like: Any, shape: tuple[int, ...]) -> Any:
+    """A new array in the same kind of memory, of the same type."""
+    if isinstance(like, DeviceView):
+        return DeviceArray.empty(like.gpu, shape, like.element, "collective")
+    return np.empty(shape, like.dtype)
+
+
 def _target(out: Any, data: Array) -> Array:
     """The memory of `out`, which must be of the type of `data`."""
-    target = out if type(out) is np.ndarray else as_array(out)
+    target = out if type(out) is np.ndarray else _data(out, writable=True)
+    if isinstance(target, DeviceView) != isinstance(data, DeviceView):
+        raise ParameterError("an array in device memory and one in host memory; give both in the same")
     if target.dtype != data.dtype:
         raise ParameterError(f"the result is to be {target.dtype}, but {data.dtype} is sent; make them alike")
     return target

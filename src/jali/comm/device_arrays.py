@@ -68,6 +68,16 @@ class DeviceView:
     shape: tuple[int, ...]
     stream: int | None
     owner: Any
+    gpu: Any = None
+
+    @property
+    def dtype(self) -> str:
+        """The element type by the core's name, which has bf16 too."""
+        return self.element
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
 
     @property
     def size(self) -> int:
@@ -91,7 +101,7 @@ def view_of(x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = 
             raise _elsewhere(gpu, x.gpu.ordinal)
         if stream is not None:
             gpu.let_wait(stream)
-        return DeviceView(x.address, x.element, x.shape, gpu.stream, x)
+        return DeviceView(x.address, x.element, x.shape, gpu.stream, x, gpu)
     try:
         interface = getattr(x, "__cuda_array_interface__", None)
     except (TypeError, ValueError, KeyError, RuntimeError):  # PyTorch: not of this type, or with gradients
@@ -129,7 +139,7 @@ def _from_interface(
         elif stream != theirs:  # by way of jali's stream, for which it is only a moment
             gpu.wait_for(theirs)
             gpu.let_wait(stream)
-    return DeviceView(address, element_name(dtype), shape, theirs, x)
+    return DeviceView(address, element_name(dtype), shape, theirs, x, gpu)
 
 
 def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None) -> DeviceView:
@@ -151,7 +161,7 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None) -> DeviceView:
     _check_contiguous(
         foreign.shape, [n * SIZES[foreign.element] for n in foreign.strides], SIZES[foreign.element]
     )
-    return DeviceView(foreign.address, foreign.element, foreign.shape, None, (x, foreign))
+    return DeviceView(foreign.address, foreign.element, foreign.shape, None, (x, foreign), gpu)
 
 
 def _check_device(gpu: _core.Gpu, ordinal: int) -> None:

@@ -143,9 +143,6 @@ JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t first, in
         out[u] = from[int64_t(x / GROUP) * per_group + k * GROUP + x % GROUP];
     }
 }
-struct alignas(16) bytes16 {
-    int64_t a, b;
-};
 JALI_INLINE void pack_parts(const pack_arguments& a, const pack_message& message, char* to, int64_t first,
                             int64_t step) {
     for (int64_t p = message.first_part; p < message.first_part + message.parts; ++p) {
@@ -224,18 +221,6 @@ struct await_arguments {
 JALI_KERNEL(await_slots, await_arguments) {
     JALI_FOR_EACH(m, 0, a.count)
         if (*a.epoch > 1) wait_until(a.messages[m].consumed, *a.epoch - 1, a.abandoned);
-}
-
-// What another device has written: not from a cache that does not know.
-JALI_INLINE bytes16 fresh(const bytes16* p) {
-#if defined(__CUDACC_RTC__)
-    bytes16 q;
-    asm volatile("ld.global.cg.v2.s64 {%0, %1}, [%2];" : "=l"(q.a), "=l"(q.b) : "l"(p) : "memory");
-    return q;
-#else
-    const volatile int64_t* words = (const volatile int64_t*)p;
-    return {words[0], words[1]};
-#endif
 }
 
 struct receive_section {

@@ -16,7 +16,7 @@
     extern "C" __attribute__((visibility("default"))) const unsigned long name##_bytes = sizeof(type);       \
     extern "C" __attribute__((visibility("default"))) void name(void** p) { name##_thread(*(const type*)p[0]); } \
     static void name##_thread(const type& a)
-#define JALI_SHARED static
+#define JALI_SHARED static thread_local // ranks may be threads of one process
 #elif defined(__HIPCC_RTC__) || defined(__HIP__)
 #define JALI_DEVICE __device__
 #define JALI_UNROLL _Pragma("unroll")
@@ -33,6 +33,11 @@
 #endif
 #define JALI_INLINE static JALI_MEMBER
 #define JALI_CALL static JALI_MEMBER
+#if defined(JALI_ONE_THREAD)
+#define JALI_APART static
+#else
+#define JALI_APART static __device__ __attribute__((noinline)) // rare: not worth its code at every use
+#endif
 #define JALI_LIKELY(condition) (condition)
 #define JALI_HAS(builtin) 0
 
@@ -121,6 +126,21 @@ JALI_INLINE void wait_until(const int64_t* word, int64_t value, const int64_t* a
         pause();
     }
     fence_system();
+}
+
+struct alignas(16) bytes16 {
+    int64_t a, b;
+};
+// What another device has written: not from a cache that does not know.
+JALI_INLINE bytes16 fresh(const bytes16* p) {
+#if defined(__CUDACC_RTC__)
+    bytes16 q;
+    asm volatile("ld.global.cg.v2.s64 {%0, %1}, [%2];" : "=l"(q.a), "=l"(q.b) : "l"(p) : "memory");
+    return q;
+#else
+    const volatile int64_t* words = (const volatile int64_t*)p;
+    return {words[0], words[1]};
+#endif
 }
 
 JALI_INLINE int64_t thread_in_grid() { return block_in_grid() * threads_in_block() + thread_in_block(); }

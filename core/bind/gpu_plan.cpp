@@ -1,0 +1,58 @@
+// core/collective/gpu_plan in Python: collectives as one launch on each device.
+#include "collective/gpu_plan.hpp"
+#include "bind/errors.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace jali;
+
+void bind_gpu_plan(nb::module_& m) {
+    using Released = nb::call_guard<nb::gil_scoped_release>;
+
+    nb::class_<DeviceProgram>(m, "DeviceProgram", "A rank's schedule as one launch on a device runs it.")
+        .def_ro("lanes", &DeviceProgram::lanes, "Blocks of threads.")
+        .def_ro("iterations", &DeviceProgram::iterations)
+        .def_prop_ro("wire", [](const DeviceProgram& p) { return p.wire == Wire::flagged ? "flagged" : "slotted"; })
+        .def_ro("combines", &DeviceProgram::combines, "Whether it combines elements, or only moves them.")
+        .def_prop_ro("type", [](const DeviceProgram& p) { return std::string(name_of(p.how.type)); })
+        .def_prop_ro("operation", [](const DeviceProgram& p) { return std::string(name_of(p.how.operation)); })
+        .def("describe", &DeviceProgram::describe);
+
+    m.def("longest_piece", &longest_piece, "composition"_a, "Bytes of the longest piece that a primitive moves.");
+
+    nb::class_<PeerQueues>(m, "PeerQueues", "Queues of messages between the devices of ranks.")
+        .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a, Released())
+        .def("take_overflows", &GpuPlan::take_overflows, Released(),
+             "Finite numbers that became infinite in 16-bit results since the last call; waits for the device.")
+        .def(
+            "compile",
+            [](const PeerQueues& queues, const Schedule& schedule, std::int64_t longest) {
+                return compile_for_device(schedule, queues.size(), queues.rank(), longest, queues.parameters());
+            },
+            "schedule"_a, "longest"_a, "This rank's program; PlanError where a device cannot do it.");
+
+    nb::class_<GpuPlan>(m, "GpuPlan", "A collective that is ready to run on a device, again and again.")
+        .def(nb::init<std::shared_ptr<PeerQueues>, DeviceProgram, const Schedule&, GpuFunction, std::string>(),
+             "queues"_a, "program"_a, "schedule"_a, "kernel"_a, "what"_a)
+        .def_prop_ro("program", &GpuPlan::program, nb::rv_policy::reference_internal)
+        .def_prop_ro("what", &GpuPlan::what)
+        .def_prop_ro("user_buffers", &GpuPlan::user_buffers)
+        .def("bytes_of", &GpuPlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")
+        .def(
+            "run",
+            [](GpuPlan& plan, const std::vector<GpuAddress>& buffers, nb::object stream) {
+                void* on = stream.is_none() ? plan.gpu().stream()
+                                            : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
+                plan.run(buffers, on);
+            },
+            "buffers"_a, "stream"_a = nb::none(), "Puts a run on a stream (jali's), on addresses of the device.");
+}

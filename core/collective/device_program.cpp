@@ -1,0 +1,382 @@
+#include "collective/device_program.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace jali {
+
+namespace {
+
+struct Source {
+    Region region{};
+    int peer = -1, packet = -1; // of a message, if it is one
+    bool message() const { return peer >= 0; }
+};
+
+// An instruction before anything is said about waiting.
+struct Draft {
+    Source to;
+    std::vector<Source> from;
+    std::size_t bytes = 0;
+    int divide_by = 1;
+    Mark mark;
+    bool sends() const { return to.message(); }
+    bool only_receives() const { return from.size() == 1 && from[0].message() && !to.message(); }
+};
+
+bool overlap(const Region& a, const Region& b) {
+    return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+bool equal(const Region& a, const Region& b) {
+    return a.buffer == b.buffer && a.offset == b.offset && a.bytes == b.bytes;
+}
+
+bool writes(const Draft& draft, const Region& region) {
+    return !draft.to.message() && overlap(draft.to.region, region);
+}
+
+class Compiler {
+  public:
+    Compiler(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
+             const DeviceProgramParameters& parameters)
+        : schedule_(schedule), parameters_(parameters), longest_(longest) {
+        program_.ranks = ranks;
+        program_.rank = rank;
+        program_.sent.assign(ranks, 0);
+        program_.received.assign(ranks, 0);
+    }
+
+    DeviceProgram compile() {
+        draft();
+        order_stages();
+        receive_where_needed();
+        send_where_made();
+        check_overlaps();
+        choose_wire();
+        write();
+        return std::move(program_);
+    }
+
+  private:
+    void draft() {
+        for (const Step& step : schedule_.steps()) {
+            Draft d;
+            d.mark = step.mark;
+            if (const auto* receive = std::get_if<Receive>(&step.action)) {
+                if ((d.bytes = receive->into.bytes) == 0) continue;
+                d.to.region = receive->into;
+                d.from = {Source{{}, receive->from, program_.received[receive->from]++}};
+                drafts_.push_back(std::move(d));
+            } else if (const auto* send = std::get_if<Send>(&step.action)) {
+                if ((d.bytes = send->from.bytes) == 0) continue;
+                d.to = Source{{}, send->to, program_.sent[send->to]++};
+                d.from = {Source{send->from}};
+                drafts_.push_back(std::move(d));
+            } else if (const auto* copy = std::get_if<Copy>(&step.action)) {
+                for (const CopyRows& row : copy->rows) {
+                    if (row.rows) throw PlanError("device program: a copy by a list of rows in " + step.name);
+                    add(d, row.to, {row.from}, 1);
+                }
+            } else if (const auto* reduce = std::get_if<Reduce>(&step.action)) {
+                take(reduce->how);
+                for (const ReduceRow& row : reduce->rows) add(d, row.into, row.from, reduce->how.divide_by);
+            } else {
+                throw PlanError("device program: " + step.name + " is no step of a collective");
+            }
+        }
+    }
+
+    void add(Draft d, const Region& into, const std::vector<Region>& from, int divide_by) {
+        if ((d.bytes = into.bytes) == 0) return;
+        d.to.region = into;
+        for (const Region& region : from) d.from.push_back(Source{region});
+        d.divide_by = divide_by;
+        if (from.size() == 1 && divide_by == 1 && equal(into, from[0])) return;
+        drafts_.push_back(std::move(d));
+    }
+
+    void take(const Reduction& how) {
+        if (how.user)
+            throw PlanError("an operation of the user (" + how.user->name() +
+                            ") runs on the host; give arrays in host memory, or a named operation");
+        if (program_.combines && (how.type != program_.how.type || how.operation != program_.how.operation))
+            throw PlanError("a program for a device combines in one way; this composition has both " +
+                            std::string(name_of(program_.how.operation)) + " and " +
+                            std::string(name_of(how.operation)));
+        program_.combines = true;
+        program_.how = how;
+    }
+
+    // Sends first, if they need nothing of their stage and the queues have room for all of it; whatever else
+    // is done is done meanwhile. Ranks begin with the one after them, so that not all begin with the same.
+    void order_stages() {
+        for (std::size_t begin = 0, end; begin < drafts_.size(); begin = end) {
+            end = begin + 1;
+            while (end < drafts_.size() && drafts_[end].mark.stage == drafts_[begin].mark.stage &&
+                   drafts_[end].mark.channel == drafts_[begin].mark.channel)
+                ++end;
+            if (most_messages(begin, end) > parameters_.slotted.slots) continue;
+            std::vector<Draft> first, rest;
+            std::vector<char> stays(program_.ranks, 0); // messages to one rank keep their order
+            for (std::size_t k = begin; k < end; ++k) {
+                Draft& d = drafts_[k];
+                bool moves = d.sends() && stays[d.to.peer] == 0;
+                for (const Draft& before : rest)
+                    for (const Source& s : d.from) moves = moves && (s.message() || !writes(before, s.region));
+                if (d.sends() && !moves) stays[d.to.peer] = 1;
+                (moves ? first : rest).push_back(std::move(d));
+            }
+            const int n = program_.ranks, me = program_.rank;
+            std::stable_sort(first.begin(), first.end(), [&](const Draft& a, const Draft& b) {
+                return (a.to.peer - me + n) % n < (b.to.peer - me + n) % n;
+            });
+            for (auto run = rest.begin(); run != rest.end();) {
+                const auto stop = std::find_if(run, rest.end(), [](const Draft& d) { return !d.only_receives(); });
+                std::stable_sort(run, stop, [&](const Draft& a, const Draft& b) {
+                    return (me - a.from[0].peer + n) % n < (me - b.from[0].peer + n) % n;
+                });
+                run = stop == rest.end() ? stop : stop + 1;
+            }
+            const auto next = std::move(first.begin(), first.end(), drafts_.begin() + begin);
+            std::move(rest.begin(), rest.end(), next);
+        }
+    }
+
+    std::int64_t most_messages(std::size_t begin, std::size_t end) const {
+        std::vector<std::int64_t> to(program_.ranks, 0), from(program_.ranks, 0);
+        std::int64_t most = 0;
+        for (std::size_t k = begin; k < end; ++k) {
+            if (drafts_[k].sends()) most = std::max(most, ++to[drafts_[k].to.peer]);
+            for (const Source& s : drafts_[k].from)
+                if (s.message()) most = std::max(most, ++from[s.peer]);
+        }
+        return most;
+    }
+
+    bool is_scratch(const Region& region) const {
+        return region.buffer + 1 == static_cast<int>(schedule_.buffers().size());
+    }
+
+    // The only one that uses what stands in a temporary region; -1 if there is none or several do.
+    int only_user(std::size_t maker) const {
+        const Region& made = drafts_[maker].to.region;
+        if (!is_scratch(made)) return -1;
+        int user = -1;
+        for (std::size_t k = 0; k < drafts_.size(); ++k) {
+            if (k == maker) continue;
+            if (writes(drafts_[k], made)) return -1;
+            for (const Source& s : drafts_[k].from) {
+                if (s.message() || !overlap(s.region, made)) continue;
+                if (user >= 0 || !equal(s.region, made)) return -1;
+                user = static_cast<int>(k);
+            }
+        }
+        return user;
+    }
+
+    // A message that only one instruction of its stage uses is read by it where it arrived.
+    void receive_where_needed() {
+        for (std::size_t k = 0; k < drafts_.size();) {
+            const Draft& d = drafts_[k];
+            const int user = d.only_receives() ? only_user(k) : -1;
+            if (user < 0 || drafts_[user].mark.stage != d.mark.stage ||
+                drafts_[user].mark.channel != d.mark.channel || messages_of_stage(k) > parameters_.slotted.slots) {
+                ++k;
+                continue;
+            }
+            const Source message = d.from[0];
+            const Region made = d.to.region;
+            for (Source& s : drafts_[user].from)
+                if (!s.message() && equal(s.region, made)) s = message;
+            drafts_.erase(drafts_.begin() + static_cast<std::ptrdiff_t>(k));
+        }
+    }
+
+    std::int64_t messages_of_stage(std::size_t of) const {
+        const Mark& mark = drafts_[of].mark;
+        std::size_t begin = of, end = of + 1;
+        const auto same = [&](std::size_t k) {
+            return drafts_[k].mark.stage == mark.stage && drafts_[k].mark.channel == mark.channel;
+        };
+        while (begin > 0 && same(begin - 1)) --begin;
+        while (end < drafts_.size() && same(end)) ++end;
+        return most_messages(begin, end);
+    }
+
+    // What is made only to be sent next is made in the message.
+    void send_where_made() {
+        for (std::size_t k = 0; k + 1 < drafts_.size(); ++k) {
+            Draft &d = drafts_[k], &next = drafts_[k + 1];
+            if (d.sends() || d.from.size() < 2 || !next.sends() || only_user(k) != static_cast<int>(k) + 1)
+                continue;
+            d.to = next.to;
+            d.mark = next.mark;
+            drafts_.erase(drafts_.begin() + static_cast<std::ptrdiff_t>(k) + 1);
+        }
+    }
+
+    // Slices of two regions are the same bytes only where the regions are.
+    void check_overlaps() const {
+        struct Use {
+            Region region;
+            bool written;
+        };
+        std::vector<Use> uses;
+        for (const Draft& d : drafts_) {
+            for (const Source& s : d.from)
+                if (!s.message()) uses.push_back({s.region, false});
+            if (!d.to.message()) uses.push_back({d.to.region, true});
+        }
+        std::sort(uses.begin(), uses.end(), [](const Use& a, const Use& b) {
+            return std::tuple(a.region.buffer, a.region.offset, a.region.bytes) <
+                   std::tuple(b.region.buffer, b.region.offset, b.region.bytes);
+        });
+        for (std::size_t i = 0; i < uses.size(); ++i) {
+            for (std::size_t j = i + 1; j < uses.size() && overlap(uses[i].region, uses[j].region); ++j) {
+                if ((!uses[i].written && !uses[j].written) || equal(uses[i].region, uses[j].region)) continue;
+                throw PlanError("on a device, pieces of a composition must be equal or disjoint where one of them "
+                                "is written; in buffer '" +
+                                schedule_.buffers()[uses[i].region.buffer].name + "' bytes " + text(uses[i].region) +
+                                " and " + text(uses[j].region) + " overlap in part; cut them at the same places");
+            }
+        }
+    }
+
+    static std::string text(const Region& r) {
+        return std::to_string(r.offset) + " to " + std::to_string(r.offset + r.bytes);
+    }
+
+    void choose_wire() {
+        const std::int64_t wanted = (longest_ + parameters_.bytes_per_lane - 1) / parameters_.bytes_per_lane;
+        program_.lanes = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, parameters_.most_lanes));
+        const bool flagged = longest_ <= parameters_.flagged_below &&
+                             longest_ <= program_.lanes * parameters_.flagged.slot_bytes;
+        program_.wire = flagged ? Wire::flagged : Wire::slotted;
+        const DeviceQueues& queues = flagged ? parameters_.flagged : parameters_.slotted;
+        const std::int64_t at_once = program_.lanes * queues.slot_bytes;
+        program_.iterations = std::max<std::int64_t>(1, (longest_ + at_once - 1) / at_once);
+        if (!flagged) return;
+        for (int r = 0; r < program_.ranks; ++r) {
+            if (std::max(program_.sent[r], program_.received[r]) > queues.slots)
+                throw PlanError("a plan with " + std::to_string(std::max(program_.sent[r], program_.received[r])) +
+                                " messages between two devices; their queues have " +
+                                std::to_string(queues.slots) + " places, take an algorithm with fewer");
+        }
+    }
+
+    std::int64_t chunk(std::size_t bytes) const {
+        const std::int64_t slices = program_.iterations * program_.lanes;
+        const std::int64_t each = (static_cast<std::int64_t>(bytes) + slices - 1) / slices;
+        return (each + 15) / 16 * 16;
+    }
+
+    DeviceOperand operand(const Source& s) const {
+        if (s.message()) return {0, ~s.peer, s.packet};
+        return {static_cast<std::int64_t>(s.region.offset), s.region.buffer, 0};
+    }
+
+    void write() {
+        const bool slotted = program_.wire == Wire::slotted;
+        std::vector<DeviceAction> pending;
+        std::vector<std::vector<char>> read(program_.ranks); // messages from each rank
+        std::vector<std::int32_t> freed(program_.ranks, 0);
+        for (int r = 0; r < program_.ranks; ++r) read[r].assign(program_.received[r], 0);
+        const auto flush = [&](std::int32_t& first, std::int32_t& count) {
+            first = static_cast<std::int32_t>(program_.actions.size());
+            count = static_cast<std::int32_t>(pending.size());
+            program_.actions.insert(program_.actions.end(), pending.begin(), pending.end());
+            pending.clear();
+        };
+        for (std::size_t k = 0; k < drafts_.size(); ++k) {
+            const Draft& d = drafts_[k];
+            DeviceInstruction instruction{};
+            instruction.to = operand(d.to);
+            instruction.bytes = static_cast<std::int64_t>(d.bytes);
+            instruction.chunk = chunk(d.bytes);
+            instruction.divide_by = d.divide_by;
+            instruction.first_source = static_cast<std::int32_t>(program_.sources.size());
+            instruction.sources = static_cast<std::int32_t>(d.from.size());
+            instruction.first_wait = static_cast<std::int32_t>(program_.waits.size());
+            for (const Source& s : d.from) {
+                program_.sources.push_back(operand(s));
+                if (slotted && s.message())
+                    program_.waits.push_back({DeviceWait::arrival, s.peer, s.packet});
+            }
+            // the first of some sends one after the other waits for room for all of them
+            if (slotted && d.sends() && (k == 0 || !plain_send(drafts_[k - 1]) || !plain_send(d)))
+                for (std::size_t j = k; j < drafts_.size() && (j == k || (plain_send(d) && plain_send(drafts_[j])));
+                     ++j)
+                    program_.waits.push_back({DeviceWait::room, drafts_[j].to.peer, drafts_[j].to.packet});
+            instruction.waits = static_cast<std::int32_t>(program_.waits.size()) - instruction.first_wait;
+            instruction.meets = instruction.waits > 0 ? 1 : 0;
+            if (instruction.meets != 0) flush(instruction.first_action, instruction.actions);
+            program_.instructions.push_back(instruction);
+            if (slotted && d.sends()) remember(pending, {DeviceAction::announce, d.to.peer, d.to.packet});
+            for (const Source& s : d.from) {
+                if (!s.message()) continue;
+                read[s.peer][s.packet] = 1;
+                std::int32_t& prefix = freed[s.peer];
+                const std::int32_t before = prefix;
+                while (prefix < program_.received[s.peer] && read[s.peer][prefix] != 0) ++prefix;
+                if (prefix > before) remember(pending, {DeviceAction::free, s.peer, prefix - 1});
+            }
+        }
+        std::int32_t first = 0, count = 0;
+        flush(first, count);
+        program_.first_last_action = first;
+    }
+
+    // Counts go up, so the last one says it all.
+    static void remember(std::vector<DeviceAction>& pending, const DeviceAction& action) {
+        for (DeviceAction& other : pending)
+            if (other.kind == action.kind && other.peer == action.peer) return void(other = action);
+        pending.push_back(action);
+    }
+
+    static bool plain_send(const Draft& d) {
+        return d.sends() && std::none_of(d.from.begin(), d.from.end(), [](const Source& s) { return s.message(); });
+    }
+
+    const Schedule& schedule_;
+    const DeviceProgramParameters& parameters_;
+    std::int64_t longest_;
+    DeviceProgram program_;
+    std::vector<Draft> drafts_;
+};
+
+} // namespace
+
+DeviceProgram compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
+                                 const DeviceProgramParameters& parameters) {
+    return Compiler(schedule, ranks, rank, longest, parameters).compile();
+}
+
+std::int64_t longest_piece(const Composition& composition) {
+    std::int64_t longest = 0;
+    for (const auto& step : composition.steps())
+        for (const Primitive& primitive : step) longest = std::max(longest, primitive.count);
+    return longest * static_cast<std::int64_t>(size_of(composition.type()));
+}
+
+std::string DeviceProgram::describe() const {
+    const auto operand = [](const DeviceOperand& o) {
+        return o.where >= 0 ? "buffer " + std::to_string(o.where) + " + " + std::to_string(o.offset)
+                            : "message " + std::to_string(o.packet) + " of rank " + std::to_string(~o.where);
+    };
+    std::string text = std::to_string(lanes) + (lanes == 1 ? " lane, " : " lanes, ") + std::to_string(iterations) +
+                       (iterations == 1 ? " iteration, " : " iterations, ") +
+                       (wire == Wire::flagged ? "flagged" : "slotted") + " messages\n";
+    for (const DeviceInstruction& i : instructions) {
+        text += "  " + operand(i.to) + " =";
+        for (std::int32_t s = 0; s < i.sources; ++s)
+            text += (s > 0 ? ", " : " ") + operand(sources[i.first_source + s]);
+        text += " (" + std::to_string(i.bytes) + " bytes";
+        if (i.sources > 1) text += ", " + std::string(name_of(how.operation));
+        if (i.divide_by != 1) text += ", divided by " + std::to_string(i.divide_by);
+        text += i.waits > 0 ? ", waits)\n" : ")\n";
+    }
+    return text;
+}
+
+} // namespace jali

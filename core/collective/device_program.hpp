@@ -1,0 +1,94 @@
+// One rank's schedule as a program that a single launch on a device runs to its end.
+//
+// Everything that a schedule does is one kind of instruction: combine sources into a target. A source is a
+// region of this rank's buffers or a message that has come; the target is a region or a message that goes. So
+// a copy is an instruction with one source, a send one whose target is a message, and a receive that only
+// feeds a reduction is no instruction at all: the reduction reads the message where it arrived.
+//
+// Blocks of threads are *lanes*. Every region of a plan is cut in the same way into iterations x lanes slices,
+// and lane b of one rank exchanges messages with lane b of the others alone, in order, through a queue of
+// slots for each pair of ranks. Therefore lanes never wait for each other, any number of them does the work,
+// and no grid-wide agreement is needed. It is possible because dependent regions of a plan are equal or
+// disjoint; where a composition of the user overlaps regions in part, PlanError says so.
+//
+// Instructions run in the global order of the plan (see plan.hpp), sends of a stage first. A rank can wait for
+// messages of earlier places in that order only, or for room in a queue, which earlier places make: no
+// program can deadlock.
+#pragma once
+
+#include "collective/composition.hpp"
+#include "schedule/schedule.hpp"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+// How messages of a program travel.
+enum class Wire : std::uint8_t {
+    flagged, // every 4 bytes with the number of their message: no fence, twice the bytes
+    slotted, // as they are; a word says that the slot is full
+};
+
+struct DeviceQueues { // of slots between two ranks and one lane; the same on all ranks
+    std::int64_t slot_bytes = 0, slots = 0;
+};
+
+// Layouts that the kernel of src/jali/codegen/prelude/collective.hpp shares.
+struct DeviceOperand {
+    std::int64_t offset; // in its buffer
+    std::int32_t where;  // buffer, or ~peer for a message
+    std::int32_t packet; // number of the message in an iteration, among those from or to that peer
+};
+struct DeviceAction {
+    enum Kind : std::int32_t { announce, free }; // a message is in its slot; messages up to this were read
+    std::int32_t kind, peer, packet, unused = 0;
+};
+struct DeviceWait {
+    enum Kind : std::int32_t { arrival, room }; // of a message; in the queue for it
+    std::int32_t kind, peer, packet, unused = 0;
+};
+struct DeviceInstruction {
+    DeviceOperand to;
+    std::int64_t bytes, chunk; // of the regions, of a slice
+    std::int32_t first_source, sources;
+    std::int32_t first_action, actions; // done by single threads, after all have met
+    std::int32_t first_wait, waits;     // likewise, and then all meet again
+    std::int32_t meets, divide_by;
+};
+
+struct DeviceProgram {
+    int ranks = 0, rank = 0, lanes = 1;
+    std::int64_t iterations = 1;
+    Wire wire = Wire::slotted;
+    bool combines = false; // has sources to combine; else it only moves
+    Reduction how;         // if so
+    std::vector<DeviceInstruction> instructions;
+    std::vector<DeviceOperand> sources;
+    std::vector<DeviceAction> actions; // of instructions, then those at the end of every iteration
+    std::vector<DeviceWait> waits;
+    std::int64_t first_last_action = 0; // of the end
+    std::vector<std::int32_t> sent, received; // messages per iteration, to and from each rank
+
+    std::string describe() const; // one line per instruction
+};
+
+struct DeviceProgramParameters {
+    int most_lanes = 1;            // blocks of threads
+    std::int64_t bytes_per_lane = 8192; // at least, before there are more lanes
+    DeviceQueues flagged, slotted;
+    std::int64_t flagged_below = 0; // bytes of a region up to which messages are flagged
+};
+
+// `longest` are the bytes of the longest piece of the composition that the schedule was planned from: the same on all
+// ranks. The schedule must be planned with one channel and with pieces that travel alone (depth 1, pack_below 0).
+// Throws PlanError.
+DeviceProgram compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
+                                 const DeviceProgramParameters& parameters);
+
+// Bytes of the longest piece that a primitive moves.
+std::int64_t longest_piece(const Composition& composition);
+
+} // namespace jali

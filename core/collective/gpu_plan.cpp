@@ -1,0 +1,156 @@
+#include "collective/gpu_plan.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace jali {
+
+namespace {
+
+enum Words { arrived_slotted, freed_slotted, freed_flagged, kinds_of_words };
+
+constexpr std::int64_t page = 4096;
+
+std::int64_t whole_pages(std::int64_t bytes) { return (bytes + page - 1) / page * page; }
+
+} // namespace
+
+PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator)
+    : memory_(std::move(gpu), std::move(communicator),
+              "waited for its device, where a collective waits for other ranks") {
+    if (size() > most_ranks)
+        throw GpuError("collectives through the memory of peers are for up to " + std::to_string(most_ranks) +
+                       " ranks, not " + std::to_string(size()));
+    parameters_.most_lanes = 64;
+    parameters_.bytes_per_lane = 8192;
+    parameters_.flagged = {8192, 16};
+    parameters_.slotted = {32768, 4};
+    parameters_.flagged_below = parameters_.most_lanes * parameters_.flagged.slot_bytes;
+    const std::int64_t lanes = parameters_.most_lanes, ranks = size();
+    const std::int64_t bytes = queues(Wire::slotted) +
+                               lanes * ranks * parameters_.slotted.slots * parameters_.slotted.slot_bytes;
+    memory_.allocate(static_cast<std::size_t>(bytes), static_cast<std::size_t>(queues(Wire::slotted)),
+                     "collective queues");
+    Gpu& device = *this->gpu();
+    numbers_ = device.allocate(static_cast<std::size_t>(2 * lanes * ranks * 2) * sizeof(std::int64_t),
+                               "collective counters");
+    device.fill(numbers_.address(), 0, numbers_.size());
+    overflows_ = device.allocate(sizeof(std::int64_t), "collective counters");
+    device.fill(overflows_.address(), 0, overflows_.size());
+    bases_ = device.upload(memory_.bases().data(), memory_.bases().size() * sizeof(GpuAddress),
+                           "collective tables");
+    last_ = std::make_unique<GpuEvent>(this->gpu(), false);
+}
+
+std::int64_t PeerQueues::words(int which) const {
+    return which * whole_pages(parameters_.most_lanes * size() * static_cast<std::int64_t>(sizeof(std::int64_t)));
+}
+
+std::int64_t PeerQueues::queues(Wire wire) const {
+    const std::int64_t first = words(kinds_of_words);
+    if (wire == Wire::flagged) return first;
+    return first + parameters_.most_lanes * size() * parameters_.flagged.slots * 2 * parameters_.flagged.slot_bytes;
+}
+
+void PeerQueues::order(void* stream) {
+    if (gpu()->is_capturing(stream)) return; // a graph is put in order by who launches it
+    if (any_ && stream != last_stream_)
+        gpu()->api().check(gpu()->api().stream_wait(stream, last_->handle(), 0), "ordering a collective");
+    last_stream_ = stream;
+}
+
+GpuPlan::GpuPlan(std::shared_ptr<PeerQueues> queues, DeviceProgram program, const Schedule& schedule,
+                 GpuFunction kernel, std::string what)
+    : queues_(std::move(queues)), program_(std::move(program)), kernel_(std::move(kernel)),
+      what_(std::move(what)) {
+    const auto& buffers = schedule.buffers();
+    if (buffers.empty() || buffers.size() > most_buffers)
+        throw PlanError(what_ + " has " + std::to_string(buffers.size()) + " buffers; a device takes 1 to " +
+                        std::to_string(most_buffers));
+    Gpu& gpu = *queues_->gpu();
+    // Messages are read where they arrive, so what was planned as scratch may not be used at all.
+    const auto used = [&](std::size_t buffer) {
+        const auto is = [&](const DeviceOperand& o) { return o.where == static_cast<int>(buffer); };
+        return std::any_of(program_.sources.begin(), program_.sources.end(), is) ||
+               std::any_of(program_.instructions.begin(), program_.instructions.end(),
+                           [&](const DeviceInstruction& i) { return is(i.to); });
+    };
+    const auto provide = [&](GpuMemory& memory, std::size_t which) {
+        if (buffers[which].bytes > 0 && used(which)) memory = gpu.allocate(buffers[which].bytes, "plans");
+        arguments_.buffers[which] = memory.address();
+    };
+    std::size_t own = buffers.size() - 1;
+    provide(scratch_, own);
+    if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
+    user_buffers_ = static_cast<int>(own);
+    for (std::size_t k = 0; k < own; ++k) bytes_.push_back(buffers[k].bytes);
+
+    std::vector<std::byte> table;
+    const auto add = [&](const auto& rows) {
+        const auto bytes = std::as_bytes(std::span(rows));
+        table.insert(table.end(), bytes.begin(), bytes.end());
+    };
+    add(program_.instructions);
+    add(program_.sources);
+    add(program_.actions);
+    add(program_.waits);
+    for (int r = 0; r < program_.ranks; ++r) add(std::array{program_.sent[r], program_.received[r]});
+    table_ = gpu.upload(table.data(), table.size(), "collective tables");
+
+    const bool flagged = program_.wire == Wire::flagged;
+    const DeviceProgramParameters& parameters = queues_->parameters();
+    const DeviceQueues& wire = flagged ? parameters.flagged : parameters.slotted;
+    const auto count = [](const auto& rows) { return static_cast<std::int64_t>(rows.size()); };
+    Arguments& a = arguments_;
+    a.table = table_.address();
+    a.table_words = count(table) / static_cast<std::int64_t>(sizeof(std::int64_t));
+    a.instructions = count(program_.instructions);
+    a.sources = count(program_.sources);
+    a.actions = count(program_.actions);
+    a.waits = count(program_.waits);
+    a.first_last_action = program_.first_last_action;
+    a.iterations = program_.iterations;
+    a.lanes = program_.lanes;
+    a.ranks = program_.ranks;
+    a.rank = program_.rank;
+    a.flagged = flagged ? 1 : 0;
+    a.memories = queues_->bases_.address();
+    a.arrived = queues_->words(arrived_slotted);
+    a.freed = queues_->words(flagged ? freed_flagged : freed_slotted);
+    a.queues = queues_->queues(program_.wire);
+    a.slots = wire.slots;
+    a.slot_bytes = flagged ? 2 * wire.slot_bytes : wire.slot_bytes;
+    a.numbers = queues_->numbers_.address() +
+                (flagged ? 0 : parameters.most_lanes * program_.ranks * 2 * sizeof(std::int64_t));
+    a.abandoned = queues_->memory_.abandoned();
+    a.overflows = queues_->overflows_.address();
+}
+
+void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
+    if (static_cast<int>(buffers.size()) != user_buffers_)
+        throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
+                        std::to_string(buffers.size()) + " were given");
+    std::copy(buffers.begin(), buffers.end(), arguments_.buffers);
+    if (program_.instructions.empty()) return;
+    Gpu& gpu = *queues_->gpu();
+    gpu.make_current();
+    queues_->order(stream);
+    void* parameters[] = {&arguments_};
+    gpu.launch(kernel_, static_cast<unsigned>(program_.lanes), threads, parameters, stream);
+    if (!gpu.is_capturing(stream)) {
+        queues_->last_->record(stream);
+        queues_->any_ = true;
+    }
+    queues_->memory_.note_work(stream);
+}
+
+std::int64_t GpuPlan::take_overflows(PeerQueues& queues) {
+    std::int64_t count = 0;
+    Gpu& gpu = *queues.gpu();
+    gpu.copy_out(&count, queues.overflows_.address(), sizeof count);
+    gpu.synchronize();
+    if (count > 0) gpu.fill(queues.overflows_.address(), 0, sizeof count);
+    return count;
+}
+
+} // namespace jali

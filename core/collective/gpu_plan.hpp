@@ -1,0 +1,88 @@
+// Plans that run on devices: a schedule as one launch over the memory of peers, and the queues that it uses.
+#pragma once
+
+#include "collective/device_program.hpp"
+#include "transport/peer_memory.hpp"
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace jali {
+
+// Queues of messages between the devices of a communicator's ranks, which all plans of these share; see
+// device_program.hpp. Plans on them run one after the other, in the same order on all ranks.
+class PeerQueues {
+  public:
+    // Collective. Throws GpuError, on all ranks, where devices cannot reach each other.
+    PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
+
+    static constexpr int most_ranks = 64; // of the kernel
+
+    const std::shared_ptr<Gpu>& gpu() const { return memory_.gpu(); }
+    int rank() const { return memory_.communicator()->rank(); }
+    int size() const { return memory_.communicator()->size(); }
+    const DeviceProgramParameters& parameters() const { return parameters_; }
+
+  private:
+    friend class GpuPlan;
+    std::int64_t words(int which) const; // where the words of this kind begin, in bytes
+    std::int64_t queues(Wire wire) const;
+    void order(void* stream); // behind what came before
+
+    PeerMemory memory_;
+    DeviceProgramParameters parameters_;
+    GpuMemory numbers_, bases_, overflows_;
+    std::unique_ptr<GpuEvent> last_;
+    void* last_stream_ = nullptr;
+    bool any_ = false;
+};
+
+class GpuPlan {
+  public:
+    static constexpr int most_buffers = 16;
+
+    // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
+    // PersistentPlan. `kernel` is the collective kernel for the way in which the program combines. Throws
+    // PlanError, GpuError.
+    GpuPlan(std::shared_ptr<PeerQueues> queues, DeviceProgram program, const Schedule& schedule,
+            GpuFunction kernel, std::string what);
+
+    // Puts a run on a stream, on these addresses: one per buffer of the user. May be recorded in a graph.
+    void run(std::span<const GpuAddress> buffers, void* stream);
+
+    int user_buffers() const { return user_buffers_; }
+    std::size_t bytes_of(int buffer) const { return bytes_[buffer]; } // of a user's buffer, on this rank
+    const DeviceProgram& program() const { return program_; }
+    const std::string& what() const { return what_; }
+    const Gpu& gpu() const { return *queues_->gpu(); }
+
+    // How many finite numbers became infinite in a 16-bit result since the last call, on this rank; waits for
+    // the device. Kernels count only if they were compiled to.
+    static std::int64_t take_overflows(PeerQueues& queues);
+
+    static constexpr unsigned threads = 512;
+
+  private:
+    std::shared_ptr<PeerQueues> queues_;
+    DeviceProgram program_;
+    GpuFunction kernel_;
+    std::string what_;
+    int user_buffers_ = 0;
+    std::vector<std::size_t> bytes_;
+    GpuMemory table_, scratch_, work_;
+    // As the kernel takes it; see src/jali/codegen/prelude/collective.hpp.
+    struct Arguments {
+        GpuAddress buffers[most_buffers];
+        GpuAddress table;
+        std::int64_t table_words, instructions, sources, actions, waits, first_last_action;
+        std::int64_t iterations, lanes, ranks, rank, flagged;
+        GpuAddress memories;
+        std::int64_t arrived, freed, queues, slots, slot_bytes;
+        GpuAddress numbers, abandoned, overflows;
+    } arguments_{};
+};
+
+} // namespace jali

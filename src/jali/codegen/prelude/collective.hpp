@@ -1,0 +1,357 @@
+// A rank's part of a collective, from beginning to end in one launch: what core/collective/device_program.hpp
+// compiles. elements.hpp says how elements are combined, and JALI_STORED, JALI_VALUE and JALI_OPERATION which; with JALI_CHECKED
+// numbers that overflow a 16-bit type are counted.
+//
+// A block is a lane: it does slice `lane` of every iteration, and has queues of its own from and to every other
+// rank. A queue is a ring of slots in the memory of the receiver. Messages between two lanes are numbered for
+// ever; numbers live in device memory, so that a launch may be part of a graph. *Slotted* messages are announced by a word
+// ("so many have arrived") behind a fence; *flagged* ones carry their number beside every 4 bytes, so that the reader
+// sees by itself what is there. Either way the reader says how many it has read, and their slots are free.
+
+struct operand {
+    int64_t offset;
+    int32_t where, packet; // a buffer, or ~peer for a message and its number in an iteration
+};
+struct deed {
+    int32_t kind, peer, packet, unused; // 0: announce, or wait for an arrival; 1: free, or wait for room
+};
+struct instruction {
+    operand to;
+    int64_t bytes, chunk;
+    int32_t first_source, sources, first_action, actions, first_wait, waits, meets, divide_by;
+};
+struct collective_arguments {
+    char* buffers[16];
+    const int64_t* table; // instructions, sources, actions, waits, then two int32_t per rank: messages per iteration
+    int64_t table_words, instructions, sources, actions, waits, first_last_action;
+    int64_t iterations, lanes, ranks, rank, flagged;
+    char* const* memories; // of all ranks, as this device sees them
+    int64_t arrived, freed; // bytes to the words [lane][rank] in a memory
+    int64_t queues;         // bytes to [lane][sender][slot]
+    int64_t slots, slot_bytes;
+    int64_t* numbers;       // [lane][rank][2]: messages sent and received so far
+    const int64_t* abandoned;
+    int64_t* overflows;
+};
+const int MOST_RANKS = 64, TABLE_WORDS = 1024;
+
+typedef JALI_STORED stored;
+typedef JALI_VALUE value;
+const int PER_PACKET = 16 / sizeof(stored);
+union packet16 {
+    bytes16 bytes;
+    stored element[PER_PACKET];
+    JALI_MEMBER packet16() {}
+};
+
+struct values {
+    value of[PER_PACKET];
+};
+JALI_INLINE void begin_values(values& v, const bytes16& from) {
+    packet16 q;
+    q.bytes = from;
+    JALI_UNROLL
+    for (int k = 0; k < PER_PACKET; ++k) v.of[k] = widened(q.element[k]);
+}
+JALI_INLINE void combine_values(values& v, const bytes16& from) {
+    packet16 q;
+    q.bytes = from;
+    JALI_UNROLL
+    for (int k = 0; k < PER_PACKET; ++k) v.of[k] = JALI_OPERATION::of(v.of[k], widened(q.element[k]));
+}
+JALI_INLINE bytes16 end_values(values& v, int divide_by, int64_t* overflows) {
+    packet16 q;
+    JALI_UNROLL
+    for (int k = 0; k < PER_PACKET; ++k) {
+        const value x = divided(v.of[k], divide_by);
+        narrow(x, q.element[k]);
+#if defined(JALI_CHECKED)
+        if (saturated(x, q.element[k])) add_atomically(overflows, 1);
+#endif
+    }
+    return q.bytes;
+}
+
+// 16 bytes of which `valid` are there, at any address.
+JALI_APART bytes16 load_in_part(const char* from, int64_t valid) {
+    union {
+        bytes16 all;
+        uint32_t word[4];
+        char byte[16];
+    } q;
+    q.all = bytes16{0, 0};
+    if (valid == 16 && uint64_t(from) % 4 == 0) {
+        for (int k = 0; k < 4; ++k) q.word[k] = ((const uint32_t*)from)[k];
+    } else {
+        for (int k = 0; k < valid; ++k) q.byte[k] = from[k];
+    }
+    return q.all;
+}
+JALI_APART void store_in_part(char* to, const bytes16& what, int64_t valid) {
+    union {
+        bytes16 all;
+        uint32_t word[4];
+        char byte[16];
+    } q;
+    q.all = what;
+    if (valid == 16 && uint64_t(to) % 4 == 0) {
+        for (int k = 0; k < 4; ++k) ((uint32_t*)to)[k] = q.word[k];
+    } else {
+        for (int k = 0; k < valid; ++k) to[k] = q.byte[k];
+    }
+}
+
+// 16 bytes as 32, every 4 bytes with the flag behind them: written and read 8 bytes at least at a time.
+JALI_INLINE void store_flagged(char* to, const bytes16& what, uint32_t flag) {
+    union {
+        bytes16 all;
+        uint32_t word[4];
+    } q;
+    q.all = what;
+#if defined(__CUDACC_RTC__)
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(q.word[0]), "r"(flag), "r"(q.word[1]) : "memory");
+    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to + 16), "r"(q.word[2]), "r"(flag), "r"(q.word[3]) : "memory");
+#else
+    for (int k = 0; k < 4; ++k)
+        ((volatile uint64_t*)to)[k] = uint64_t(flag) << 32 | q.word[k];
+#endif
+}
+JALI_INLINE bytes16 load_flagged(const char* from, uint32_t flag, const int64_t* abandoned) {
+    union {
+        bytes16 all;
+        uint32_t word[4];
+    } q;
+    for (uint32_t looks = 1;; ++looks) {
+#if defined(__CUDACC_RTC__)
+        uint32_t f0, f1, f2, f3;
+        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(q.word[0]), "=r"(f0), "=r"(q.word[1]), "=r"(f1) : "l"(from) : "memory");
+        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(q.word[2]), "=r"(f2), "=r"(q.word[3]), "=r"(f3) : "l"(from + 16) : "memory");
+        if (f0 == flag && f1 == flag && f2 == flag && f3 == flag) break;
+#else
+        bool there = true;
+        for (int k = 0; k < 4; ++k) {
+            const uint64_t both = ((const volatile uint64_t*)from)[k];
+            q.word[k] = uint32_t(both);
+            there = there && uint32_t(both >> 32) == flag;
+        }
+        if (there) break;
+#endif
+        if (looks % 4096 == 0 && *(const volatile int64_t*)abandoned != 0) break;
+        pause();
+    }
+    return q.all;
+}
+
+// Where an operand's slice of this iteration begins, and the flag of a message.
+struct located {
+    char* at;
+    uint32_t flag;
+    bool message;
+};
+
+struct lane_state {
+    const collective_arguments* a;
+    const instruction* instructions;
+    const operand* sources;
+    const deed *actions, *waits;
+    const int32_t* per_iteration; // [rank][2]: sent, received
+    const int64_t* numbers;       // [rank][2] at the beginning
+    char* const* memories;        // [rank]
+    int64_t lane, iteration;
+
+    JALI_MEMBER int64_t number(int peer, int packet, int received) const {
+        return numbers[2 * peer + received] + iteration * per_iteration[2 * peer + received] + packet;
+    }
+    JALI_MEMBER char* slot(int owner, int sender, int64_t number) const {
+        return memories[owner] + a->queues + ((lane * a->ranks + sender) * a->slots + number % a->slots) * a->slot_bytes;
+    }
+    JALI_MEMBER int64_t* word(int owner, int64_t which, int peer) const {
+        return (int64_t*)(memories[owner] + which) + lane * a->ranks + peer;
+    }
+    JALI_MEMBER located locate(const operand& o, int64_t begin, bool target) const {
+        if (o.where >= 0) return {a->buffers[o.where] + o.offset + begin, 0, false};
+        const int peer = ~o.where;
+        const int64_t n = number(peer, o.packet, target ? 0 : 1);
+        return {target ? slot(peer, int(a->rank), n) : slot(int(a->rank), peer, n), uint32_t(n + 1), true};
+    }
+    JALI_MEMBER void act(const deed& d) const {
+        const int64_t n = number(d.peer, d.packet, d.kind) + 1;
+        if (d.kind == 0) {
+            publish(word(d.peer, a->arrived, int(a->rank)), n);
+        } else { // what was read is in registers or stored: nothing to be fenced
+            *(volatile int64_t*)word(d.peer, a->freed, int(a->rank)) = n;
+        }
+    }
+    JALI_MEMBER void wait(const deed& d) const {
+        const int64_t n = number(d.peer, d.packet, d.kind == 0 ? 1 : 0) + 1;
+        const int me = int(a->rank);
+        if (d.kind == 0) {
+            wait_until(word(me, a->arrived, d.peer), n, a->abandoned);
+        } else if (n > a->slots) {
+            wait_until(word(me, a->freed, d.peer), n - a->slots, a->abandoned);
+        }
+    }
+};
+
+JALI_INLINE bool at_packet(const char* address) { return uint64_t(address) % 16 == 0; }
+
+// Packets of a slice, each by the thread that has it in every instruction: what another instruction left there was left
+// by the same thread. Any number of sources, anywhere.
+template <bool FLAGGED>
+JALI_INLINE bytes16 take(const lane_state& s, const operand& o, int64_t begin, int64_t packet, int64_t valid) {
+    const located from = s.locate(o, begin, false);
+    if (from.message) {
+        if (FLAGGED) return load_flagged(from.at + 32 * packet, from.flag, s.a->abandoned);
+        return fresh((const bytes16*)from.at + packet);
+    }
+    if (valid == 16 && at_packet(from.at)) return ((const bytes16*)from.at)[packet];
+    return load_in_part(from.at + 16 * packet, valid);
+}
+template <bool FLAGGED>
+JALI_INLINE void do_any_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes) {
+    const located to = s.locate(i.to, begin, true);
+    const operand* sources = s.sources + i.first_source;
+    for (int64_t p = thread_in_block(); p < (bytes + 15) / 16; p += threads_in_block()) {
+        const int64_t valid = bytes - 16 * p < 16 ? bytes - 16 * p : 16;
+        bytes16 q = take<FLAGGED>(s, sources[0], begin, p, valid);
+        if (i.sources > 1 || i.divide_by != 1) {
+            values v;
+            begin_values(v, q);
+            for (int k = 1; k < i.sources; ++k) combine_values(v, take<FLAGGED>(s, sources[k], begin, p, valid));
+            q = end_values(v, i.divide_by, s.a->overflows);
+        }
+        if (to.message && FLAGGED) {
+            store_flagged(to.at + 32 * p, q, to.flag);
+        } else if (to.message || (valid == 16 && at_packet(to.at))) {
+            ((bytes16*)to.at)[p] = q;
+        } else {
+            store_in_part(to.at + 16 * p, q, valid);
+        }
+    }
+}
+
+// The same for whole packets and a known number of sources, several packets at a time.
+template <int N>
+JALI_INLINE void do_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes) {
+    const int TOGETHER = N == 1 ? 8 : PER_PACKET > 4 || N > 4 ? 1 : 8 / N;
+    const int64_t packets = bytes / 16, step = threads_in_block();
+    bytes16* to = (bytes16*)s.locate(i.to, begin, true).at;
+    const bytes16* from[N];
+    JALI_UNROLL
+    for (int k = 0; k < N; ++k) from[k] = (const bytes16*)s.locate(s.sources[i.first_source + k], begin, false).at;
+    const bool moves = N == 1 && i.divide_by == 1;
+    for (int64_t first = thread_in_block(); first < packets; first += TOGETHER * step) {
+        bytes16 q[TOGETHER][N];
+        JALI_UNROLL
+        for (int u = 0; u < TOGETHER; ++u) {
+            const int64_t p = first + u * step;
+            if (p < packets) {
+                JALI_UNROLL
+                for (int k = 0; k < N; ++k) q[u][k] = fresh(from[k] + p);
+            }
+        }
+        JALI_UNROLL
+        for (int u = 0; u < TOGETHER; ++u) {
+            const int64_t p = first + u * step;
+            if (p >= packets) break;
+            if (moves) {
+                to[p] = q[u][0];
+                continue;
+            }
+            values v;
+            begin_values(v, q[u][0]);
+            JALI_UNROLL
+            for (int k = 1; k < N; ++k) combine_values(v, q[u][k]);
+            to[p] = end_values(v, i.divide_by, s.a->overflows);
+        }
+    }
+}
+template <bool FLAGGED>
+JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
+    if (i.meets != 0) {
+        meet();
+        for (int64_t k = thread_in_block(); k < i.actions; k += threads_in_block())
+            s.act(s.actions[i.first_action + k]);
+        for (int64_t k = thread_in_block(); k < i.waits; k += threads_in_block()) s.wait(s.waits[i.first_wait + k]);
+        meet();
+    }
+    const int64_t begin = (s.iteration * s.a->lanes + s.lane) * i.chunk;
+    if (begin >= i.bytes) return;
+    const int64_t bytes = i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk;
+    if (FLAGGED) return do_any_slice<true>(s, i, begin, bytes);
+    // messages always begin at multiples of 16 bytes
+    bool whole = bytes % 16 == 0;
+    if (i.to.where >= 0) whole = whole && at_packet(s.a->buffers[i.to.where] + i.to.offset);
+    for (int k = 0; k < i.sources; ++k) {
+        const operand& o = s.sources[i.first_source + k];
+        if (o.where >= 0) whole = whole && at_packet(s.a->buffers[o.where] + o.offset);
+    }
+    if (whole && i.sources == 1) {
+        do_slice<1>(s, i, begin, bytes);
+#if !defined(JALI_MOVES)
+    } else if (whole && i.sources == 2) {
+        do_slice<2>(s, i, begin, bytes);
+    } else if (whole && i.sources == 4) {
+        do_slice<4>(s, i, begin, bytes);
+    } else if (whole && i.sources == 8) {
+        do_slice<8>(s, i, begin, bytes);
+#endif
+    } else {
+        do_any_slice<false>(s, i, begin, bytes);
+    }
+}
+template <bool FLAGGED>
+JALI_INLINE void do_program(lane_state& s) {
+    const collective_arguments& a = *s.a;
+    for (s.iteration = 0; s.iteration < a.iterations; ++s.iteration) {
+        for (int64_t k = 0; k < a.instructions; ++k) do_instruction<FLAGGED>(s, s.instructions[k]);
+        meet();
+        for (int64_t k = a.first_last_action + thread_in_block(); k < a.actions; k += threads_in_block())
+            s.act(s.actions[k]);
+    }
+}
+
+JALI_KERNEL(collective, collective_arguments) {
+    JALI_SHARED int64_t table_here[TABLE_WORDS];
+    JALI_SHARED int64_t numbers[2 * MOST_RANKS];
+    JALI_SHARED char* memories[MOST_RANKS];
+    for (int64_t lane = block_in_grid(); lane < a.lanes; lane += blocks_in_grid()) {
+        const int64_t* table = a.table;
+        if (a.table_words <= TABLE_WORDS) {
+            for (int64_t k = thread_in_block(); k < a.table_words; k += threads_in_block()) table_here[k] = a.table[k];
+            table = table_here;
+        }
+        for (int64_t k = thread_in_block(); k < 2 * a.ranks; k += threads_in_block())
+            numbers[k] = a.numbers[lane * 2 * a.ranks + k];
+        for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) memories[k] = a.memories[k];
+        meet();
+        lane_state s;
+        s.a = &a;
+        s.instructions = (const instruction*)table;
+        s.sources = (const operand*)(s.instructions + a.instructions);
+        s.actions = (const deed*)(s.sources + a.sources);
+        s.waits = s.actions + a.actions;
+        s.per_iteration = (const int32_t*)(s.waits + a.waits);
+        s.numbers = numbers;
+        s.memories = memories;
+        s.lane = lane;
+        s.iteration = 0;
+        if (a.flagged != 0) {
+            // all messages fit their queues: one look at the beginning tells whether there is room
+            for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
+                const int64_t last = numbers[2 * k] + s.per_iteration[2 * k] - a.slots;
+                if (s.per_iteration[2 * k] > 0 && last > 0)
+                    wait_until(s.word(int(a.rank), a.freed, int(k)), last, a.abandoned);
+            }
+            meet();
+            do_program<true>(s);
+        } else {
+            do_program<false>(s);
+        }
+        for (int64_t k = thread_in_block(); k < 2 * a.ranks; k += threads_in_block())
+            a.numbers[lane * 2 * a.ranks + k] = numbers[k] + a.iterations * s.per_iteration[k];
+        meet();
+    }
+}

@@ -1,0 +1,304 @@
+"""Collectives on arrays in device memory: which way each takes, and the plans that are kept.
+
+Ways are those of `jali.comm.algorithms`, run as one launch on each device that reads and writes the memory of its peers
+(core/collective/gpu_plan.hpp), and two more: "ccl", the library of the vendor, and "staged", a plan of the host
+on copies in its memory. Where devices cannot reach each other's memory the first that can is taken: "ccl", then "staged".
+Work goes on jali's stream, in order with the streams of the arrays' owners; nobody waits on the host, except in "staged".
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jali import _core
+from jali.codegen import cache
+from jali.comm import algorithms
+from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView, element_dtype, view_of
+from jali.comm.elements import SIZES, check_operation
+from jali.errors import DeviceError, ParameterError
+
+if TYPE_CHECKING:
+    from jali.comm.collectives import Call, Collectives
+
+KEPT = 256  # plans per communicator and device
+
+
+def is_on_device(x: Any) -> bool:
+    """Whether an array lies in device memory, as far as its owner says."""
+    if isinstance(x, DeviceArray):
+        return True
+    if type(x).__module__.startswith("numpy"):
+        return False
+    if hasattr(x, "__dlpack_device__"):
+        try:
+            return int(x.__dlpack_device__()[0]) in (2, 10)
+        except (BufferError, TypeError, ValueError, RuntimeError):
+            return False
+    return hasattr(x, "__cuda_array_interface__")
+
+
+def gpu_of(x: Any) -> _core.Gpu:
+    """The core's device on which an array is, opened if need be. Raises DeviceError."""
+    if isinstance(x, DeviceArray):
+        return x.gpu
+    kind, ordinal = "cuda", 0
+    if hasattr(x, "__dlpack_device__"):
+        number, ordinal = (int(n) for n in x.__dlpack_device__())
+        kind = "hip" if number == 10 else "cuda"
+    else:
+        ordinal = int(getattr(getattr(x, "device", None), "id", 0))
+    return _core.Gpu.open(kind, ordinal)
+
+
+class DeviceRequest:
+    """A collective on a device that was not waited for. It is on jali's stream already, so whatever jali does next with
+    its arrays comes after it."""
+
+    def __init__(self, gpu: _core.Gpu, result: Any) -> None:
+        self._event = _core.GpuEvent(gpu, False)
+        gpu.record(self._event)
+        self._result = result
+
+    def test(self) -> bool:
+        """Whether the device has done it."""
+        return self._event.reached()
+
+    def wait(self) -> Any:
+        """What the blocking call would have returned; like that, it does not wait for the device."""
+        return self._result
+
+
+class DeviceCollectives:
+    """What the collectives of one communicator keep for one device. Made at the first such call, which is collective."""
+
+    def __init__(self, owner: Collectives, gpu: _core.Gpu) -> None:
+        self._owner = weakref.ref(owner)  # which owns this
+        self.gpu = gpu
+        self.size = owner.size
+        self.why_not_peer = ""
+        self.queues: _core.PeerQueues | None = None
+        self._core = owner.communicator.core.duplicate()
+        try:
+            self.queues = _core.PeerQueues(gpu, self._core)
+        except DeviceError as error:
+            self.why_not_peer = str(error)
+        self._ccl: Any = None
+        self.why_not_ccl = ""
+        self._plans: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+    @property
+    def owner(self) -> Collectives:
+        """The collectives of the communicator."""
+        owner = self._owner()
+        assert owner is not None, "a communicator that is gone has no collectives"
+        return owner
+
+    def start(self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool) -> Any:
+        """Put a call (the fields of `Call`) on jali's stream: the result, or a request."""
+        plan = self._plans.get(call)
+        if plan is None:
+            plan = self._plans[call] = self._make(call)
+            while len(self._plans) > KEPT:
+                self._plans.popitem(last=False)
+        elif len(self._plans) > KEPT // 2:
+            self._plans.move_to_end(call)
+        plan(arrays)
+        for array in arrays:
+            if type(array) is DeviceView and array.stream != self.gpu.stream:
+                # who owns the array goes on with it after this
+                self.gpu.let_wait(LEGACY_STREAM[self.gpu.kind] if array.stream is None else array.stream)
+        return result if blocking else DeviceRequest(self.gpu, result)
+
+    def report_overflows(self, call: tuple[Any, ...]) -> None:
+        """Raise ParameterError on all ranks if a 16-bit result of a checked call overflowed; waits for the device."""
+        if self.queues is None or call[1] not in ("fp16", "bf16"):
+            return
+        counts = self.owner.communicator.all_reduce_sum([self.queues.take_overflows()])
+        if counts[0]:
+            error = ParameterError(
+                f"{call[0]}: {int(counts[0])} results are too large for {call[1]} and became infinite; "
+                "scale the numbers, or send them as fp32"
+            )
+            error.on_every_rank = True  # type: ignore[attr-defined]
+            raise error
+
+    def algorithm_of(self, call: Call) -> str:
+        """The name of the way that this call takes here."""
+        name = call.algorithm or algorithms.forced(call.collective, on_device=True)
+        if name is not None:
+            return algorithms.algorithm(name, call.collective, on_device=True).name
+        if self.queues is not None and not callable(call.op):
+            return algorithms.choose_on_device(call.collective, self.owner.payload(call), self.size)
+        if not callable(call.op) and self._combines_by_ccl(call):
+            return "ccl"
+        return "staged"
+
+    def explain(self, call: Call) -> str:
+        """How a call runs on this rank, a line per instruction where it is one launch."""
+        name = self.algorithm_of(call)
+        if name in ("ccl", "staged"):
+            return name
+        return f"{name}: {self._plan(call, name).program.describe()}"
+
+    def _make(self, fields: tuple[Any, ...]) -> Any:
+        from jali.comm.collectives import Call
+
+        call = Call._make(fields)
+        if callable(call.op):
+            check_operation(call.op, np.dtype(np.float64))
+        else:
+            check_operation(call.op, element_dtype(call.dtype))
+        name = self.algorithm_of(call)
+        if name == "ccl":
+            return self._by_ccl(call)
+        if name == "staged":
+            return self._staged(call)
+        if self.queues is None:
+            raise DeviceError(
+                f"algorithm {name!r} goes through the memory of peers, but {self.why_not_peer}; "
+                "choose 'ccl' or 'staged', or none"
+            )
+        plan = self._plan(call, name)
+        count = plan.user_buffers
+        sizes = [plan.bytes_of(k) for k in range(count)]
+        run, what = plan.run, plan.what
+
+        def go(arrays: tuple[Any, ...]) -> None:
+            addresses = []
+            for size, array in zip(sizes, arrays, strict=True):
+                if array is None:
+                    if size:
+                        raise ParameterError(f"{what}: an array of {size} bytes is missing on this rank")
+                    addresses.append(0)
+                    continue
+                if array.nbytes != size:
+                    raise ParameterError(
+                        f"{what}: a buffer has {size} bytes on this rank, the array given for it has {array.nbytes}"
+                    )
+                addresses.append(array.address)
+            run(addresses)
+
+        return go
+
+    def _plan(self, call: Call, name: str) -> _core.GpuPlan:
+        assert self.queues is not None
+        row = algorithms.algorithm(name, call.collective)
+        composition = self.owner.composition(call, row)
+        parameters = _core.PlanParameters(
+            _core.Hierarchy.binary(self.size) if row.hierarchy == "binary" else _core.Hierarchy(self.size),
+            ring=self.size if row.ring else 1,
+            reproducible=call.reproducible,
+            pack_below=0,
+        )
+        schedule = _core.plan_rank(composition, parameters, self.owner.rank)
+        program = self.queues.compile(schedule, _core.longest_piece(composition))
+        if program.combines:
+            kernel = cache.collective_kernel(self.gpu, program.type, program.operation, self.owner.checked)
+        else:
+            kernel = cache.collective_kernel(self.gpu, "uint32", "none")
+        what = f"{call.collective} of {self.owner.payload(call)} bytes on devices ({name})"
+        return _core.GpuPlan(self.queues, program, schedule, kernel, what)
+
+    # --- the vendor's library ----------------------------------------------------------------------------------
+
+    @property
+    def ccl(self) -> Any:
+        """The communicator of NCCL or RCCL; the first use is collective, and raises DeviceError where there is none."""
+        if self._ccl is None:
+            from jali.comm.ccl import CclCommunicator
+
+            self._ccl = CclCommunicator(self.owner.communicator.duplicate(), self.gpu)
+        return self._ccl
+
+    def _combines_by_ccl(self, call: Call) -> bool:
+        if self.why_not_ccl:
+            return False
+        try:
+            if call.collective in ("all_reduce", "reduce", "reduce_scatter"):
+                self.ccl.core.check_combines(call.dtype, call.op)
+                return not call.reproducible and not isinstance(call.elements, tuple)
+            return bool(self.ccl)
+        except DeviceError as error:
+            if self._ccl is None:
+                self.why_not_ccl = str(error)  # the same on all ranks
+            return False
+        except ValueError:
+            return False
+
+    def _by_ccl(self, call: Call) -> Any:
+        if callable(call.op):
+            raise ParameterError("algorithm 'ccl' has no operations of the user; choose 'staged', or none")
+        if call.reproducible:
+            raise ParameterError("algorithm 'ccl' does not say in which order it combines; leave reproducible out")
+        core, size, rank = self.ccl.core, self.size, self.owner.rank
+        kind, count = call.dtype, call.elements
+        uneven = isinstance(count, tuple)
+        counts = list(count) if isinstance(count, tuple) else [count] * size
+        before = sum(counts[:rank]) * SIZES[kind]
+
+        def address(array: Any) -> int:
+            return 0 if array is None else int(array.address)
+
+        if call.collective == "all_reduce":
+            return lambda a: core.all_reduce(address(a[0]), address(a[-1]), counts[0], kind, call.op)
+        if call.collective == "reduce":
+            return lambda a: core.reduce(address(a[0]), address(a[-1]), counts[0], kind, call.op, call.root)
+        if call.collective == "broadcast":
+            return lambda a: core.broadcast(address(a[0]), counts[0], kind, call.root)
+        if call.collective == "reduce_scatter":
+            if uneven:
+                raise ParameterError("algorithm 'ccl' has no reduce_scatter with counts; choose another, or none")
+            offset = before if call.in_place else 0
+            return lambda a: core.reduce_scatter(
+                address(a[0]), address(a[-1]) + offset, counts[0], kind, call.op
+            )
+        if call.collective == "all_gather":
+            offset = before if call.in_place else 0
+            return lambda a: core.all_gather(address(a[0]) + offset, address(a[-1]), counts, kind)
+        if call.collective == "gather":
+            return lambda a: core.gather(address(a[0]), address(a[1]), counts, kind, call.root)
+        if call.collective == "scatter":
+            return lambda a: core.scatter(address(a[0]), address(a[1]), counts, kind, call.root)
+        if call.in_place:
+            raise ParameterError("algorithm 'ccl' has no all_to_all in place; choose another, or none")
+        if not uneven:
+            return lambda a: core.all_to_all(address(a[0]), address(a[1]), counts[0], kind)
+        sent = [counts[rank * size + r] for r in range(size)]
+        received = [counts[r * size + rank] for r in range(size)]
+        return lambda a: core.all_to_all_v(address(a[0]), address(a[1]), sent, received, kind)
+
+    # --- by way of the host ------------------------------------------------------------------------------------
+
+    def _staged(self, call: Call) -> Any:
+        host = call._replace(algorithm=None, dtype=element_dtype(call.dtype))
+        if call.dtype == "bf16" and host.dtype.name != "bfloat16":
+            host = host._replace(dtype="bf16")
+
+        gpu, kind, owner = self.gpu, element_dtype(call.dtype), self._owner
+
+        def go(arrays: tuple[Any, ...]) -> None:
+            here: list[Any] = []
+            for array in arrays:
+                if array is None:
+                    here.append(None)
+                    continue
+                raw = np.empty(array.nbytes, np.uint8)
+                gpu.download_address(array.address, raw)
+                here.append(raw.view(kind))
+            collectives = owner()
+            assert collectives is not None
+            collectives.start(tuple(host), tuple(here), None, True, False)
+            for array, copy in zip(arrays, here, strict=True):
+                if array is not None:
+                    gpu.upload_address(array.address, copy.view(np.uint8))
+
+        return go
+
+
+def data_on_device(x: Any, writable: bool = False) -> DeviceView:
+    """A device array as collectives see it: where it lies, and its type by the core's name."""
+    return view_of(x, gpu_of(x), None, writable)
