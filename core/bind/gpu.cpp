@@ -108,6 +108,12 @@ void bind_gpu(nb::module_& m) {
                 gpu.copy(to.address(), from.address(), std::min(to.size(), from.size()));
             },
             "to"_a, "from"_a)
+        .def(
+            "fill",
+            [](Gpu& gpu, const GpuMemory& memory, unsigned char value) {
+                gpu.fill(memory.address(), value, memory.size());
+            },
+            "memory"_a, "value"_a, "Every byte of a block becomes this, in order with jali's work.")
         .def("synchronize", &Gpu::synchronize, nb::call_guard<nb::gil_scoped_release>(),
              "Waits for the work so far.")
         .def(

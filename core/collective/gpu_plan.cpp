@@ -1,7 +1,9 @@
 #include "collective/gpu_plan.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace jali {
 
@@ -11,7 +13,50 @@ enum Words { arrived_slotted, freed_slotted, freed_flagged, kinds_of_words };
 
 constexpr std::int64_t page = 4096;
 
-std::int64_t whole_pages(std::int64_t bytes) { return (bytes + page - 1) / page * page; }
+std::int64_t whole_pages(std::int64_t bytes) {
+    return (bytes + page - 1) / page * page;
+}
+
+// JALI_DEVICE_QUEUES, a list such as "lanes=32,slot_bytes=65536", for experiments; must be the same on all ranks.
+void read_parameters(DeviceProgramParameters& p) {
+    const char* set = std::getenv("JALI_DEVICE_QUEUES");
+    std::string rest = set != nullptr ? set : "";
+    std::int64_t lanes = p.most_lanes;
+    const std::pair<const char*, std::int64_t*> known[] = {
+        {"lanes", &lanes},
+        {"bytes_per_lane", &p.bytes_per_lane},
+        {"slot_bytes", &p.slotted.slot_bytes},
+        {"slots", &p.slotted.slots},
+        {"flagged_bytes", &p.flagged.slot_bytes},
+        {"flagged_slots", &p.flagged.slots},
+        {"flagged_below", &p.flagged_below},
+    };
+    while (!rest.empty()) {
+        const auto comma = std::min(rest.find(','), rest.size());
+        const std::string item = rest.substr(0, comma);
+        rest.erase(0, comma + 1);
+        const auto equals = item.find('=');
+        const std::string name = item.substr(0, equals);
+        std::int64_t value = 0;
+        try {
+            if (equals != std::string::npos) value = std::stoll(item.substr(equals + 1));
+        } catch (const std::exception&) {
+        }
+        bool found = false;
+        for (const auto& [key, target] : known)
+            if (name == key && value > 0) {
+                *target = value;
+                found = true;
+            }
+        if (!found || (name.find("_bytes") != std::string::npos && value % 16 != 0)) {
+            std::string names;
+            for (const auto& row : known) names += (names.empty() ? "" : ", ") + std::string(row.first);
+            throw PlanError("JALI_DEVICE_QUEUES: '" + item + "' is none of " + names +
+                            ", each =<number>, bytes of slots in multiples of 16");
+        }
+    }
+    p.most_lanes = static_cast<int>(lanes);
+}
 
 } // namespace
 
@@ -25,7 +70,8 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     parameters_.bytes_per_lane = 8192;
     parameters_.flagged = {8192, 16};
     parameters_.slotted = {32768, 4};
-    parameters_.flagged_below = parameters_.most_lanes * parameters_.flagged.slot_bytes;
+    parameters_.flagged_below = 512 << 10;
+    read_parameters(parameters_);
     const std::int64_t lanes = parameters_.most_lanes, ranks = size();
     const std::int64_t bytes = queues(Wire::slotted) +
                                lanes * ranks * parameters_.slotted.slots * parameters_.slotted.slot_bytes;

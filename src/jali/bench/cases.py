@@ -26,12 +26,12 @@ COLLECTIVES = (
 )
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
 POISON = 119  # no value of `contribution` has this byte in every place
-_PERIOD = 509  # prime: a displacement by a power of two, or by a few chunks, is never a multiple of it
+PERIOD = 509  # prime: a displacement by a power of two, or by a few chunks, is never a multiple of it
 
 
 def contribution(rank: int, count: int, round_: int, dtype: npt.DTypeLike) -> Array:
     """What a rank puts in: `count` integers from 1 to 62, sums of which are exact in every type for a few ranks."""
-    position = np.arange(_PERIOD)
+    position = np.arange(PERIOD)
     pattern = (position * (2 * rank + 3) + position // 31 + 17 * rank + 5 * (round_ % 7)) % 62 + 1
     return np.resize(pattern.astype(dtype), count)
 

@@ -1,0 +1,260 @@
+"""Collectives on device memory timed beside the vendor's library: the same buffers, on streams and in graphs.
+
+A batch of calls, one after the other on jali's stream, is timed from the first to the end of the device's work; a graph holds a
+batch, too. The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. Jali is called by its public
+functions, the vendor's library through jali's table of its functions, on addresses. What comes out is checked before and after, by
+samples where buffers are large.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jali import _core
+from jali.bench.cases import COLLECTIVES, PERIOD, contribution
+from jali.bench.collectives import Cell, Report, Timing, conditions
+from jali.comm.device_arrays import DeviceArray
+from jali.errors import RankError
+
+SAMPLE = 4096  # elements in a row that are compared, at the beginning, in the middle and at the end of every chunk
+ORDERS = ("stream", "graph")
+
+
+class DeviceCase:
+    """Buffers of one rank on its device. Chunks and payload as in `jali.bench.cases.Case`."""
+
+    def __init__(
+        self, collective: str, payload: int, rank: int, size: int, gpu: Any, dtype: str = "float32"
+    ) -> None:
+        self.collective, self.rank, self.size, self.gpu = collective, rank, size, gpu
+        self.dtype = np.dtype(dtype)
+        self.root = 0
+        self.chunk = max(1, -(-payload // (size * self.dtype.itemsize)))
+        self.payload = size * self.chunk * self.dtype.itemsize
+        whole, at_root = size * self.chunk, rank == 0
+        sent, received = {
+            "all_reduce": (whole, whole),
+            "all_gather": (self.chunk, whole),
+            "reduce_scatter": (whole, self.chunk),
+            "broadcast": (0, whole),
+            "reduce": (whole, whole if at_root else 0),
+            "gather": (self.chunk, whole if at_root else 0),
+            "scatter": (whole if at_root else 0, self.chunk),
+            "all_to_all": (whole, whole),
+        }[collective]
+        mine = contribution(rank, sent, 0, self.dtype)
+        self.send = DeviceArray.from_host(mine, gpu, "benchmark") if sent else None
+        self.receive = DeviceArray.empty(gpu, (received,), self.dtype, "benchmark") if received else None
+        self.sent = sent
+
+    def poison(self) -> None:
+        """Fill the result with what it must not be."""
+        if self.receive is None:
+            return
+        if self.collective == "broadcast" and self.rank == self.root:
+            whole = contribution(self.root, self.receive.size, 0, self.dtype)
+            self.gpu.upload_address(self.receive.address, whole.view(np.uint8))
+        else:
+            self.gpu.fill(self.receive.memory, 119)
+
+    def wrong(self) -> str:
+        """What is wrong with the result, in words; empty if it is right."""
+        if self.receive is None:
+            return ""
+        chunks = self.receive.size // self.chunk
+        width = min(SAMPLE, self.chunk)
+        size = self.dtype.itemsize
+        for chunk in range(chunks):
+            for begin in sorted({0, (self.chunk - width) // 2, self.chunk - width}):
+                found = np.empty(width, self.dtype)
+                address = self.receive.address + (chunk * self.chunk + begin) * size
+                self.gpu.download_address(address, found.view(np.uint8))
+                expected = self._expected(chunk, begin, width)
+                if not np.array_equal(found, expected):
+                    i = int(np.flatnonzero(found != expected)[0])
+                    return (
+                        f"{self.collective} of {self.payload} B: rank {self.rank} has {found[i]} instead of {expected[i]} "
+                        f"at element {chunk * self.chunk + begin + i}"
+                    )
+        return ""
+
+    def _expected(self, chunk: int, begin: int, count: int) -> Any:
+        # the pattern repeats, so what is far in is computed from near the beginning
+        n, shift = self.chunk, 0
+        if self.collective in ("all_reduce", "reduce", "broadcast"):
+            shift = chunk * n + begin
+        elif self.collective in ("reduce_scatter", "scatter", "all_to_all"):
+            shift = self.rank * n + begin
+        else:
+            shift = begin
+        near = shift % PERIOD
+
+        def part(rank: int) -> Any:
+            return contribution(rank, near + count, 0, self.dtype)[near:]
+
+        ranks = range(self.size)
+        if self.collective in ("all_reduce", "reduce", "reduce_scatter"):
+            return sum((part(r) for r in ranks), np.zeros(count, self.dtype))
+        if self.collective in ("broadcast", "scatter"):
+            return part(self.root)
+        return part(chunk)
+
+
+class JaliOnDevice:
+    """jali's collectives on device arrays; `algorithm` names rows by collective, else jali chooses."""
+
+    def __init__(self, communicator: Any, name: str = "jali", algorithm: Mapping[str, str] | None = None):
+        self.communicator, self.name, self.algorithm = communicator, name, algorithm or {}
+
+    def prepare(self, case: DeviceCase) -> Callable[[], object]:
+        """The call that puts one collective on jali's stream."""
+        ours, root, how = self.communicator, case.root, self.algorithm.get(case.collective)
+        send, receive = case.send, case.receive
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: ours.all_reduce(send, receive, algorithm=how),
+            "all_gather": lambda: ours.all_gather(send, receive, algorithm=how),
+            "reduce_scatter": lambda: ours.reduce_scatter(send, receive, algorithm=how),
+            "broadcast": lambda: ours.broadcast(receive, root, algorithm=how),
+            "reduce": lambda: ours.reduce(send, receive, root=root, algorithm=how),
+            "gather": lambda: ours.gather(send, receive, root=root, algorithm=how),
+            "scatter": lambda: ours.scatter(send, receive, root=root, algorithm=how),
+            "all_to_all": lambda: ours.all_to_all(send, receive, algorithm=how),
+        }
+        return calls[case.collective]
+
+
+class CclOnDevice:
+    """The vendor's library, through jali's table of its functions, on the same buffers."""
+
+    def __init__(self, communicator: Any, gpu: Any, name: str = "ccl") -> None:
+        from jali.comm.ccl import CclCommunicator
+
+        self.name = name
+        self.ccl = CclCommunicator(communicator, gpu)
+
+    def prepare(self, case: DeviceCase) -> Callable[[], object]:
+        """The call that puts one collective on jali's stream."""
+        core, n, kind, root = self.ccl.core, case.chunk, "fp32", case.root
+        if case.dtype != np.float32:
+            raise ValueError("the vendor's side is timed with float32")
+        out = case.send.address if case.send is not None else 0
+        into = case.receive.address if case.receive is not None else 0
+        whole, counts = case.size * n, [n] * case.size
+        calls: dict[str, Callable[[], object]] = {
+            "all_reduce": lambda: core.all_reduce(out, into, whole, kind, "sum"),
+            "all_gather": lambda: core.all_gather(out, into, counts, kind),
+            "reduce_scatter": lambda: core.reduce_scatter(out, into, n, kind, "sum"),
+            "broadcast": lambda: core.broadcast(into, whole, kind, root),
+            "reduce": lambda: core.reduce(out, into, whole, kind, "sum", root),
+            "gather": lambda: core.gather(out, into, counts, kind, root),
+            "scatter": lambda: core.scatter(out, into, counts, kind, root),
+            "all_to_all": lambda: core.all_to_all(out, into, n, kind),
+        }
+        return calls[case.collective]
+
+
+def measure(
+    communicator: Any,
+    gpu: Any,
+    sides: Sequence[Any],
+    sizes: Sequence[int],
+    collectives: Sequence[str] = COLLECTIVES,
+    *,
+    orders: Sequence[str] = ORDERS,
+    rounds: int = 5,
+    batch: int = 20,
+    progress: Callable[[Cell, str], object] | None = None,
+) -> dict[str, Report]:
+    """Times every collective at every payload (bytes) with all sides in turn: a report for each of `orders`.
+
+    Collective over `communicator`; every rank has its own `gpu`. Raises `RankError` on every rank when any rank's result is
+    wrong.
+    """
+    names = [side.name for side in sides]
+    told = conditions(_mpi_of(communicator), 1, rounds, "float32")
+    told |= {"device": gpu.name, "batch": batch, "memory": "of devices"}
+    reports = {order: Report({**told, "order": order}, names) for order in orders}
+    for collective in collectives:
+        for payload in sizes:
+            case = DeviceCase(collective, payload, communicator.rank, communicator.size, gpu)
+            calls = [side.prepare(case) for side in sides]
+            length = batch if case.payload <= 64 << 20 else max(2, batch // 5)
+            for call, name in zip(calls, names, strict=True):
+                _check(communicator, gpu, case, name, call)
+            for order in orders:
+                batches = [_batch(gpu, call, length, order) for call in calls]
+                times = np.zeros((len(calls), rounds))
+                for number in range(-1, rounds):  # the first warms up
+                    turn = range(len(calls)) if number % 2 else reversed(range(len(calls)))
+                    for side in turn:
+                        communicator.barrier()
+                        start = time.perf_counter()
+                        batches[side]()
+                        gpu.synchronize()
+                        times[side, number] = (time.perf_counter() - start) / length
+                slowest = communicator.all_reduce(times, op="max")
+                timings = {
+                    n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)
+                }
+                cell = Cell(collective, case.payload, timings)
+                reports[order].cells.append(cell)
+                if progress is not None and communicator.rank == 0:
+                    progress(cell, order)
+                del batches
+            for call, name in zip(calls, names, strict=True):
+                _check(communicator, gpu, case, name, call)
+    return reports
+
+
+def _batch(gpu: Any, call: Callable[[], object], length: int, order: str) -> Callable[[], object]:
+    def work() -> None:
+        for _ in range(length):
+            call()
+
+    if order == "stream":
+        return work
+    graph = _core.GpuGraph(gpu, work)
+    return lambda: gpu.launch_graph(graph)
+
+
+def _check(communicator: Any, gpu: Any, case: DeviceCase, name: str, call: Callable[[], object]) -> None:
+    case.poison()
+    gpu.synchronize()
+    communicator.barrier()
+    call()
+    gpu.synchronize()
+    problem = case.wrong()
+    found = [text for text in communicator.gather_bytes(problem.encode()) if text]
+    if found:
+        raise RankError(f"{name}: {found[0].decode()}")
+
+
+def _mpi_of(communicator: Any) -> Any:
+    """mpi4py's world, for the conditions; or what says the same of virtual ranks."""
+    if communicator.transport == "mpi":
+        from mpi4py import MPI
+
+        return MPI.COMM_WORLD
+    return _Virtual(communicator)
+
+
+class _Virtual:
+    """As much of an mpi4py communicator as the conditions ask for."""
+
+    def __init__(self, communicator: Any) -> None:
+        self.size = communicator.size
+        self._communicator = communicator
+
+    def allgather(self, value: Any) -> list[Any]:
+        return [value] * self.size
+
+    def Split_type(self, kind: object) -> _Virtual:
+        return self
+
+    def Free(self) -> None:
+        pass
+
