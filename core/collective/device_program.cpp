@@ -258,10 +258,11 @@ class Compiler {
         program_.iterations = std::max<std::int64_t>(1, (longest_ + at_once - 1) / at_once);
         if (!flagged) return;
         for (int r = 0; r < program_.ranks; ++r) {
-            if (std::max(program_.sent[r], program_.received[r]) > queues.slots)
+            // slots are freed by halves of the queue
+            if (std::max(program_.sent[r], program_.received[r]) > queues.slots / 2)
                 throw PlanError("a plan with " + std::to_string(std::max(program_.sent[r], program_.received[r])) +
-                                " messages between two devices; their queues have " +
-                                std::to_string(queues.slots) + " places, take an algorithm with fewer");
+                                " messages between two devices; one launch takes " +
+                                std::to_string(queues.slots / 2) + " of theirs, take an algorithm with fewer");
         }
     }
 
@@ -278,6 +279,12 @@ class Compiler {
 
     void write() {
         const bool slotted = program_.wire == Wire::slotted;
+        std::int64_t most = 0;
+        for (int r = 0; r < program_.ranks; ++r)
+            most = std::max<std::int64_t>({most, program_.sent[r], program_.received[r]});
+        while (slotted && 2 * most <= parameters_.slotted.slots &&
+               program_.leads < static_cast<std::int64_t>(drafts_.size()) && plain_send(drafts_[program_.leads]))
+            ++program_.leads;
         std::vector<DeviceAction> pending;
         std::vector<std::vector<char>> read(program_.ranks); // messages from each rank
         std::vector<std::int32_t> freed(program_.ranks, 0);
@@ -312,14 +319,17 @@ class Compiler {
             instruction.meets = instruction.waits > 0 ? 1 : 0;
             if (instruction.meets != 0) flush(instruction.first_action, instruction.actions);
             program_.instructions.push_back(instruction);
-            if (slotted && d.sends()) remember(pending, {DeviceAction::announce, d.to.peer, d.to.packet});
+            if (slotted && d.sends()) {
+                const bool ahead = static_cast<std::int64_t>(k) < program_.leads;
+                pending.push_back({DeviceAction::announce, d.to.peer, d.to.packet, ahead ? 1 : 0});
+            }
             for (const Source& s : d.from) {
                 if (!s.message()) continue;
                 read[s.peer][s.packet] = 1;
                 std::int32_t& prefix = freed[s.peer];
                 const std::int32_t before = prefix;
                 while (prefix < program_.received[s.peer] && read[s.peer][prefix] != 0) ++prefix;
-                if (prefix > before) remember(pending, {DeviceAction::free, s.peer, prefix - 1});
+                if (slotted && prefix > before) free(pending, {DeviceAction::free, s.peer, prefix - 1});
             }
         }
         std::int32_t first = 0, count = 0;
@@ -327,8 +337,8 @@ class Compiler {
         program_.first_last_action = first;
     }
 
-    // Counts go up, so the last one says it all.
-    static void remember(std::vector<DeviceAction>& pending, const DeviceAction& action) {
+    // Numbers of what was read go up, so the last one says it all.
+    static void free(std::vector<DeviceAction>& pending, const DeviceAction& action) {
         for (DeviceAction& other : pending)
             if (other.kind == action.kind && other.peer == action.peer) return void(other = action);
         pending.push_back(action);

@@ -43,8 +43,9 @@ struct DeviceOperand {
     std::int32_t packet; // number of the message in an iteration, among those from or to that peer
 };
 struct DeviceAction {
-    enum Kind : std::int32_t { announce, free }; // a message is in its slot; messages up to this were read
-    std::int32_t kind, peer, packet, unused = 0;
+    enum Kind : std::int32_t { announce, free }; // a message is in its slot; messages up to this one were read
+    std::int32_t kind, peer, packet;
+    std::int32_t ahead = 0; // 1: the message of the next iteration
 };
 struct DeviceWait {
     enum Kind : std::int32_t { arrival, room }; // of a message; in the queue for it
@@ -70,6 +71,9 @@ struct DeviceProgram {
     std::vector<DeviceAction> actions; // of instructions, then those at the end of every iteration
     std::vector<DeviceWait> waits;
     std::int64_t first_last_action = 0; // of the end
+    // Instructions at the beginning that send what needs nothing: an iteration ahead of the others, where the
+    // queues have room for that.
+    std::int64_t leads = 0;
     std::vector<std::int32_t> sent, received; // messages per iteration, to and from each rank
 
     std::string describe() const; // one line per instruction

@@ -66,10 +66,10 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     if (size() > most_ranks)
         throw GpuError("collectives through the memory of peers are for up to " + std::to_string(most_ranks) +
                        " ranks, not " + std::to_string(size()));
-    parameters_.most_lanes = 64;
+    parameters_.most_lanes = 128;
     parameters_.bytes_per_lane = 8192;
     parameters_.flagged = {8192, 16};
-    parameters_.slotted = {32768, 4};
+    parameters_.slotted = {65536, 4};
     parameters_.flagged_below = 512 << 10;
     read_parameters(parameters_);
     const std::int64_t lanes = parameters_.most_lanes, ranks = size();
@@ -85,11 +85,12 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     device.fill(overflows_.address(), 0, overflows_.size());
     bases_ = device.upload(memory_.bases().data(), memory_.bases().size() * sizeof(GpuAddress),
                            "collective tables");
-    last_ = std::make_unique<GpuEvent>(this->gpu(), false);
 }
 
 std::int64_t PeerQueues::words(int which) const {
-    return which * whole_pages(parameters_.most_lanes * size() * static_cast<std::int64_t>(sizeof(std::int64_t)));
+    const std::int64_t pairs = parameters_.most_lanes * size() * static_cast<std::int64_t>(sizeof(std::int64_t));
+    return (which > arrived_slotted ? whole_pages(pairs * parameters_.slotted.slots) : 0) +
+           (which > freed_slotted ? (which - freed_slotted) * whole_pages(pairs) : 0);
 }
 
 std::int64_t PeerQueues::queues(Wire wire) const {
@@ -100,8 +101,7 @@ std::int64_t PeerQueues::queues(Wire wire) const {
 
 void PeerQueues::order(void* stream) {
     if (gpu()->is_capturing(stream)) return; // a graph is put in order by who launches it
-    if (any_ && stream != last_stream_)
-        gpu()->api().check(gpu()->api().stream_wait(stream, last_->handle(), 0), "ordering a collective");
+    if (last_stream_ != nullptr && stream != last_stream_) memory_.order_behind_work(stream);
     last_stream_ = stream;
 }
 
@@ -160,6 +160,8 @@ GpuPlan::GpuPlan(std::shared_ptr<PeerQueues> queues, DeviceProgram program, cons
     a.ranks = program_.ranks;
     a.rank = program_.rank;
     a.flagged = flagged ? 1 : 0;
+    a.leads = program_.leads;
+    a.own_memory = queues_->memory_.base(queues_->rank());
     a.memories = queues_->bases_.address();
     a.arrived = queues_->words(arrived_slotted);
     a.freed = queues_->words(flagged ? freed_flagged : freed_slotted);
@@ -183,10 +185,6 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
     queues_->order(stream);
     void* parameters[] = {&arguments_};
     gpu.launch(kernel_, static_cast<unsigned>(program_.lanes), threads, parameters, stream);
-    if (!gpu.is_capturing(stream)) {
-        queues_->last_->record(stream);
-        queues_->any_ = true;
-    }
     queues_->memory_.note_work(stream);
 }
 

@@ -35,9 +35,7 @@ class PeerQueues {
     PeerMemory memory_;
     DeviceProgramParameters parameters_;
     GpuMemory numbers_, bases_, overflows_;
-    std::unique_ptr<GpuEvent> last_;
     void* last_stream_ = nullptr;
-    bool any_ = false;
 };
 
 class GpuPlan {
@@ -78,8 +76,8 @@ class GpuPlan {
         GpuAddress buffers[most_buffers];
         GpuAddress table;
         std::int64_t table_words, instructions, sources, actions, waits, first_last_action;
-        std::int64_t iterations, lanes, ranks, rank, flagged;
-        GpuAddress memories;
+        std::int64_t iterations, lanes, ranks, rank, flagged, leads;
+        GpuAddress memories, own_memory;
         std::int64_t arrived, freed, queues, slots, slot_bytes;
         GpuAddress numbers, abandoned, overflows;
     } arguments_{};

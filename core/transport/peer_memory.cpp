@@ -132,8 +132,11 @@ void PeerMemory::abandon() {
 }
 
 void PeerMemory::note_work(void* stream) {
-    in_graph_ |= gpu_->is_capturing(stream); // and then it may be under way at any time
-    if (!in_graph_) pending_->record(stream);
+    if (gpu_->is_capturing(stream)) {
+        in_graph_ = true; // and then it may be under way at any time
+    } else {
+        pending_->record(stream);
+    }
 }
 
 void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {

@@ -42,6 +42,10 @@ class PeerMemory {
     // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
     // other ranks.
     void note_work(void* stream);
+    // What comes on this stream waits for the work that was noted.
+    void order_behind_work(void* stream) {
+        gpu_->api().check(gpu_->api().stream_wait(stream, pending_->handle(), 0), "ordering work between devices");
+    }
 
   private:
     void close();

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jali import _core
 from jali.comm import algorithms
-from jali.comm.device_arrays import DeviceView
+from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import SIZES, Array, check_operation, element_name
 from jali.errors import ParameterError
 
@@ -195,7 +195,8 @@ class Collectives:
     def _start_on_device(
         self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
     ) -> Any:
-        gpu = next(a.gpu for a in arrays if type(a) is DeviceView)
+        first = arrays[0]
+        gpu = (arrays[-1] if first is None else first).gpu
         there = self._on_devices.get(gpu) or self.on_device(gpu)
         done = there.start(call, arrays, result, blocking)
         if (checked or (checked is None and self.checked)) and blocking:
@@ -251,7 +252,8 @@ class Collectives:
 
 
 def _on_device(arrays: tuple[Any, ...]) -> bool:
-    return type(arrays[0]) is DeviceView or type(arrays[-1]) is DeviceView
+    kind = type(arrays[-1] if arrays[0] is None else arrays[0])
+    return kind is DeviceArray or kind is DeviceView
 
 
 def _carriers(communicator: Communicator) -> list[tuple[str, _core.Communicator]]:

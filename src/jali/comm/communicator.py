@@ -124,7 +124,7 @@ class Communicator:
         data = x if type(x) is np.ndarray else _data(x)
         if out is None:
             out = _empty(data, data.shape)
-        call = ("all_reduce", data.dtype, data.size, 0, op, out is x, algorithm, reproducible)
+        call = ("all_reduce", data.dtype if type(data) is np.ndarray else _kind(data), data.size, 0, op, out is x, algorithm, reproducible)
         arrays = (data,) if out is x else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -149,7 +149,7 @@ class Communicator:
             out = None
         elif out is None:
             out = _empty(data, data.shape)
-        call = ("reduce", data.dtype, data.size, root, op, in_place, algorithm, reproducible)
+        call = ("reduce", data.dtype if type(data) is np.ndarray else _kind(data), data.size, root, op, in_place, algorithm, reproducible)
         arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -166,7 +166,7 @@ class Communicator:
         data = x if type(x) is np.ndarray else _data(x)
         if not 0 <= root < self.size:
             raise self._no_root(root)
-        call = ("broadcast", data.dtype, data.size, root, "sum", True, algorithm, False)
+        call = ("broadcast", data.dtype if type(data) is np.ndarray else _kind(data), data.size, root, "sum", True, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
 
     def all_gather(
@@ -190,7 +190,7 @@ class Communicator:
         count = _elements(data, rows, self.size, self.rank, whole=in_place)
         if out is None:
             out = _empty(data, _stacked(data, rows, self.size))
-        call = ("all_gather", data.dtype, count, 0, "sum", in_place, algorithm, False)
+        call = ("all_gather", data.dtype if type(data) is np.ndarray else _kind(data), count, 0, "sum", in_place, algorithm, False)
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -218,7 +218,7 @@ class Communicator:
             out = None
         elif out is None:
             out = _empty(data, _stacked(data, rows, self.size))
-        call = ("gather", data.dtype, count, root, "sum", False, algorithm, False)
+        call = ("gather", data.dtype if type(data) is np.ndarray else _kind(data), count, root, "sum", False, algorithm, False)
         arrays = (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -256,7 +256,7 @@ class Communicator:
         else:
             rows = self._rows(target, counts)
             count = _elements(target, rows, self.size, self.rank)
-        call = ("scatter", target.dtype, count, root, "sum", False, algorithm, False)
+        call = ("scatter", _kind(target), count, root, "sum", False, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data, target), out, blocking, checked)
 
     def reduce_scatter(
@@ -283,7 +283,7 @@ class Communicator:
         if out is None:
             mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
             out = _empty(data, (mine, *data.shape[1:]))
-        call = ("reduce_scatter", data.dtype, count, 0, op, in_place, algorithm, reproducible)
+        call = ("reduce_scatter", data.dtype if type(data) is np.ndarray else _kind(data), count, 0, op, in_place, algorithm, reproducible)
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -327,7 +327,7 @@ class Communicator:
                 out = _empty(data, (int(matrix[:, self.rank].sum()), *data.shape[1:]))
         if out is x:
             raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
-        call = ("all_to_all", data.dtype, count, 0, "sum", False, algorithm, False)
+        call = ("all_to_all", data.dtype if type(data) is np.ndarray else _kind(data), count, 0, "sum", False, algorithm, False)
         arrays = (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -426,16 +426,21 @@ class Communicator:
 
 def _data(x: Any, writable: bool = False) -> Any:
     """The memory of an array, of the host or of a device, as collectives see it."""
-    if isinstance(x, DeviceView):
+    if type(x) is DeviceArray or type(x) is DeviceView:
         return x
     if is_on_device(x):
         return data_on_device(x, writable)
     return as_array(x)
 
 
+def _kind(data: Any) -> Any:
+    """The element type of an array: NumPy's, or the core's name of it on devices (where there is a bf16)."""
+    return data.dtype if isinstance(data, np.ndarray) else data.element
+
+
 def _empty(like: Any, shape: tuple[int, ...]) -> Any:
     """A new array in the same kind of memory, of the same type."""
-    if isinstance(like, DeviceView):
+    if not isinstance(like, np.ndarray):
         return DeviceArray.empty(like.gpu, shape, like.element, "collective")
     return np.empty(shape, like.dtype)
 
@@ -443,10 +448,10 @@ def _empty(like: Any, shape: tuple[int, ...]) -> Any:
 def _target(out: Any, data: Array) -> Array:
     """The memory of `out`, which must be of the type of `data`."""
     target = out if type(out) is np.ndarray else _data(out, writable=True)
-    if isinstance(target, DeviceView) != isinstance(data, DeviceView):
-        raise ParameterError("an array in device memory and one in host memory; give both in the same")
-    if target.dtype != data.dtype:
-        raise ParameterError(f"the result is to be {target.dtype}, but {data.dtype} is sent; make them alike")
+    if isinstance(target, np.ndarray) != isinstance(data, np.ndarray):
+        raise ParameterError("one array is in device memory and one in host memory; give both in the same")
+    if _kind(target) != _kind(data):
+        raise ParameterError(f"the result is to be {_kind(target)}, but {_kind(data)} is sent; make them alike")
     return target
 
 

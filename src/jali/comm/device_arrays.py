@@ -71,11 +71,6 @@ class DeviceView:
     gpu: Any = None
 
     @property
-    def dtype(self) -> str:
-        """The element type by the core's name, which has bf16 too."""
-        return self.element
-
-    @property
     def ndim(self) -> int:
         return len(self.shape)
 
@@ -199,8 +194,11 @@ class DeviceArray:
         """A view of the beginning of `memory`, which is on `gpu`."""
         self.gpu = gpu
         self.memory = memory
+        self.address: int = memory.address
         self.shape = tuple(int(n) for n in shape)
+        self.size = math.prod(self.shape)  # elements
         self.element = element_name(dtype)
+        self.nbytes = self.size * SIZES[self.element]
         if self.nbytes > memory.nbytes:
             raise ParameterError(
                 f"an array of shape {self.shape} and type {self.element} needs {self.nbytes} bytes, not {memory.nbytes}"
@@ -228,25 +226,12 @@ class DeviceArray:
         return raw.view(array.dtype).reshape(self.shape)
 
     @property
-    def address(self) -> int:
-        return self.memory.address
-
-    @property
     def dtype(self) -> np.dtype[Any]:
         return element_dtype(self.element)
 
     @property
     def ndim(self) -> int:
         return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * SIZES[self.element]
 
     def __repr__(self) -> str:
         return f"<array of shape {self.shape} and type {self.element} on {self.gpu.name}>"

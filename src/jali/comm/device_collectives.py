@@ -170,16 +170,10 @@ class DeviceCollectives:
         def go(arrays: tuple[Any, ...]) -> None:
             addresses = []
             for size, array in zip(sizes, arrays, strict=True):
-                if array is None:
-                    if size:
-                        raise ParameterError(f"{what}: an array of {size} bytes is missing on this rank")
-                    addresses.append(0)
-                    continue
-                if array.nbytes != size:
-                    raise ParameterError(
-                        f"{what}: a buffer has {size} bytes on this rank, the array given for it has {array.nbytes}"
-                    )
-                addresses.append(array.address)
+                if (0 if array is None else array.nbytes) != size:
+                    given = "none was given" if array is None else f"the array given for it has {array.nbytes}"
+                    raise ParameterError(f"{what}: a buffer has {size} bytes on this rank, {given}")
+                addresses.append(0 if array is None else array.address)
             run(addresses)
 
         return go

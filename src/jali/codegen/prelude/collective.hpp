@@ -4,16 +4,18 @@
 //
 // A block is a lane: it does slice `lane` of every iteration, and has queues of its own from and to every other
 // rank. A queue is a ring of slots in the memory of the receiver. Messages between two lanes are numbered for
-// ever; numbers live in device memory, so that a launch may be part of a graph. *Slotted* messages are announced by a word
-// ("so many have arrived") behind a fence; *flagged* ones carry their number beside every 4 bytes, so that the reader
-// sees by itself what is there. Either way the reader says how many it has read, and their slots are free.
+// ever; numbers live in device memory, so that a launch may be part of a graph. *Slotted* messages are announced by a word of
+// their slot, behind a fence; *flagged* ones carry their number beside every 4 bytes, so that the reader
+// sees by itself what is there. Either way the reader says how many it has read, and their slots are free; of flagged ones only
+// now and then, since there are more slots than a launch takes, and a launch ends sooner without.
 
 struct operand {
     int64_t offset;
     int32_t where, packet; // a buffer, or ~peer for a message and its number in an iteration
 };
 struct deed {
-    int32_t kind, peer, packet, unused; // 0: announce, or wait for an arrival; 1: free, or wait for room
+    int32_t kind, peer, packet; // 0: announce, or wait for an arrival; 1: free, or wait for room
+    int32_t ahead;              // for the message of the next iteration
 };
 struct instruction {
     operand to;
@@ -25,8 +27,10 @@ struct collective_arguments {
     const int64_t* table; // instructions, sources, actions, waits, then two int32_t per rank: messages per iteration
     int64_t table_words, instructions, sources, actions, waits, first_last_action;
     int64_t iterations, lanes, ranks, rank, flagged;
+    int64_t leads; // instructions at the beginning that send what needs nothing, one iteration ahead of the others
     char* const* memories; // of all ranks, as this device sees them
-    int64_t arrived, freed; // bytes to the words [lane][rank] in a memory
+    char* own_memory;
+    int64_t arrived, freed; // bytes to the words [lane][sender][slot] and [lane][rank] in a memory
     int64_t queues;         // bytes to [lane][sender][slot]
     int64_t slots, slot_bytes;
     int64_t* numbers;       // [lane][rank][2]: messages sent and received so far
@@ -167,8 +171,11 @@ struct lane_state {
     JALI_MEMBER char* slot(int owner, int sender, int64_t number) const {
         return memories[owner] + a->queues + ((lane * a->ranks + sender) * a->slots + number % a->slots) * a->slot_bytes;
     }
-    JALI_MEMBER int64_t* word(int owner, int64_t which, int peer) const {
-        return (int64_t*)(memories[owner] + which) + lane * a->ranks + peer;
+    JALI_MEMBER int64_t* arrived(int owner, int sender, int64_t number) const {
+        return (int64_t*)(memories[owner] + a->arrived) + (lane * a->ranks + sender) * a->slots + number % a->slots;
+    }
+    JALI_MEMBER int64_t* freed(int owner, int by) const {
+        return (int64_t*)(memories[owner] + a->freed) + lane * a->ranks + by;
     }
     JALI_MEMBER located locate(const operand& o, int64_t begin, bool target) const {
         if (o.where >= 0) return {a->buffers[o.where] + o.offset + begin, 0, false};
@@ -177,20 +184,22 @@ struct lane_state {
         return {target ? slot(peer, int(a->rank), n) : slot(int(a->rank), peer, n), uint32_t(n + 1), true};
     }
     JALI_MEMBER void act(const deed& d) const {
-        const int64_t n = number(d.peer, d.packet, d.kind) + 1;
+        if (iteration + d.ahead >= a->iterations) return;
+        const int64_t n = number(d.peer, d.packet, d.kind) + d.ahead * per_iteration[2 * d.peer];
+        const int me = int(a->rank);
         if (d.kind == 0) {
-            publish(word(d.peer, a->arrived, int(a->rank)), n);
+            publish(arrived(d.peer, me, n), n + 1);
         } else { // what was read is in registers or stored: nothing to be fenced
-            *(volatile int64_t*)word(d.peer, a->freed, int(a->rank)) = n;
+            *(volatile int64_t*)freed(d.peer, me) = n + 1;
         }
     }
     JALI_MEMBER void wait(const deed& d) const {
-        const int64_t n = number(d.peer, d.packet, d.kind == 0 ? 1 : 0) + 1;
+        const int64_t n = number(d.peer, d.packet, d.kind == 0 ? 1 : 0);
         const int me = int(a->rank);
         if (d.kind == 0) {
-            wait_until(word(me, a->arrived, d.peer), n, a->abandoned);
-        } else if (n > a->slots) {
-            wait_until(word(me, a->freed, d.peer), n - a->slots, a->abandoned);
+            wait_until(arrived(me, d.peer, n), n + 1, a->abandoned);
+        } else if (n >= a->slots) {
+            wait_until(freed(me, d.peer), n + 1 - a->slots, a->abandoned);
         }
     }
 };
@@ -278,7 +287,7 @@ JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
         meet();
     }
     const int64_t begin = (s.iteration * s.a->lanes + s.lane) * i.chunk;
-    if (begin >= i.bytes) return;
+    if (begin >= i.bytes) return; // nothing is in this slice, though its message is counted
     const int64_t bytes = i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk;
     if (FLAGGED) return do_any_slice<true>(s, i, begin, bytes);
     // messages always begin at multiples of 16 bytes
@@ -302,11 +311,23 @@ JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
         do_any_slice<false>(s, i, begin, bytes);
     }
 }
-template <bool FLAGGED>
-JALI_INLINE void do_program(lane_state& s) {
+JALI_INLINE void do_slotted(lane_state& s) {
     const collective_arguments& a = *s.a;
-    for (s.iteration = 0; s.iteration < a.iterations; ++s.iteration) {
-        for (int64_t k = 0; k < a.instructions; ++k) do_instruction<FLAGGED>(s, s.instructions[k]);
+    // all that is sent without waiting for others goes ahead, so that it travels while the iteration before is waited for
+    s.iteration = 0;
+    for (int64_t k = 0; k < a.leads; ++k) do_instruction<false>(s, s.instructions[k]);
+    if (a.leads > 0) {
+        meet();
+        s.iteration = -1;
+        for (int64_t k = thread_in_block(); k < a.actions; k += threads_in_block())
+            if (s.actions[k].ahead != 0) s.act(s.actions[k]);
+    }
+    for (int64_t now = 0; now < a.iterations; ++now) {
+        s.iteration = now + 1;
+        if (a.leads > 0 && s.iteration < a.iterations)
+            for (int64_t k = 0; k < a.leads; ++k) do_instruction<false>(s, s.instructions[k]);
+        s.iteration = now;
+        for (int64_t k = a.leads; k < a.instructions; ++k) do_instruction<false>(s, s.instructions[k]);
         meet();
         for (int64_t k = a.first_last_action + thread_in_block(); k < a.actions; k += threads_in_block())
             s.act(s.actions[k]);
@@ -323,9 +344,18 @@ JALI_KERNEL(collective, collective_arguments) {
             for (int64_t k = thread_in_block(); k < a.table_words; k += threads_in_block()) table_here[k] = a.table[k];
             table = table_here;
         }
-        for (int64_t k = thread_in_block(); k < 2 * a.ranks; k += threads_in_block())
-            numbers[k] = a.numbers[lane * 2 * a.ranks + k];
-        for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) memories[k] = a.memories[k];
+        const int32_t* per_iteration = (const int32_t*)(a.table + a.table_words - a.ranks);
+        int64_t* lasting = a.numbers + lane * 2 * a.ranks;
+        for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
+            memories[k] = a.memories[k];
+            numbers[2 * k] = lasting[2 * k];
+            numbers[2 * k + 1] = lasting[2 * k + 1];
+            // flagged messages all fit their queues: one look at the beginning tells whether there is room
+            const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + lane * a.ranks + k;
+            const int64_t room = *(const volatile int64_t*)freed + a.slots;
+            if (a.flagged != 0 && per_iteration[2 * k] > 0 && numbers[2 * k] + per_iteration[2 * k] > room)
+                wait_until(freed, numbers[2 * k] + per_iteration[2 * k] - a.slots, a.abandoned);
+        }
         meet();
         lane_state s;
         s.a = &a;
@@ -339,19 +369,19 @@ JALI_KERNEL(collective, collective_arguments) {
         s.lane = lane;
         s.iteration = 0;
         if (a.flagged != 0) {
-            // all messages fit their queues: one look at the beginning tells whether there is room
-            for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
-                const int64_t last = numbers[2 * k] + s.per_iteration[2 * k] - a.slots;
-                if (s.per_iteration[2 * k] > 0 && last > 0)
-                    wait_until(s.word(int(a.rank), a.freed, int(k)), last, a.abandoned);
-            }
-            meet();
-            do_program<true>(s);
+            for (int64_t k = 0; k < a.instructions; ++k) do_instruction<true>(s, s.instructions[k]);
         } else {
-            do_program<false>(s);
+            do_slotted(s);
         }
-        for (int64_t k = thread_in_block(); k < 2 * a.ranks; k += threads_in_block())
-            a.numbers[lane * 2 * a.ranks + k] = numbers[k] + a.iterations * s.per_iteration[k];
+        meet();
+        for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
+            const int64_t received = numbers[2 * k + 1] + a.iterations * s.per_iteration[2 * k + 1];
+            lasting[2 * k] = numbers[2 * k] + a.iterations * s.per_iteration[2 * k];
+            lasting[2 * k + 1] = received;
+            const int64_t half = a.slots / 2;
+            if (a.flagged != 0 && received / half != numbers[2 * k + 1] / half)
+                *(volatile int64_t*)s.freed(int(k), int(a.rank)) = received / half * half;
+        }
         meet();
     }
 }
