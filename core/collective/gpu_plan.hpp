@@ -61,7 +61,7 @@ class GpuPlan {
     // the device. Kernels count only if they were compiled to.
     static std::int64_t take_overflows(PeerQueues& queues);
 
-    static constexpr unsigned threads = 512;
+    static constexpr unsigned most_threads = 512;
 
   private:
     std::shared_ptr<PeerQueues> queues_;
@@ -70,6 +70,7 @@ class GpuPlan {
     std::string what_;
     int user_buffers_ = 0;
     std::vector<std::size_t> bytes_;
+    unsigned threads_ = most_threads; // of a block
     GpuMemory table_, scratch_, work_;
     // As the kernel takes it; see src/jali/codegen/prelude/collective.hpp.
     struct Arguments {
@@ -80,6 +81,7 @@ class GpuPlan {
         GpuAddress memories, own_memory;
         std::int64_t arrived, freed, queues, slots, slot_bytes;
         GpuAddress numbers, abandoned, overflows;
+        std::int64_t small_table[160];
     } arguments_{};
 };
 

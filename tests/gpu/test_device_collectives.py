@@ -19,6 +19,11 @@ RANKS = 4
 @pytest.fixture(autouse=True)
 def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALI_FAKE_GPUS", "4")
+    # small queues: a few KiB take several lanes and iterations
+    monkeypatch.setenv(
+        "JALI_DEVICE_QUEUES",
+        "lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256",
+    )
 
 
 def open_gpu(device: str = "cuda") -> Any:

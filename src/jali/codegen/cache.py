@@ -171,7 +171,7 @@ _ELEMENTS = {
     "complex64": ("complex_pair<float>", "complex_pair<float>"),
     "complex128": ("complex_pair<double>", "complex_pair<double>"),
 }
-COLLECTIVE_THREADS = 512  # of a block; GpuPlan::threads
+COLLECTIVE_THREADS = 512  # of a block; GpuPlan::most_threads
 
 
 def collective_source(element: str, operation: str, checked: bool = False) -> tuple[str, str]:

@@ -22,6 +22,7 @@ struct instruction {
     int64_t bytes, chunk;
     int32_t first_source, sources, first_action, actions, first_wait, waits, meets, divide_by;
 };
+const int SMALL_TABLE_WORDS = 160;
 struct collective_arguments {
     char* buffers[16];
     const int64_t* table; // instructions, sources, actions, waits, then two int32_t per rank: messages per iteration
@@ -36,6 +37,7 @@ struct collective_arguments {
     int64_t* numbers;       // [lane][rank][2]: messages sent and received so far
     const int64_t* abandoned;
     int64_t* overflows;
+    int64_t small_table[SMALL_TABLE_WORDS]; // the table, if it is no larger: then it need not be fetched
 };
 const int MOST_RANKS = 64, TABLE_WORDS = 1024;
 
@@ -77,40 +79,43 @@ JALI_INLINE bytes16 end_values(values& v, int divide_by, int64_t* overflows) {
 }
 
 // 16 bytes of which `valid` are there, at any address.
+union words_and_bytes {
+    bytes16 all;
+    uint32_t word[4];
+    char byte[16];
+    JALI_MEMBER words_and_bytes() {}
+};
 JALI_APART bytes16 load_in_part(const char* from, int64_t valid) {
-    union {
-        bytes16 all;
-        uint32_t word[4];
-        char byte[16];
-    } q;
+    words_and_bytes q;
     q.all = bytes16{0, 0};
-    if (valid == 16 && uint64_t(from) % 4 == 0) {
-        for (int k = 0; k < 4; ++k) q.word[k] = ((const uint32_t*)from)[k];
+    if (valid % 4 == 0 && uint64_t(from) % 4 == 0) {
+        JALI_UNROLL
+        for (int k = 0; k < 4; ++k)
+            if (4 * k < valid) q.word[k] = ((const uint32_t*)from)[k];
     } else {
-        for (int k = 0; k < valid; ++k) q.byte[k] = from[k];
+        JALI_UNROLL
+        for (int k = 0; k < 16; ++k)
+            if (k < valid) q.byte[k] = from[k];
     }
     return q.all;
 }
 JALI_APART void store_in_part(char* to, const bytes16& what, int64_t valid) {
-    union {
-        bytes16 all;
-        uint32_t word[4];
-        char byte[16];
-    } q;
+    words_and_bytes q;
     q.all = what;
-    if (valid == 16 && uint64_t(to) % 4 == 0) {
-        for (int k = 0; k < 4; ++k) ((uint32_t*)to)[k] = q.word[k];
+    if (valid % 4 == 0 && uint64_t(to) % 4 == 0) {
+        JALI_UNROLL
+        for (int k = 0; k < 4; ++k)
+            if (4 * k < valid) ((uint32_t*)to)[k] = q.word[k];
     } else {
-        for (int k = 0; k < valid; ++k) to[k] = q.byte[k];
+        JALI_UNROLL
+        for (int k = 0; k < 16; ++k)
+            if (k < valid) to[k] = q.byte[k];
     }
 }
 
 // 16 bytes as 32, every 4 bytes with the flag behind them: written and read 8 bytes at least at a time.
 JALI_INLINE void store_flagged(char* to, const bytes16& what, uint32_t flag) {
-    union {
-        bytes16 all;
-        uint32_t word[4];
-    } q;
+    words_and_bytes q;
     q.all = what;
 #if defined(__CUDACC_RTC__)
     asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(q.word[0]), "r"(flag), "r"(q.word[1]) : "memory");
@@ -121,10 +126,7 @@ JALI_INLINE void store_flagged(char* to, const bytes16& what, uint32_t flag) {
 #endif
 }
 JALI_INLINE bytes16 load_flagged(const char* from, uint32_t flag, const int64_t* abandoned) {
-    union {
-        bytes16 all;
-        uint32_t word[4];
-    } q;
+    words_and_bytes q;
     for (uint32_t looks = 1;; ++looks) {
 #if defined(__CUDACC_RTC__)
         uint32_t f0, f1, f2, f3;
@@ -339,12 +341,12 @@ JALI_KERNEL(collective, collective_arguments) {
     JALI_SHARED int64_t numbers[2 * MOST_RANKS];
     JALI_SHARED char* memories[MOST_RANKS];
     for (int64_t lane = block_in_grid(); lane < a.lanes; lane += blocks_in_grid()) {
-        const int64_t* table = a.table;
-        if (a.table_words <= TABLE_WORDS) {
+        const int64_t* table = a.table_words <= SMALL_TABLE_WORDS ? a.small_table : a.table;
+        const int32_t* per_iteration = (const int32_t*)(table + a.table_words - a.ranks);
+        if (table == a.table && a.table_words <= TABLE_WORDS) {
             for (int64_t k = thread_in_block(); k < a.table_words; k += threads_in_block()) table_here[k] = a.table[k];
             table = table_here;
         }
-        const int32_t* per_iteration = (const int32_t*)(a.table + a.table_words - a.ranks);
         int64_t* lasting = a.numbers + lane * 2 * a.ranks;
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
             memories[k] = a.memories[k];
