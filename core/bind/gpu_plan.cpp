@@ -38,12 +38,25 @@ void bind_gpu_plan(nb::module_& m) {
             [](const PeerQueues& queues, const Schedule& schedule, std::int64_t longest) {
                 return compile_for_device(schedule, queues.size(), queues.rank(), longest, queues.parameters());
             },
-            "schedule"_a, "longest"_a, "This rank's program; PlanError where a device cannot do it.");
+            "schedule"_a, "longest"_a, "This rank's stages; PlanError where a device cannot do them.");
+    m.def(
+        "compile_for_device",
+        [](const Schedule& schedule, int ranks, int rank, std::int64_t longest) {
+            return compile_for_device(schedule, ranks, rank, longest, DeviceProgramParameters{});
+        },
+        "schedule"_a, "ranks"_a, "rank"_a, "longest"_a, "Stages without queues, for messages of the library alone.");
+
+    nb::class_<DeviceStage>(m, "DeviceStage", "Messages of the vendor's library, then a program.")
+        .def_ro("program", &DeviceStage::program)
+        .def_prop_ro("messages", [](const DeviceStage& stage) { return stage.messages.size(); });
 
     nb::class_<GpuPlan>(m, "GpuPlan", "A collective that is ready to run on a device, again and again.")
-        .def(nb::init<std::shared_ptr<PeerQueues>, DeviceProgram, const Schedule&, GpuFunction, std::string>(),
-             "queues"_a, "program"_a, "schedule"_a, "kernel"_a, "what"_a)
-        .def_prop_ro("program", &GpuPlan::program, nb::rv_policy::reference_internal)
+        .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<PeerQueues>, std::shared_ptr<CclCommunicator>,
+                      std::vector<DeviceStage>, const Schedule&, GpuFunction, std::string>(),
+             "gpu"_a, "queues"_a.none(), "ccl"_a.none(), "stages"_a, "schedule"_a, "kernel"_a, "what"_a)
+        .def("describe", &GpuPlan::describe)
+        .def_prop_ro("stages", &GpuPlan::stages)
+        .def("program", &GpuPlan::program, "stage"_a = 0, nb::rv_policy::reference_internal)
         .def_prop_ro("what", &GpuPlan::what)
         .def_prop_ro("user_buffers", &GpuPlan::user_buffers)
         .def("bytes_of", &GpuPlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")

@@ -38,9 +38,10 @@ bool writes(const Draft& draft, const Region& region) {
 
 class Compiler {
   public:
-    Compiler(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
-             const DeviceProgramParameters& parameters)
-        : schedule_(schedule), parameters_(parameters), longest_(longest) {
+    // Of these steps of the schedule.
+    Compiler(const Schedule& schedule, std::span<const Step* const> steps, int ranks, int rank,
+             std::int64_t longest, const DeviceProgramParameters& parameters)
+        : schedule_(schedule), steps_(steps), parameters_(parameters), longest_(longest) {
         program_.ranks = ranks;
         program_.rank = rank;
         program_.sent.assign(ranks, 0);
@@ -60,7 +61,8 @@ class Compiler {
 
   private:
     void draft() {
-        for (const Step& step : schedule_.steps()) {
+        for (const Step* one : steps_) {
+            const Step& step = *one;
             Draft d;
             d.mark = step.mark;
             if (const auto* receive = std::get_if<Receive>(&step.action)) {
@@ -349,6 +351,7 @@ class Compiler {
     }
 
     const Schedule& schedule_;
+    std::span<const Step* const> steps_;
     const DeviceProgramParameters& parameters_;
     std::int64_t longest_;
     DeviceProgram program_;
@@ -357,9 +360,40 @@ class Compiler {
 
 } // namespace
 
-DeviceProgram compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
-                                 const DeviceProgramParameters& parameters) {
-    return Compiler(schedule, ranks, rank, longest, parameters).compile();
+std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
+                                            const DeviceProgramParameters& parameters) {
+    std::vector<char> by_ccl;
+    for (const std::string& name : schedule.libraries()) {
+        if (!name.empty() && name != "peer" && name != "ccl")
+            throw PlanError("library '" + name + "' carries no messages between devices; peer and ccl do");
+        by_ccl.push_back(name == "ccl" ? 1 : 0);
+    }
+    const bool one_stage = std::none_of(by_ccl.begin(), by_ccl.end(), [](char c) { return c != 0; });
+    const auto& steps = schedule.steps();
+    std::vector<DeviceStage> stages;
+    std::vector<const Step*> own;
+    for (std::size_t begin = 0, end; begin < steps.size() || stages.empty(); begin = end) {
+        end = begin;
+        while (end < steps.size() && (one_stage || (steps[end].mark.stage == steps[begin].mark.stage &&
+                                                    steps[end].mark.channel == steps[begin].mark.channel)))
+            ++end;
+        DeviceStage stage;
+        own.clear();
+        for (std::size_t k = begin; k < end; ++k) {
+            const auto* send = std::get_if<Send>(&steps[k].action);
+            const auto* receive = std::get_if<Receive>(&steps[k].action);
+            if (send != nullptr && by_ccl[send->library] != 0) {
+                if (send->from.bytes > 0) stage.messages.push_back({send->from, send->to, true});
+            } else if (receive != nullptr && by_ccl[receive->library] != 0) {
+                if (receive->into.bytes > 0) stage.messages.push_back({receive->into, receive->from, false});
+            } else {
+                own.push_back(&steps[k]);
+            }
+        }
+        stage.program = Compiler(schedule, own, ranks, rank, longest, parameters).compile();
+        stages.push_back(std::move(stage));
+    }
+    return stages;
 }
 
 std::int64_t longest_piece(const Composition& composition) {

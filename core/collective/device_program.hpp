@@ -79,18 +79,33 @@ struct DeviceProgram {
     std::string describe() const; // one line per instruction
 };
 
+// Measured on H200: lanes fill the device, larger slots hide more of the fences, small messages go faster in
+// many small lanes.
 struct DeviceProgramParameters {
-    int most_lanes = 1;            // blocks of threads
-    std::int64_t bytes_per_lane = 8192; // at least, before there are more lanes
-    DeviceQueues flagged, slotted;
-    std::int64_t flagged_below = 0; // bytes of a region up to which messages are flagged
+    int most_lanes = 128;               // blocks of threads
+    std::int64_t bytes_per_lane = 2048; // at least, before there are more lanes
+    DeviceQueues flagged{4096, 16}, slotted{131072, 4};
+    std::int64_t flagged_below = 512 << 10; // bytes of a piece up to which messages are flagged
+};
+
+// What happens one after the other on the device's stream: messages that the vendor's library carries, all at
+// once, then a program. A plan whose messages all go through the memory of peers is one such stage; one that
+// also uses the library has a stage for each of its own, on all ranks, so that none can wait for a later one of another's.
+struct DeviceMessage {
+    Region region;
+    int peer = 0;
+    bool sends = false;
+};
+struct DeviceStage {
+    std::vector<DeviceMessage> messages;
+    DeviceProgram program;
 };
 
 // `longest` are the bytes of the longest piece of the composition that the schedule was planned from: the same on all
 // ranks. The schedule must be planned with one channel and with pieces that travel alone (depth 1, pack_below 0).
-// Throws PlanError.
-DeviceProgram compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
-                                 const DeviceProgramParameters& parameters);
+// The libraries of its messages are "peer" (and "") and "ccl". Throws PlanError.
+std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
+                                            const DeviceProgramParameters& parameters);
 
 // Bytes of the longest piece that a primitive moves.
 std::int64_t longest_piece(const Composition& composition);

@@ -66,12 +66,8 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     if (size() > most_ranks)
         throw GpuError("collectives through the memory of peers are for up to " + std::to_string(most_ranks) +
                        " ranks, not " + std::to_string(size()));
-    parameters_.most_lanes = 128;
-    parameters_.bytes_per_lane = 2048;
-    parameters_.flagged = {4096, 16};
-    // Measured on H200: larger slots hide more of the fences. With more ranks more messages are under way at once.
-    parameters_.slotted = {size() <= 4 ? 131072 : size() <= 8 ? 65536 : 32768, 4};
-    parameters_.flagged_below = 512 << 10;
+    // with more ranks more messages are under way at once
+    if (size() > 4) parameters_.slotted.slot_bytes = size() <= 8 ? 65536 : 32768;
     read_parameters(parameters_);
     const std::int64_t lanes = parameters_.most_lanes, ranks = size();
     const std::int64_t bytes = queues(Wire::slotted) +
@@ -106,92 +102,142 @@ void PeerQueues::order(void* stream) {
     last_stream_ = stream;
 }
 
-GpuPlan::GpuPlan(std::shared_ptr<PeerQueues> queues, DeviceProgram program, const Schedule& schedule,
+GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
+                 std::shared_ptr<CclCommunicator> ccl, std::vector<DeviceStage> stages, const Schedule& schedule,
                  GpuFunction kernel, std::string what)
-    : queues_(std::move(queues)), program_(std::move(program)), kernel_(std::move(kernel)),
+    : gpu_(std::move(gpu)), queues_(std::move(queues)), ccl_(std::move(ccl)), kernel_(std::move(kernel)),
       what_(std::move(what)) {
     const auto& buffers = schedule.buffers();
     if (buffers.empty() || buffers.size() > most_buffers)
         throw PlanError(what_ + " has " + std::to_string(buffers.size()) + " buffers; a device takes 1 to " +
                         std::to_string(most_buffers));
-    Gpu& gpu = *queues_->gpu();
     // Messages are read where they arrive, so what was planned as scratch may not be used at all.
-    const auto used = [&](std::size_t buffer) {
-        const auto is = [&](const DeviceOperand& o) { return o.where == static_cast<int>(buffer); };
-        return std::any_of(program_.sources.begin(), program_.sources.end(), is) ||
-               std::any_of(program_.instructions.begin(), program_.instructions.end(),
-                           [&](const DeviceInstruction& i) { return is(i.to); });
+    const auto used = [&](int buffer) {
+        const auto is = [&](const DeviceOperand& o) { return o.where == buffer; };
+        return std::any_of(stages.begin(), stages.end(), [&](const DeviceStage& stage) {
+            const DeviceProgram& p = stage.program;
+            return std::any_of(p.sources.begin(), p.sources.end(), is) ||
+                   std::any_of(p.instructions.begin(), p.instructions.end(),
+                               [&](const DeviceInstruction& i) { return is(i.to); }) ||
+                   std::any_of(stage.messages.begin(), stage.messages.end(),
+                               [&](const DeviceMessage& m) { return m.region.buffer == buffer; });
+        });
     };
+    std::vector<GpuAddress> addresses(buffers.size(), 0);
     const auto provide = [&](GpuMemory& memory, std::size_t which) {
-        if (buffers[which].bytes > 0 && used(which)) memory = gpu.allocate(buffers[which].bytes, "plans");
-        arguments_.buffers[which] = memory.address();
+        if (buffers[which].bytes > 0 && used(static_cast<int>(which)))
+            memory = gpu_->allocate(buffers[which].bytes, "plans");
+        addresses[which] = memory.address();
     };
     std::size_t own = buffers.size() - 1;
     provide(scratch_, own);
     if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
     user_buffers_ = static_cast<int>(own);
     for (std::size_t k = 0; k < own; ++k) bytes_.push_back(buffers[k].bytes);
+    for (DeviceStage& plan : stages) {
+        if (!plan.messages.empty() && !ccl_)
+            throw PlanError(what_ + " sends messages through the vendor's library, which is not there");
+        Stage& stage = stages_.emplace_back();
+        stage.plan = std::move(plan);
+        prepare(stage, addresses);
+    }
+}
 
+void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
+    const DeviceProgram& program = stage.plan.program;
+    Arguments& a = stage.arguments;
+    std::copy(own.begin(), own.end(), a.buffers);
     std::vector<std::byte> table;
     const auto add = [&](const auto& rows) {
         const auto bytes = std::as_bytes(std::span(rows));
         table.insert(table.end(), bytes.begin(), bytes.end());
     };
-    add(program_.instructions);
-    add(program_.sources);
-    add(program_.actions);
-    add(program_.waits);
-    for (int r = 0; r < program_.ranks; ++r) add(std::array{program_.sent[r], program_.received[r]});
-    table_ = gpu.upload(table.data(), table.size(), "collective tables");
-
-    const bool flagged = program_.wire == Wire::flagged;
-    const DeviceProgramParameters& parameters = queues_->parameters();
-    const DeviceQueues& wire = flagged ? parameters.flagged : parameters.slotted;
-    const auto count = [](const auto& rows) { return static_cast<std::int64_t>(rows.size()); };
-    Arguments& a = arguments_;
-    a.table = table_.address();
-    a.table_words = count(table) / static_cast<std::int64_t>(sizeof(std::int64_t));
-    a.instructions = count(program_.instructions);
-    a.sources = count(program_.sources);
-    a.actions = count(program_.actions);
-    a.waits = count(program_.waits);
-    a.first_last_action = program_.first_last_action;
-    a.iterations = program_.iterations;
-    a.lanes = program_.lanes;
-    a.ranks = program_.ranks;
-    a.rank = program_.rank;
-    a.flagged = flagged ? 1 : 0;
-    a.leads = program_.leads;
+    add(program.instructions);
+    add(program.sources);
+    add(program.actions);
+    add(program.waits);
+    bool messages = false;
+    for (int r = 0; r < program.ranks; ++r) messages = messages || program.sent[r] > 0 || program.received[r] > 0;
+    if (messages && !queues_)
+        throw PlanError(what_ + " sends messages through the memory of peers, which cannot be reached");
+    for (int r = 0; messages && r < program.ranks; ++r) add(std::array{program.sent[r], program.received[r]});
+    if (table.empty()) return;
+    stage.table = gpu_->upload(table.data(), table.size(), "collective tables");
     if (table.size() <= sizeof a.small_table) std::memcpy(a.small_table, table.data(), table.size());
+
+    const auto count = [](const auto& rows) { return static_cast<std::int64_t>(rows.size()); };
+    a.table = stage.table.address();
+    a.table_words = count(table) / static_cast<std::int64_t>(sizeof(std::int64_t));
+    a.instructions = count(program.instructions);
+    a.sources = count(program.sources);
+    a.actions = count(program.actions);
+    a.waits = count(program.waits);
+    a.first_last_action = program.first_last_action;
+    a.iterations = program.iterations;
+    a.lanes = program.lanes;
+    a.leads = program.leads;
+    a.slots = 1;
     // no more threads than have something to do
     std::int64_t longest = 0;
-    for (const DeviceInstruction& i : program_.instructions) longest = std::max(longest, i.chunk);
-    threads_ = static_cast<unsigned>(std::clamp<std::int64_t>((longest / 16 + 31) / 32 * 32, 64, most_threads));
-    a.own_memory = queues_->memory_.base(queues_->rank());
+    for (const DeviceInstruction& i : program.instructions) longest = std::max(longest, i.chunk);
+    stage.threads =
+        static_cast<unsigned>(std::clamp<std::int64_t>((longest / 16 + 31) / 32 * 32, 64, most_threads));
+    if (queues_) a.overflows = queues_->overflows_.address();
+    if (!messages) return;
+    const bool flagged = program.wire == Wire::flagged;
+    const DeviceProgramParameters& parameters = queues_->parameters();
+    const DeviceQueues& wire = flagged ? parameters.flagged : parameters.slotted;
+    a.ranks = program.ranks;
+    a.rank = program.rank;
+    a.flagged = flagged ? 1 : 0;
     a.memories = queues_->bases_.address();
+    a.own_memory = queues_->memory_.base(queues_->rank());
     a.arrived = queues_->words(arrived_slotted);
     a.freed = queues_->words(flagged ? freed_flagged : freed_slotted);
-    a.queues = queues_->queues(program_.wire);
+    a.queues = queues_->queues(program.wire);
     a.slots = wire.slots;
     a.slot_bytes = flagged ? 2 * wire.slot_bytes : wire.slot_bytes;
     a.numbers = queues_->numbers_.address() +
-                (flagged ? 0 : parameters.most_lanes * program_.ranks * 2 * sizeof(std::int64_t));
+                (flagged ? 0 : parameters.most_lanes * program.ranks * 2 * sizeof(std::int64_t));
     a.abandoned = queues_->memory_.abandoned();
-    a.overflows = queues_->overflows_.address();
 }
 
 void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
     if (static_cast<int>(buffers.size()) != user_buffers_)
         throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
-    std::copy(buffers.begin(), buffers.end(), arguments_.buffers);
-    if (program_.instructions.empty()) return;
-    Gpu& gpu = *queues_->gpu();
-    gpu.make_current();
-    queues_->order(stream);
-    void* parameters[] = {&arguments_};
-    gpu.launch(kernel_, static_cast<unsigned>(program_.lanes), threads_, parameters, stream);
-    queues_->memory_.note_work(stream);
+    gpu_->make_current();
+    if (queues_) queues_->order(stream);
+    for (Stage& stage : stages_) {
+        std::copy(buffers.begin(), buffers.end(), stage.arguments.buffers);
+        if (!stage.plan.messages.empty()) {
+            const auto at = [&](const Region& r) { return stage.arguments.buffers[r.buffer] + r.offset; };
+            ccl_->group_start();
+            for (const DeviceMessage& m : stage.plan.messages) {
+                if (m.sends) {
+                    ccl_->send(at(m.region), m.region.bytes, DataType::uint8, m.peer, stream);
+                } else {
+                    ccl_->receive(at(m.region), m.region.bytes, DataType::uint8, m.peer, stream);
+                }
+            }
+            ccl_->group_end();
+        }
+        if (stage.arguments.instructions == 0) continue;
+        void* parameters[] = {&stage.arguments};
+        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.lanes), stage.threads, parameters, stream);
+    }
+    if (queues_) queues_->memory_.note_work(stream);
+}
+
+std::string GpuPlan::describe() const {
+    std::string text;
+    for (const Stage& stage : stages_) {
+        for (const DeviceMessage& m : stage.plan.messages)
+            text += std::string("  ccl: ") + (m.sends ? "send " : "receive ") + std::to_string(m.region.bytes) +
+                    " bytes " + (m.sends ? "to rank " : "from rank ") + std::to_string(m.peer) + "\n";
+        if (!stage.plan.program.instructions.empty()) text += stage.plan.program.describe();
+    }
+    return text;
 }
 
 std::int64_t GpuPlan::take_overflows(PeerQueues& queues) {

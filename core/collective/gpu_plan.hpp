@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collective/device_program.hpp"
+#include "transport/ccl.hpp"
 #include "transport/peer_memory.hpp"
 
 #include <array>
@@ -43,19 +44,22 @@ class GpuPlan {
     static constexpr int most_buffers = 16;
 
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
-    // PersistentPlan. `kernel` is the collective kernel for the way in which the program combines. Throws
+    // PersistentPlan. `kernel` is the collective kernel for the way in which the stages combine. `queues` may be
+    // null where no message goes through the memory of peers, `ccl` where none goes through the library. Throws
     // PlanError, GpuError.
-    GpuPlan(std::shared_ptr<PeerQueues> queues, DeviceProgram program, const Schedule& schedule,
-            GpuFunction kernel, std::string what);
+    GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues, std::shared_ptr<CclCommunicator> ccl,
+            std::vector<DeviceStage> stages, const Schedule& schedule, GpuFunction kernel, std::string what);
 
     // Puts a run on a stream, on these addresses: one per buffer of the user. May be recorded in a graph.
     void run(std::span<const GpuAddress> buffers, void* stream);
 
     int user_buffers() const { return user_buffers_; }
     std::size_t bytes_of(int buffer) const { return bytes_[buffer]; } // of a user's buffer, on this rank
-    const DeviceProgram& program() const { return program_; }
+    int stages() const { return static_cast<int>(stages_.size()); }
+    const DeviceProgram& program(int stage) const { return stages_[stage].plan.program; }
     const std::string& what() const { return what_; }
-    const Gpu& gpu() const { return *queues_->gpu(); }
+    const Gpu& gpu() const { return *gpu_; }
+    std::string describe() const; // stage by stage
 
     // How many finite numbers became infinite in a 16-bit result since the last call, on this rank; waits for
     // the device. Kernels count only if they were compiled to.
@@ -64,14 +68,6 @@ class GpuPlan {
     static constexpr unsigned most_threads = 512;
 
   private:
-    std::shared_ptr<PeerQueues> queues_;
-    DeviceProgram program_;
-    GpuFunction kernel_;
-    std::string what_;
-    int user_buffers_ = 0;
-    std::vector<std::size_t> bytes_;
-    unsigned threads_ = most_threads; // of a block
-    GpuMemory table_, scratch_, work_;
     // As the kernel takes it; see src/jali/codegen/prelude/collective.hpp.
     struct Arguments {
         GpuAddress buffers[most_buffers];
@@ -82,7 +78,24 @@ class GpuPlan {
         std::int64_t arrived, freed, queues, slots, slot_bytes;
         GpuAddress numbers, abandoned, overflows;
         std::int64_t small_table[160];
-    } arguments_{};
+    };
+    struct Stage {
+        DeviceStage plan;
+        GpuMemory table;
+        unsigned threads = most_threads; // of a block
+        Arguments arguments{};
+    };
+    void prepare(Stage& stage, std::span<const GpuAddress> own);
+
+    std::shared_ptr<Gpu> gpu_;
+    std::shared_ptr<PeerQueues> queues_;
+    std::shared_ptr<CclCommunicator> ccl_;
+    GpuFunction kernel_;
+    std::string what_;
+    int user_buffers_ = 0;
+    std::vector<std::size_t> bytes_;
+    GpuMemory scratch_, work_;
+    std::vector<Stage> stages_;
 };
 
 } // namespace jali

@@ -114,3 +114,189 @@ def test_every_algorithm_gives_the_bits_of_the_host(name: str, ranks: int) -> No
     comm.virtual_ranks(ranks, compare, "cuda", name, [1, 7, 64, 1000], ways, False)
     if name in ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all"):
         comm.virtual_ranks(ranks, compare, "cuda", name, [8, 1000], ways, True)
+
+
+def combine(device: str, dtype: str, op: str) -> None:
+    c = comm.current()
+    gpu = open_gpu(device)
+    for count in (3, 100, 1000):
+        x = numbers(c.rank, count, dtype)
+        for name, way in (("all_reduce", "one_shot"), ("all_reduce", "two_step"), ("reduce_scatter", "direct")):
+            if name == "reduce_scatter":
+                x = numbers(c.rank, count * c.size, dtype)
+            wanted = getattr(c, name)(x, op=op, algorithm=way)
+            got = getattr(c, name)(DeviceArray.from_host(x, gpu), op=op, algorithm=way)
+            assert raw(got) == raw(wanted), (name, way, count)
+
+
+TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+PAIRS = [(dtype, "sum") for dtype in (*TYPES, "complex64", "complex128")]
+PAIRS += [(dtype, op) for dtype in ("int32", "uint8") for op in OPERATIONS if op not in ("sum", "avg")]
+PAIRS += [("float16", "max"), ("float64", "min"), ("float32", "avg"), ("complex64", "prod"), ("complex128", "avg")]
+SHORT = {("int8", "sum"), ("float16", "sum"), ("complex64", "prod"), ("float32", "avg"), ("uint8", "bit_xor")}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "op"), [pytest.param(*p, marks=() if p in SHORT else pytest.mark.full) for p in PAIRS]
+)
+def test_every_type_and_operation_gives_the_bits_of_the_host(dtype: str, op: str) -> None:
+    comm.virtual_ranks(3, combine, "hip" if dtype == "float32" else "cuda", dtype, op)
+
+
+def test_brain_floats_are_summed_in_single_precision() -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    bf16 = np.dtype(ml_dtypes.bfloat16)
+
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = np.random.default_rng(c.rank).normal(size=333).astype(bf16)
+        wanted = c.all_reduce(x, algorithm="one_shot")
+        assert raw(c.all_reduce(DeviceArray.from_host(x, gpu), algorithm="one_shot")) == raw(wanted)
+
+    comm.virtual_ranks(3, run)
+
+
+def test_reproducible_sums_do_not_depend_on_the_algorithm() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = numbers(c.rank, 777, "float32") * np.float32(1000.0) ** (np.arange(777, dtype=np.float32) % 5)
+        wanted = raw(c.all_reduce(x, reproducible=True, algorithm="one_shot"))
+        for way in ("one_shot", "two_step", "recursive_doubling", "ring"):
+            got = c.all_reduce(DeviceArray.from_host(x, gpu), reproducible=True, algorithm=way)
+            assert raw(got) == wanted, way
+
+    comm.virtual_ranks(4, run)
+
+
+def in_place(name: str) -> None:
+    c, gpu = comm.current(), open_gpu()
+    rows = 90
+    x = numbers(c.rank, rows * c.size, "float32")
+    a, b = x.copy(), DeviceArray.from_host(x, gpu)
+    if name == "broadcast":
+        c.broadcast(a)
+        c.broadcast(b)
+    else:
+        way = {"all_reduce": "two_step", "reduce": "two_step"}.get(name, "direct")  # in one order
+        getattr(c, name)(a, a, algorithm=way)
+        assert getattr(c, name)(b, b, algorithm=way) is (b if name != "reduce" or c.rank == 0 else None)
+    mine = slice(c.rank * rows, (c.rank + 1) * rows) if name == "reduce_scatter" else slice(None)
+    if name != "reduce" or c.rank == 0:
+        assert b.to_host()[mine].tobytes() == a[mine].tobytes()
+
+
+@pytest.mark.parametrize("name", ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"])
+def test_in_place(name: str) -> None:
+    comm.virtual_ranks(3, in_place, name)
+
+
+def test_ways_by_name() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = DeviceArray.from_host(np.ones(4, np.float32), gpu)
+        assert c.all_reduce(x, algorithm="staged").to_host()[0] == c.size
+        assert c.all_reduce(x, op=lambda a, b: a + b).to_host()[0] == c.size  # by way of the host
+        with pytest.raises(ParameterError, match="one array is in device memory"):
+            c.all_reduce(x, np.ones(4, np.float32))
+        with pytest.raises(ParameterError, match="no algorithm 'hosts' for all_reduce on devices"):
+            c.all_reduce(x, algorithm="hosts")
+        with pytest.raises(ParameterError, match="has 16 bytes on this rank, the array given for it has 8"):
+            c.all_reduce(x, DeviceArray.empty(gpu, (2,), np.float32))
+        request = c.all_reduce(x, blocking=False)
+        result = request.wait().to_host()
+        assert request.test()
+        assert result[0] == c.size
+
+    comm.virtual_ranks(2, run)
+
+
+def test_a_composition_of_the_user_runs_on_devices() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        p, n = c.size, 600
+        composition = comm.Composition(p, "float64")
+        send = composition.buffer("send", n)
+        recv = composition.buffer("recv", n, input=False)
+        part = n // p
+        for i in range(p):
+            composition.reduce(send[i * part : (i + 1) * part], recv[i * part : (i + 1) * part], root=i)
+        composition.fence()
+        for i in range(p):
+            piece = recv[i * part : (i + 1) * part]
+            composition.multicast(piece, piece, root=i, leaves=comm.OTHERS)
+        plan = composition.plan(hierarchy="flat", ring=2)
+        x = numbers(c.rank, n, "float64")
+        wanted = np.zeros(n)
+        plan.on(c).run(x, wanted)
+        out = DeviceArray.empty(gpu, (n,), np.float64)
+        plan.on(c).run(DeviceArray.from_host(x, gpu), out)
+        assert raw(out) == wanted.tobytes()
+
+    comm.virtual_ranks(4, run)
+
+
+def test_pieces_that_overlap_in_part_are_refused() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        composition = comm.Composition(2, "float32")
+        a = composition.buffer("a", 30)
+        composition.multicast(a[0:20], a[0:20], root=0, leaves=comm.OTHERS)
+        composition.fence()
+        composition.multicast(a[10:30], a[10:30], root=1, leaves=comm.OTHERS)
+        plan = composition.plan(hierarchy="flat")
+        with pytest.raises(jali.errors.PlanError, match="overlap in part"):
+            plan.on(c).run(DeviceArray.from_host(np.zeros(30, np.float32), gpu))
+
+    comm.virtual_ranks(2, run)
+
+
+def test_sixteen_bit_overflow_is_reported_in_checked_mode() -> None:
+    def run() -> str:
+        c, gpu = comm.current(), open_gpu()
+        fine = DeviceArray.from_host(np.full(50, 100, np.float16), gpu)
+        c.all_reduce(fine, checked=True)
+        large = DeviceArray.from_host(np.full(50, 60000, np.float16), gpu)
+        try:
+            c.all_reduce(large, checked=True)
+        except ParameterError as error:
+            return str(error)
+        return ""
+
+    told = comm.virtual_ranks(2, run)
+    assert all("100 results are too large for fp16" in text for text in told), told
+
+
+def test_graphs_repeat_collectives() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = DeviceArray.from_host(numbers(c.rank, 300, "float64"), gpu)
+        out = DeviceArray.empty(gpu, (300,), np.float64)
+        wanted = raw(c.all_reduce(x, out))
+        graph = _core.GpuGraph(gpu, lambda: c.all_reduce(x, out))
+        for _ in range(20):
+            gpu.fill(out.memory, 3)
+            gpu.launch_graph(graph)
+            c.all_reduce(x)  # in between
+        assert raw(out) == wanted
+
+    comm.virtual_ranks(3, run)
+
+
+def test_devices_without_peers_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
+    monkeypatch.setenv("JALI_NCCL", "/nowhere/libnccl.so")
+
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = DeviceArray.from_host(np.ones(5, np.int64), gpu)
+        assert c.all_reduce(x).to_host()[0] == c.size  # staged
+        with pytest.raises(DeviceError):
+            c.all_reduce(x, algorithm="ring")
+
+    comm.virtual_ranks(2, run)
+
+
+def test_sizes_of_elements_are_known_to_the_kernels() -> None:
+    from jali.codegen import cache
+
+    assert set(cache._ELEMENTS) == set(SIZES)

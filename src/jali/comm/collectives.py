@@ -198,8 +198,9 @@ class Collectives:
         first = arrays[0]
         gpu = (arrays[-1] if first is None else first).gpu
         there = self._on_devices.get(gpu) or self.on_device(gpu)
-        done = there.start(call, arrays, result, blocking)
-        if (checked or (checked is None and self.checked)) and blocking:
+        check = checked or (checked is None and self.checked)
+        done = there.start(call, arrays, result, blocking, check)
+        if check and blocking:
             there.report_overflows(call)
         return done
 

@@ -8,6 +8,7 @@ Work goes on jali's stream, in order with the streams of the arrays' owners; nob
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from jali.comm.collectives import Call, Collectives
 
 KEPT = 256  # plans per communicator and device
+CARRIERS = ("peer", "ccl")
 
 
 def is_on_device(x: Any) -> bool:
@@ -97,15 +99,18 @@ class DeviceCollectives:
         assert owner is not None, "a communicator that is gone has no collectives"
         return owner
 
-    def start(self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool) -> Any:
-        """Put a call (the fields of `Call`) on jali's stream: the result, or a request."""
-        plan = self._plans.get(call)
+    def start(
+        self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool = False
+    ) -> Any:
+        """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows."""
+        key = (call, True) if checked else call
+        plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[call] = self._make(call)
+            plan = self._plans[key] = self._make(call, checked)
             while len(self._plans) > KEPT:
                 self._plans.popitem(last=False)
         elif len(self._plans) > KEPT // 2:
-            self._plans.move_to_end(call)
+            self._plans.move_to_end(key)
         plan(arrays)
         for array in arrays:
             if type(array) is DeviceView and array.stream != self.gpu.stream:
@@ -142,9 +147,9 @@ class DeviceCollectives:
         name = self.algorithm_of(call)
         if name in ("ccl", "staged"):
             return name
-        return f"{name}: {self._plan(call, name).program.describe()}"
+        return f"{name}: {self._plan(call, name).describe()}"
 
-    def _make(self, fields: tuple[Any, ...]) -> Any:
+    def _make(self, fields: tuple[Any, ...], checked: bool) -> Any:
         from jali.comm.collectives import Call
 
         call = Call._make(fields)
@@ -157,12 +162,7 @@ class DeviceCollectives:
             return self._by_ccl(call)
         if name == "staged":
             return self._staged(call)
-        if self.queues is None:
-            raise DeviceError(
-                f"algorithm {name!r} goes through the memory of peers, but {self.why_not_peer}; "
-                "choose 'ccl' or 'staged', or none"
-            )
-        plan = self._plan(call, name)
+        plan = self._plan(call, name, checked)
         count = plan.user_buffers
         sizes = [plan.bytes_of(k) for k in range(count)]
         run, what = plan.run, plan.what
@@ -178,24 +178,52 @@ class DeviceCollectives:
 
         return go
 
-    def _plan(self, call: Call, name: str) -> _core.GpuPlan:
-        assert self.queues is not None
+    def _plan(self, call: Call, name: str, checked: bool = False) -> _core.GpuPlan:
         row = algorithms.algorithm(name, call.collective)
         composition = self.owner.composition(call, row)
         parameters = _core.PlanParameters(
             _core.Hierarchy.binary(self.size) if row.hierarchy == "binary" else _core.Hierarchy(self.size),
+            libraries=[self.carrier],
             ring=self.size if row.ring else 1,
             reproducible=call.reproducible,
             pack_below=0,
         )
+        what = f"{call.collective} of {self.owner.payload(call)} bytes on devices ({name})"
+        return self.plan(composition, parameters, what, checked)
+
+    @property
+    def carrier(self) -> str:
+        """Who carries messages of algorithms: "peer", or "ccl" where devices cannot reach each other's memory or
+        JALI_DEVICE_CARRIER says so."""
+        named = os.environ.get("JALI_DEVICE_CARRIER", "")
+        if named not in ("", *CARRIERS):
+            raise ParameterError(f"JALI_DEVICE_CARRIER={named}; there are {' and '.join(CARRIERS)}")
+        return named or ("peer" if self.queues is not None else "ccl")
+
+    def plan(
+        self,
+        composition: _core.Composition,
+        parameters: _core.PlanParameters,
+        what: str,
+        checked: bool = False,
+    ) -> _core.GpuPlan:
+        """This rank's part of a composition, ready to run: libraries "peer" and "ccl". Collective where it is the first
+        that uses the library. Raises PlanError, DeviceError."""
         schedule = _core.plan_rank(composition, parameters, self.owner.rank)
-        program = self.queues.compile(schedule, _core.longest_piece(composition))
-        if program.combines:
-            kernel = cache.collective_kernel(self.gpu, program.type, program.operation, self.owner.checked)
+        longest = _core.longest_piece(composition)
+        if "ccl" not in schedule.libraries and self.queues is None:
+            raise DeviceError(f"{what} goes through the memory of peers, but {self.why_not_peer}")
+        ccl = self.ccl.core if "ccl" in schedule.libraries else None
+        if self.queues is not None:
+            stages = self.queues.compile(schedule, longest)
+        else:
+            stages = _core.compile_for_device(schedule, self.size, self.owner.rank, longest)
+        combining = next((stage.program for stage in stages if stage.program.combines), None)
+        if combining is not None:
+            kernel = cache.collective_kernel(self.gpu, combining.type, combining.operation, checked)
         else:
             kernel = cache.collective_kernel(self.gpu, "uint32", "none")
-        what = f"{call.collective} of {self.owner.payload(call)} bytes on devices ({name})"
-        return _core.GpuPlan(self.queues, program, schedule, kernel, what)
+        return _core.GpuPlan(self.gpu, self.queues, ccl, stages, schedule, kernel, what)
 
     # --- the vendor's library ----------------------------------------------------------------------------------
 
