@@ -239,9 +239,16 @@ def without(device: str) -> float:
 @pytest.mark.parametrize(
     ("off", "sites"), [("", 32), ("bulk", 8), ("boundary", 24), ("bulk,boundary", 0), ("transport", 24)]
 )
-def test_switches_leave_out_what_they_name(off, sites, monkeypatch):
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_switches_leave_out_what_they_name(off, sites, device, monkeypatch):
     monkeypatch.setenv("JALI_HALO_OFF", off)
-    assert jali.virtual_ranks(2, without, "cuda") == [sites, sites]
+    assert jali.virtual_ranks(2, without, device) == [sites, sites]
+
+
+def test_packing_alone_cannot_be_left_out_on_the_host(monkeypatch):
+    monkeypatch.setenv("JALI_HALO_OFF", "pack")
+    with pytest.raises(ValueError, match="on the host packing is a part of the transport"):
+        jali.virtual_ranks(2, without, "cpu")
 
 
 def left_alone() -> None:
