@@ -40,6 +40,13 @@ void end(CclCommunicator* self) {
 } // namespace
 
 void bind_ccl(nb::module_& m) {
+    m.def(
+        "suggest_ccl_library",
+        [](const std::string& kind, const std::string& file) {
+            CclApi::suggest(kind == "hip" ? GpuKind::hip : GpuKind::cuda, file);
+        },
+        "kind"_a, "file"_a,
+        "Where the library of collectives of this kind of device is, if nothing else says.");
     nb::class_<CclCommunicator>(m, "CclCommunicator",
                                 "GPUs of several ranks; see jali.comm.ccl.CclCommunicator.")
         .def(nb::new_([](std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> gpu,

@@ -1,5 +1,6 @@
 // core/halo in Python: partitions, layouts, field storage. Launches and sums are in launch.cpp.
 #include "bind/errors.hpp"
+#include "halo/gpu_exchange.hpp"
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"
 
@@ -250,6 +251,16 @@ void bind_layout(nb::module_& m) {
                 return rows;
             },
             "[(key, first ghost block, even blocks, odd blocks, from rank, to rank)]")
+        .def(
+            "why_not_halo_policy",
+            [](const std::shared_ptr<Layout>& l, const std::shared_ptr<Communicator>& communicator,
+               const std::string& name) -> std::string {
+                const HaloPolicy& row = halo_policy(name, l->gpu() != nullptr);
+                nb::gil_scoped_release released;
+                return l->gpu() ? why_no_carrier(row.carrier, *l, communicator) : "";
+            },
+            "communicator"_a, "policy"_a,
+            "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")
         .def_prop_ro("halo_counters", [](const Layout& l) { return dict_of(l.counters); });
 }
 

@@ -145,7 +145,13 @@ void bind_transport(nb::module_& m) {
             "data"_a, "root"_a)
         .def("fail", &Communicator::fail, "cause"_a, Released())
         .def("check", &Communicator::check)
-        .def("leave", &Communicator::leave, Released())
+        .def(
+            "leave",
+            [](Communicator& self) {
+                self.end_belongings();
+                self.leave();
+            },
+            Released())
         .def("await_others_leaving", &Communicator::await_others_leaving, Released());
 
     m.def("make_self_communicator", &make_self_communicator);

@@ -15,7 +15,11 @@ namespace {
 
 constexpr int oldest = 21000; // the first with averages
 
-std::vector<std::string> candidates(GpuKind kind, const std::string& found) {
+std::mutex suggesting;
+std::map<GpuKind, std::string> suggested;
+
+std::vector<std::string> candidates(GpuKind kind, std::string found) {
+    if (std::lock_guard lock(suggesting); found.empty()) found = suggested[kind];
     const bool cuda = kind == GpuKind::cuda;
     const char* named = std::getenv(cuda ? "JALI_NCCL" : "JALI_RCCL");
     if (named != nullptr && *named != '\0') return {named};
@@ -99,6 +103,11 @@ const CclApi& CclApi::get(GpuKind kind, const std::string& found) {
     auto& api = (*loaded)[{kind, files}];
     if (!api) api = load(kind, files);
     return *api;
+}
+
+void CclApi::suggest(GpuKind kind, const std::string& found) {
+    std::lock_guard lock(suggesting);
+    suggested[kind] = found;
 }
 
 std::string CclApi::version_text() const {

@@ -79,6 +79,8 @@ struct CclApi {
     // usual ones; `found` is where the caller has seen one (a Python package), empty if nowhere. Throws
     // GpuError that says what was looked for and what to install.
     static const CclApi& get(GpuKind kind, const std::string& found);
+    // Where get() looks if it is not told: a file that was seen by somebody who knows of packages.
+    static void suggest(GpuKind kind, const std::string& found);
 
     const char* name() const { return name_of_library(kind); }
     static const char* name_of_library(GpuKind kind) { return kind == GpuKind::cuda ? "NCCL" : "RCCL"; }

@@ -27,6 +27,7 @@ class HaloExchange {
 
     // Exchanges, computes, marks the ghosts as filled with the versions at the start, and counts.
     void run(Communicator& communicator);
+    void leave_out(); // only marks them: the ghosts keep what they hold
 
     const Schedule& schedule() const { return executor_->schedule(); }
 

@@ -66,12 +66,30 @@ std::int64_t blocks_for(std::size_t bytes, std::size_t all_bytes) {
 
 } // namespace
 
+std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
+                           const std::shared_ptr<Communicator>& communicator) {
+    switch (carrier) {
+    case HaloCarrier::messages:
+        break;
+    case HaloCarrier::copy:
+    case HaloCarrier::store:
+        return layout.why_no_mailbox(*communicator);
+    case HaloCarrier::ccl:
+        return CclCommunicator::why_not(*communicator, layout.gpu());
+    case HaloCarrier::direct:
+        return communicator->why_not_from_devices(name_of(layout.gpu()->kind()));
+    }
+    return "";
+}
+
 GpuExchange::GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
                          const std::vector<char>& stale, const HaloPolicy& policy,
                          std::shared_ptr<Communicator> communicator,
                          const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written)
     : layout_(std::move(layout)), gpu_(layout_->gpu()), policy_(policy),
       communicator_(std::move(communicator)) {
+    const std::string trouble = why_no_carrier(policy_.carrier, *layout_, communicator_);
+    if (!trouble.empty()) throw GpuError("halo policy " + policy_.name + " is not possible here: " + trouble);
     make_messages(requests, stale);
     for (const Message& message : messages_)
         for (const Part& part : message.parts)
@@ -85,7 +103,11 @@ GpuExchange::GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloR
     if (policy_.carrier == HaloCarrier::messages) {
         send_here_ = gpu_->allocate_pinned(send_bytes_, "halo messages sent");
         receive_here_ = gpu_->allocate_pinned(receive_bytes_, "halo messages received");
-    } else {
+    } else if (policy_.carrier == HaloCarrier::ccl) {
+        ccl_ = CclCommunicator::shared(*communicator_, gpu_);
+        for (std::size_t s = 0; s < stages_.size(); ++s)
+            stage_arrived_.push_back(std::make_unique<GpuEvent>(gpu_, false));
+    } else if (uses_mailbox(policy_.carrier)) {
         agree_on_places();
     }
     retired_ =
@@ -157,7 +179,7 @@ void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const 
     std::sort(directions.begin(), directions.end());
     directions.erase(std::unique(directions.begin(), directions.end()), directions.end());
     if (!policy_.per_direction && !directions.empty()) directions.assign(1, layout.ndim() - 1);
-    for (int direction : directions) stages_.push_back({direction});
+    for (int direction : directions) stages_.emplace_back().direction = direction;
     std::stable_sort(messages_.begin(), messages_.end(),
                      [](const Message& a, const Message& b) { return a.direction < b.direction; });
     for (const Message& message : messages_) {
@@ -213,7 +235,10 @@ void GpuExchange::make_tables() {
     std::vector<ReceiveSection> sections;
     std::vector<ReceiveMessage> receives;
     send_blocks_ = 0;
-    for (Stage& stage : stages_) stage.blocks = 0;
+    for (Stage& stage : stages_) {
+        stage.blocks = 0;
+        stage.pieces.clear();
+    }
     std::size_t stage = 0, in_stage = 0;
     for (const Message& message : messages_) {
         while (in_stage == stages_[stage].messages) {
@@ -244,7 +269,20 @@ void GpuExchange::make_tables() {
         receive.blocks = blocks_for(message.receive_bytes, receive_bytes_);
         stages_[stage].blocks += receive.blocks;
         if (mailed) receive.arrived = mailbox_->arrived(me, message.slab);
+        FieldStorage* last = nullptr;
+        std::vector<Piece>& pieces = stages_[stage].pieces;
         for (const Part& part : message.parts) {
+            const auto bytes_of = [&](std::int64_t count) {
+                return layout_->whole_groups(count) * part.field->block_bytes();
+            };
+            // the odd ghosts of a field follow its even ones, here and there
+            if (!mailed && part.field != last)
+                pieces.push_back({send.to + part.send_offset,
+                                  part.field->address() + part.ghost * part.field->block_bytes(), 0, 0,
+                                  message.from, message.to, message.slab});
+            if (!mailed) pieces.back().send_bytes += bytes_of(part.send_count);
+            if (!mailed) pieces.back().receive_bytes += bytes_of(part.receive_count);
+            last = part.field;
             const GpuAddress sites = slab.device_send_blocks() + part.send_sites * sizeof(std::int32_t);
             const bool item = part.field->producer() != nullptr;
             parts.push_back({item ? produced_.address() + part.produced : part.field->address(),
@@ -321,13 +359,12 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
     void* const main = gpu_->stream();
     void* const side = layout_->halo_stream();
     const HaloSwitches on = halo_switches();
-    const bool mailed = policy_.carrier != HaloCarrier::messages;
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     gpu_->make_current();
     // What the host decides at each exchange would be decided once for all repetitions.
-    if (policy_.carrier != HaloCarrier::store && gpu_->is_capturing(gpu_->stream()))
+    if (!can_be_recorded(policy_.carrier) && gpu_->is_capturing(gpu_->stream()))
         throw GpuError("halo policy " + policy_.name +
-                       " cannot be recorded in a graph; use one of the store policies");
+                       " cannot be recorded in a graph; use one of the store or ccl policies");
     make_tables();
     if (policy_.carrier == HaloCarrier::messages) arrived_->wait(); // pinned memory is free again
     before_->record(main);
@@ -342,7 +379,19 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
         arrived_->record(side);
         api.check(api.stream_wait(main, arrived_->handle(), 0), "ordering a halo exchange");
         for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
-    } else if (!mailed) {
+    } else if (policy_.carrier == HaloCarrier::ccl) {
+        carry_by_ccl(side);
+        if (policy_.overlap && on.bulk) bulk();
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            api.check(api.stream_wait(main, stage_arrived_[s]->handle(), 0), "ordering a halo exchange");
+            if (on.boundary) boundary(static_cast<int>(s));
+        }
+        arrived_->record(side);
+    } else if (policy_.carrier == HaloCarrier::direct) {
+        if (policy_.overlap && on.bulk) bulk();
+        carry_directly();
+        for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
+    } else if (policy_.carrier == HaloCarrier::messages) {
         for (const Message& message : messages_)
             if (message.send_bytes > 0)
                 api.check(api.copy_out(send_here_.data() + message.send_offset,
@@ -420,6 +469,40 @@ void GpuExchange::carry_staged(void* stream) {
                           "copying halos to the device");
         }
     }
+}
+
+// Messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
+void GpuExchange::carry_by_ccl(void* stream) {
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        ccl_->group_start();
+        try {
+            for (const Piece& piece : stages_[s].pieces) {
+                ccl_->send(piece.from, piece.send_bytes, DataType::uint8, piece.receiver, stream);
+                ccl_->receive(piece.to, piece.receive_bytes, DataType::uint8, piece.sender, stream);
+            }
+        } catch (...) {
+            ccl_->group_drop();
+            throw;
+        }
+        ccl_->group_end();
+        stage_arrived_[s]->record(stream);
+    }
+}
+
+void GpuExchange::carry_directly() {
+    std::vector<std::unique_ptr<Request>> requests;
+    packed_->wait(); // and what used the ghosts before is done as well
+    for (const Stage& stage : stages_)
+        for (const Piece& piece : stage.pieces)
+            if (piece.receive_bytes > 0)
+                requests.push_back(communicator_->receive(reinterpret_cast<void*>(piece.to),
+                                                          piece.receive_bytes, piece.sender, piece.slab));
+    for (const Stage& stage : stages_)
+        for (const Piece& piece : stage.pieces)
+            if (piece.send_bytes > 0)
+                requests.push_back(communicator_->send(reinterpret_cast<const void*>(piece.from),
+                                                       piece.send_bytes, piece.receiver, piece.slab));
+    communicator_->wait(requests, "a halo exchange between devices");
 }
 
 void GpuExchange::count() {

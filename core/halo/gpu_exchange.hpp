@@ -2,14 +2,15 @@
 //
 // One message per slab, as on the host; its parts are sections of whole groups of ghost sites, stored as in
 // the field, so that a section lands in its ghosts as it is. Packing is one launch for all messages. Who
-// carries them is the policy's row: the communicator by way of pinned memory (the host waits), or the devices
-// themselves through mailboxes (transport/peer.hpp), where nobody on the host waits for anything. What the
-// kernel's parts compute is the caller's business.
+// carries them is the policy's row: MPI, by way of pinned memory or from the device (the host waits); NCCL or
+// the devices themselves through mailboxes (transport/peer.hpp), where nobody on the host waits for anything.
+// What the kernel's parts compute is the caller's business.
 #pragma once
 
 #include "halo/exchange.hpp"
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"
+#include "transport/ccl.hpp"
 #include "transport/peer.hpp"
 
 #include <functional>
@@ -17,6 +18,11 @@
 #include <vector>
 
 namespace jali {
+
+// Why these ranks and their devices cannot carry halos in this way; empty if they can. Collective at first;
+// all ranks get an answer or none.
+std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
+                           const std::shared_ptr<Communicator>& communicator);
 
 class GpuExchange {
   public:
@@ -56,10 +62,18 @@ class GpuExchange {
         std::size_t send_bytes = 0, receive_bytes = 0, send_offset = 0, receive_offset = 0;
         std::vector<Part> parts;
     };
+    // What lies in one piece both where it was packed and in the receiver's ghosts: a field's part of a
+    // message.
+    struct Piece {
+        GpuAddress from, to;
+        std::size_t send_bytes, receive_bytes;
+        int sender, receiver, slab;
+    };
     struct Stage {
         int direction;
         std::size_t first = 0, messages = 0;
         std::int64_t blocks = 0;
+        std::vector<Piece> pieces; // as ccl and direct send them: in an order that all ranks share
     };
     struct Filled {
         FieldStorage* field;
@@ -73,6 +87,8 @@ class GpuExchange {
     void produce_items(void* stream);
     void pack(void* stream);
     void carry_staged(void* stream);
+    void carry_directly();
+    void carry_by_ccl(void* stream);
     void copy_to_mailboxes(void* stream);
     void count();
 
@@ -81,8 +97,9 @@ class GpuExchange {
     HaloPolicy policy_;
     std::shared_ptr<Communicator> communicator_;
     std::vector<std::shared_ptr<FieldStorage>> kept_;
-    std::shared_ptr<PeerMailbox> mailbox_; // null where the communicator carries
-    std::vector<Message> messages_;        // stage by stage
+    std::shared_ptr<PeerMailbox> mailbox_; // null where there is none
+    std::shared_ptr<CclCommunicator> ccl_;
+    std::vector<Message> messages_; // stage by stage
     std::vector<Stage> stages_;
     std::vector<Filled> filled_;
     bool writes_packed_ = false; // the kernel may write what is being packed
@@ -94,6 +111,7 @@ class GpuExchange {
     std::int64_t sender_count_ = 0, send_blocks_ = 0;
     std::vector<std::uint64_t> addresses_; // that the tables were made for
     std::unique_ptr<GpuEvent> before_, packed_, staged_, arrived_;
+    std::vector<std::unique_ptr<GpuEvent>> stage_arrived_; // where all stages are under way at once
 };
 
 } // namespace jali

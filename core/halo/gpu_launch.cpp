@@ -184,7 +184,7 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     if (!fresh) return plan;
     auto& d = definition_;
     try {
-        if (d.any_policy && d.policy->carrier != HaloCarrier::messages) {
+        if (d.any_policy && uses_mailbox(d.policy->carrier)) {
             const std::string& trouble = d.layout->why_no_mailbox(*d.communicator);
             if (!trouble.empty()) {
                 const std::string order = d.policy->name.substr(d.policy->name.find('-'));

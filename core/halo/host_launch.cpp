@@ -80,8 +80,23 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
     for (const auto& [field, parities] : d.writes) written.push_back(field.get());
     plan.exchange = std::make_unique<HaloExchange>(
         d.layout, requests_, stale, d.policy->overlap, std::move(written),
-        [this, &plan](int part, const Progress* progress) { run_domain(plan.parts[part], progress); });
+        [this, &plan](int part, const Progress* progress) { run_part(plan, part, progress); });
     return plan;
+}
+
+void HostLaunch::run_part(Plan& plan, int part, const ThreadPool::Progress* progress) {
+    const bool bulk = definition_.policy->overlap && part == 0;
+    if (bulk ? switches_.bulk : switches_.boundary) run_domain(plan.parts[part], progress);
+}
+
+void HostLaunch::run_with_halos(Plan& plan) {
+    switches_ = halo_switches();
+    if (!switches_.pack)
+        throw std::invalid_argument("JALI_HALO_OFF=pack: on the host packing is a part of the transport; "
+                                    "leave out transport, bulk or boundary");
+    if (switches_.transport) return plan.exchange->run(*definition_.communicator);
+    for (int part = 0; part < (definition_.policy->overlap ? 2 : 1); ++part) run_part(plan, part, nullptr);
+    plan.exchange->leave_out();
 }
 
 const Schedule* HostLaunch::schedule_for(const std::vector<char>& stale) {
@@ -236,7 +251,7 @@ void HostLaunch::run(double* sums) {
     if (requests_.empty() || !find_stale()) {
         run_domain(d.domain, nullptr);
     } else {
-        plan_for(stale_).exchange->run(*d.communicator);
+        run_with_halos(plan_for(stale_));
     }
     for (const auto& [field, parities] : d.writes) field->mark_written(parities);
     if (d.ncounters > 0) {

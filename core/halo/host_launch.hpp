@@ -46,12 +46,15 @@ class HostLaunch : public Launch {
     void deposit(Worker& worker, std::int64_t begin, std::int64_t end);
     void reduce(double* sums);
     Plan& plan_for(const std::vector<char>& stale);
+    void run_part(Plan& plan, int part, const ThreadPool::Progress* progress);
+    void run_with_halos(Plan& plan);
 
     std::vector<Worker> workers_;
     std::map<std::vector<char>, Plan> plans_;
     std::vector<std::int64_t> counters_, reduced_;
     ThreadPool::Body body_;
     const LaunchDomain* running_ = nullptr;
+    HaloSwitches switches_;  // of this run
     std::int64_t chunk_ = 0; // positions per kernel call when there are sums
 };
 

@@ -16,6 +16,8 @@ struct Carrier {
 constexpr Carrier carriers[] = {
     {HaloCarrier::store, "store", "the pack kernel stores into the neighbour's memory"},
     {HaloCarrier::copy, "copy", "packed here, copied into the neighbour's memory by a copy engine"},
+    {HaloCarrier::ccl, "ccl", "packed here, sent by NCCL or RCCL straight into the neighbour's ghosts"},
+    {HaloCarrier::direct, "direct", "packed here, sent by an MPI library that takes addresses of devices"},
     {HaloCarrier::messages, "staged", "packed here, sent as messages by way of pinned host memory"},
 };
 

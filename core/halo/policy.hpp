@@ -12,10 +12,21 @@
 namespace jali {
 
 enum class HaloCarrier {
-    messages, // the communicator; from a device by way of pinned host memory
+    messages, // by the communicator; from a device by way of pinned host memory
     copy,     // packed here, brought into the receiver's mailbox by a copy engine
     store,    // the pack kernel writes into the receiver's mailbox
+    ccl,      // packed here, sent and received by NCCL or RCCL
+    direct,   // packed here, sent and received by an MPI library that reaches into devices
 };
+
+// Carried through mailboxes (transport/peer.hpp).
+constexpr bool uses_mailbox(HaloCarrier carrier) {
+    return carrier == HaloCarrier::copy || carrier == HaloCarrier::store;
+}
+// Nothing is decided by the host at each exchange, so that it may be part of a graph.
+constexpr bool can_be_recorded(HaloCarrier carrier) {
+    return carrier == HaloCarrier::store || carrier == HaloCarrier::ccl;
+}
 
 struct HaloPolicy {
     std::string name;

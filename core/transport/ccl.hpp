@@ -46,6 +46,13 @@ class CclCommunicator {
     ~CclCommunicator();
     CclCommunicator(const CclCommunicator&) = delete;
 
+    // The one that everything on these ranks and this device shares, made at the first call, which is
+    // collective; it lives as long as `ranks`. After a failure that all ranks have seen the same GpuError is
+    // thrown again.
+    static std::shared_ptr<CclCommunicator> shared(Communicator& ranks, const std::shared_ptr<Gpu>& gpu);
+    // Empty if shared() works, else what it would throw. Collective at first.
+    static std::string why_not(Communicator& ranks, const std::shared_ptr<Gpu>& gpu);
+
     int rank() const { return control_->rank(); }
     int size() const { return control_->size(); }
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; }

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
@@ -40,6 +41,13 @@ constexpr int max_tag = 32767; // what every transport has; Communicator::larges
 class Request {
   public:
     virtual ~Request() = default;
+};
+
+// Something that was made with all ranks of a group (see Communicator::belongings).
+class Belonging {
+  public:
+    virtual ~Belonging() = default;
+    virtual void end() noexcept {} // by all ranks, while they can still speak with each other
 };
 
 class Communicator {
@@ -99,6 +107,14 @@ class Communicator {
     // After leave(): returns when every other rank has left too, or one has failed. Call it before the
     // transport itself is shut down. Throws only what the wait hook throws.
     virtual void await_others_leaving() = 0;
+
+    // Empty if messages may lie in the memory of a device of this kind ("cuda", "hip"), else why not. The
+    // same on all ranks; collective.
+    virtual std::string why_not_from_devices(const std::string& kind);
+
+    // What is made once for this group and lives as long as it does, by name. End them before leave().
+    std::map<std::string, std::shared_ptr<Belonging>> belongings;
+    void end_belongings() noexcept;
 };
 
 std::shared_ptr<Communicator> make_self_communicator();

@@ -6,6 +6,7 @@
 // once all ranks have come to do so. Progress is made by the calling thread only.
 #include "transport/communicator.hpp"
 #include "transport/mpi_abi.hpp"
+#include "transport/mpi_devices.hpp"
 #include "transport/mpi_notices.hpp"
 #include "transport/patience.hpp"
 #include "transport/split.hpp"
@@ -286,6 +287,23 @@ class MpiCommunicator final : public Communicator {
     void check() override {
         notices_->read();
         notices_->throw_if_failed();
+    }
+
+    std::string why_not_from_devices(const std::string& kind) override {
+        std::string trouble, error;
+        try {
+            trouble = why_mpi_takes_no_devices(mpi_, messages_, kind);
+        } catch (const std::invalid_argument& bad) {
+            trouble = error = bad.what();
+        }
+        // one rank that cannot is enough
+        const auto all = all_gather(std::as_bytes(std::span(trouble)));
+        if (!error.empty()) throw std::invalid_argument(error);
+        for (std::size_t rank = 0; trouble.empty() && rank < all.size(); ++rank)
+            if (!all[rank].empty())
+                trouble = "on rank " + std::to_string(rank) + ", " +
+                          std::string(reinterpret_cast<const char*>(all[rank].data()), all[rank].size());
+        return trouble;
     }
 
     void leave() noexcept override { notices_->leave(); }

@@ -52,6 +52,17 @@ bool Communicator::has_left(int, double) {
     return false;
 }
 
+std::string Communicator::why_not_from_devices(const std::string&) {
+    return std::string("messages of transport '") + transport() +
+           "' are copied by the host; it takes ranks of an MPI library that reaches into devices (-n)";
+}
+
+void Communicator::end_belongings() noexcept {
+    for (auto& [name, belonging] : belongings)
+        if (belonging) belonging->end();
+    belongings.clear();
+}
+
 double watchdog_seconds() {
     const char* text = std::getenv("JALI_WATCHDOG");
     if (text == nullptr || *text == '\0') return 600;

@@ -15,6 +15,7 @@ from typing import Any
 
 from jali import _core
 from jali.codegen import cache
+from jali.comm.ccl import find_library
 from jali.comm.world import host_identity
 from jali.errors import DeviceError
 
@@ -52,6 +53,7 @@ def open_device(name: str | None, communicator: Any) -> Any:
         ordinal = _rank_on_host(communicator) % count
     gpu = _core.Gpu.open(kind, ordinal)
     gpu.set_kit(cache.gpu_kit(gpu))
+    _core.suggest_ccl_library(kind, find_library(kind))
     return gpu
 
 

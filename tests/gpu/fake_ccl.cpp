@@ -209,8 +209,17 @@ struct Operation {
     std::error_code gone; // an aborted group's folder may be, at any time
 
     std::size_t bytes() const { return count * sizes[type]; }
+    int repeats = 0; // by a graph, all ranks alike
     std::string file(int source, int target) const {
-        return comm->folder + "/" + name + "-" + std::to_string(source) + "-" + std::to_string(target);
+        return comm->folder + "/" + name + "-" + std::to_string(repeats) + "-" + std::to_string(source) +
+               "-" + std::to_string(target);
+    }
+    void again() {
+        if (!started) return;
+        ++repeats;
+        started = over = false;
+        came.clear();
+        sent.clear();
     }
     // What a collective is, for its peers to compare.
     std::string signature() const {
@@ -344,6 +353,8 @@ struct Group {
     std::atomic<bool> over{false};
 
     void run() {
+        over = false;
+        for (auto& operation : operations) operation->again();
         for (bool all = false; !all; nap(all ? 0 : 1e-4)) {
             all = true;
             for (auto& operation : operations) all = operation->step() && all;

@@ -19,7 +19,16 @@ VARIABLES = {
 
 def make_fake_driver() -> Path:
     """The fake driver, compiled once for all processes that run this text of it."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    return _build(SOURCE, "-std=c++17", "-pthread")
+
+
+def make_fake_ccl(*options: str) -> Path:
+    """The fake library of collectives, likewise; `options` are the compiler's."""
+    return _build(SOURCE.with_name("fake_ccl.cpp"), "-std=c++20", *options)
+
+
+def _build(source: Path, *options: str) -> Path:
+    digest = hashlib.sha256(source.read_bytes() + " ".join(options).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"jali-fake-gpu-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
@@ -29,9 +38,9 @@ def make_fake_driver() -> Path:
     if not library.exists():
         partial = folder / f"{digest}.{os.getpid()}"
         compiler = os.environ.get("CXX", "c++").split()
-        flags = ["-std=c++17", "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", "-pthread"]
+        flags = [*options, "-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror"]
         done = subprocess.run(
-            [*compiler, *flags, "-o", str(partial), str(SOURCE), "-ldl"],
+            [*compiler, *flags, "-o", str(partial), str(source), "-ldl"],
             capture_output=True,
             text=True,
             check=False,

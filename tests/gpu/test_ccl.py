@@ -7,7 +7,6 @@ missing wait shows in the numbers.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import itertools
 import os
 import subprocess
@@ -22,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from conftest import make_fake_driver
+from fake_driver import make_fake_ccl
 
 from jali import _core
 from jali.comm import CclCommunicator, DeviceArray, current, virtual_ranks
@@ -45,34 +44,18 @@ TOLERANCE = {"fp16": 2e-3, "bf16": 2e-2, "fp32": 1e-6, "complex64": 1e-6, "fp64"
 # --- libraries made for tests ---------------------------------------------------------------------------------------
 
 
-def build(source: str, *options: str) -> str:
-    """A shared object, compiled once for all processes that run this text of it."""
-    text = (HERE / source).read_bytes()
-    digest = hashlib.sha256(text + "".join(options[1:]).encode()).hexdigest()[:16]
-    folder = make_fake_driver().parent  # checked there
-    library = folder / f"{digest}.so"
-    if not library.exists():
-        partial = folder / f"{digest}.{os.getpid()}"
-        flags = ["-O1", "-fPIC", "-shared", "-Wall", "-Wextra", "-Werror", *options, "-o", str(partial)]
-        command = [*os.environ.get("CXX", "c++").split(), *flags, str(HERE / source), "-ldl"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        partial.replace(library)
-    return str(library)
-
-
 @pytest.fixture(scope="session", params=["new", "old"])
 def ccl_library(request: pytest.FixtureRequest) -> str:
     """With and without the functions that came last."""
     if not request.param:  # nothing that could be loaded
         return ""
-    return build("fake_ccl.cpp", "-std=c++20", *(["-DJALI_OLD"] if request.param == "old" else []))
+    return str(make_fake_ccl(*(["-DJALI_OLD"] if request.param == "old" else [])))
 
 
 @pytest.fixture(autouse=True)
 def libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
     """Both kinds of library are imaginary, like both kinds of device; four devices."""
-    library = build("fake_ccl.cpp", "-std=c++20")
+    library = str(make_fake_ccl())
     for name in ("JALI_NCCL", "JALI_RCCL"):
         monkeypatch.setenv(name, library)
     monkeypatch.setenv("JALI_FAKE_GPUS", "4")

@@ -6,24 +6,45 @@ import hashlib
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from fake_driver import REAL, make_fake_ccl
 
 import jali
 from jali import _core, comm
-from jali.errors import RankError
+from jali.errors import DeviceError, RankError
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField, plaquettes, sweep
 
 POLICIES = [name for name, _ in _core.halo_policies(True)]
+OF_THREADS = [name for name in POLICIES if not name.startswith("direct")]  # which takes an MPI library
 EXTENTS = (4, 4, 4, 8)
 
 
 @pytest.fixture(autouse=True)
-def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def four_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Imaginary devices and, for these, an imaginary library of collectives."""
     monkeypatch.setenv("JALI_FAKE_GPUS", "4")
+    monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
+    if not REAL:
+        monkeypatch.setenv("JALI_NCCL", str(make_fake_ccl()))
+
+
+def use(policy: str, monkeypatch: pytest.MonkeyPatch, ranks: int = 2) -> None:
+    """The policy for all exchanges of this test, which is skipped where a real machine has not what it takes."""
+    if REAL:
+        layouts = jali.virtual_ranks(ranks, why_not, policy)
+        if layouts[0]:
+            pytest.skip(layouts[0])
+    monkeypatch.setenv("JALI_HALO_POLICY", policy)
+
+
+def why_not(policy: str) -> str:
+    lattice = jali.Lattice(*EXTENTS, device="cuda")
+    return str(lattice.layout("float64").why_not_halo_policy(comm.current().core, policy))
 
 
 @jali.site_function
@@ -68,20 +89,22 @@ def reference() -> list[Any]:
     return results("cpu")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", OF_THREADS)
 def test_every_policy_gives_the_bits_of_the_host(reference, policy, monkeypatch):
-    monkeypatch.setenv("JALI_HALO_POLICY", policy)
+    use(policy, monkeypatch)
     assert all(found == reference for found in jali.virtual_ranks(2, results, "cuda"))
 
 
 @pytest.mark.parametrize(
     ("ranks", "grid"), [(3, None), (4, (1, 1, 2, 2)), (4, (2, 1, 1, 2)), (2, (1, 2, 1, 1))]
 )
-@pytest.mark.parametrize("policy", ["store-directions", pytest.param("copy-overlap", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "policy", ["store-directions", "ccl-directions", pytest.param("copy-overlap", marks=pytest.mark.full)]
+)
 def test_any_grid_gives_the_bits_of_the_host(reference, ranks, grid, policy, monkeypatch):
     if _core.Gpu.count("cuda") < ranks:
         pytest.skip(f"ranks of one process need a device each: {ranks}")
-    monkeypatch.setenv("JALI_HALO_POLICY", policy)
+    use(policy, monkeypatch, ranks)
     assert jali.virtual_ranks(ranks, results, "cuda", grid)[-1] == reference
 
 
@@ -131,7 +154,9 @@ def long_messages(element: Any, precision: str) -> bool:
     ],
     ids=str,
 )
-def test_long_messages_arrive_whole(element, precision):
+@pytest.mark.parametrize("policy", ["store-overlap", "ccl-overlap"])
+def test_long_messages_arrive_whole(element, precision, policy, monkeypatch):
+    use(policy, monkeypatch)
     assert jali.virtual_ranks(2, long_messages, element, precision) == [True, True]
 
 
@@ -154,28 +179,38 @@ print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
     assert "share a device" in done.stderr
 
 
-def test_a_policy_that_is_asked_for_and_impossible_is_an_error(monkeypatch, fake_environment):
+@pytest.mark.parametrize(
+    ("policy", "settings", "why"),
+    [
+        ("store-overlap", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "share a device"),
+        ("ccl-wait", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "ranks 0 and 1 use one GPU"),
+        ("ccl-overlap", {"JALI_NCCL": "/nowhere/libnccl.so.2"}, "NCCL was not found"),
+        ("direct-overlap", {}, "takes ranks of an MPI library"),
+    ],
+)
+def test_a_policy_that_is_asked_for_and_impossible_is_an_error(policy, settings, why, fake_environment):
     program = f"""
 import sys
 sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
 import jali, test_halos_between_devices as t
-jali.virtual_ranks(2, t.exchanged, "cuda")
+def both():
+    reason = t.why_not({policy!r})
+    try:
+        t.exchanged("cuda")
+    except jali.DeviceError as error:
+        assert f"halo policy {policy} is not possible here: {{reason}}" == str(error)
+        print(reason)
+jali.virtual_ranks(2, both)
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={
-            **fake_environment,
-            "JALI_FAKE_GPUS": "1",
-            "CUDA_VISIBLE_DEVICES": "0",
-            "JALI_HALO_POLICY": "store-overlap",
-        },
+        env={**fake_environment, "JALI_HALO_POLICY": policy, **settings},
         capture_output=True,
         text=True,
         timeout=200,
     )
-    assert done.returncode != 0
-    assert "DeviceError" in done.stderr
-    assert "share a device" in done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(why) == 2
 
 
 def test_unknown_policies_and_switches_are_refused(monkeypatch):
@@ -204,9 +239,16 @@ def without(device: str) -> float:
 @pytest.mark.parametrize(
     ("off", "sites"), [("", 32), ("bulk", 8), ("boundary", 24), ("bulk,boundary", 0), ("transport", 24)]
 )
-def test_switches_leave_out_what_they_name(off, sites, monkeypatch):
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_switches_leave_out_what_they_name(off, sites, device, monkeypatch):
     monkeypatch.setenv("JALI_HALO_OFF", off)
-    assert jali.virtual_ranks(2, without, "cuda") == [sites, sites]
+    assert jali.virtual_ranks(2, without, device) == [sites, sites]
+
+
+def test_packing_alone_cannot_be_left_out_on_the_host(monkeypatch):
+    monkeypatch.setenv("JALI_HALO_OFF", "pack")
+    with pytest.raises(ValueError, match="on the host packing is a part of the transport"):
+        jali.virtual_ranks(2, without, "cpu")
 
 
 def left_alone() -> None:
@@ -229,9 +271,50 @@ def left_alone() -> None:
     raise caught.value
 
 
-def test_a_rank_whose_device_waits_for_one_that_failed_stops():
+@pytest.mark.parametrize("policy", ["store-overlap", "ccl-overlap"])
+def test_a_rank_whose_device_waits_for_one_that_failed_stops(policy, monkeypatch):
+    use(policy, monkeypatch)
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         jali.virtual_ranks(2, left_alone)
+
+
+@pytest.mark.skipif(REAL, reason="needs an imaginary library of collectives")
+def test_an_error_of_the_library_while_it_carries_halos_is_told_by_all(monkeypatch):
+    monkeypatch.setenv("JALI_HALO_POLICY", "ccl-overlap")
+    monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "6")
+    monkeypatch.setenv("JALI_FAKE_CCL_ONLY", "1")
+    start = time.monotonic()
+    with pytest.raises(DeviceError, match="the imaginary cable is unplugged"):
+        jali.virtual_ranks(2, exchanged_and_waited)
+    assert time.monotonic() - start < 15
+
+
+def exchanged_and_waited() -> None:
+    lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+
+    @jali.site_function
+    def shifted(X, y, x):
+        y[X] = x[X + X.directions()[2]]
+
+    for _ in range(10):
+        x.storage.mark_written(3)
+        shifted(y, x)
+    y.local()
+
+
+@pytest.mark.skipif(REAL, reason="looks into the folder of an imaginary library")
+def test_all_lattices_of_the_same_ranks_share_one_group_of_the_library(monkeypatch, tmp_path):
+    monkeypatch.setenv("JALI_HALO_POLICY", "ccl-overlap")
+
+    def groups() -> int:
+        for _ in range(3):
+            exchanged_and_waited()
+        jali.comm.current().barrier()
+        return len(list(tmp_path.glob("fake-ccl-*")))
+
+    assert jali.virtual_ranks(2, groups) == [1, 1]
+    assert not list(tmp_path.glob("fake-ccl-*"))  # ended with its ranks
 
 
 def in_a_graph() -> bool:
@@ -262,33 +345,41 @@ def in_a_graph() -> bool:
 
 
 @pytest.mark.mpi
-def test_exchanges_in_a_graph_can_be_repeated(fake_environment):
+@pytest.mark.parametrize("policy", ["store-overlap", "ccl-overlap", "ccl-directions"])
+def test_exchanges_in_a_graph_can_be_repeated(policy, fake_environment):
     text = "print(t.in_a_graph(), flush=True)"
-    assert on_two_processes(text, "store-overlap", fake_environment) == ["True", "True"]
+    assert on_processes(text, policy, fake_environment) == ["True", "True"]
 
 
 @pytest.mark.mpi
-def test_exchanges_that_need_the_host_are_not_recorded(fake_environment):
+@pytest.mark.parametrize("policy", ["copy-overlap", "direct-wait"])
+def test_exchanges_that_need_the_host_are_not_recorded(policy, fake_environment):
     text = """
 try:
     t.in_a_graph()
 except jali.DeviceError as error:
-    print("cannot be recorded in a graph" in str(error), flush=True)
+    print("cannot be recorded in a graph; use one of the store or ccl policies" in str(error), flush=True)
 """
-    assert on_two_processes(text, "copy-overlap", fake_environment) == ["True", "True"]
+    environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
+    assert on_processes(text, policy, environment) == ["True", "True"]
 
 
-def on_two_processes(text: str, policy: str, environment: dict[str, str]) -> list[str]:
+def on_processes(text: str, policy: str, environment: dict[str, str], ranks: int = 2) -> list[str]:
     program = f"""
 import sys
 sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
 import hashlib, jali, test_halos_between_devices as t
 {text}
 """
-    start = "import sys; from jali.comm.launcher import launch; sys.exit(launch(2, sys.argv[1:]))"
+    start = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, sys.argv[1:]))"
     done = subprocess.run(
         [sys.executable, "-c", start, sys.executable, "-c", program],
-        env={**environment, "JALI_FAKE_GPUS": "4", "JALI_HALO_POLICY": policy},
+        env={
+            **environment,
+            "JALI_FAKE_GPUS": "4",
+            "JALI_NCCL": str(make_fake_ccl()),
+            "JALI_HALO_POLICY": policy,
+        },
         capture_output=True,
         text=True,
         timeout=250,
@@ -299,13 +390,45 @@ import hashlib, jali, test_halos_between_devices as t
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(
-    "policy",
+    ("policy", "ranks"),
     [
-        "store-overlap",
-        *(pytest.param(p, marks=pytest.mark.full) for p in ("copy-directions", "staged-overlap")),
+        ("store-overlap", 2),
+        ("ccl-overlap", 2),
+        ("direct-overlap", 2),
+        *(
+            pytest.param(p, n, marks=pytest.mark.full)
+            for p, n in (
+                ("copy-directions", 2),
+                ("staged-overlap", 2),
+                ("ccl-directions", 4),
+                ("direct-directions", 4),
+                ("direct-wait", 2),
+            )
+        ),
     ],
 )
-def test_processes_give_the_bits_of_the_host(reference, policy, fake_environment):
+def test_processes_give_the_bits_of_the_host(reference, policy, ranks, fake_environment):
     digest = 'print(hashlib.sha256(repr(t.results("cuda")).encode()).hexdigest(), flush=True)'
     wanted = hashlib.sha256(repr(reference).encode()).hexdigest()
-    assert on_two_processes(digest, policy, fake_environment) == [wanted, wanted]
+    environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
+    assert on_processes(digest, policy, environment, ranks) == [wanted] * ranks
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("aware", "error", "why"),
+    [
+        ("", "DeviceError", "does not say that it takes cuda memory; use one that was built for it"),
+        ("0", "DeviceError", "JALI_GPU_AWARE_MPI=0 says that"),
+        ("yes", "ValueError", "JALI_GPU_AWARE_MPI=yes should be 1 or 0"),
+    ],
+)
+def test_an_mpi_library_without_devices_is_not_given_any(aware, error, why, fake_environment):
+    text = f"""
+try:
+    t.exchanged("cuda")
+except Exception as error:
+    print(type(error).__name__ == {error!r} and {why!r} in str(error), flush=True)
+"""
+    environment = {**fake_environment, "JALI_GPU_AWARE_MPI": aware}
+    assert on_processes(text, "direct-overlap", environment) == ["True", "True"]

@@ -1,4 +1,8 @@
-"""`jali bench collectives`: jali's collectives beside those of the MPI library, on these ranks and the same data."""
+"""`jali bench`: measurements on these ranks.
+
+`collectives`: jali's beside those of the MPI library, on the same data. `halo`: every policy of halo exchange for a
+kernel with neighbours, part by part.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,18 @@ import json
 from pathlib import Path
 
 from jali import comm
-from jali.cli.plan_arguments import names_argument, size_argument
+from jali.cli.plan_arguments import factors_argument, names_argument, size_argument
+from jali.devices import default_device
 from jali.errors import ParameterError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali bench`."""
-    parser.description = "Time collectives against the MPI library's own: p*d/t, results compared in every round. Needs MPI ranks (-n)."
-    parser.add_argument("what", choices=("collectives",), help="what is measured")
+    parser.description = (
+        "Time collectives against the MPI library's own (p*d/t, results compared in every round), or every way of "
+        "exchanging the halos of a kernel, part by part. Needs ranks (-n)."
+    )
+    parser.add_argument("what", choices=("collectives", "halo"), help="what is measured")
     parser.add_argument(
         "--only", type=names_argument, metavar="NAME,...", help="these collectives (default: all eight)"
     )
@@ -27,10 +35,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, default=10, metavar="N", help="measured rounds at least (default 10)"
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="where CSV, JSON and plot go")
+    halo = parser.add_argument_group("halo")
+    halo.add_argument(
+        "--kernel", default="staple", metavar="NAME", help="staple (default), plaquette, wilson or laplace"
+    )
+    halo.add_argument(
+        "--local",
+        type=factors_argument,
+        default=[16, 16, 16, 16],
+        metavar="L,L,...",
+        help="sites per rank in each direction (default 16,16,16,16)",
+    )
+    halo.add_argument(
+        "--grid",
+        type=factors_argument,
+        metavar="N,N,...",
+        help="ranks in each direction (default: all in the last)",
+    )
+    halo.add_argument(
+        "--device", metavar="NAME", help="cpu, cuda, hip or cuda:<number> (default: JALI_DEVICE)"
+    )
+    halo.add_argument("--precision", choices=("float64", "float32"), default="float64")
+    halo.add_argument(
+        "--policies", type=names_argument, metavar="NAME,...", help="these rows (default: all that work here)"
+    )
+    halo.add_argument(
+        "--seconds", type=float, default=0.02, metavar="S", help="that a batch of calls takes (default 0.02)"
+    )
+    halo.add_argument("--no-graphs", action="store_true", help="leave out what is recorded in graphs")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and report; one rank speaks for all."""
+    return (_halo if arguments.what == "halo" else _collectives)(arguments)
+
+
+def _halo(arguments: argparse.Namespace) -> int:
+    from jali.bench import halo, halo_report
+
+    ranks = comm.current()
+    if arguments.rounds < 1 or not arguments.seconds > 0:
+        raise ParameterError("give --rounds 1 or more and a positive number of --seconds")
+    grid = arguments.grid or [1] * (len(arguments.local) - 1) + [ranks.size]
+    case = halo.make_case(
+        arguments.kernel, arguments.local, grid, arguments.device or default_device(), arguments.precision
+    )
+    report = halo.measure(
+        case,
+        arguments.policies or (),
+        rounds=arguments.rounds,
+        seconds=arguments.seconds,
+        graphs=not arguments.no_graphs,
+        progress=None if arguments.json else lambda row: print(halo_report.row_text(row), flush=True),
+    )
+    if ranks.rank != 0:
+        return 0
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        halo_report.write_csv(report, arguments.output / "halo.csv")
+        halo_report.write_json(report, arguments.output / "halo.json")
+        halo_report.write_plot(report, arguments.output / "halo.png")
+    if arguments.json:
+        print(json.dumps(halo_report.as_json(report), indent=1))
+    else:
+        print(halo_report.summary(report))
+    return 0
+
+
+def _collectives(arguments: argparse.Namespace) -> int:
     from jali.bench import collectives, collectives_report
 
     ranks = comm.current()

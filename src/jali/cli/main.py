@@ -55,7 +55,9 @@ COMMANDS = {
         "jali.cli.simulate", "simulate collectives on a described machine, up to thousands of ranks"
     ),
     "machine": Command("jali.cli.machine", "measure the machine that ranks run on, or show a described one"),
-    "bench": Command("jali.cli.bench", "time jali's collectives beside those of the MPI library"),
+    "bench": Command(
+        "jali.cli.bench", "time jali's collectives beside the MPI library's, or every policy of halo exchange"
+    ),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
 }
 

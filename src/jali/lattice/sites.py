@@ -135,6 +135,15 @@ class SiteFunction:
         """The kernels that a call with these arguments runs, compiled and bound but not run."""
         return self._bind(over, arguments, lattice, sums).kernels
 
+    def bind(
+        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
+    ) -> Callable[[], Any]:
+        """A call with these arguments, bound anew, under the settings of now (halo policy, launch parameters).
+
+        The fields live as long as what is returned. For measurements; ordinary calls bind by themselves.
+        """
+        return functools.partial(self._bind(over, arguments, lattice, sums).run, arguments)
+
     def _remember(self, key: Any, bound: _Bound) -> None:
         if len(self._bound) >= _MOST_BOUND:
             self._forget(next(iter(self._bound)))

@@ -1,0 +1,387 @@
+"""Halo exchange of a site function with neighbours: what every policy costs on these ranks, part by part.
+
+A kernel is called again and again, the fields that it reads at neighbours marked as written before each call, so that
+every call exchanges. A batch of calls begins with a barrier and, on a device, ends with the only wait of the host for it. Its time
+is that of the slowest rank. Measured for each policy: the whole (kernel with exchange), the exchange alone (no site is
+computed), the kernel alone (its halos are valid), the whole with one part left out (JALI_HALO_OFF), and on devices the
+first three recorded in a graph, where the policy can be.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+import jali
+from jali import _core
+from jali.bench.collectives import Timing
+from jali.errors import DeviceError, ParameterError
+from jali.fermions.wilson import wilson_at
+from jali.gauge import SU, GaugeField
+from jali.gauge.staples import staple_sum
+from jali.lattice.field import Field
+from jali.lattice.lattice import Lattice
+
+PARTS = ("pack", "transport", "bulk", "boundary")  # that JALI_HALO_OFF can name
+
+
+# --- kernels ------------------------------------------------------------------------------------------------
+
+
+@jali.site_function
+def plaquette_field(X: Any, U: Any, out: Any) -> None:
+    """The sum of Re tr of the plaquettes that begin at a site."""
+    total = None
+    for mu, nu in X.planes():
+        P = (U[mu][X] * U[nu][X + mu] * U[mu][X + nu].dagger() * U[nu][X].dagger()).trace().real
+        total = P if total is None else total + P
+    out[X] = total
+
+
+@jali.site_function
+def wilson_hop(X: Any, out: Any, psi: Any, U: Any, mass: Any) -> None:
+    """The Wilson operator."""
+    out[X] = wilson_at(X, psi, U, mass)
+
+
+@jali.site_function
+def laplace(X: Any, out: Any, x: Any) -> None:
+    """The discrete Laplacian."""
+    total = -2.0 * X.ndim * x[X]
+    for mu in X.directions():
+        total = total + x[X + mu] + x[X - mu]
+    out[X] = total
+
+
+@dataclass
+class Case:
+    """A kernel on a lattice: `bind` makes its call under the settings of now, `changing` are the fields whose halos it needs each time."""
+
+    name: str
+    lattice: Lattice
+    precision: str
+    changing: Sequence[Field]
+    bind: Callable[[], Callable[[], Any]]
+    out: Field
+
+    def mark(self) -> None:
+        """From now on the halos of the changing fields are stale, as if a kernel had written them."""
+        for changed in self.changing:
+            changed.storage.mark_written(3)
+
+
+def _staple(lattice: Lattice, precision: str) -> Case:
+    U = GaugeField(lattice, SU(3), precision=precision).hot_start(seed=1)
+    out = lattice.field(jali.Matrix(3), precision=precision)
+    mu = lattice.directions[0]
+    return Case("staple", lattice, precision, U.fields, lambda: staple_sum.bind(U, out, mu), out)
+
+
+def _plaquette(lattice: Lattice, precision: str) -> Case:
+    U = GaugeField(lattice, SU(3), precision=precision).hot_start(seed=1)
+    out = lattice.field(jali.Real(), precision=precision)
+    return Case("plaquette", lattice, precision, U.fields, lambda: plaquette_field.bind(U, out), out)
+
+
+def _wilson(lattice: Lattice, precision: str) -> Case:
+    U = GaugeField(lattice, SU(3), precision=precision).hot_start(seed=1)
+    psi, out = (lattice.field(jali.Spinor(3), precision=precision) for _ in range(2))
+    shape = psi.local().shape
+    psi.set_local(np.random.default_rng(lattice.rank).normal(size=(*shape, 2)).view(complex)[..., 0])
+    return Case("wilson", lattice, precision, [psi], lambda: wilson_hop.bind(out, psi, U.fields, 0.1), out)
+
+
+def _laplace(lattice: Lattice, precision: str) -> Case:
+    x, out = (lattice.field(jali.Real(), precision=precision) for _ in range(2))
+    x.set_local(np.random.default_rng(lattice.rank).normal(size=x.local().shape))
+    return Case("laplace", lattice, precision, [x], lambda: laplace.bind(out, x), out)
+
+
+KERNELS: dict[str, Callable[[Lattice, str], Case]] = {
+    "staple": _staple,
+    "plaquette": _plaquette,
+    "wilson": _wilson,
+    "laplace": _laplace,
+}
+
+
+def make_case(
+    kernel: str, local: Sequence[int], grid: Sequence[int], device: str, precision: str = "float64"
+) -> Case:
+    """A kernel by name on a lattice of these local extents. Collective.
+
+    Raises ParameterError: no such kernel, too few dimensions for it, a grid that splits nothing or does not fit the ranks.
+    """
+    ranks = jali.comm.current()
+    if kernel not in KERNELS:
+        raise ParameterError(f"no kernel {kernel!r} is measured here; there are {', '.join(KERNELS)}")
+    if len(local) != len(grid):
+        raise ParameterError(
+            f"local extents {tuple(local)} and grid {tuple(grid)} have different numbers of directions"
+        )
+    if kernel in ("staple", "plaquette", "wilson") and not (2 <= len(local) <= 4):
+        raise ParameterError(f"the kernel {kernel!r} needs 2 to 4 directions, not {len(local)}")
+    if int(np.prod(grid)) != ranks.size:
+        raise ParameterError(f"the grid {tuple(grid)} is for {int(np.prod(grid))} ranks, {ranks.size} run")
+    if ranks.size == 1:
+        raise ParameterError("one rank has no halos to exchange; start some, like -n 2")
+    extents = [n * g for n, g in zip(local, grid, strict=True)]
+    return KERNELS[kernel](Lattice(extents, grid=grid, device=device), precision)
+
+
+# --- time ---------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """Times work that all ranks do together; `gpu` is None on the host."""
+
+    def __init__(self, ranks: Any, gpu: Any) -> None:
+        self.ranks, self.gpu = ranks, gpu
+
+    def time(self, work: Callable[[], Any], batches: int = 10, seconds: float = 0.02) -> Timing:
+        """Seconds per call of `work`: as many batches, of about so many seconds each, the slowest rank of each."""
+        self.batch(work, 1)
+        once = self.slowest([self.batch(work, 2) / 2])[0]
+        repeats = max(1, min(10_000, round(seconds / max(once, 1e-9))))
+        if repeats > 20:  # what was measured were first calls
+            once = self.slowest([self.batch(work, 10) / 10])[0]
+            repeats = max(1, min(10_000, round(seconds / max(once, 1e-9))))
+        return Timing(self.slowest([self.batch(work, repeats) / repeats for _ in range(batches)]))
+
+    def batch(self, work: Callable[[], Any], repeats: int) -> float:
+        """Seconds on this rank for `repeats` calls, between a barrier and the end of their work."""
+        if self.gpu is not None:
+            self.gpu.synchronize()
+        self.ranks.barrier()
+        start = time.perf_counter()
+        for _ in range(repeats):
+            work()
+        if self.gpu is not None:
+            self.gpu.synchronize()  # which listens to other ranks, unlike the driver's own waits
+        return time.perf_counter() - start
+
+    def slowest(self, values: Sequence[float]) -> list[float]:
+        """Element by element the largest of all ranks, the same on each."""
+        told = self.ranks.gather_bytes(np.asarray(values, float).tobytes())
+        return [float(x) for x in np.max([np.frombuffer(one, float) for one in told], axis=0)]
+
+
+class Settings:
+    """Environment variables that all ranks change together, virtual ones too; `restore` at the end."""
+
+    def __init__(self, ranks: Any) -> None:
+        self.ranks = ranks
+        self._before = {name: os.environ.get(name) for name in ("JALI_HALO_POLICY", "JALI_HALO_OFF")}
+        ranks.barrier()
+
+    def set(self, policy: str, off: str = "") -> None:
+        """Kernels that are bound from now on use `policy`, exchanges leave out `off`."""
+        self.ranks.barrier()
+        os.environ["JALI_HALO_POLICY"], os.environ["JALI_HALO_OFF"] = policy, off
+        self.ranks.barrier()
+
+    def restore(self) -> None:
+        """As it was."""
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+# --- measuring ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Row:
+    """One policy. Times by name: whole, exchange, compute, `no <part>`, and `graph ...` of the first three.
+
+    `sent` are bytes per exchange of the rank that sends most. `why_not` says why the policy cannot work here,
+    `why_no_graph` why it cannot be recorded.
+    """
+
+    policy: str
+    description: str
+    why_not: str = ""
+    why_no_graph: str = ""
+    sent: int = 0
+    messages: int = 0
+    times: dict[str, Timing] = field(default_factory=dict)
+
+    def median(self, name: str) -> float:
+        """Median seconds; not a number where it was not measured."""
+        return self.times[name].median if name in self.times else float("nan")
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second that a rank sends in an exchange alone."""
+        return self.sent / self.median("exchange")
+
+    def hidden(self, kind: str = "") -> float:
+        """Fraction of the exchange's time that the whole does not show; kind "graph " for the recorded one."""
+        shown = self.median(kind + "whole") - self.median(kind + "compute")
+        return 1 - shown / self.median(kind + "exchange")
+
+    def cost(self, part: str) -> float:
+        """Seconds by which the whole gets shorter when this part is left out."""
+        return self.median("whole") - self.median(f"no {part}")
+
+
+@dataclass
+class Report:
+    """All rows, and under what conditions they were measured."""
+
+    conditions: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+
+    def row(self, policy: str) -> Row | None:
+        """The row of a policy, if it was measured."""
+        return next((r for r in self.rows if r.policy == policy and r.times), None)
+
+
+def policies(on_device: bool, only: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Names and descriptions of the rows, all or those asked for. Raises ParameterError for unknown names."""
+    rows = _core.halo_policies(on_device)
+    unknown = sorted(set(only) - {name for name, _ in rows})
+    if unknown:
+        raise ParameterError(
+            f"no halo policy {', '.join(unknown)} {'between devices' if on_device else 'on the host'}; "
+            f"there are {', '.join(name for name, _ in rows)}"
+        )
+    return [row for row in rows if not only or row[0] in only]
+
+
+def measure(
+    case: Case,
+    only: Sequence[str] = (),
+    rounds: int = 10,
+    seconds: float = 0.02,
+    parts: Sequence[str] = PARTS,
+    graphs: bool = True,
+    progress: Callable[[Row], None] | None = None,
+) -> Report:
+    """Every policy (or `only` these) that works here; the others are listed with the reason. Collective."""
+    ranks, lattice = case.lattice.communicator, case.lattice
+    clock = Clock(ranks, lattice.gpu)
+    settings = Settings(ranks)
+    report = Report(conditions(case, rounds, seconds))
+    layout = lattice.layout(case.precision)
+    try:
+        for name, description in policies(lattice.gpu is not None, only):
+            row = Row(name, description, layout.why_not_halo_policy(ranks.core, name))
+            if not row.why_not:
+                _measure_row(case, row, clock, settings, rounds, seconds, parts, graphs)
+            report.rows.append(row)
+            if progress is not None and ranks.rank == 0:
+                progress(row)
+    finally:
+        settings.restore()
+    return report
+
+
+def _measure_row(
+    case: Case,
+    row: Row,
+    clock: Clock,
+    settings: Settings,
+    rounds: int,
+    seconds: float,
+    parts: Sequence[str],
+    graphs: bool,
+) -> None:
+    gpu = clock.gpu
+    settings.set(row.policy)
+    run = case.bind()
+
+    def whole() -> None:
+        case.mark()
+        run()
+
+    layout = case.lattice.layout(case.precision)
+    whole()
+    before = layout.halo_counters
+    whole()
+    after = layout.halo_counters
+    row.sent, row.messages = (
+        int(n) for n in clock.slowest([after[k] - before[k] for k in ("bytes", "messages")])
+    )
+
+    def timed(name: str, work: Callable[[], Any], off: str = "", calls: int = 1) -> None:
+        settings.set(row.policy, off)
+        timing = clock.time(work, rounds, seconds)
+        row.times[name] = Timing([s / calls for s in timing.seconds])
+
+    timed("whole", whole)
+    timed("compute", run)
+    timed("exchange", whole, "bulk,boundary")
+    for part in parts:
+        if _is_there(part, row.policy, gpu is not None):
+            timed(f"no {part}", whole, part)
+    if gpu is None or not graphs:
+        return
+    for name, work, off in (
+        ("whole", whole, ""),
+        ("compute", run, ""),
+        ("exchange", whole, "bulk,boundary"),
+    ):
+        settings.set(row.policy, off)
+        calls = 4
+
+        def several(work: Callable[[], Any] = work, calls: int = calls) -> None:
+            for _ in range(calls):
+                work()
+
+        several()
+        gpu.synchronize()
+        try:
+            graph = _core.GpuGraph(gpu, several)
+        except DeviceError as error:  # decided by the policy, so on all ranks alike
+            row.why_no_graph = str(error)
+            break
+        timed("graph " + name, functools.partial(gpu.launch_graph, graph), off, calls)
+        gpu.synchronize()
+        del graph
+    settings.set(row.policy)
+
+
+def _is_there(part: str, policy: str, on_device: bool) -> bool:
+    """Whether a policy has this part as something of its own."""
+    if part == "bulk":
+        return not policy.endswith("wait")
+    return part != "pack" or on_device  # on the host packing is a part of the transport
+
+
+def conditions(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
+    """What a reader needs to judge the numbers. Collective."""
+    lattice, ranks = case.lattice, case.lattice.communicator
+    hosts = ranks.gather_bytes(platform.node().encode())
+    gpu = lattice.gpu
+    names = sorted({one.decode() for one in ranks.gather_bytes((gpu.name if gpu else "host").encode())})
+    settings = {
+        k: v
+        for k, v in sorted(os.environ.items())
+        if k.startswith(("NCCL_", "RCCL_", "JALI_HALO", "JALI_GPU_", "JALI_LAUNCH", "UCX_", "OMPI_MCA_opal"))
+    }
+    return {
+        "kernel": case.name,
+        "local": "x".join(map(str, lattice.local_extents)),
+        "grid": "x".join(map(str, lattice.grid)),
+        "precision": case.precision,
+        "device": ", ".join(names),
+        "ranks": ranks.size,
+        "hosts": len(set(hosts)),
+        "transport": ranks.transport,
+        "jali": jali.__version__,
+        "python": platform.python_version(),
+        "load": round(os.getloadavg()[0], 2),
+        "batches": rounds,
+        "seconds_per_batch": seconds,
+        "settings": settings or "all defaults",
+    }

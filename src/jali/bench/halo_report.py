@@ -1,0 +1,221 @@
+"""What the measured halo policies amount to: a table, CSV, JSON, a picture with the ladder of strong scaling.
+
+The ladder is that of K. Clark and M. Wagner, "Strong scaling HPC applications" (GTC 2019, S9708): from host staging (a)
+over peer copies (b), boundary kernels that are one launch (c) and stores from the pack kernel into the neighbour's
+memory (d) to fused and device-driven kernels (e to g), which jali has not.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from jali.bench.collectives_report import time_text
+from jali.bench.halo import PARTS, Report, Row
+
+# rung, what it is, the policy that is it
+LADDER: tuple[tuple[str, str, str | None], ...] = (
+    ("a", "host staging", "staged-directions"),
+    ("b", "peer copies", "copy-directions"),
+    ("c", "one boundary launch", "copy-overlap"),
+    ("d", "stores into the neighbour", "store-overlap"),
+    ("e", "pack within the bulk kernel", None),
+    ("f", "symmetric heap", None),
+    ("g", "pack and barrier fused", None),
+)
+NAMES = ("whole", "exchange", "compute")
+
+
+def row_text(row: Row) -> str:
+    """One policy in a line or two."""
+    if row.why_not:
+        return f"{row.policy:18s} not here: {row.why_not}"
+    low, high = row.times["whole"].quartiles()
+    words = [
+        f"{row.policy:18s}whole {time_text(row.median('whole')):>10s} ({time_text(low)} .. {time_text(high)})",
+        f"exchange {time_text(row.median('exchange')):>10s} {row.rate / 1e9:8.2f} GB/s",
+        f"compute {time_text(row.median('compute')):>10s}",
+        f"hidden {row.hidden():6.1%}",
+    ]
+    costs = [f"{part} {_signed(row.cost(part))}" for part in PARTS if f"no {part}" in row.times]
+    lines = ["  ".join(words)]
+    if costs:
+        lines.append(" " * 18 + "left out: " + ", ".join(costs))
+    if "graph whole" in row.times:
+        lines.append(
+            " " * 18 + f"graph: whole {time_text(row.median('graph whole'))}, exchange "
+            f"{time_text(row.median('graph exchange'))}, compute {time_text(row.median('graph compute'))}, "
+            f"hidden {row.hidden('graph '):.1%}"
+        )
+    elif row.why_no_graph:
+        lines.append(" " * 18 + "graph: " + row.why_no_graph)
+    return "\n".join(lines)
+
+
+def _signed(seconds: float) -> str:
+    return ("-" if seconds < 0 else "") + time_text(abs(seconds))
+
+
+def ladder(report: Report) -> list[tuple[str, str, str, float, float]]:
+    """Rungs: letter, what it is, policy ("" where none is it), median of the whole in seconds, gain over rung a."""
+    first = report.row("staged-directions")
+    out = []
+    for letter, words, policy in LADDER:
+        row = report.row(policy) if policy else None
+        seconds = row.median("whole") if row else math.nan
+        out.append(
+            (letter, words, policy or "", seconds, first.median("whole") / seconds if first else math.nan)
+        )
+    return out
+
+
+def summary(report: Report) -> str:
+    """Conditions, what is sent, the fastest policy and the ladder, as text."""
+    lines = [f"{key}: {value}" for key, value in report.conditions.items()]
+    measured = [row for row in report.rows if row.times]
+    if not measured:
+        return "\n".join([*lines, "no policy works here"])
+    best = min(measured, key=lambda row: row.median("whole"))
+    lines.append(f"sent: {best.sent} bytes in {best.messages} messages per exchange and rank, at most")
+    lines.append(f"fastest: {best.policy}, {time_text(best.median('whole'))}")
+    if any(report.row(policy) for _, _, policy in LADDER if policy):
+        for letter, words, policy, seconds, gain in ladder(report):
+            if not policy:
+                lines.append(f"{letter}) {words}: not built")
+            elif math.isnan(seconds):
+                lines.append(f"{letter}) {words} ({policy}): not measured")
+            else:
+                over = "" if math.isnan(gain) else f", {gain:.2f} times as fast as a"
+                lines.append(f"{letter}) {words} ({policy}): {time_text(seconds)}{over}")
+    return "\n".join(lines)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Everything measured: conditions, every batch in seconds, what follows from them."""
+    rows = []
+    for row in report.rows:
+        out: dict[str, Any] = {"policy": row.policy, "description": row.description}
+        if row.why_not:
+            out["why_not"] = row.why_not
+        else:
+            out |= {
+                "bytes_sent": row.sent,
+                "messages": row.messages,
+                "bytes_per_s": row.rate,
+                "hidden": row.hidden(),
+                "costs_s": {part: row.cost(part) for part in PARTS if f"no {part}" in row.times},
+                "times": {
+                    name: {
+                        "median_s": t.median,
+                        "quartiles_s": list(t.quartiles()),
+                        "batches_s": t.seconds,
+                    }
+                    for name, t in row.times.items()
+                },
+            }
+            if "graph whole" in row.times:
+                out["hidden_in_graph"] = row.hidden("graph ")
+            if row.why_no_graph:
+                out["why_no_graph"] = row.why_no_graph
+        rows.append(out)
+    rungs = [
+        {
+            "rung": letter,
+            "what": words,
+            "policy": policy or None,
+            "built": bool(policy),
+            "median_s": None if math.isnan(seconds) else seconds,
+        }
+        for letter, words, policy, seconds, _ in ladder(report)
+    ]
+    return {"conditions": report.conditions, "rows": rows, "ladder": rungs}
+
+
+def write_csv(report: Report, path: Path) -> None:
+    """A line per policy and time."""
+    with path.open("w", newline="") as file:
+        for key, value in report.conditions.items():
+            file.write(f"# {key}: {value}\n")
+        for row in report.rows:
+            if row.why_not:
+                file.write(f"# {row.policy}: not here: {' '.join(row.why_not.split())}\n")
+        table = csv.writer(file)
+        table.writerow(
+            ["policy", "time", "median_s", "lower_quartile_s", "upper_quartile_s", "bytes_sent", "batches"]
+        )
+        for row in report.rows:
+            for name, timing in row.times.items():
+                numbers = [f"{x:.6g}" for x in (timing.median, *timing.quartiles())]
+                table.writerow([row.policy, name, *numbers, row.sent, len(timing.seconds)])
+
+
+def write_json(report: Report, path: Path) -> None:
+    """`as_json` in a file."""
+    path.write_text(json.dumps(as_json(report), indent=1) + "\n")
+
+
+def write_plot(report: Report, path: Path) -> None:
+    """Left a bar per policy with exchange and kernel alone beside it, right the ladder; whiskers are quartiles."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    rows = [row for row in report.rows if row.times]
+    colours = {"whole": "#1f5c99", "exchange": "#c8553d", "compute": "#9aa9b5"}
+    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(9.5, 0.36 * max(len(rows), 8) + 1.4), layout="constrained")
+        bars, steps = figure.subplots(1, 2)
+        height = 0.26
+        for number, name in enumerate(NAMES):
+            medians = [row.median(name) * 1e6 for row in rows]
+            spread = [[], []]  # type: list[list[float]]
+            for row, median in zip(rows, medians, strict=True):
+                low, high = row.times[name].quartiles()
+                spread[0].append(median - low * 1e6)
+                spread[1].append(high * 1e6 - median)
+            places = [k + (number - 1) * height for k in range(len(rows))]
+            bars.barh(
+                places, medians, height, xerr=spread, color=colours[name], label=name, error_kw={"lw": 0.7}
+            )
+        recorded = [
+            (k, row.median("graph whole") * 1e6) for k, row in enumerate(rows) if "graph whole" in row.times
+        ]
+        if recorded:
+            bars.plot(
+                [us for _, us in recorded],
+                [k - height for k, _ in recorded],
+                "D",
+                ms=3,
+                color="#222222",
+                label="whole, in a graph",
+            )
+        bars.set_yticks(range(len(rows)), [row.policy for row in rows])
+        bars.invert_yaxis()
+        bars.set_xlabel("time per call [us]")
+        bars.set_title("policies", loc="left")
+        bars.legend(frameon=False)
+        rungs = ladder(report)
+        top = max((s for *_, s, _ in rungs if not math.isnan(s)), default=1.0) * 1e6
+        for k, (_, _, policy, seconds, gain) in enumerate(rungs):
+            if math.isnan(seconds):
+                steps.text(
+                    0.02 * top, k, "not measured" if policy else "not built", va="center", color="#8a97a3"
+                )
+                continue
+            steps.barh(k, seconds * 1e6, 0.6, color=colours["whole"])
+            text = f"{seconds * 1e6:.1f}" + ("" if math.isnan(gain) else f"  ({gain:.2f}x)")
+            steps.text(seconds * 1e6 + 0.01 * top, k, text, va="center")
+        steps.set_yticks(range(len(rungs)), [f"{letter}) {words}" for letter, words, *_ in rungs])
+        steps.set_ylim(len(rungs) - 0.5, -0.5)
+        steps.set_xlim(0, 1.25 * top)
+        steps.set_xlabel("time per call [us]")
+        steps.set_title("ladder of strong scaling", loc="left")
+        c = report.conditions
+        figure.suptitle(
+            f"{c['kernel']}, {c['precision']}, {c['local']} per rank, {c['ranks']} ranks as {c['grid']}, {c['device']}",
+            x=0.01,
+            ha="left",
+        )
+        figure.savefig(path, dpi=150)
