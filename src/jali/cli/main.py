@@ -56,13 +56,16 @@ COMMANDS = {
     ),
     "machine": Command("jali.cli.machine", "measure the machine that ranks run on, or show a described one"),
     "bench": Command("jali.cli.bench", "time jali's collectives beside those of the MPI library"),
+    "tune": Command(
+        "jali.cli.tune", "show what was found fastest on the devices here, and why, or forget it"
+    ),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
 }
 
 EPILOG = """\
 exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a checkpoint is left)
 environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JALI_DEVICE,
-  JALI_COLLECTIVE, JALI_CHECKED"""
+  JALI_COLLECTIVE, JALI_CHECKED, JALI_TUNE"""
 
 
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:
