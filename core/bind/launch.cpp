@@ -150,10 +150,6 @@ void bind_launch(nb::module_& m) {
             "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },
             "Whether a run would exchange halos now; the same on all ranks.")
         .def_prop_ro(
-            "recordable",
-            [](const BoundLaunch& self) { return recordable(*self.launch->definition().policy); },
-            "Whether exchanges by this policy can be part of a graph.")
-        .def_prop_ro(
             "recording",
             [](const BoundLaunch& self) {
                 const auto& gpu = self.launch->definition().layout->gpu();

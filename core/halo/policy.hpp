@@ -28,8 +28,8 @@ struct HaloPolicy {
 // The rows for the host or for devices; the first is taken where nothing was said.
 std::span<const HaloPolicy> halo_policies(bool on_device);
 
-// The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" is the first until
-// somebody has measured (src/jali/tune). Throws std::invalid_argument with the list of rows for any other
+// The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
+// "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with the list of rows for any other
 // name.
 const HaloPolicy& halo_policy(const std::string& name, bool on_device);
 

@@ -423,8 +423,7 @@ BOTH(cuModuleGetFunction, hipModuleGetFunction, (void** function, void* module, 
 BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function),
      (value, which, function)) {
     (void)function;
-    const char* registers = std::getenv("JALI_FAKE_REGISTERS");
-    *value = which == 0 ? 1024 : which == 4 ? (registers ? std::atoi(registers) : 32) : 0;
+    *value = which == 0 ? 1024 : which == 4 ? 32 : 0;
     return 0;
 }
 BOTH(cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlocksPerMultiprocessor,

@@ -80,8 +80,10 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     gpu = lattice.gpu
     digest = cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
     halo = None
-    if os.environ.get("JALI_HALO_POLICY") == "auto" and lattice.communicator.size > 1 and asked != "off":
-        halo = HaloTuning(_halo_question(program, digest, lattice, sites), tuner_of(gpu))
+    policy = os.environ.get("JALI_HALO_POLICY")
+    if policy in ("auto", "auto-graph") and lattice.communicator.size > 1 and asked != "off":
+        graphs = policy == "auto-graph"
+        halo = HaloTuning(_halo_question(program, digest, lattice, sites, graphs), tuner_of(gpu), graphs)
     if gpu is None:
         return Tunings(DEFAULT_SHAPE, "", None, halo)
     forced = _forced_shape()
@@ -207,12 +209,15 @@ class LaunchTuning:
 
 
 class HaloTuning:
-    """Which row of halo policies is fastest for a launch, asked by all its ranks together."""
+    """Which row of halo policies is fastest for a launch, asked by all its ranks together.
 
-    def __init__(self, question: Question, tuner: Tuner):
+    `auto` takes any row, `auto-graph` one whose exchanges can be recorded in graphs.
+    """
+
+    def __init__(self, question: Question, tuner: Tuner, graphs: bool):
         self.question = question
         self.tuner = tuner
-        self.default = ""  # row, once the question is closed
+        self.graphs = graphs
 
     def words(self) -> str:
         """What is known before the ranks have met."""
@@ -221,19 +226,19 @@ class HaloTuning:
             return "auto: decided at the first exchange"
         return f"auto: {entry.summary()}, if all ranks remember that"
 
+    def _rows(self, kernel: Any) -> list[str]:
+        on_device = kernel.lattice.gpu is not None
+        if self.graphs and on_device:
+            return _core.recordable_halo_policies()
+        return [name for name, _ in _core.halo_policies(on_device)]
+
     def settle(self, kernel: Any) -> bool:
-        """Before a run; collective where it would exchange halos. True where there is nothing left to do."""
+        """Before a run; collective where it would exchange halos. True where the question is closed."""
         launch = kernel.launch
-        if self.default:  # closed, but a graph may need another row than the fastest
-            if launch.recording:
-                launch.set_policy(self.default)
-                kernel.halo_choice = f"{self.default}: recorded in a graph, which the fastest row cannot be"
-                return True
-            return False
         if not launch.halos_stale:
             return False
         communicator = kernel.lattice.communicator
-        rows = [name for name, _ in _core.halo_policies(kernel.lattice.gpu is not None)]
+        rows = self._rows(kernel)
         known = self.tuner.recall(self.question)
         mine = "recording" if launch.recording else known.chosen if known and known.chosen in rows else ""
         said = communicator.gather_bytes(mine.encode())
@@ -248,11 +253,10 @@ class HaloTuning:
             if known is None:
                 return True
             self.tuner.remember(known)
-        self.default = known.default
         if known.chosen != launch.policy:
             launch.set_policy(known.chosen)
         kernel.halo_choice = f"{known.summary()}, measured {known.measured}"
-        return bool(launch.recordable)
+        return True
 
     def _measure(self, kernel: Any, rows: list[str]) -> Entry | None:
         """The answer, the same on all ranks; None where a rank has no memory to measure in. Collective."""
@@ -295,10 +299,11 @@ class HaloTuning:
         return entry
 
 
-def _halo_question(program: Any, digest: str, lattice: Any, sites: Any) -> Question:
+def _halo_question(program: Any, digest: str, lattice: Any, sites: Any, graphs: bool) -> Question:
     """The same on all ranks: nothing in it depends on the part of one."""
     extents, grid = ("x".join(map(str, numbers)) for numbers in (lattice.extents, lattice.grid))
     ranks = lattice.communicator
     where = {1: "even sites", 2: "odd sites"}.get(sites.parities, "sites")
     volume = f"{where} of {extents} on {ranks.size} ranks as {grid}, transport {ranks.transport}"
+    volume += ", in graphs" if graphs else ""
     return Question("halo", program.name, digest, volume)
