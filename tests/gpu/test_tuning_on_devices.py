@@ -105,7 +105,11 @@ def test_every_choice_gives_the_bits_of_the_host(winner, device, monkeypatch):
     assert len(ran) > 5
     chosen = {e.chosen for store in stores() for e in store.read().values()}
     if device == "cuda":
-        assert chosen == {winner}
+        assert winner in chosen
+        assert chosen <= {
+            winner,
+            winner.partition(" in ")[0],
+        }  # kernels that add sums up have no waves to choose
     ran.clear()
     for asked in ("cached", "on", "off", "again"):
         monkeypatch.setenv("JALI_TUNE", asked)
@@ -250,12 +254,14 @@ def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch):
     graph = _core.GpuGraph(x.lattice.gpu, lambda: function(x, y))
     assert ran == []
     (kernel,) = next(iter(function._bound.values())).kernels
-    assert "recorded in a graph before it was measured" in kernel.launch_choice
+    assert kernel.launch_choice == "256,1: the default, not measured"
     x[:, :] = start
     x.lattice.gpu.launch_graph(graph)
-    function(x, y)
-    assert np.array_equal(x[:, :], 2 * (2 * start + 1) + 1)
-    assert ran == []
+    function(x, y)  # now it is measured, which the graph does not mind
+    assert ran != []
+    assert kernel.launch_choice.startswith("256,2: ")
+    x.lattice.gpu.launch_graph(graph)
+    assert np.array_equal(x[:, :], 2 * (2 * (2 * start + 1) + 1) + 1)
 
 
 def test_jali_launch_is_not_overruled(monkeypatch):

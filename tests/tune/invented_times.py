@@ -31,6 +31,7 @@ def invent_times(monkeypatch: pytest.MonkeyPatch, times: Times) -> list[tuple[in
     monkeypatch.setattr(tuning, "Contest", Timed)
     monkeypatch.setattr(tuning, "SHORTEST", 0.0)
     monkeypatch.setattr(tuning, "FEWEST_POSITIONS", 1)
+    monkeypatch.setattr(tuning, "sites_at_once", lambda gpu, function, threads: 1)
     return ran
 
 

@@ -2,7 +2,7 @@
 
 A question is looked up when the launch is bound, and stays open where nothing is remembered. Open questions are asked before each
 run: the fields and numbers of that run are what is measured with, and everything that measuring changes is put back
-(`_core.Rehearsal`). Nothing is measured while a graph is being recorded, and a launch that was recorded is not tuned later.
+(`_core.Rehearsal`). Nothing is measured while a graph is being recorded; graphs keep the way that they were recorded with.
 """
 
 from __future__ import annotations
@@ -125,6 +125,11 @@ def _forced_shape() -> Shape | None:
     return Shape(numbers[0], numbers[1], numbers[0])
 
 
+def sites_at_once(gpu: Any, function: Any, threads: int) -> int:
+    """How many threads of a kernel a device runs at the same time."""
+    return int(gpu.occupancy(function, threads)) * int(gpu.multiprocessors) * threads
+
+
 class LaunchTuning:
     """Which shape of a kernel is fastest, asked by this rank alone: nothing here communicates."""
 
@@ -139,13 +144,8 @@ class LaunchTuning:
 
     def settle(self, kernel: Any) -> bool:
         """Before a run: measures if it is time to. True where the question is closed."""
-        if kernel.launch.recording:
-            kernel.launch_choice = (
-                f"{DEFAULT_SHAPE.name}: the default, recorded in a graph before it was measured"
-            )
-            return True
         self.runs += 1
-        if self.runs < self.look_after:
+        if self.runs < self.look_after or kernel.launch.recording:
             return False
         self.look_after *= 4
         entry = self.tuner.recall(self.question)  # another launch of the kernel may have been measured
@@ -203,8 +203,11 @@ class LaunchTuning:
             if threads < compiled.bound:
                 contest.enter(compiled.with_threads(threads).name)
         started = Shape.parse(contest.best) or DEFAULT_SHAPE
-        for waves in WAVES:
-            contest.enter(started.in_waves(waves).name)
+        if not kernel.variant.adds:  # which takes several sites per thread anyway
+            held = sites_at_once(kernel.lattice.gpu, self.compile_shape(started), started.threads)
+            for waves in WAVES:
+                if waves * held < _positions(kernel.sites):
+                    contest.enter(started.in_waves(waves).name)
         return contest
 
 
