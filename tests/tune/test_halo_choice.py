@@ -176,6 +176,12 @@ def test_a_named_row_is_not_tuned(monkeypatch):
     ran = invent_times(monkeypatch, lambda name, rank: 1e-4)
     found = jali.virtual_ranks(2, policies)
     assert found == [[("overlap", "overlap: JALI_HALO_POLICY")]] * 2
+    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+    monkeypatch.setenv("JALI_TUNE", "off")
+    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
+    monkeypatch.setenv("JALI_TUNE", "now")
+    monkeypatch.setenv("JALI_HALO_OFF", "bulk")  # what is left out has no meaningful time
+    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
     monkeypatch.delenv("JALI_HALO_POLICY")
     assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
     assert ran == []

@@ -69,8 +69,9 @@ class Tunings:
             kernel.halo_choice = self.halo.words()
             kernel.tunings.append(self.halo)
         else:
-            asked = os.environ.get("JALI_HALO_POLICY")
-            kernel.halo_choice = f"{kernel.launch.policy}: {'JALI_HALO_POLICY' if asked else 'the default'}"
+            row = kernel.launch.policy
+            asked = os.environ.get("JALI_HALO_POLICY") == row
+            kernel.halo_choice = f"{row}: {'JALI_HALO_POLICY' if asked else 'the default'}"
 
 
 def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -> Tunings:
@@ -81,7 +82,8 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     digest = cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
     halo = None
     policy = os.environ.get("JALI_HALO_POLICY")
-    if policy in ("auto", "auto-graph") and lattice.communicator.size > 1 and asked != "off":
+    tunable = lattice.communicator.size > 1 and asked != "off" and not os.environ.get("JALI_HALO_OFF")
+    if policy in ("auto", "auto-graph") and tunable:
         graphs = policy == "auto-graph"
         halo = HaloTuning(_halo_question(program, digest, lattice, sites, graphs), tuner_of(gpu), graphs)
     if gpu is None:
