@@ -381,7 +381,7 @@ void bind_storage(nb::module_& m) {
         [] {
             nb::list rows;
             for (const auto& row : halo_policies(true))
-                if (recordable(row)) rows.append(row.name);
+                if (can_be_recorded(row.carrier)) rows.append(row.name);
             return rows;
         },
         "Names of the rows for devices whose exchanges can be parts of graphs.");

@@ -325,7 +325,7 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     gpu_->make_current();
     // What the host decides at each exchange would be decided once for all repetitions.
-    if (!recordable(policy_) && gpu_->is_capturing(gpu_->stream()))
+    if (policy_.carrier != HaloCarrier::store && gpu_->is_capturing(gpu_->stream()))
         throw GpuError("halo policy " + policy_.name +
                        " cannot be recorded in a graph; use one of the store policies");
     make_tables();

@@ -73,10 +73,6 @@ const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
                                 " does not exist; there are: " + known + ", auto, auto-graph");
 }
 
-bool recordable(const HaloPolicy& policy) {
-    return policy.carrier == HaloCarrier::store;
-}
-
 bool any_halo_policy(const std::string& name) {
     const char* set = std::getenv("JALI_HALO_POLICY");
     const std::string wanted = name.empty() && set != nullptr ? set : name;

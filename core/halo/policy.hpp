@@ -17,6 +17,11 @@ enum class HaloCarrier {
     store,    // the pack kernel writes into the receiver's mailbox
 };
 
+// Nothing is decided by the host at each exchange, so that it may be part of a graph.
+constexpr bool can_be_recorded(HaloCarrier carrier) {
+    return carrier == HaloCarrier::store;
+}
+
 struct HaloPolicy {
     std::string name;
     HaloCarrier carrier;
@@ -32,9 +37,6 @@ std::span<const HaloPolicy> halo_policies(bool on_device);
 // "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with the list of rows for any other
 // name.
 const HaloPolicy& halo_policy(const std::string& name, bool on_device);
-
-// Whether exchanges of this row can be part of a graph: the host decides nothing in them.
-bool recordable(const HaloPolicy& policy);
 
 // Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
 bool any_halo_policy(const std::string& name);
