@@ -387,6 +387,15 @@ void bind_storage(nb::module_& m) {
             return rows;
         },
         "on_device"_a = false, "[(name, description)]; choose with JALI_HALO_POLICY or Launch(policy=...).");
+    m.def(
+        "recordable_halo_policies",
+        [] {
+            nb::list rows;
+            for (const auto& row : halo_policies(true))
+                if (can_be_recorded(row.carrier)) rows.append(row.name);
+            return rows;
+        },
+        "Names of the rows for devices whose exchanges can be parts of graphs.");
 }
 
 } // namespace

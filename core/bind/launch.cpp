@@ -1,8 +1,8 @@
 // Launches and reproducible sums in Python.
 #include "halo/launch.hpp"
+#include "halo/rehearsal.hpp"
 #include "sum/binned.hpp"
 
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,7 +79,7 @@ void bind_launch(nb::module_& m) {
                 d.sums.added_by_kernel = adds;
                 d.ncounters = ncounters;
                 d.policy = &halo_policy(policy, on_device);
-                d.any_policy = policy.empty() && std::getenv("JALI_HALO_POLICY") == nullptr;
+                d.any_policy = any_halo_policy(policy);
                 nb::object kept = nb::cast(words);
                 std::unique_ptr<Launch> made;
                 {
@@ -129,6 +129,34 @@ void bind_launch(nb::module_& m) {
             "Kernel counters of all runs together, on this rank.")
         .def_prop_ro("policy", [](const BoundLaunch& self) { return self.launch->definition().policy->name; })
         .def(
+            "set_policy",
+            [](BoundLaunch& self, const std::string& name) {
+                const bool on_device = self.launch->definition().layout->gpu() != nullptr;
+                nb::gil_scoped_release released; // a device may be waited for
+                self.launch->set_policy(halo_policy(name, on_device));
+            },
+            "name"_a,
+            "Another row for halos, on all ranks alike. Graphs keep the row that they were recorded with.")
+        .def(
+            "set_kernel",
+            [](BoundLaunch& self, const GpuFunction& kernel, int threads, int waves) {
+                self.launch->set_kernel(kernel, threads, waves);
+            },
+            "kernel"_a, "threads"_a, "waves"_a = 0,
+            "The same kernel compiled or started otherwise; waves: blocks at most, in units of what the "
+            "device "
+            "holds at once, 0 for any number.")
+        .def_prop_ro(
+            "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },
+            "Whether a run would exchange halos now; the same on all ranks.")
+        .def_prop_ro(
+            "recording",
+            [](const BoundLaunch& self) {
+                const auto& gpu = self.launch->definition().layout->gpu();
+                return gpu != nullptr && gpu->is_capturing(gpu->stream());
+            },
+            "Whether a run would become part of a graph.")
+        .def(
             "describe", [](BoundLaunch& self) { return self.launch->describe(); },
             "The steps of a run in which every ghost that is read is stale.")
         .def(
@@ -137,6 +165,24 @@ void bind_launch(nb::module_& m) {
                 if (const auto* schedule = self.launch->full_schedule()) schedule->check();
             },
             "Checks that schedule; RuntimeError says what is wrong.");
+    nb::class_<Rehearsal>(
+        m, "Rehearsal",
+        "A launch run for the clock; what it changes is put back by finish(), at the latest "
+        "when this goes.")
+        .def(
+            "__init__",
+            [](Rehearsal* self, BoundLaunch& bound) {
+                nb::gil_scoped_release released;
+                new (self) Rehearsal(*bound.launch);
+            },
+            "launch"_a, nb::keep_alive<1, 2>(), "MemoryError: no room for a copy of what is written.")
+        .def("kernel", &Rehearsal::kernel, "repetitions"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "Seconds of each of so many runs of the kernel alone; needs no other rank.")
+        .def("prepare_exchange", &Rehearsal::prepare_exchange, nb::call_guard<nb::gil_scoped_release>(),
+             "Collective; DeviceError where the launch's policy is not possible.")
+        .def("exchange", &Rehearsal::exchange, "series"_a, "runs"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "Seconds per run of each of so many series of runs with halos. Collective.")
+        .def("finish", &Rehearsal::finish, nb::call_guard<nb::gil_scoped_release>());
     m.def(
         "check_messages",
         [](const std::vector<BoundLaunch*>& of_ranks) {

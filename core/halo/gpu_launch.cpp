@@ -42,9 +42,14 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
         device_counters_ = gpu_->allocate(d.ncounters * sizeof(std::int64_t), "counters");
         gpu_->fill(device_counters_.address(), 0, device_counters_.size());
     }
+    kernel_changed();
+    prepare_sums();
+}
+
+void GpuLaunch::kernel_changed() {
+    const auto& d = definition_;
     resident_blocks_ =
         std::max<std::int64_t>(1, gpu_->occupancy(d.gpu_kernel, d.threads)) * gpu_->multiprocessors();
-    prepare_sums();
 }
 
 GpuLaunch::Positions GpuLaunch::positions_of(const std::vector<std::int32_t>& blocks) const {
@@ -117,32 +122,65 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     std::int64_t blocks = (positions.size() + d.threads - 1) / d.threads;
     if (d.sums.added_by_kernel)
         blocks = std::min(blocks, resident_blocks_); // each adds to the device's words
+    if (d.waves > 0) blocks = std::min(blocks, d.waves * resident_blocks_);
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), parameters,
                  stream);
 }
 
-void GpuLaunch::run(double* sums) {
-    const auto& d = definition_;
+void GpuLaunch::prepare() {
     gpu_->make_current();
-    if (d.sums.count > 0) gpu_->fill(totals_.address(), 0, totals_.size());
+    if (definition_.sums.count > 0) gpu_->fill(totals_.address(), 0, totals_.size());
     for (FieldStorage* field : touched_) field->reserve_ghosts();
     fill_words();
+}
+
+void GpuLaunch::compute() {
+    enqueue(whole_, 0, gpu_->stream());
+}
+
+void GpuLaunch::drop_exchanges() {
+    if (recorded_) recorded_plans_.push_back(std::move(plans_));
+    plans_.clear();
+}
+
+void GpuLaunch::compute_between(const std::vector<char>& stale) {
+    Plan& plan = plan_for(stale);
+    recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
+    // contributions to sums lie part by part
+    plan.exchange->run([&] { enqueue(plan.bulk, 0, gpu_->stream()); },
+                       [&](int stage) {
+                           std::int64_t first = plan.bulk.size();
+                           for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
+                           enqueue(plan.boundary[stage], first, gpu_->stream());
+                       });
+}
+
+void GpuLaunch::run(double* sums) {
+    const auto& d = definition_;
+    prepare();
     GpuAddress order = whole_order_.address();
     if (requests_.empty() || !find_stale()) {
-        enqueue(whole_, 0, gpu_->stream());
+        compute();
     } else {
-        Plan& plan = plan_for(stale_);
-        // contributions to sums lie part by part
-        order = plan.order.address();
-        plan.exchange->run([&] { enqueue(plan.bulk, 0, gpu_->stream()); },
-                           [&](int stage) {
-                               std::int64_t first = plan.bulk.size();
-                               for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
-                               enqueue(plan.boundary[stage], first, gpu_->stream());
-                           });
+        compute_between(stale_);
+        order = plan_for(stale_).order.address();
     }
     for (const auto& [field, parities] : d.writes) field->mark_written(parities);
     if (d.sums.count > 0) reduce(sums, order);
+}
+
+std::vector<double> GpuLaunch::time(int repetitions, const std::function<void()>& work) {
+    std::vector<std::unique_ptr<GpuEvent>> moments;
+    for (int k = 0; k <= repetitions; ++k) moments.push_back(std::make_unique<GpuEvent>(gpu_, true));
+    moments[0]->record(gpu_->stream());
+    for (int k = 0; k < repetitions; ++k) {
+        work();
+        moments[k + 1]->record(gpu_->stream());
+    }
+    gpu_->synchronize();
+    std::vector<double> seconds;
+    for (int k = 0; k < repetitions; ++k) seconds.push_back(moments[k + 1]->seconds_since(*moments[k]));
+    return seconds;
 }
 
 void GpuLaunch::deposit(GpuAddress order) {

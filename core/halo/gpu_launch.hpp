@@ -23,6 +23,14 @@ class GpuLaunch : public Launch {
 
   protected:
     const Schedule* schedule_for(const std::vector<char>& stale) override;
+    void prepare() override;
+    void compute() override;
+    void compute_between(const std::vector<char>& stale) override;
+    void prepare_exchange(const std::vector<char>& stale) override { plan_for(stale); }
+    void drop_exchanges() override;
+    void kernel_changed() override;
+    const GpuMemory* counters_on_device() const override { return &device_counters_; }
+    std::vector<double> time(int repetitions, const std::function<void()>& work) override;
 
   private:
     // Positions on the device: a range of blocks, or a list.
@@ -58,6 +66,8 @@ class GpuLaunch : public Launch {
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;
     std::vector<std::int64_t> counters_, reduced_;
     std::map<std::vector<char>, Plan> plans_;
+    std::vector<std::map<std::vector<char>, Plan>> recorded_plans_; // of other rows: graphs still use them
+    bool recorded_ = false;                                         // an exchange is part of a graph
 };
 
 } // namespace jali

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 
 namespace jali {
@@ -228,7 +229,7 @@ void HostLaunch::reduce(double* sums) {
     for (std::size_t k = 0; k < accumulators; ++k) sums[k] = BinnedSum::value_of_words(words_of(k));
 }
 
-void HostLaunch::run(double* sums) {
+void HostLaunch::prepare() {
     const auto& d = definition_;
     for (FieldStorage* field : touched_) field->reserve_ghosts(d.pool.get());
     Worker& first = workers_[0];
@@ -248,10 +249,15 @@ void HostLaunch::run(double* sums) {
             for (auto& sum : worker.binned) sum.clear();
         }
     }
+}
+
+void HostLaunch::run(double* sums) {
+    const auto& d = definition_;
+    prepare();
     if (requests_.empty() || !find_stale()) {
-        run_domain(d.domain, nullptr);
+        compute();
     } else {
-        run_with_halos(plan_for(stale_));
+        compute_between(stale_);
     }
     for (const auto& [field, parities] : d.writes) field->mark_written(parities);
     if (d.ncounters > 0) {
@@ -260,6 +266,16 @@ void HostLaunch::run(double* sums) {
         }
     }
     if (d.sums.count > 0) reduce(sums);
+}
+
+std::vector<double> HostLaunch::time(int repetitions, const std::function<void()>& work) {
+    std::vector<double> seconds;
+    for (int k = 0; k < repetitions; ++k) {
+        const auto start = std::chrono::steady_clock::now();
+        work();
+        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    return seconds;
 }
 
 } // namespace jali

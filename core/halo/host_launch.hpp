@@ -20,6 +20,12 @@ class HostLaunch : public Launch {
 
   protected:
     const Schedule* schedule_for(const std::vector<char>& stale) override;
+    void prepare() override;
+    void compute() override { run_domain(definition_.domain, nullptr); }
+    void compute_between(const std::vector<char>& stale) override { run_with_halos(plan_for(stale)); }
+    void prepare_exchange(const std::vector<char>& stale) override { plan_for(stale); }
+    void drop_exchanges() override { plans_.clear(); }
+    std::vector<double> time(int repetitions, const std::function<void()>& work) override;
 
   private:
     // One thread's copy of the words and what it accumulates, on cache lines of its own.

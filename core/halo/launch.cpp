@@ -128,6 +128,29 @@ void Launch::check_sums() const {
     }
 }
 
+void Launch::set_policy(const HaloPolicy& policy) {
+    definition_.any_policy = false;
+    if (definition_.policy == &policy) return;
+    drop_exchanges();
+    definition_.policy = &policy;
+}
+
+void Launch::set_kernel(const GpuFunction& kernel, int threads, int waves) {
+    if (definition_.layout->gpu() == nullptr) throw LayoutError("launch: no kernel of a device runs here");
+    if (kernel.handle == nullptr || threads < 1 || waves < 0) throw LayoutError("launch: no kernel");
+    definition_.gpu_kernel = kernel;
+    definition_.threads = threads;
+    definition_.waves = waves;
+    kernel_changed();
+}
+
+bool Launch::halos_stale() const {
+    for (const auto& request : requests_)
+        for (int parity = 0; parity < 2; ++parity)
+            if ((request.parities >> parity & 1) && request.field->stale(request.slab, parity)) return true;
+    return false;
+}
+
 bool Launch::find_stale() {
     bool any = false;
     std::int64_t avoided = 0;

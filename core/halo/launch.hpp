@@ -14,6 +14,7 @@
 #include "transport/communicator.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -47,9 +48,10 @@ struct LaunchDefinition {
     std::shared_ptr<Layout> layout;
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<ThreadPool> pool;
-    KernelFunction kernel = nullptr;      // on the host,
-    GpuFunction gpu_kernel;               // or on the layout's device
-    int threads = 0;                      // per block of it
+    KernelFunction kernel = nullptr; // on the host,
+    GpuFunction gpu_kernel;          // or on the layout's device
+    int threads = 0;                 // per block of it
+    int waves = 0; // blocks of a launch at most, in units of what the device holds at once; 0: any number
     const std::uint64_t* words = nullptr; // read at every run; the owner keeps them and may change scalars
     int nwords = 0;
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> patches; // word that holds the field's address
@@ -75,12 +77,32 @@ class Launch {
     const LaunchDefinition& definition() const { return definition_; }
     // Of all runs together, on this rank.
     virtual const std::vector<std::int64_t>& counters() = 0;
+    // Other ways to do the same, none of which changes a bit. Graphs keep the way they were recorded.
+    // Another row for halos, on all ranks alike; exchanges are prepared anew.
+    void set_policy(const HaloPolicy& policy);
+    // The same kernel compiled or started otherwise, on a device. Throws LayoutError on the host.
+    void set_kernel(const GpuFunction& kernel, int threads, int waves);
+    // Whether a run would exchange halos now; the same on all ranks.
+    bool halos_stale() const;
     // The schedule of a run in which all ghosts that it reads are stale; null if it reads none.
     const Schedule* full_schedule();
     std::string describe(); // as text
 
   protected:
+    friend class Rehearsal;
     explicit Launch(LaunchDefinition definition);
+
+    // What a run is made of, in this order. compute() is the kernel over everything, with halos as they are;
+    // compute_between() exchanges the stale parts that it is given as well.
+    virtual void prepare() = 0;
+    virtual void compute() = 0;
+    virtual void compute_between(const std::vector<char>& stale) = 0;
+    virtual void prepare_exchange(const std::vector<char>& stale) = 0; // collective
+    virtual void drop_exchanges() = 0;
+    virtual void kernel_changed() {}
+    // For rehearsals: counters that a run adds to, and seconds of so many runs of `work`, each by itself.
+    virtual const GpuMemory* counters_on_device() const { return nullptr; }
+    virtual std::vector<double> time(int repetitions, const std::function<void()>& work) = 0;
 
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is
     // Per position of the domain: the highest direction into which a slab reaches whose stale ghosts it

@@ -61,7 +61,7 @@ const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
     const char* set = std::getenv("JALI_HALO_POLICY");
     const bool from_environment = name.empty() && set != nullptr && *set != '\0';
     const std::string wanted = from_environment ? set : name;
-    if (wanted.empty()) return rows[0];
+    if (any_halo_policy(wanted)) return rows[0];
     std::string known;
     for (const auto& row : rows) {
         if (wanted == row.name) return row;
@@ -72,7 +72,13 @@ const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
         for (const auto& row : halo_policies(!on_device))
             if (wanted == row.name) return rows[0];
     throw std::invalid_argument((from_environment ? "JALI_HALO_POLICY=" : "halo policy ") + wanted +
-                                " does not exist; there are: " + known);
+                                " does not exist; there are: " + known + ", auto, auto-graph");
+}
+
+bool any_halo_policy(const std::string& name) {
+    const char* set = std::getenv("JALI_HALO_POLICY");
+    const std::string wanted = name.empty() && set != nullptr ? set : name;
+    return wanted.empty() || wanted == "auto" || wanted == "auto-graph";
 }
 
 HaloSwitches halo_switches() {

@@ -39,9 +39,13 @@ struct HaloPolicy {
 // The rows for the host or for devices; the first is taken where nothing was said.
 std::span<const HaloPolicy> halo_policies(bool on_device);
 
-// The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. Throws
-// std::invalid_argument with the list of rows for any other name.
+// The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
+// "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with the list of rows for any other
+// name.
 const HaloPolicy& halo_policy(const std::string& name, bool on_device);
+
+// Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
+bool any_halo_policy(const std::string& name);
 
 // What of an exchange is left out, so that the cost of the rest is seen; results are then wrong. From
 // JALI_HALO_OFF, a list such as "bulk,boundary"; read at every exchange. Throws std::invalid_argument for

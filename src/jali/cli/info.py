@@ -17,7 +17,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from jali import _core, comm, devices
+from jali import _core, comm, devices, tune
 from jali.codegen import target
 from jali.codegen.cache import cache_directory
 from jali.codegen.compiler import find_compiler
@@ -75,6 +75,7 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         "devices": {kind: gpus(kind) for kind in devices.KINDS},
         "compiler": _compiler(),
         "cache": _cache(),
+        "tuner": _tuner(),
         "packages": {name: _installed(name) for name in PACKAGES},
     }
 
@@ -172,6 +173,14 @@ def _cache() -> dict[str, Any]:
     return {"path": str(directory), "bytes": size, "kernels": kernels}
 
 
+def _tuner() -> dict[str, Any]:
+    try:
+        files = [{"path": str(s.path), "answers": len(s.read())} for s in tune.stores()]
+        return {"mode": tune.mode(), "path": str(tune.tune_directory()), "files": files}
+    except (JaliError, OSError) as error:
+        return {"missing": str(error)}
+
+
 def _installed(package: str) -> str | None:
     try:
         return version(package)
@@ -211,13 +220,21 @@ def _gpu_words(gpu: dict[str, Any]) -> str:
     return ", ".join(filter(None, [gpu["name"], gpu["architecture"], free]))
 
 
+def _tuner_words(tuner: dict[str, Any]) -> str:
+    answers = sum(file["answers"] for file in tuner["files"])
+    files = f"{answers} answers in {len(tuner['files'])} files" if answers else "nothing measured yet"
+    return f"{tuner['path']}  ({files}; JALI_TUNE={tuner['mode']})"
+
+
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
 def render(report: dict[str, Any]) -> str:
     """The report as lines for people."""
-    cpu, mpi, compiler, cache = (report[key] for key in ("processor", "mpi", "compiler", "cache"))
+    cpu, mpi, compiler, cache, tuner = (
+        report[key] for key in ("processor", "mpi", "compiler", "cache", "tuner")
+    )
     rows = [
         ("jali", report["jali"]),
         ("python", f"{report['python']['version']}  {report['python']['executable']}"),
@@ -241,6 +258,7 @@ def render(report: dict[str, Any]) -> str:
             cache.get("missing")
             or f"{cache['path']}  ({cache['kernels']} kernels, {cache['bytes'] / 1e6:.1f} MB)",
         ),
+        ("tuner", tuner.get("missing") or _tuner_words(tuner)),
         ("packages", ", ".join(f"{name} {v}" for name, v in report["packages"].items() if v is not None)),
     ]
     return "\n".join(f"{name:<10} {text}" for name, text in rows)

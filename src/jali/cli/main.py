@@ -58,13 +58,16 @@ COMMANDS = {
     "bench": Command(
         "jali.cli.bench", "time jali's collectives beside the MPI library's, or every policy of halo exchange"
     ),
+    "tune": Command(
+        "jali.cli.tune", "show what was found fastest on the devices here, and why, or forget it"
+    ),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
 }
 
 EPILOG = """\
 exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a checkpoint is left)
 environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JALI_DEVICE,
-  JALI_COLLECTIVE, JALI_CHECKED"""
+  JALI_COLLECTIVE, JALI_CHECKED, JALI_TUNE"""
 
 
 def make_parser(chosen: str | None) -> argparse.ArgumentParser:

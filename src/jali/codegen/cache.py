@@ -98,6 +98,17 @@ def kernel_key(name: str, text: str, lanes: int, precision: str) -> str:
     return f"{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}-{digest}"
 
 
+@functools.cache
+def _prelude_digest(gpu: bool) -> str:
+    return hashlib.sha256((gpu_prelude() if gpu else prelude()).encode()).hexdigest()
+
+
+def source_digest(text: str, lanes: int, precision: str, gpu: bool) -> str:
+    """A name for what a kernel computes: its source with the prelude, whoever compiles it and however."""
+    parts = (_prelude_digest(gpu), f"{lanes} {precision}", _strip(text))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
+
+
 def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
     """Address of the compiled kernel and the path of its source; compiles on first use.
 

@@ -105,8 +105,14 @@ class BoundKernel:
             threads=compiled.threads,
             adds=variant.adds,
         )
+        self.tunings: list[Any] = []  # questions about this launch that are open (lattice.tuning)
+        self.launch_choice = self.halo_choice = ""  # what runs and why, in words
         # A launch lives as long as its fields, not the other way round.
         self.fields = [weakref.proxy(field) for field in fields]
+
+    def tune(self) -> None:
+        """Before a run whose questions are open: asks each, and forgets those that are settled."""
+        self.tunings = [tuning for tuning in self.tunings if not tuning.settle(self)]
 
     def _item(self, item: Item, kernel: CompiledKernel) -> Any:
         """Ghosts that are filled with what the item's producer computes at the sender."""

@@ -15,7 +15,8 @@ class KernelReport:
     """One compiled kernel.
 
     `reads` and `writes` map field names to offsets; `flops` and `bytes_moved` are per site, bytes counting every read at every offset
-    and every write once (no reuse by caches); `bytes_least` counts each field once (perfect reuse).
+    and every write once (no reuse by caches); `bytes_least` counts each field once (perfect reuse). `launch` says how it is compiled
+    for a device and started there, `halo` by which row of the table of halo policies its halos travel, each with the reason.
     """
 
     name: str
@@ -29,12 +30,16 @@ class KernelReport:
     bytes_moved: int
     bytes_least: int
     fields: list[str] = field(default_factory=list)
+    launch: str = ""
+    halo: str = ""
 
     def __str__(self) -> str:
         lines = [
             f"{self.name}: {self.flops} flops, {self.bytes_moved} bytes per site (at least {self.bytes_least}), "
             f"{self.precision}, {self.lanes} lanes",
             f"  source {self.path}",
+            *([f"  launch {self.launch}"] if self.launch else []),
+            *([f"  halos {self.halo}"] if self.halo else []),
         ]
         lines += [f"  reads {name} at {', '.join(map(str, offsets))}" for name, offsets in self.reads.items()]
         lines += [
@@ -79,4 +84,6 @@ def inspect(
         bytes_moved=moved,
         bytes_least=least,
         fields=[f.name for f in kernel.fields],
+        launch=kernel.launch_choice,
+        halo=kernel.halo_choice,
     )

@@ -5,7 +5,6 @@ Here a program meets a lattice: races are checked against its extents, halo item
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from jali.codegen import cache
@@ -13,12 +12,13 @@ from jali.codegen.emit import KernelText, Variant, emit
 from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items
 from jali.codegen.passes import analyse
-from jali.errors import ParameterError, TraceError
+from jali.errors import TraceError
 from jali.lattice.binding import BoundKernel, CompiledKernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
+from jali.lattice.tuning import tunings_of
+from jali.tune import DEFAULT_SHAPE, Shape
 
-THREADS = 256  # of a block, on a device
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
 
@@ -46,7 +46,8 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
         adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
         gpu=gpu is not None,
     )
-    kernel = _compile(program, variant, gpu)
+    tunings = tunings_of(_emit(program, variant), program, lattice, sites, layout)
+    kernel = _compile(program, variant, gpu, tunings.shape)
     producers = [
         (
             item,
@@ -56,30 +57,22 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
         )
         for item in items
     ]
-    return BoundKernel(program, variant, kernel, producers, fields, lattice, layout, sites, sums)
+    bound = BoundKernel(program, variant, kernel, producers, fields, lattice, layout, sites, sums)
+    tunings.attach(bound, lambda shape: _compile(program, variant, gpu, shape).function)
+    return bound
 
 
-def _compile(program: SiteProgram, variant: Variant, gpu: Any) -> CompiledKernel:
+def _compile(
+    program: SiteProgram, variant: Variant, gpu: Any, shape: Shape = DEFAULT_SHAPE
+) -> CompiledKernel:
     text = _emit(program, variant)
     if gpu is not None:
-        threads, blocks = _launch_shape()
         function, source = cache.load_on_device(
-            gpu, program.name, text.text, program.precision, threads, blocks
+            gpu, program.name, text.text, program.precision, shape.bound, shape.blocks
         )
-        return CompiledKernel(text, 0, source, function, threads)
+        return CompiledKernel(text, 0, source, function, shape.threads)
     address, source = cache.load(program.name, text.text, variant.lanes, program.precision)
     return CompiledKernel(text, address, source)
-
-
-def _launch_shape() -> tuple[int, int]:
-    """Threads of a block and blocks that a multiprocessor should hold: JALI_LAUNCH, for experiments. Raises ParameterError."""
-    text = os.environ.get("JALI_LAUNCH") or f"{THREADS},1"
-    numbers = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
-    if len(numbers) != 2 or not 1 <= numbers[0] <= 1024 or not 1 <= numbers[1] <= 32:
-        raise ParameterError(
-            f"JALI_LAUNCH={text} should be threads (1 to 1024) and blocks (1 to 32), such as 256,1"
-        )
-    return numbers[0], numbers[1]
 
 
 def _items(program: SiteProgram, phased: Any, fields: list[Field], lattice: Any) -> tuple[Item, ...]:

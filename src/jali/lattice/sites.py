@@ -274,6 +274,8 @@ class _Bound:
             self._advance(arguments)
         result = None
         for kernel in self.kernels:
+            if kernel.tunings:
+                kernel.tune()
             out = kernel.launch.run()
             if out is not None and result is None:
                 result = out

@@ -1,0 +1,126 @@
+#include "halo/rehearsal.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+namespace jali {
+
+namespace {
+
+// Bytes of the sites that a field owns, on the host or on a device.
+std::size_t owned_bytes(const FieldStorage& field) {
+    return static_cast<std::size_t>(field.layout()->first_ghost()) * field.block_bytes();
+}
+
+} // namespace
+
+Rehearsal::Rehearsal(Launch& launch) : launch_(launch) {
+    const auto& d = launch_.definition_;
+    Gpu* gpu = d.layout->gpu().get();
+    if (gpu != nullptr) gpu->make_current();
+    launch_.prepare(); // what grows now need not be copied later
+    for (const auto& [field, parities] : d.writes) {
+        auto same = [&](const Saved& s) { return s.field == field.get(); };
+        if (std::any_of(saved_.begin(), saved_.end(), same)) continue;
+        Saved saved{field.get(), {}, {}};
+        const std::size_t bytes = owned_bytes(*field);
+        if (gpu != nullptr) {
+            saved.there = gpu->allocate(bytes, "fields as they were before tuning");
+            gpu->copy(saved.there.address(), field->address(), bytes);
+        } else {
+            saved.here = Arena::host().allocate(bytes, "fields as they were before tuning");
+            std::memcpy(saved.here.data(), field->data(), bytes);
+        }
+        saved_.push_back(std::move(saved));
+    }
+    if (const GpuMemory* counters = launch_.counters_on_device(); counters && counters->size() > 0) {
+        counters_ = gpu->allocate(counters->size(), "counters as they were before tuning");
+        gpu->copy(counters_.address(), counters->address(), counters->size());
+    }
+    for (const auto& request : launch_.requests_) {
+        for (int parity = 0; parity < 2; ++parity) {
+            const bool read = request.parities >> parity & 1;
+            stale_.push_back(read && request.field->stale(request.slab, parity));
+            held_.push_back(
+                {request.field.get(), request.slab, parity, request.field->held(request.slab, parity)});
+        }
+    }
+    for (FieldStorage* field : launch_.touched_) counted_.push_back(field->counters);
+    counted_in_layout_ = d.layout->counters;
+}
+
+Rehearsal::~Rehearsal() {
+    try {
+        finish();
+    } catch (...) {
+        return; // the device is lost, and said so
+    }
+}
+
+void Rehearsal::make_stale() {
+    for (const Held& held : held_) held.field->set_held(held.slab, held.parity, held.version);
+}
+
+void Rehearsal::restore() {
+    const auto& d = launch_.definition_;
+    Gpu* gpu = d.layout->gpu().get();
+    if (gpu != nullptr) gpu->make_current();
+    make_stale();
+    for (const Saved& saved : saved_) {
+        if (gpu != nullptr) {
+            gpu->copy(saved.field->address(), saved.there.address(), saved.there.size());
+        } else {
+            std::memcpy(saved.field->data(), saved.here.data(), owned_bytes(*saved.field));
+        }
+    }
+    if (counters_.size() > 0)
+        gpu->copy(launch_.counters_on_device()->address(), counters_.address(), counters_.size());
+    for (std::size_t k = 0; k < counted_.size(); ++k) launch_.touched_[k]->counters = counted_[k];
+    const HaloCounters& now = d.layout->counters;
+    count_in_process({counted_in_layout_.exchanged - now.exchanged, counted_in_layout_.avoided - now.avoided,
+                      counted_in_layout_.messages - now.messages, counted_in_layout_.bytes - now.bytes});
+    d.layout->counters = counted_in_layout_;
+}
+
+std::vector<double> Rehearsal::kernel(int repetitions) {
+    restore();
+    launch_.prepare();
+    launch_.compute();
+    return launch_.time(repetitions, [&] { launch_.compute(); });
+}
+
+void Rehearsal::prepare_exchange() {
+    launch_.prepare_exchange(stale_);
+}
+
+std::vector<double> Rehearsal::exchange(int series, int runs) {
+    const auto& d = launch_.definition_;
+    Gpu* gpu = d.layout->gpu().get();
+    restore();
+    launch_.prepare();
+    auto once = [&] {
+        make_stale();
+        launch_.compute_between(stale_);
+    };
+    once();
+    std::vector<double> seconds;
+    for (int s = 0; s < series; ++s) {
+        if (gpu != nullptr) gpu->synchronize();
+        d.communicator->barrier();
+        const auto start = std::chrono::steady_clock::now();
+        for (int run = 0; run < runs; ++run) once();
+        if (gpu != nullptr) gpu->synchronize();
+        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+                          runs);
+    }
+    return seconds;
+}
+
+void Rehearsal::finish() {
+    if (finished_) return;
+    finished_ = true;
+    restore();
+}
+
+} // namespace jali

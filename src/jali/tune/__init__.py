@@ -1,0 +1,38 @@
+"""Which way of doing something is fastest here: measured, remembered in a file that people can read, and explained.
+
+Two kinds of question are answered. *launch*: how a kernel is compiled for and started on a device (`shapes`). *halo*: by
+which row of the table of halo policies a kernel's halos travel. No answer changes a bit of any result.
+
+Who has to agree (D9). A launch question is answered by each rank for itself and never communicates: its answer changes nothing
+that another rank could see but time, and ranks may have parts of different sizes, or none. A halo question is asked by
+all ranks together, at a launch that exchanges halos and is therefore collective: times are combined by their maximum over ranks before
+anything is decided, so that all ranks decide alike, and a remembered answer counts only where all ranks remember the same.
+
+`JALI_TUNE` says when to measure: see `MODES`. `jali tune show` and `jali tune forget` read and empty the files.
+"""
+
+from jali.tune.choice import Contest, Impossible, alone, over_ranks
+from jali.tune.entry import Candidate, Entry, Question
+from jali.tune.shapes import DEFAULT_SHAPE, Shape, variants_for
+from jali.tune.store import Store, stores, tune_directory
+from jali.tune.tuner import MODES, Tuner, mode, tuner_of
+
+__all__ = [
+    "DEFAULT_SHAPE",
+    "MODES",
+    "Candidate",
+    "Contest",
+    "Entry",
+    "Impossible",
+    "Question",
+    "Shape",
+    "Store",
+    "Tuner",
+    "alone",
+    "mode",
+    "over_ranks",
+    "stores",
+    "tune_directory",
+    "tuner_of",
+    "variants_for",
+]

@@ -1,0 +1,78 @@
+"""How a kernel is compiled for a device and started on it: the candidates of launch questions.
+
+Compiled: threads of a block and how many blocks a multiprocessor should hold, which bounds the registers of a thread. At most
+four, of which those are left out that bound nothing (a kernel that needs 70 registers is the same under a bound of 128).
+Started: with fewer threads than it was compiled for, or with so few blocks that a thread computes several sites one
+after the other; this needs no compilation. The width of loads is no question: storage is made of 16-byte packets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+REGISTERS = 65536  # of a multiprocessor, on every NVIDIA architecture that is supported
+MOST_REGISTERS = 255  # of a thread
+_NAME = re.compile(r"(\d+),(\d+)(?: as (\d+) threads)?(?: in (\d+) waves?)?")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """`bound` threads and `blocks` were compiled for; `threads` of a block run; at most `waves` times as many blocks as the
+    device holds at once (0: one site per thread)."""
+
+    bound: int
+    blocks: int
+    threads: int
+    waves: int = 0
+
+    @property
+    def name(self) -> str:
+        """As it stands in the tuner's files: "256,2", "256,2 as 128 threads in 4 waves"."""
+        text = f"{self.bound},{self.blocks}"
+        if self.threads != self.bound:
+            text += f" as {self.threads} threads"
+        if self.waves:
+            text += f" in {self.waves} wave{'' if self.waves == 1 else 's'}"
+        return text
+
+    @classmethod
+    def parse(cls, name: str) -> Shape | None:
+        """The shape of that name; None where it is none or makes no sense."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            return None
+        bound, blocks, threads, waves = (int(n) if n else 0 for n in found.groups())
+        threads = threads or bound
+        sensible = 32 <= threads <= bound <= 1024 and 1 <= blocks <= 32 and waves <= 64
+        return cls(bound, blocks, threads, waves) if sensible else None
+
+    def with_threads(self, threads: int) -> Shape:
+        """The same compiled kernel, started otherwise."""
+        return replace(self, threads=threads)
+
+    def in_waves(self, waves: int) -> Shape:
+        """The same, with several sites per thread."""
+        return replace(self, waves=waves)
+
+    @property
+    def most_registers(self) -> int:
+        """What a thread may use under this bound."""
+        return min(MOST_REGISTERS, REGISTERS // (self.bound * self.blocks) // 8 * 8)
+
+
+DEFAULT_SHAPE = Shape(256, 1, 256)
+# Bounds of 255, 168, 128 and 80 registers: fp32 kernels tend to gain from 128, fp64 kernels that need more lose.
+_BOUNDS = (DEFAULT_SHAPE, Shape(128, 3, 128), Shape(256, 2, 256), Shape(256, 3, 256))
+THREADS = (128, 64)
+WAVES = (1, 4)
+
+
+def variants_for(kind: str, registers: int) -> tuple[Shape, ...]:
+    """The shapes, the default first, that may be compiled otherwise for a kernel that needs so many registers unbounded.
+
+    For HIP the number of blocks bounds nothing (its compiler does not take it).
+    """
+    if kind != "cuda":
+        return _BOUNDS[:1]
+    return tuple(s for s in _BOUNDS if s is DEFAULT_SHAPE or s.most_registers < registers)

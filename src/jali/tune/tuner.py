@@ -1,0 +1,84 @@
+"""The tuner of a device: what it remembers, and whether it may measure."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from jali import _core
+from jali.codegen import target
+from jali.errors import ParameterError
+from jali.tune.entry import Entry, Question
+from jali.tune.store import Store
+
+MODES = {
+    "off": "defaults; nothing is read, measured or written",
+    "cached": "what is remembered, else defaults; nothing is measured",
+    "on": "what is remembered; a kernel that is not is measured once it has run for long enough to pay for it (the default)",
+    "now": "what is remembered; a kernel that is not is measured when it runs first",
+    "again": "every kernel is measured when it runs first, whatever is remembered",
+}
+
+_tuners: dict[Path, Tuner] = {}
+_guard = threading.Lock()
+
+
+def mode() -> str:
+    """What JALI_TUNE says, one of `MODES`. Raises ParameterError for other words."""
+    text = os.environ.get("JALI_TUNE") or "on"
+    if text not in MODES:
+        raise ParameterError(f"JALI_TUNE={text} should be one of {', '.join(MODES)}")
+    return text
+
+
+class Tuner:
+    """Answers about one device. Made by `tuner_of`; safe to use from several threads."""
+
+    def __init__(self, store: Store):
+        self.store = store
+        self._known: dict[Question, Entry] | None = None
+        self._fresh: set[Question] = set()  # measured by this process
+        self._guard = threading.Lock()
+
+    def recall(self, question: Question) -> Entry | None:
+        """The remembered answer, if JALI_TUNE lets it count."""
+        asked = mode()
+        if asked == "off":
+            return None
+        with self._guard:
+            if asked == "again" and question not in self._fresh:
+                return None
+            if self._known is None:
+                self._known = self.store.read()
+            return self._known.get(question)
+
+    def remember(self, entry: Entry) -> None:
+        """For this process and, in the file, for the next."""
+        with self._guard:
+            self._fresh.add(entry.question)
+            if self._known is None:
+                self._known = self.store.read()
+            self._known[entry.question] = entry
+        self.store.remember(entry)
+
+
+def tuner_of(gpu: Any) -> Tuner:
+    """The tuner of a device of the core, or (None) of the host. Raises CompileError where the cache cannot be used."""
+    store = Store.of_device(device_words(gpu))
+    with _guard:
+        return _tuners.setdefault(store.path, Tuner(store))
+
+
+def device_words(gpu: Any) -> str:
+    """Name and driver of a device; of the host, its processor."""
+    if gpu is None:
+        return target.host().name
+    _, number = _core.Gpu.driver(gpu.kind)
+    version = (
+        (number // 1000, number % 1000 // 10)
+        if gpu.kind == "cuda"
+        else (number // 10**7, number // 10**5 % 100)
+    )
+    return f"{gpu.name}, {gpu.kind} {version[0]}.{version[1]}"

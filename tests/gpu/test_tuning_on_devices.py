@@ -1,0 +1,363 @@
+"""Kernels and halos tuned on devices: same bits whatever is chosen, nothing left behind, nothing in graphs, remembered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_halos_between_devices import on_two_processes
+
+import jali
+from jali import _core
+from jali.lattice import tuning
+from jali.tune import Question, stores, variants_for
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tune"))
+from invented_times import forget_in_memory, invent_times
+
+VARIANTS = ["256,1", "128,3", "256,2", "256,3"]
+
+
+def need_registers(monkeypatch: pytest.MonkeyPatch, registers: int) -> None:
+    """Kernels are tuned as if they needed so many."""
+    monkeypatch.setattr(tuning, "variants_for", lambda kind, _: variants_for(kind, registers))
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kernel cache for this file, since compiling takes longer than all else."""
+    return tmp_path_factory.mktemp("cache", numbered=True)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    kernels.chmod(0o700)
+    shutil.rmtree(kernels / "tune", ignore_errors=True)
+    monkeypatch.setenv("JALI_CACHE_DIR", str(kernels))
+    monkeypatch.setenv("JALI_TUNE", "now")
+    need_registers(monkeypatch, 200)
+    monkeypatch.setenv("JALI_FAKE_GPUS", "4")
+    monkeypatch.delenv("JALI_LAUNCH", raising=False)
+    monkeypatch.delenv("JALI_HALO_POLICY", raising=False)
+    forget_in_memory()
+    return kernels
+
+
+def fastest(winner: str) -> Any:
+    """Times in which one candidate wins; those that come before it in its family are good, too."""
+
+    def times(name: str, rank: int) -> float:
+        if name == winner:
+            return 1e-3
+        return 1.5e-3 - 1e-6 * len(name) if winner.startswith(name) else 1.8e-3
+
+    return times
+
+
+@jali.site_function
+def draw(X, x, rng, total):
+    def attempt():
+        u = rng.uniform(X)
+        return u < 0.3, u
+
+    x[X] += X.repeat_until(attempt, 3, 0.0)
+    total += x[X]
+
+
+@jali.site_function
+def mix(X, x):
+    for mu in X.directions():
+        x[X] += 0.125 * (x[X + mu] - 0.5 * x[X - mu])
+
+
+def history(device: str) -> list[Any]:
+    """Fields, sums and counters after updates in place, some of which draw random numbers."""
+    lattice = jali.Lattice(4, 4, 8, device=device)
+    x = lattice.field(jali.Real())
+    x[...] = np.random.default_rng(1).normal(size=(4, 4, 8))
+    rng = jali.Random(3)
+    out: list[Any] = []
+    for per in (None, lattice.directions[2], None):
+        for colour in jali.PARITIES:
+            mix[colour](x)
+        out.append(lattice.sum(draw, x, rng, per=per))
+    return [*(np.asarray(o).tobytes() for o in out), x[...].tobytes(), rng.state, draw.exhausted]
+
+
+def without_exhausted(device: str) -> list[Any]:
+    before = draw.exhausted
+    found = history(device)
+    return [*found[:-1], found[-1] - before]
+
+
+@pytest.mark.parametrize(
+    "winner", ["256,1", "256,2 as 64 threads in 4 waves", "128,3 as 64 threads", "256,3 in 1 wave"]
+)
+def test_every_choice_gives_the_bits_of_the_host(winner, device, monkeypatch):
+    expected = without_exhausted("cpu")
+    ran = invent_times(monkeypatch, fastest(winner if device == "cuda" else winner.replace("128,3", "256,1")))
+    assert without_exhausted(device) == expected
+    assert len(ran) > 5
+    chosen = {e.chosen for store in stores() for e in store.read().values()}
+    if device == "cuda":
+        assert winner in chosen
+        assert chosen <= {
+            winner,
+            winner.partition(" in ")[0],
+        }  # kernels that add sums up have no waves to choose
+    ran.clear()
+    for asked in ("cached", "on", "off", "again"):
+        monkeypatch.setenv("JALI_TUNE", asked)
+        forget_in_memory()
+        assert without_exhausted(device) == expected, asked
+        assert (ran != []) == (asked == "again"), asked
+
+
+@jali.site_function
+def scale(X, x, y):
+    x[X] = 2 * x[X] + y[X]
+
+
+def fields(n: int = 16) -> tuple[Any, Any]:
+    lattice = jali.Lattice(n, n, device="cuda")
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[:, :] = np.arange(float(n * n)).reshape(n, n)
+    y[:, :] = 1.0
+    return x, y
+
+
+def chosen_for(function: Any, *arguments: Any) -> str:
+    return jali.inspect(function, *arguments).launch
+
+
+def test_what_is_chosen_is_shown_remembered_and_at_most_four_kernels_are_compiled(own_cache, monkeypatch):
+    ran = invent_times(monkeypatch, fastest("256,2 as 128 threads"))
+    x, y = fields()
+    assert chosen_for(scale, x, y) == "256,1: the default, not measured"
+    scale(x, y)
+    assert {name for _, name in ran} >= set(VARIANTS)
+    assert len(list(own_cache.glob("scale-*.bin"))) == 4
+    wanted = "256,2 as 128 threads: 1.80 times as fast as 256,1, of 8, measured "
+    assert chosen_for(scale, x, y).startswith(wanted)
+    assert wanted in str(jali.inspect(scale, x, y))
+    ((entry,),) = [store.read().values() for store in stores()]
+    assert entry.question.volume == "256 positions of 16x16"
+    forget_in_memory()
+    ran.clear()
+    again = jali.site_function(scale.function)
+    u, v = fields()
+    again(u, v)
+    again(u, v)
+    (kernel,) = next(iter(again._bound.values())).kernels
+    assert kernel.launch_choice.startswith(wanted)
+    assert ran == []
+    other, ones = fields(32)  # another volume is another question
+    again(other, ones)
+    assert ran != []
+
+
+def test_variants_that_bound_nothing_are_not_compiled(own_cache, monkeypatch):
+    need_registers(monkeypatch, 32)
+    ran = invent_times(monkeypatch, fastest("256,1"))
+
+    @jali.site_function
+    def thrice(X, x, y):
+        x[X] = 3 * x[X] + y[X]
+
+    thrice(*fields())
+    assert len(list(own_cache.glob("thrice-*.bin"))) == 1
+    assert {name for _, name in ran}.isdisjoint(VARIANTS[1:])
+
+
+def test_fields_are_put_back_when_a_candidate_raises(monkeypatch):
+    def times(name: str, rank: int) -> float:
+        if name == "256,2":
+            raise ArithmeticError("no clock")
+        return 1e-3
+
+    invent_times(monkeypatch, times)
+    x, y = fields()
+    before = x[:, :], x.storage.versions()
+    function = jali.site_function(scale.function)
+    with pytest.raises(ArithmeticError, match="no clock"):
+        function(x, y)
+    assert np.array_equal(x[:, :], before[0])
+    assert x.storage.versions() == before[1]
+    assert stores() == []
+    monkeypatch.setenv("JALI_TUNE", "off")
+    scale(x, y)
+    assert np.array_equal(x[:, :], 2 * before[0] + 1)
+
+
+def test_a_variant_that_does_not_compile_is_out(monkeypatch):
+    from jali.codegen import cache
+    from jali.errors import CompileError
+
+    load = cache.load_on_device
+
+    def broken(gpu: Any, name: str, text: str, precision: str, threads: int, blocks: int) -> Any:
+        if blocks == 2:
+            raise CompileError("the compiler has had enough\nof this")
+        return load(gpu, name, text, precision, threads, blocks)
+
+    monkeypatch.setattr(cache, "load_on_device", broken)
+    invent_times(monkeypatch, fastest("256,3"))
+    scale(*fields())
+    ((entry,),) = [store.read().values() for store in stores()]
+    assert entry.chosen == "256,3"
+    assert {c.name: c.note for c in entry.candidates}["256,2"] == "the compiler has had enough"
+
+
+def test_small_and_short_kernels_keep_the_default():
+    x, y = fields()
+    scale(x, y)
+    assert "256 positions are too few to tune for" in chosen_for(scale, x, y)
+    x, y = fields(64)
+    function = jali.site_function(scale.function)
+    function(x, y)
+    (kernel,) = next(iter(function._bound.values())).kernels
+    assert kernel.tunings == []
+    assert stores() == [] or "us are too short to tune" not in kernel.launch_choice
+
+
+def test_by_default_a_kernel_is_measured_when_it_has_run_long_enough(monkeypatch):
+    monkeypatch.setenv("JALI_TUNE", "on")
+    ran = invent_times(monkeypatch, fastest("256,2"))
+    x, y = fields()
+    function = jali.site_function(scale.function)
+    monkeypatch.setattr(tuning, "PAYS", 1e9)
+    for _ in range(tuning.FIRST_LOOK):
+        function(x, y)
+    assert ran == []
+    monkeypatch.setattr(tuning, "PAYS", 0.0)
+    for _ in range(4 * tuning.FIRST_LOOK - tuning.FIRST_LOOK - 1):
+        function(x, y)
+    assert ran == []
+    function(x, y)
+    assert ran != []
+
+
+def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch):
+    monkeypatch.setenv("JALI_TUNE", "on")
+    monkeypatch.setattr(tuning, "FIRST_LOOK", 2)
+    monkeypatch.setattr(tuning, "PAYS", 0.0)
+    ran = invent_times(monkeypatch, fastest("256,2"))
+    x, y = fields()
+    start = x[:, :]
+    function = jali.site_function(scale.function)
+    function(x, y)
+    graph = _core.GpuGraph(x.lattice.gpu, lambda: function(x, y))
+    assert ran == []
+    (kernel,) = next(iter(function._bound.values())).kernels
+    assert kernel.launch_choice == "256,1: the default, not measured"
+    x[:, :] = start
+    x.lattice.gpu.launch_graph(graph)
+    function(x, y)  # now it is measured, which the graph does not mind
+    assert ran != []
+    assert kernel.launch_choice.startswith("256,2: ")
+    x.lattice.gpu.launch_graph(graph)
+    assert np.array_equal(x[:, :], 2 * (2 * (2 * start + 1) + 1) + 1)
+
+
+def test_jali_launch_is_not_overruled(monkeypatch):
+    monkeypatch.setenv("JALI_LAUNCH", "128,4")
+    ran = invent_times(monkeypatch, fastest("256,2"))
+    x, y = fields()
+    scale(x, y)
+    assert ran == []
+    assert chosen_for(scale, x, y) == "128,4: JALI_LAUNCH"
+
+
+# ---- halos --------------------------------------------------------------------------------------------------------
+
+
+@jali.site_function
+def hop(X, out, psi, U):
+    for mu in X.directions():
+        out[X] += U[X] * psi[X + mu] - U[X - mu].dagger() * psi[X - mu]
+
+
+def with_halos(device: str) -> list[Any]:
+    """A field after products with neighbours, some of which travel as halo items, and what was exchanged."""
+    lattice = jali.Lattice(4, 4, 8, device=device)
+    U, psi, out = (lattice.field(e) for e in (jali.Matrix(2), jali.Vector(2), jali.Vector(2)))
+    rng = np.random.default_rng(2)
+    U[...] = rng.normal(size=(4, 4, 8, 2, 2, 2)).view(complex)[..., 0]
+    psi[...] = rng.normal(size=(4, 4, 8, 2, 2)).view(complex)[..., 0]
+    for _ in range(2):
+        hop(out, psi, U)
+        psi.assign(out)
+        for colour in jali.PARITIES:
+            hop[colour](psi, out, U)
+    return [psi.local().tobytes(), *(field.storage.halo_counters for field in (U, psi, out))]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch):
+    if _core.Gpu.count("cuda") < ranks:
+        pytest.skip(f"ranks of one process need a device each: {ranks}")
+    monkeypatch.setenv("JALI_TUNE", "off")
+    expected = jali.virtual_ranks(ranks, with_halos, "cuda")
+    monkeypatch.setenv("JALI_TUNE", "now")
+    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+    rows = [name for name, _ in _core.halo_policies(True)]
+    # the last rank spoils what is best on the others
+    slow = {"copy-wait": 0, "store-wait": ranks - 1}
+
+    def times(name: str, rank: int) -> float:
+        if slow.get(name) == rank:
+            return 1e-2
+        return (
+            1e-3
+            if name in ("copy-directions", *VARIANTS)
+            else 1e-3 + 1e-5 * (" " in name or rows.index(name))
+        )
+
+    ran = invent_times(monkeypatch, times)
+    assert jali.virtual_ranks(ranks, with_halos, "cuda") == expected
+    halos = [e for s in stores() for q, e in s.read().items() if q.kind == "halo"]
+    assert len(halos) >= 3
+    # copy-directions and the default, which stands first, are equal; the default stays
+    assert {e.chosen for e in halos} == {rows[0]}
+    assert {name for _, name in ran} >= set(rows)
+    monkeypatch.setenv("JALI_TUNE", "again")
+    slow["store-overlap"] = ranks - 1
+    forget_in_memory()
+    assert jali.virtual_ranks(ranks, with_halos, "cuda") == expected
+    halos = [e for s in stores() for q, e in s.read().items() if q.kind == "halo"]
+    assert {e.chosen for e in halos} == {"copy-directions"}
+    assert all(dict((c.name, c.seconds) for c in e.candidates)["store-wait"] == 1e-2 for e in halos)
+
+
+def test_rows_that_cannot_work_are_left_out(monkeypatch):
+    """Two ranks on one device: no mailboxes, so that only messages by way of the host are possible."""
+    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+    monkeypatch.setattr(jali.devices, "_rank_on_host", lambda communicator: 0)
+    invent_times(monkeypatch, lambda name, rank: 2e-3 if name == "staged-overlap" else 1e-3)
+    found = jali.virtual_ranks(2, with_halos, "cuda")
+    monkeypatch.setenv("JALI_TUNE", "off")
+    assert found == jali.virtual_ranks(2, with_halos, "cuda")
+    halos: dict[Question, Any] = {q: e for s in stores() for q, e in s.read().items() if q.kind == "halo"}
+    for entry in halos.values():
+        seconds = {c.name: c.seconds for c in entry.candidates}
+        assert {name for name, s in seconds.items() if s is not None} <= {
+            name for name in seconds if name.startswith("staged-")
+        }
+        assert entry.chosen == "staged-wait"
+        assert "share a device" in next(c.note for c in entry.candidates if c.name == "store-overlap")
+
+
+@pytest.mark.mpi
+def test_rows_for_graphs_can_be_recorded(fake_environment, tmp_path):
+    environment = {**fake_environment, "JALI_TUNE": "now", "JALI_CACHE_DIR": str(tmp_path)}
+    found = on_two_processes("print(t.in_a_graph(), flush=True)", "auto-graph", environment)
+    assert found == ["True", "True"]
+    (volume,) = {
+        e["volume"] for path in tmp_path.glob("tune/*.json") for e in json.loads(path.read_text())["entries"]
+    }
+    assert volume == "sites of 8x8 on 2 ranks as 1x2, transport mpi, in graphs"

@@ -1,0 +1,187 @@
+"""Rows of halo policies chosen by the tuner, on the host: same bits, same choice on all ranks, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from invented_times import forget_in_memory, invent_times
+
+import jali
+from jali import _core, comm
+from jali.gauge import SU, GaugeField, plaquette, sweep
+from jali.tune import stores
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("JALI_TUNE", "now")
+    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+    forget_in_memory()
+
+
+@jali.site_function
+def average(X, y, x):
+    mu, nu = X.directions()
+    y[X] = 0.25 * (x[X + mu] + x[X - mu] + x[X + nu] + 2 * x[X - nu])
+
+
+@jali.site_function
+def accumulate(X, x, y):
+    x[X] += 0.5 * y[X + X.directions()[1]]
+
+
+@jali.site_function
+def weighted(X, x, total):
+    total += x[X] * x[X + X.directions()[1]]
+
+
+def results() -> tuple[bytes, float, dict[str, int]]:
+    """Fields, a sum and the halos that were exchanged."""
+    lattice = jali.Lattice(8, 16)
+    x, y = (lattice.field(jali.Real()) for _ in range(2))
+    x[:, :] = np.arange(128.0).reshape(8, 16) ** 1.5
+    for _ in range(3):
+        average(y, x)
+        accumulate(x, y)
+    total = lattice.sum(weighted, x)
+    return x[:, :].tobytes(), total, x.storage.halo_counters
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_tuning_changes_no_bit_and_counts_nothing(ranks, monkeypatch):
+    monkeypatch.setenv("JALI_TUNE", "off")
+    alone = results()
+    before = _core.halo_counters()
+    untuned = jali.virtual_ranks(ranks, results)
+    exchanged = {k: v - before[k] for k, v in _core.halo_counters().items()}
+    for asked in ("now", "cached", "again", "on"):
+        monkeypatch.setenv("JALI_TUNE", asked)
+        before = _core.halo_counters()
+        tuned = jali.virtual_ranks(ranks, results)
+        assert tuned == untuned, asked
+        assert [found[:2] for found in tuned] == [alone[:2]] * ranks
+        assert {k: v - before[k] for k, v in _core.halo_counters().items()} == exchanged, asked
+    kinds = {q.kind for store in stores() for q in store.read()}
+    assert kinds == ({"halo"} if ranks > 1 else set())
+
+
+def test_gauge_history_is_the_same_with_halos_tuned(monkeypatch):
+    def history() -> list[float]:
+        lattice = jali.Lattice(4, 4, 4, 8)
+        U = GaugeField(lattice, SU(2)).hot_start(seed=5)
+        rng = jali.Random(3)
+        return [(sweep(U, 2.3, rng), plaquette(U))[1] for _ in range(2)]
+
+    tuned = jali.virtual_ranks(2, history)
+    monkeypatch.setenv("JALI_TUNE", "off")
+    assert tuned == [history()] * 2
+
+
+def policies() -> list[tuple[str, str]]:
+    """Row and reason of a launch on this rank, after it ran."""
+    lattice = jali.Lattice(8, 16)
+    x, y = (lattice.field(jali.Real()) for _ in range(2))
+    x[:, :] = 1.0
+    shift = jali.site_function(average.function)
+    shift(y, x)
+    kernels = [kernel for bound in shift._bound.values() for kernel in bound.kernels]
+    return [(kernel.launch.policy, kernel.halo_choice) for kernel in kernels]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_all_ranks_take_the_row_with_the_least_maximum(ranks, monkeypatch):
+    last = ranks - 1
+    times = {"overlap": lambda rank: 9e-4 if rank == last else 1e-4, "wait": lambda rank: 5e-4}
+    invent_times(monkeypatch, lambda name, rank: times[name](rank))
+    found = jali.virtual_ranks(ranks, policies)
+    assert [row for ((row, _),) in found] == ["wait"] * ranks
+    assert all("wait: 1.80 times as fast as overlap, of 2, measured " in why for ((_, why),) in found)
+    ((entry,),) = [store.read().values() for store in stores()]
+    assert {c.name: c.seconds for c in entry.candidates} == {"overlap": 9e-4, "wait": 5e-4}
+
+
+def test_what_all_ranks_remember_is_not_measured_again(monkeypatch):
+    ran = invent_times(monkeypatch, lambda name, rank: {"overlap": 2e-4, "wait": 1e-4}[name])
+    jali.virtual_ranks(2, policies)
+    assert {(0, "wait"), (1, "wait")} <= set(ran)
+    forget_in_memory()
+    ran.clear()
+    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == ["wait", "wait"]
+    assert ran == []
+
+
+def test_ranks_that_remember_differently_measure_again(monkeypatch):
+    ran = invent_times(monkeypatch, lambda name, rank: {"overlap": 2e-4, "wait": 1e-4}[name])
+    jali.virtual_ranks(2, policies)
+    ran.clear()
+    from jali.lattice.tuning import Tuner
+
+    recall = Tuner.recall
+
+    def of_rank(self: Any, question: Any) -> Any:
+        return None if comm.current().rank == 1 else recall(self, question)
+
+    monkeypatch.setattr(Tuner, "recall", of_rank)
+    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == ["wait", "wait"]
+    assert {rank for rank, _ in ran} == {0, 1}
+    monkeypatch.setenv("JALI_TUNE", "cached")  # which must not measure
+    ran.clear()
+    found = jali.virtual_ranks(2, policies)
+    assert [row for ((row, _),) in found] == ["overlap", "overlap"]
+    assert "not remembered by all ranks" in found[0][0][1]
+    assert ran == []
+
+
+def test_a_row_in_the_file_that_does_not_exist_is_not_taken(monkeypatch):
+    invent_times(monkeypatch, lambda name, rank: {"overlap": 2e-4, "wait": 1e-4}[name])
+    jali.virtual_ranks(2, policies)
+    (store,) = stores()
+    document = json.loads(store.path.read_text())
+    document["entries"][0]["chosen"] = "by-pigeon"
+    store.path.write_text(json.dumps(document))
+    forget_in_memory()
+    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == ["wait", "wait"]
+
+
+def interrupted() -> bool:
+    """Whether all is as before after a measurement that failed."""
+    lattice = jali.Lattice(8, 16)
+    x, y = (lattice.field(jali.Real()) for _ in range(2))
+    x[:, :] = np.arange(128.0).reshape(8, 16)
+    y[:, :] = np.arange(128.0).reshape(8, 16) ** 2
+    before = x[:, :].tobytes(), x.storage.versions(), y.storage.halo_counters
+    with pytest.raises(ArithmeticError, match="no clock"):
+        accumulate(x, y)
+    after = x[:, :].tobytes(), x.storage.versions(), y.storage.halo_counters
+    return before == after
+
+
+def test_what_is_written_is_put_back_when_a_candidate_raises(monkeypatch):
+    def times(name: str, rank: int) -> float:
+        if name == "wait":
+            raise ArithmeticError("no clock")
+        return 1e-4
+
+    invent_times(monkeypatch, times)
+    assert jali.virtual_ranks(2, interrupted) == [True, True]
+
+
+def test_a_named_row_is_not_tuned(monkeypatch):
+    monkeypatch.setenv("JALI_HALO_POLICY", "overlap")
+    ran = invent_times(monkeypatch, lambda name, rank: 1e-4)
+    found = jali.virtual_ranks(2, policies)
+    assert found == [[("overlap", "overlap: JALI_HALO_POLICY")]] * 2
+    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+    monkeypatch.setenv("JALI_TUNE", "off")
+    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
+    monkeypatch.setenv("JALI_TUNE", "now")
+    monkeypatch.setenv("JALI_HALO_OFF", "bulk")  # what is left out has no meaningful time
+    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
+    monkeypatch.delenv("JALI_HALO_POLICY")
+    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
+    assert ran == []
