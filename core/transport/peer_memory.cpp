@@ -13,8 +13,10 @@ namespace {
 // What a rank tells the others about its device and its block of memory.
 struct Card {
     std::int64_t process, ordinal;
-    GpuAddress address;
-    IpcHandle handle;
+    GpuAddress address;  // 0: none is offered
+    std::uint64_t offset; // from where its allocation begins
+    std::int64_t exported;
+    IpcHandle handle; // of the allocation
     char host[64], device[40];
 };
 
@@ -36,6 +38,8 @@ std::vector<T> exchange(Communicator& communicator, const T& mine) {
 }
 
 constexpr unsigned lazy_peer_access = 1; // the flag of the drivers' IPC functions
+constexpr int pointer_range_start = 11;  // attribute of an address, in both drivers
+constexpr int not_exported = -1;
 
 } // namespace
 
@@ -114,13 +118,6 @@ PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
 
 PeerMemory::~PeerMemory() {
     gpu_->set_while_waiting(this, nullptr);
-    close();
-}
-
-void PeerMemory::close() {
-    gpu_->make_current();
-    for (GpuAddress address : opened_) gpu_->api().ipc_close(address);
-    opened_.clear();
 }
 
 GpuAddress PeerMemory::abandoned() const {
@@ -140,10 +137,10 @@ void PeerMemory::note_work(void* stream) {
 }
 
 void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {
-    if (!bases_.empty()) {
+    if (mapping_) {
         gpu_->api().check(gpu_->api().context_synchronize(), "waiting for the device");
         communicator_->barrier(); // nobody writes into old blocks any more
-        close();
+        mapping_.reset();
         communicator_->barrier(); // nor has one mapped
         memory_.release();
     }
@@ -151,17 +148,29 @@ void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_vie
     memory_ = gpu_->allocate(std::max(bytes, std::size_t{2} << 20), label);
     if (zeroed > 0) gpu_->fill(memory_.address(), 0, zeroed);
     gpu_->synchronize();
+    mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address());
+}
+
+PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine)
+    : gpu_(gpu) {
     Card card = own_card(*gpu_);
     gpu_->make_current();
-    const int exported = gpu_->api().ipc_export(&card.handle, memory_.address());
-    card.address = exported == gpu_success ? memory_.address() : 0;
-    const auto cards = exchange(*communicator_, card);
-    bases_.assign(cards.size(), 0);
+    card.address = mine;
+    if (mine != 0) {
+        GpuAddress begin = 0;
+        int error = gpu_->api().pointer_attribute(&begin, pointer_range_start, mine);
+        if (error == gpu_success) error = gpu_->api().ipc_export(&card.handle, begin);
+        card.offset = mine - begin;
+        card.exported = error == gpu_success ? 1 : 0;
+    }
+    const auto cards = exchange(communicator, card);
+    addresses_.assign(cards.size(), 0);
     std::string trouble;
-    for (int r = 0; r < communicator_->size(); ++r) {
+    for (int r = 0; r < communicator.size(); ++r) {
         const Card& other = cards[r];
+        if (other.address == 0) continue;
         if (other.process == card.process) {
-            bases_[r] = other.address;
+            addresses_[r] = other.address;
             if (other.ordinal != card.ordinal) {
                 // the other device is open in this process too
                 Gpu& peer = *Gpu::open(gpu_->kind(), static_cast<int>(other.ordinal));
@@ -171,17 +180,26 @@ void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_vie
             }
             continue;
         }
-        const int error = other.address == 0
-                              ? gpu_out_of_memory
-                              : gpu_->api().ipc_open(&bases_[r], other.handle, lazy_peer_access);
+        GpuAddress begin = 0;
+        const int error = other.exported == 0
+                              ? not_exported
+                              : gpu_->api().ipc_open(&begin, other.handle, lazy_peer_access);
         if (error != gpu_success) {
-            trouble = "mapping the memory of rank " + std::to_string(r) + ": " + gpu_->api().text_of(error);
+            trouble = "mapping the memory of rank " + std::to_string(r) + ": " +
+                      (error == not_exported ? "its driver does not export it" : gpu_->api().text_of(error));
         } else {
-            opened_.push_back(bases_[r]);
+            opened_.push_back(begin);
+            addresses_[r] = begin + other.offset;
         }
     }
-    communicator_->barrier(); // all blocks are there and mapped
-    if (!trouble.empty()) throw GpuError(trouble);
+    const auto failed = static_cast<std::size_t>(trouble.empty() ? 0 : 1);
+    if (largest_on_ranks(communicator, failed) == 0) return; // all is there and mapped
+    throw GpuError(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
+}
+
+PeerMapping::~PeerMapping() {
+    gpu_->make_current();
+    for (GpuAddress address : opened_) gpu_->api().ipc_close(address);
 }
 
 } // namespace jali

@@ -15,6 +15,24 @@
 
 namespace jali {
 
+// Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as a
+// whole, and must outlive this. To be made and dropped by all ranks.
+class PeerMapping {
+  public:
+    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none. Throws GpuError on all
+    // ranks where some memory cannot be mapped.
+    PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine);
+    ~PeerMapping();
+    PeerMapping(const PeerMapping&) = delete;
+
+    GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where the rank offered none
+    const std::vector<GpuAddress>& all() const { return addresses_; }
+
+  private:
+    std::shared_ptr<Gpu> gpu_;
+    std::vector<GpuAddress> addresses_, opened_; // to be closed
+};
+
 class PeerMemory {
   public:
     // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another. `waiting`
@@ -32,8 +50,8 @@ class PeerMemory {
     void allocate(std::size_t bytes, std::size_t zeroed, std::string_view label);
 
     std::size_t bytes() const { return memory_.size(); }
-    GpuAddress base(int rank) const { return bases_[rank]; } // as this rank's device sees it
-    const std::vector<GpuAddress>& bases() const { return bases_; }
+    GpuAddress base(int rank) const { return mapping_->of(rank); } // as this rank's device sees it
+    const std::vector<GpuAddress>& bases() const { return mapping_->all(); }
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
     const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
@@ -48,16 +66,13 @@ class PeerMemory {
     }
 
   private:
-    void close();
-
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<Communicator> communicator_;
     GpuMemory memory_;
     std::unique_ptr<GpuEvent> pending_;
     bool in_graph_ = false;
     PinnedMemory abandoned_;
-    std::vector<GpuAddress> bases_;
-    std::vector<GpuAddress> opened_; // to be closed
+    std::unique_ptr<PeerMapping> mapping_;
 };
 
 // The largest of what the ranks of a communicator say. Collective.

@@ -537,6 +537,12 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
      (value, which, address)) {
     if (!allocated(address, 1)) return 1;
     if (which == 2) *static_cast<unsigned*>(value) = 2;
+    if (which == 11) { // where its allocation begins
+        GUARD;
+        auto ours = blocks.upper_bound(address);
+        if (ours == blocks.begin()) return 1;
+        *static_cast<Address*>(value) = (--ours)->first;
+    }
     if (which == 9) {
         GUARD;
         auto ours = blocks.upper_bound(address);

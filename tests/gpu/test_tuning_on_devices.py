@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_halos_between_devices import on_two_processes
+from test_halos_between_devices import on_processes
 
 import jali
 from jali import _core
@@ -355,7 +355,7 @@ def test_rows_that_cannot_work_are_left_out(monkeypatch):
 @pytest.mark.mpi
 def test_rows_for_graphs_can_be_recorded(fake_environment, tmp_path):
     environment = {**fake_environment, "JALI_TUNE": "now", "JALI_CACHE_DIR": str(tmp_path)}
-    found = on_two_processes("print(t.in_a_graph(), flush=True)", "auto-graph", environment)
+    found = on_processes("print(t.in_a_graph(), flush=True)", "auto-graph", environment)
     assert found == ["True", "True"]
     (volume,) = {
         e["volume"] for path in tmp_path.glob("tune/*.json") for e in json.loads(path.read_text())["entries"]
