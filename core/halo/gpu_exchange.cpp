@@ -66,22 +66,6 @@ std::int64_t blocks_for(std::size_t bytes, std::size_t all_bytes) {
 
 } // namespace
 
-std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
-                           const std::shared_ptr<Communicator>& communicator) {
-    switch (carrier) {
-    case HaloCarrier::messages:
-        break;
-    case HaloCarrier::copy:
-    case HaloCarrier::store:
-        return layout.why_no_mailbox(*communicator);
-    case HaloCarrier::ccl:
-        return CclCommunicator::why_not(*communicator, layout.gpu());
-    case HaloCarrier::direct:
-        return communicator->why_not_from_devices(name_of(layout.gpu()->kind()));
-    }
-    return "";
-}
-
 GpuExchange::GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
                          const std::vector<char>& stale, const HaloPolicy& policy,
                          std::shared_ptr<Communicator> communicator,
@@ -444,65 +428,6 @@ void GpuExchange::copy_to_mailboxes(void* stream) {
     SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch()};
     void* signalled[] = {&signal};
     gpu_->launch(gpu_->kit("signal_halos"), 1, halo_threads, signalled, stream);
-}
-
-void GpuExchange::carry_staged(void* stream) {
-    const GpuApi& api = gpu_->api();
-    std::vector<std::unique_ptr<Request>> requests;
-    for (const Message& message : messages_)
-        if (message.receive_bytes > 0)
-            requests.push_back(communicator_->receive(receive_here_.data() + message.receive_offset,
-                                                      message.receive_bytes, message.from, message.slab));
-    staged_->wait();
-    for (const Message& message : messages_)
-        if (message.send_bytes > 0)
-            requests.push_back(communicator_->send(send_here_.data() + message.send_offset,
-                                                   message.send_bytes, message.to, message.slab));
-    communicator_->wait(requests, "a halo exchange between devices");
-    for (const Message& message : messages_) {
-        for (const Part& part : message.parts) {
-            const std::size_t bytes = layout_->whole_groups(part.receive_count) * part.field->block_bytes();
-            if (bytes > 0)
-                api.check(api.copy_in(part.field->address() + part.ghost * part.field->block_bytes(),
-                                      receive_here_.data() + message.receive_offset + part.receive_offset,
-                                      bytes, stream),
-                          "copying halos to the device");
-        }
-    }
-}
-
-// Messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
-void GpuExchange::carry_by_ccl(void* stream) {
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-        ccl_->group_start();
-        try {
-            for (const Piece& piece : stages_[s].pieces) {
-                ccl_->send(piece.from, piece.send_bytes, DataType::uint8, piece.receiver, stream);
-                ccl_->receive(piece.to, piece.receive_bytes, DataType::uint8, piece.sender, stream);
-            }
-        } catch (...) {
-            ccl_->group_drop();
-            throw;
-        }
-        ccl_->group_end();
-        stage_arrived_[s]->record(stream);
-    }
-}
-
-void GpuExchange::carry_directly() {
-    std::vector<std::unique_ptr<Request>> requests;
-    packed_->wait(); // and what used the ghosts before is done as well
-    for (const Stage& stage : stages_)
-        for (const Piece& piece : stage.pieces)
-            if (piece.receive_bytes > 0)
-                requests.push_back(communicator_->receive(reinterpret_cast<void*>(piece.to),
-                                                          piece.receive_bytes, piece.sender, piece.slab));
-    for (const Stage& stage : stages_)
-        for (const Piece& piece : stage.pieces)
-            if (piece.send_bytes > 0)
-                requests.push_back(communicator_->send(reinterpret_cast<const void*>(piece.from),
-                                                       piece.send_bytes, piece.receiver, piece.slab));
-    communicator_->wait(requests, "a halo exchange between devices");
 }
 
 void GpuExchange::count() {

@@ -143,45 +143,6 @@ CclCommunicator::~CclCommunicator() {
         finish(api_->destroy); // perhaps on another thread, so the control plane is not asked
 }
 
-namespace {
-
-struct SharedCcl : Belonging {
-    std::shared_ptr<CclCommunicator> group;
-    std::string trouble;
-    void end() noexcept override {
-        if (group) group->close();
-    }
-};
-
-const SharedCcl& shared_by(Communicator& ranks, const std::shared_ptr<Gpu>& gpu) {
-    auto& place = ranks.belongings[std::string(CclApi::name_of_library(gpu->kind())) + " on device " +
-                                   std::to_string(gpu->ordinal())];
-    if (!place) {
-        auto made = std::make_shared<SharedCcl>();
-        try {
-            // over messages of its own, which does not keep `ranks` alive
-            made->group = std::make_shared<CclCommunicator>(ranks.duplicate(), gpu);
-        } catch (const GpuError& error) {
-            made->trouble = error.what();
-        }
-        place = made;
-    }
-    return static_cast<const SharedCcl&>(*place);
-}
-
-} // namespace
-
-std::shared_ptr<CclCommunicator> CclCommunicator::shared(Communicator& ranks,
-                                                         const std::shared_ptr<Gpu>& gpu) {
-    const SharedCcl& found = shared_by(ranks, gpu);
-    if (!found.group) throw GpuError(found.trouble);
-    return found.group;
-}
-
-std::string CclCommunicator::why_not(Communicator& ranks, const std::shared_ptr<Gpu>& gpu) {
-    return shared_by(ranks, gpu).trouble;
-}
-
 void CclCommunicator::agree(const std::string& library) {
     Introduction mine;
     try {

@@ -107,6 +107,11 @@ std::map<Address, std::size_t> mapped; // memory of other processes
 std::size_t in_use = 0;
 int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
+// Who asks in a loop would keep the lock from those who work.
+void give_way() {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
 Stream* stream_of(void* handle) {
     // 1 and 2 are the drivers' names for the default streams
     return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
@@ -328,10 +333,13 @@ BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
     return sticky;
 }
 BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
-    GUARD;
-    Stream* s = stream_of(stream);
-    if (sticky || (s->waiting.empty() && !s->busy)) return sticky;
-    s->ring();
+    {
+        GUARD;
+        Stream* s = stream_of(stream);
+        if (sticky || (s->waiting.empty() && !s->busy)) return sticky;
+        s->ring();
+    }
+    give_way();
     return 600;
 }
 BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags),
@@ -371,10 +379,13 @@ BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)
     return sticky;
 }
 BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
-    GUARD;
-    Event* e = static_cast<Event*>(event);
-    if (sticky || !e->stream || e->stream->done >= e->position) return sticky;
-    e->stream->ring();
+    {
+        GUARD;
+        Event* e = static_cast<Event*>(event);
+        if (sticky || !e->stream || e->stream->done >= e->position) return sticky;
+        e->stream->ring();
+    }
+    give_way();
     return 600;
 }
 BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import subprocess
 import sys
@@ -204,7 +205,12 @@ jali.virtual_ranks(2, both)
 """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**fake_environment, "JALI_HALO_POLICY": policy, **settings},
+        env={
+            **fake_environment,
+            "JALI_NCCL": str(make_fake_ccl()),
+            "JALI_HALO_POLICY": policy,
+            **settings,
+        },
         capture_output=True,
         text=True,
         timeout=200,
@@ -276,6 +282,18 @@ def test_a_rank_whose_device_waits_for_one_that_failed_stops(policy, monkeypatch
     use(policy, monkeypatch)
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         jali.virtual_ranks(2, left_alone)
+    until_idle()
+
+
+def until_idle() -> None:
+    """Until the devices of two ranks have stopped waiting for what was given up: the next test uses them too."""
+    for ordinal in range(2):
+        gpu = _core.Gpu.open("cuda", ordinal)
+        for _ in range(1000):
+            with contextlib.suppress(RankError):
+                gpu.synchronize()
+                break
+            time.sleep(0.01)
 
 
 @pytest.mark.skipif(REAL, reason="needs an imaginary library of collectives")

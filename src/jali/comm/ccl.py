@@ -9,7 +9,6 @@ RCCL has never run on hardware.
 
 from __future__ import annotations
 
-import functools
 import math
 import os
 import sys
@@ -27,7 +26,6 @@ from jali.comm.elements import SIZES
 from jali.errors import ParameterError
 
 
-@functools.cache
 def find_library(kind: str) -> str:
     """The NCCL of an installed nvidia-nccl package, for "cuda"; empty if there is none (the core looks further)."""
     if kind == "cuda":
