@@ -190,6 +190,14 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("extents", [](const Layout& l) { return tuple_of(l.extents()); })
         .def_prop_ro("origin", [](const Layout& l) { return tuple_of(l.origin()); })
         .def_prop_ro("virtual_nodes", [](const Layout& l) { return tuple_of(l.virtual_nodes()); })
+        .def(
+            "tile_by_tile",
+            [](const Layout& l) {
+                auto* order = new std::vector<std::int32_t>(l.tile_by_tile());
+                nb::capsule owner(order, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
+                return nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>>(order->data(), {order->size()}, owner);
+            },
+            "All blocks, the even and then the odd ones of each tile.")
         .def_prop_ro("block_extents", [](const Layout& l) { return tuple_of(l.block_extents()); })
         .def_prop_ro("lanes", &Layout::lanes)
         .def_prop_ro("sites", &Layout::sites)

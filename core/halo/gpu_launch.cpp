@@ -24,6 +24,11 @@ struct DepositArguments {
     GpuAddress words;
 };
 
+struct HandOverArguments {
+    GpuAddress words, host;
+    std::int64_t count;
+};
+
 } // namespace
 
 GpuLaunch::GpuLaunch(LaunchDefinition definition)
@@ -129,7 +134,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
 
 void GpuLaunch::prepare() {
     gpu_->make_current();
-    if (definition_.sums.count > 0) gpu_->fill(totals_.address(), 0, totals_.size());
+    if (definition_.sums.count > 0 && !totals_are_zero_) gpu_->fill(totals_.address(), 0, totals_.size());
+    totals_are_zero_ = false;
     for (FieldStorage* field : touched_) field->reserve_ghosts();
     fill_words();
 }
@@ -197,9 +203,14 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     const auto& d = definition_;
     const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
     if (!d.sums.added_by_kernel) deposit(order);
-    gpu_->api().check(
-        gpu_->api().copy_out(totals_here_.data(), totals_.address(), totals_.size(), gpu_->stream()),
-        "copying sums from the device");
+    // a kernel stores them into the host's memory sooner than a copy would
+    HandOverArguments arguments{totals_.address(), reinterpret_cast<GpuAddress>(totals_here_.data()),
+                                static_cast<std::int64_t>(totals_.size() / sizeof(std::int64_t))};
+    const std::int64_t hand_over_blocks = (arguments.count + deposit_threads - 1) / deposit_threads;
+    void* parameters[] = {&arguments};
+    gpu_->launch(gpu_->kit("hand_over"), static_cast<unsigned>(std::min<std::int64_t>(hand_over_blocks, 256)),
+                 deposit_threads, parameters, gpu_->stream());
+    totals_are_zero_ = true;
     gpu_->synchronize();
     std::memcpy(reduced_.data(), totals_here_.data(), totals_.size());
     if (d.communicator->size() > 1) d.communicator->all_reduce_sum(reduced_);

@@ -48,26 +48,60 @@ std::string format_offset(const Offset& offset) {
 
 } // namespace
 
+namespace {
+
+// Tiles by their coordinates: lexicographically, or along the curve that takes bits of all coordinates in turn.
+std::vector<Extents> tiles_in_order(const Extents& tiles, bool along_curve) {
+    std::vector<Extents> order;
+    for_each_site(tiles, [&](const Extents& t) { order.push_back(t); });
+    if (!along_curve || getenv("NOCURVE")) return order;
+    const auto place = [&](const Extents& t) {
+        std::uint64_t code = 0;
+        for (int bit = 0; bit < 12; ++bit)
+            for (std::size_t d = 0; d < t.size(); ++d)
+                code |= (static_cast<std::uint64_t>(t[d] >> bit) & 1) << (bit * t.size() + d);
+        return code;
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](const Extents& a, const Extents& b) { return place(a) < place(b); });
+    return order;
+}
+
+// Calls visit(lexicographic index) for the blocks of a tile.
+template <class Visit>
+void for_each_in_tile(const Extents& t, const Extents& step, const Extents& blocks, Visit&& visit) {
+    Extents inner(blocks.size()), c(blocks.size());
+    for (std::size_t d = 0; d < blocks.size(); ++d) inner[d] = std::min(step[d], blocks[d] - t[d] * step[d]);
+    for_each_site(inner, [&](const Extents& i) {
+        for (std::size_t d = 0; d < blocks.size(); ++d) c[d] = t[d] * step[d] + i[d];
+        visit(lexicographic(c, blocks));
+    });
+}
+
+} // namespace
+
 std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
-                                      const std::vector<std::uint8_t>& parity) {
+                                      const std::vector<std::uint8_t>& parity, bool along_curve,
+                                      bool parities_apart) {
     Extents step = tile.empty() ? blocks : tile, tiles(blocks.size());
     for (std::size_t d = 0; d < blocks.size(); ++d) {
         step[d] = std::min(step[d], blocks[d]);
         tiles[d] = (blocks[d] + step[d] - 1) / step[d];
     }
+    const auto order_of_tiles = tiles_in_order(tiles, along_curve);
     std::vector<std::int32_t> order;
     order.reserve(parity.size());
-    for (std::uint8_t wanted = 0; wanted < 2; ++wanted) {
-        for_each_site(tiles, [&](const Extents& t) {
-            Extents inner(blocks.size()), c(blocks.size());
-            for (std::size_t d = 0; d < blocks.size(); ++d)
-                inner[d] = std::min(step[d], blocks[d] - t[d] * step[d]);
-            for_each_site(inner, [&](const Extents& i) {
-                for (std::size_t d = 0; d < blocks.size(); ++d) c[d] = t[d] * step[d] + i[d];
-                const auto index = lexicographic(c, blocks);
-                if (parity[index] == wanted) order.push_back(static_cast<std::int32_t>(index));
-            });
+    const auto add = [&](const Extents& t, std::uint8_t wanted) {
+        for_each_in_tile(t, step, blocks, [&](std::int64_t index) {
+            if (parity[index] == wanted) order.push_back(static_cast<std::int32_t>(index));
         });
+    };
+    if (parities_apart) {
+        for (std::uint8_t wanted = 0; wanted < 2; ++wanted)
+            for (const Extents& t : order_of_tiles) add(t, wanted);
+    } else {
+        for (const Extents& t : order_of_tiles)
+            for (std::uint8_t wanted = 0; wanted < 2; ++wanted) add(t, wanted);
     }
     return order;
 }
@@ -99,14 +133,8 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
     }
     nblocks_ = product(b_);
 
-    std::vector<std::uint8_t> parity;
-    parity.reserve(nblocks_);
-    for_each_site(b_, [&](const Extents& c) {
-        std::int64_t sum = 0;
-        for (int d = 0; d < n; ++d) sum += origin_[d] + c[d];
-        parity.push_back(sum & 1);
-    });
-    const auto order = block_order(b_, tile_, parity);
+    const std::vector<std::uint8_t> parity = parities();
+    const auto order = block_order(b_, tile_, parity, gpu_ != nullptr);
     even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
 
     coordinates_.resize(n * nblocks_);
@@ -163,6 +191,23 @@ int Layout::reach(int parities, const Offset& offset) const {
         sum += offset[d];
     }
     return sum % 2 == 0 ? parities : ((parities & 1) << 1 | (parities & 2) >> 1);
+}
+
+std::vector<std::uint8_t> Layout::parities() const {
+    std::vector<std::uint8_t> parity;
+    parity.reserve(nblocks_);
+    for_each_site(b_, [&](const Extents& c) {
+        std::int64_t sum = 0;
+        for (std::size_t d = 0; d < c.size(); ++d) sum += origin_[d] + c[d];
+        parity.push_back(sum & 1);
+    });
+    return parity;
+}
+
+std::vector<std::int32_t> Layout::tile_by_tile() const {
+    auto order = block_order(b_, tile_, parities(), gpu_ != nullptr, false);
+    for (std::int32_t& index : order) index = block_of_[index];
+    return order;
 }
 
 void* Layout::halo_stream() {

@@ -86,7 +86,8 @@ struct Slab {
 // extents in blocks; an empty tile means one tile), lexicographically in both. This is the one place that
 // decides it: everything else goes through the tables made from it.
 std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
-                                      const std::vector<std::uint8_t>& parity);
+                                      const std::vector<std::uint8_t>& parity, bool along_curve = false,
+                                      bool parities_apart = true);
 
 class Layout {
   public:
@@ -111,6 +112,8 @@ class Layout {
     const Extents& virtual_nodes() const { return v_; }
     const Extents& block_extents() const { return b_; }
     const Extents& tile() const { return tile_; }
+    // All blocks, the even and then the odd ones of each tile, so that neighbours are visited together.
+    std::vector<std::int32_t> tile_by_tile() const;
     int lanes() const { return lanes_; }
     std::int64_t sites() const { return nblocks_ * lanes_; }
     std::int64_t nblocks() const { return nblocks_; }
@@ -174,6 +177,8 @@ class Layout {
     std::optional<std::string> why_no_mailbox_;
     Partition partition_;
     int rank_;
+    std::vector<std::uint8_t> parities() const; // by lexicographic index
+
     Extents extents_, origin_, v_, b_, tile_;
     int lanes_ = 1;
     std::int64_t nblocks_ = 0, even_ = 0, ghosts_ = 0;

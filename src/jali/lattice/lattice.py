@@ -196,12 +196,12 @@ class Lattice:
 
     def _device_tile(self) -> list[int]:
         """Extents of the tiles in which a device's sites are stored: the sites of a block of threads share neighbours."""
-        text = os.environ.get("JALI_GPU_TILE") or "4,4,4,4"
+        text = os.environ.get("JALI_GPU_TILE") or "8,4,4,2"
         wanted = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
         if min(wanted) < 1:
-            raise ParameterError(f"JALI_GPU_TILE={text} should be extents of at least 1, such as 4,4,4,4")
+            raise ParameterError(f"JALI_GPU_TILE={text} should be extents of at least 1, such as 8,4,4,2")
         return [
-            min(n, e) for n, e in zip([*wanted, 4, 4, 4, 4][: self.ndim], self.local_extents, strict=True)
+            min(n, e) for n, e in zip([*wanted, 2, 2, 2, 2][: self.ndim], self.local_extents, strict=True)
         ]
 
     def sites_of(
@@ -213,19 +213,10 @@ class Lattice:
             self._sites[key] = self._find_sites(domain, shift, layout, stencil)
         return self._sites[key]
 
-    def _tile_by_tile(self, layout: Any) -> np.ndarray:
-        """All sites of a device, the even and then the odd ones of each tile, so that neighbours are visited together."""
-        tile = np.array(self._device_tile())
-        local = np.array([c[:, 0] for c in self._coordinates(layout)]) - np.array(self.local_origin)[:, None]
-        number = np.zeros(layout.nblocks, np.int64)
-        for d in reversed(range(self.ndim)):
-            number = number * -(-self.local_extents[d] // tile[d]) + local[d] // tile[d]
-        return np.argsort(number, kind="stable").astype(np.int32)
-
     def _find_sites(self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool) -> SiteRange:
         if domain.colouring is None and domain.parities == 3:
             if self.gpu is not None and stencil:
-                return SiteRange(3, 0, 0, self._tile_by_tile(layout))
+                return SiteRange(3, 0, 0, layout.tile_by_tile())
             return SiteRange(3, 0, layout.nblocks)
         odd_wrap = any(s and n % 2 for s, n in zip(shift, self.extents, strict=True))
         if domain.colouring is None and not odd_wrap:

@@ -99,6 +99,19 @@ JALI_KERNEL(deposit, deposit_arguments) {
     }
 }
 
+// Sums into the host's memory; what they were added to is ready for the next.
+struct hand_over_arguments {
+    int64_t* words;
+    int64_t* host;
+    int64_t count;
+};
+JALI_KERNEL(hand_over, hand_over_arguments) {
+    JALI_FOR_EACH(i, 0, a.count) {
+        *(volatile int64_t*)(a.host + i) = a.words[i];
+        a.words[i] = 0;
+    }
+}
+
 // Halos. A message is made of parts, each a section of ghost sites of one field: whole groups of sites, stored
 // as in the field. Messages between devices that reach each other's memory go into a mailbox at the receiver
 // with two slots, used in turn. Exchanges are counted (`epoch`, in device memory): a message of exchange e has
