@@ -322,7 +322,7 @@ class _Emitter(Operations):
         out += self.lines
         out.append("    }")
         if self.variant.adds:
-            out += [f"    flush_sums(d{k}, words + {k} * SUM_WORDS);" for k in range(count)]
+            out += [f"    end_sums(d{k}, words + {k} * SUM_WORDS);" for k in range(count)]
             out.append(f"    add_words((int64_t*)w[2], words, {count} * SUM_WORDS);")
         out += ["}", ""]
         return "\n".join(out)

@@ -120,9 +120,9 @@ def _forced_shape() -> Shape | None:
     if not text:
         return None
     numbers = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
-    if len(numbers) != 2 or not 1 <= numbers[0] <= 1024 or not 1 <= numbers[1] <= 32:
+    if len(numbers) != 2 or not 64 <= numbers[0] <= 1024 or numbers[0] % 64 or not 1 <= numbers[1] <= 32:
         raise ParameterError(
-            f"JALI_LAUNCH={text} should be threads (1 to 1024) and blocks (1 to 32), such as 256,1"
+            f"JALI_LAUNCH={text} should be threads (64 to 1024, whole warps of 64) and blocks (1 to 32), such as 256,1"
         )
     return Shape(numbers[0], numbers[1], numbers[0])
 

@@ -94,7 +94,7 @@ JALI_KERNEL(deposit, deposit_arguments) {
         for (int64_t i = a.starts[slice] + part * threads_in_block() + thread_in_block();
              i < a.starts[slice + 1]; i += step)
             add_to_sums(s, values[a.order ? a.order[i] : i], words);
-        flush_sums(s, words);
+        end_sums(s, words);
         add_words(a.words + which * SUM_WORDS, words, SUM_WORDS);
     }
 }

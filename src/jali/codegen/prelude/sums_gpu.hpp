@@ -79,10 +79,9 @@ JALI_INLINE bool add_unusual(digit_sums& s, double x, int64_t* words) {
         return true;
     }
     flush_sums(s, words);
-    s.top = top;
+    s.top = top; // marked at the end, when it is known for good
     for (int k = 0; k < 3; ++k) s.magic[k] = magic_of(top - k);
     s.limit = power_of_two(BIN_BITS - 1 + unit_exponent(top));
-    mark_top(words, top);
     return false;
 }
 JALI_INLINE void add_to_sums(digit_sums& s, double x, int64_t* words) {
@@ -97,6 +96,23 @@ JALI_INLINE void add_to_sums(digit_sums& s, double x, int64_t* words) {
     if (++s.count == DIGITS_BEFORE_CARRY) flush_sums(s, words);
 }
 
+
+// What threads have at their end. All threads of a block call it together: threads of one warp first add among
+// themselves, since hundreds of additions to one word would wait for each other.
+JALI_INLINE void end_sums(digit_sums& s, int64_t* words) {
+    for (int top = s.top;;) {
+        const int highest = most_of_warp(top);
+        if (highest < 0) return;
+        const bool mine = top == highest;
+        for (int k = 0; k < 3; ++k) {
+            const bool some = mine && s.sum[k] != 0;
+            const int64_t digits = sum_of_warp(some ? integer_digits(s.sum[k], highest - k) : 0);
+            if (first_of_warp() && digits != 0) add_digits(words, highest - k, digits);
+        }
+        if (first_of_warp()) mark_top(words, highest);
+        if (mine) top = -1;
+    }
+}
 
 // A block's words, to be added to the device's when all its threads have flushed theirs.
 JALI_INLINE void begin_words(int64_t* words, int count) {

@@ -93,6 +93,9 @@ JALI_INLINE int64_t blocks_in_grid() { return 1; }
 JALI_INLINE void meet() {}
 JALI_INLINE void add_atomically(int64_t* target, int64_t value) { *target += value; }
 JALI_INLINE int64_t count_atomically(int64_t* target) { return (*target)++; }
+JALI_INLINE bool first_of_warp() { return true; }
+JALI_INLINE int64_t sum_of_warp(int64_t x) { return x; }
+JALI_INLINE int most_of_warp(int x) { return x; }
 JALI_INLINE void fence_device() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 JALI_INLINE void fence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 extern "C" int sched_yield(void);
@@ -108,6 +111,32 @@ JALI_INLINE void add_atomically(int64_t* target, int64_t value) {
 }
 JALI_INLINE int64_t count_atomically(int64_t* target) { // returns what was there before
     return (int64_t)atomicAdd((unsigned long long*)target, 1ull);
+}
+#if defined(__HIPCC_RTC__) || defined(__HIP__)
+template <class T>
+JALI_INLINE T of_other_lane(T x, int distance) {
+    return __shfl_xor(x, distance);
+}
+JALI_INLINE int lanes_of_warp() { return warpSize; }
+#else
+template <class T>
+JALI_INLINE T of_other_lane(T x, int distance) {
+    return __shfl_xor_sync(0xffffffff, x, distance);
+}
+JALI_INLINE int lanes_of_warp() { return 32; }
+#endif
+// All threads of a warp call these together; blocks are whole warps.
+JALI_INLINE bool first_of_warp() { return threadIdx.x % lanes_of_warp() == 0; }
+JALI_INLINE int64_t sum_of_warp(int64_t x) {
+    for (int d = lanes_of_warp() / 2; d > 0; d /= 2) x += (int64_t)of_other_lane((long long)x, d);
+    return x;
+}
+JALI_INLINE int most_of_warp(int x) {
+    for (int d = lanes_of_warp() / 2; d > 0; d /= 2) {
+        const int other = of_other_lane(x, d);
+        x = other > x ? other : x;
+    }
+    return x;
 }
 JALI_INLINE void fence_device() { __threadfence(); }
 JALI_INLINE void fence_system() { __threadfence_system(); }
