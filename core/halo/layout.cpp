@@ -50,20 +50,32 @@ std::string format_offset(const Offset& offset) {
 
 namespace {
 
-// Tiles by their coordinates: lexicographically, or along the curve that takes bits of all coordinates in turn.
-std::vector<Extents> tiles_in_order(const Extents& tiles, bool along_curve) {
+// Tiles by their coordinates: lexicographically, or column by column: columns run along the last direction and
+// are a few tiles wide in the others, so that tiles that follow in the last direction come soon after.
+std::vector<Extents> tiles_in_order(const Extents& tiles, std::int64_t across) {
+    Extents width = tiles, columns(tiles.size());
+    width.back() = 1;
+    while (across > 0 && product(width) > across) {
+        const auto widest = std::max_element(width.rbegin(), width.rend());
+        *widest = (*widest + 1) / 2;
+    }
     std::vector<Extents> order;
-    for_each_site(tiles, [&](const Extents& t) { order.push_back(t); });
-    if (!along_curve || getenv("NOCURVE")) return order;
-    const auto place = [&](const Extents& t) {
-        std::uint64_t code = 0;
-        for (int bit = 0; bit < 12; ++bit)
-            for (std::size_t d = 0; d < t.size(); ++d)
-                code |= (static_cast<std::uint64_t>(t[d] >> bit) & 1) << (bit * t.size() + d);
-        return code;
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](const Extents& a, const Extents& b) { return place(a) < place(b); });
+    if (across == 0 || tiles.size() < 2) {
+        for_each_site(tiles, [&](const Extents& t) { order.push_back(t); });
+        return order;
+    }
+    for (std::size_t d = 0; d < tiles.size(); ++d) columns[d] = (tiles[d] + width[d] - 1) / width[d];
+    columns.back() = 1;
+    for_each_site(columns, [&](const Extents& column) {
+        Extents inner = width, t = tiles;
+        for (std::size_t d = 0; d + 1 < tiles.size(); ++d)
+            inner[d] = std::min(width[d], tiles[d] - column[d] * width[d]);
+        inner.back() = tiles.back();
+        for_each_site(inner, [&](const Extents& i) {
+            for (std::size_t d = 0; d < tiles.size(); ++d) t[d] = column[d] * width[d] * (d + 1 < tiles.size()) + i[d];
+            order.push_back(t);
+        });
+    });
     return order;
 }
 
@@ -81,14 +93,14 @@ void for_each_in_tile(const Extents& t, const Extents& step, const Extents& bloc
 } // namespace
 
 std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
-                                      const std::vector<std::uint8_t>& parity, bool along_curve,
+                                      const std::vector<std::uint8_t>& parity, std::int64_t across,
                                       bool parities_apart) {
     Extents step = tile.empty() ? blocks : tile, tiles(blocks.size());
     for (std::size_t d = 0; d < blocks.size(); ++d) {
         step[d] = std::min(step[d], blocks[d]);
         tiles[d] = (blocks[d] + step[d] - 1) / step[d];
     }
-    const auto order_of_tiles = tiles_in_order(tiles, along_curve);
+    const auto order_of_tiles = tiles_in_order(tiles, across);
     std::vector<std::int32_t> order;
     order.reserve(parity.size());
     const auto add = [&](const Extents& t, std::uint8_t wanted) {
@@ -134,7 +146,7 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
     nblocks_ = product(b_);
 
     const std::vector<std::uint8_t> parity = parities();
-    const auto order = block_order(b_, tile_, parity, gpu_ != nullptr);
+    const auto order = block_order(b_, tile_, parity, gpu_ ? (getenv("TILECOL") ? atoi(getenv("TILECOL")) : 64) : 0);
     even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
 
     coordinates_.resize(n * nblocks_);
@@ -205,7 +217,7 @@ std::vector<std::uint8_t> Layout::parities() const {
 }
 
 std::vector<std::int32_t> Layout::tile_by_tile() const {
-    auto order = block_order(b_, tile_, parities(), gpu_ != nullptr, false);
+    auto order = block_order(b_, tile_, parities(), gpu_ ? (getenv("TILECOL") ? atoi(getenv("TILECOL")) : 64) : 0, false);
     for (std::int32_t& index : order) index = block_of_[index];
     return order;
 }
