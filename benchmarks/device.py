@@ -11,17 +11,16 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import statistics
 
 os.environ.setdefault(
     "JALI_TUNE", "now"
 )  # before anything is timed; JALI_TUNE=off shows what tuning is worth
 
 import jali
-from jali import _core
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum
 from jali.lattice.binding import BoundKernel
+from jali.profile.device_roofs import copy_rate, seconds_on
 
 
 @jali.site_function
@@ -43,31 +42,6 @@ def norm2(X, x, total):
 def plaquette(X, U, total):
     for mu, nu in X.planes():
         total += (U[mu][X] * U[nu][X + mu] * U[mu][X + nu].dagger() * U[nu][X].dagger()).trace().real
-
-
-def seconds(gpu, work, batches=7, least=2e-3):
-    """Median and spread of the time of one `work()`, warm."""
-    begin, end = _core.GpuEvent(gpu), _core.GpuEvent(gpu)
-    work()
-    repeats, times = 1, []
-    while len(times) < batches:
-        gpu.record(begin)
-        for _ in range(repeats):
-            work()
-        gpu.record(end)
-        end.wait()
-        time = end.seconds_since(begin)
-        if time < least and not times:
-            repeats = max(2 * repeats, int(1.2 * repeats * least / max(time, 1e-6)))
-        else:
-            times.append(time / repeats)
-    return statistics.median(times), (max(times) - min(times)) / statistics.median(times)
-
-
-def copy_rate(gpu, gigabytes=1):
-    a, b = (gpu.allocate(gigabytes << 30, "benchmark") for _ in range(2))
-    time, _ = seconds(gpu, lambda: gpu.copy(a, b))
-    return 2 * (gigabytes << 30) / time
 
 
 def main() -> None:
@@ -105,7 +79,7 @@ def main() -> None:
             for name, work, moved in rows:
                 if arguments.rows and not any(word in name for word in arguments.rows.split(",")):
                     continue
-                time, spread = seconds(gpu, work)
+                time, spread = seconds_on(gpu, work)
                 print(
                     f"{precision} {size}^4 {name:16s} {time * 1e6:10.2f} us  {moved / time / 1e9:8.0f} GB/s  "
                     f"{moved / time / roof:6.1%} of copy  (spread {spread:.1%})",

@@ -4,10 +4,10 @@ Fields of 3x3 matrices on 24^4 (48 MB each in float64), one core, pinned. Bytes 
 measured before and after each row, on arrays of the same size in the same kind of memory.
 """
 
-from roofs import measure_roofs
 from timing import Result, arguments, pin, show, time_call
 
 import jali
+from jali.profile.host_roofs import copy_rate
 
 
 @jali.site_function
@@ -43,10 +43,10 @@ def main() -> None:
     ]
     rows = []
     for name, call, streams in calls:
-        before = measure_roofs(options.precision, megabytes, repeats=5)
+        before = copy_rate(options.precision, megabytes, repeats=5, name="triad")
         time = time_call(call, volume, seconds=0.1, repeats=9)
-        after = measure_roofs(options.precision, megabytes, repeats=5)
-        triad = (before.triad + after.triad) / 2
+        after = copy_rate(options.precision, megabytes, repeats=5, name="triad")
+        triad = (before + after) / 2 / 1e9
         rate = streams * bytes_ / time[0]
         rows.append(
             Result(

@@ -4,12 +4,12 @@ A third roof stands beside: reading a working set of the gauge field's size, whi
 sum reads 18 matrices per link and writes one, a plaquette 16 per site).
 """
 
-from roofs import measure_roofs, read_bandwidth
-from timing import Result, arguments, pin, show, time_call
+from timing import Result, arguments, pin, roofs_of_one_core, show, time_call
 
 import jali
 from jali.gauge import SU, GaugeField
 from jali.gauge.staples import staple_sum
+from jali.profile.host_roofs import cache_rate
 
 STAPLE_FLOPS = 12 * 198 + 5 * 18  # products and sums per link
 
@@ -23,7 +23,7 @@ def plaquette(X, U, total):
 def main() -> None:
     options = arguments(__doc__)
     pin()
-    roofs = measure_roofs(options.precision)
+    roofs = roofs_of_one_core(options.precision)
     size_of = 8 if options.precision == "float64" else 4
     rows = []
     for size in map(int, options.sizes.split(",")):
@@ -32,11 +32,11 @@ def main() -> None:
         out = jali.Field(lattice, jali.Matrix(3), precision=options.precision)
         time = time_call(lambda: [staple_sum(U, out, mu) for mu in lattice.directions], 4 * lattice.volume)
         rate = STAPLE_FLOPS / time[0]
-        read = read_bandwidth(72 * size_of * lattice.volume, options.precision)
+        read = cache_rate(72 * size_of * lattice.volume, options.precision) / 1e9
         through = 19 * 18 * size_of / time[0]
         remarks = {
             "GFLOP/s": rate,
-            "of peak": rate / roofs.peak,
+            "of peak": rate / roofs.arithmetic[options.precision],
             "GB/s into L1": through,
             "of read": through / read,
         }
@@ -51,9 +51,9 @@ def main() -> None:
                 "ns/site",
                 {
                     "GFLOP/s": rate,
-                    "of peak": rate / roofs.peak,
+                    "of peak": rate / roofs.arithmetic[options.precision],
                     "GB/s": moved,
-                    "of copy": moved / roofs.copy,
+                    "of copy": moved / roofs.memory,
                     "of read": 4 * moved / read,
                 },
             )

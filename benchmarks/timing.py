@@ -15,6 +15,7 @@ import numpy as np
 os.environ.setdefault("JALI_THREADS", "1")
 
 from jali.codegen import compiler, target
+from jali.profile import Roofs, measure_roofs
 
 
 @dataclass
@@ -57,6 +58,11 @@ def time_call(
             call()
         out.append((time.perf_counter() - start) / count / per * scale)
     return float(np.median(out)), min(out), max(out)
+
+
+def roofs_of_one_core(precision: str) -> Roofs:
+    """Memory, second-level cache and multiply-adds, measured now, on the core this process is pinned to."""
+    return measure_roofs(precisions=[precision])
 
 
 def conditions() -> str:

@@ -4,8 +4,7 @@ Bars: 361 ns (8^4) and 372 ns (12^4) by the best plain C++ known to us; ours 75 
 One core, pinned; beta 5.7; thermalised by 20 sweeps first, since acceptance depends on it.
 """
 
-from roofs import measure_roofs
-from timing import Result, arguments, pin, show, time_call
+from timing import Result, arguments, pin, roofs_of_one_core, show, time_call
 
 import jali
 from jali.gauge import SU, GaugeField
@@ -15,7 +14,7 @@ from jali.gauge.updates import heat_bath_sweep, overrelaxation_sweep
 def main() -> None:
     options = arguments(__doc__)
     pin()
-    roofs = measure_roofs(options.precision)
+    roofs = roofs_of_one_core(options.precision)
     rows = []
     for size in map(int, options.sizes.split(",")):
         lattice = jali.Lattice(size, size, size, size)

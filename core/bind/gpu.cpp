@@ -180,5 +180,16 @@ void bind_gpu(nb::module_& m) {
                 return gpu.function(bytes_of(image), name);
             },
             "image"_a, "name"_a)
+        .def(
+            "launch",
+            [](Gpu& gpu, const GpuFunction& function, unsigned blocks, unsigned threads,
+               const nb::bytes& arguments) {
+                std::vector<std::byte> structure(bytes_of(arguments).begin(), bytes_of(arguments).end());
+                void* parameters[] = {structure.data()};
+                gpu.make_current();
+                gpu.launch(function, blocks, threads, parameters, gpu.stream());
+            },
+            "function"_a, "blocks"_a, "threads"_a, "arguments"_a,
+            "Puts a kernel that takes one structure on jali's stream.")
         .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
 }

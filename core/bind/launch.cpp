@@ -50,7 +50,8 @@ void bind_launch(nb::module_& m) {
                std::optional<Vector<std::uint32_t>> masks, int nsums,
                std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices,
                int nslices, bool fast, int ncounters, const std::string& policy,
-               const GpuFunction* gpu_kernel, int threads, bool adds) {
+               const GpuFunction* gpu_kernel, int threads, bool adds, const std::string& name,
+               std::tuple<std::int64_t, std::int64_t, std::int64_t, std::uint8_t> cost) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
@@ -78,6 +79,7 @@ void bind_launch(nb::module_& m) {
                 d.sums.fast = fast;
                 d.sums.added_by_kernel = adds;
                 d.ncounters = ncounters;
+                d.cost = {name, std::get<0>(cost), std::get<1>(cost), std::get<2>(cost), std::get<3>(cost)};
                 d.policy = &halo_policy(policy, on_device);
                 d.any_policy = any_halo_policy(policy);
                 nb::object kept = nb::cast(words);
@@ -92,10 +94,12 @@ void bind_launch(nb::module_& m) {
             "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(),
             "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false, "ncounters"_a = 0,
             "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0, "adds"_a = false,
+            "name"_a = "kernel", "cost"_a = std::make_tuple(0, 0, 0, 0),
             "words (uint64) is kept and read at every run: change scalars in place. patches: [(word, "
             "field)]; reads: "
             "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
-            "list.")
+            "list. cost: bytes that must be moved, bytes moved without caches, operations, all per site, and "
+            "bytes of a real.")
         .def(
             "run",
             [](BoundLaunch& self) -> nb::object {

@@ -5,6 +5,7 @@ namespace nb = nanobind;
 
 void bind_device(nb::module_& m);
 void bind_gpu(nb::module_& m);
+void bind_timeline(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_ccl(nb::module_& m);
 void bind_gpu_plan(nb::module_& m);
@@ -23,6 +24,7 @@ NB_MODULE(_core, m) {
     m.doc() = "jali's core: memory, ranks, halos and schedules";
     bind_device(m);
     bind_gpu(m);
+    bind_timeline(m);
     bind_transport(m);
     bind_ccl(m);
     bind_gpu_plan(m);

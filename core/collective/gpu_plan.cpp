@@ -1,8 +1,10 @@
 #include "collective/gpu_plan.hpp"
+#include "device/timeline.hpp"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 namespace jali {
@@ -202,12 +204,22 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.abandoned = queues_->memory_.abandoned();
 }
 
+// For profiles: the larger of what goes in and what comes out.
+Work GpuPlan::work() const {
+    std::size_t most = 0;
+    for (std::size_t bytes : bytes_) most = std::max(most, bytes);
+    const auto n = static_cast<std::int64_t>(most);
+    return {0, n, n, 0};
+}
+
 void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
     if (static_cast<int>(buffers.size()) != user_buffers_)
         throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
     gpu_->make_current();
     if (queues_) queues_->order(stream);
+    std::optional<DeviceSpan> span;
+    if (watched()) span.emplace(*gpu_, stream, Phase::collective, what_, work());
     for (Stage& stage : stages_) {
         std::copy(buffers.begin(), buffers.end(), stage.arguments.buffers);
         if (!stage.plan.messages.empty()) {
@@ -226,6 +238,7 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
         void* parameters[] = {&stage.arguments};
         gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.lanes), stage.threads, parameters, stream);
     }
+    span.reset();
     if (queues_) queues_->memory_.note_work(stream);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collective/device_program.hpp"
+#include "device/timeline.hpp"
 #include "transport/ccl.hpp"
 #include "transport/peer_memory.hpp"
 
@@ -68,6 +69,7 @@ class GpuPlan {
     static constexpr unsigned most_threads = 512;
 
   private:
+    Work work() const;
     // As the kernel takes it; see src/jali/codegen/prelude/collective.hpp.
     struct Arguments {
         GpuAddress buffers[most_buffers];

@@ -1,4 +1,5 @@
 #include "collective/persistent.hpp"
+#include "device/timeline.hpp"
 
 #include <algorithm>
 
@@ -92,6 +93,7 @@ void PersistentPlan::start(std::span<std::byte* const> buffers, std::shared_ptr<
     std::copy(buffers.begin(), buffers.end(), addresses_.begin());
     keep_ = std::move(keep);
     window_ = window;
+    begun_ = watched() ? Timeline::now() : 0;
     space_->under_way_[window] = shared_from_this();
     try {
         executor_.start(addresses_, carriers_, window * space_->tags_);
@@ -128,6 +130,9 @@ void PersistentPlan::wait() {
 
 void PersistentPlan::end() {
     keep_.reset();
+    if (Timeline* const timeline = begun_ != 0 ? Timeline::of_this_thread() : nullptr)
+        timeline->add(Phase::collective, Timeline::plan_lane, timeline->number_of(what_), begun_,
+                      Timeline::now());
     const int window = std::exchange(window_, -1);
     space_->under_way_[window].reset(); // may be the last reference to this plan
 }

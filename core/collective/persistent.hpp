@@ -96,7 +96,8 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     std::vector<Communicator*> carriers_; // per library of the schedule
     std::vector<std::byte*> addresses_;
     std::shared_ptr<const void> keep_;
-    int window_ = -1; // while it runs
+    int window_ = -1;        // while it runs
+    std::int64_t begun_ = 0; // in ns, if somebody watches
 };
 
 } // namespace jali

@@ -1,4 +1,5 @@
 #include "device/gpu.hpp"
+#include "device/timeline.hpp"
 
 #include <algorithm>
 #include <array>
@@ -254,6 +255,7 @@ void Gpu::make_current() const {
 
 void Gpu::synchronize() const {
     make_current();
+    const HostSpan span(Phase::wait, "device");
     int error = gpu_not_ready;
     if (while_waiting_.empty()) {
         error = api_.stream_synchronize(stream_);
@@ -420,6 +422,7 @@ GpuGraph::~GpuGraph() {
 
 void GpuGraph::launch(void* stream) {
     gpu_->make_current();
+    const DeviceSpan span(*gpu_, stream, Phase::graph, "graph");
     gpu_->api().check(gpu_->api().graph_launch(instance_, stream), "launching a graph");
 }
 

@@ -8,6 +8,12 @@ namespace {
 
 constexpr int send_buffer = 0, receive_buffer = 1, first_field_buffer = 2;
 
+Mark marked(Phase phase) {
+    Mark mark;
+    mark.phase = phase;
+    return mark;
+}
+
 std::string slab_name(const Slab& slab) {
     std::string text = "slab (";
     for (std::size_t d = 0; d < slab.key.size(); ++d) {
@@ -52,7 +58,8 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
     if (producer == nullptr) {
         const int buffer = buffer_of(schedule, field);
         const Region owned{buffer, 0, static_cast<std::size_t>(layout_->nblocks()) * field->block_bytes()};
-        return schedule.add(name, Copy{{{owned, to, field->block_bytes(), slab.send_blocks, first}}});
+        return schedule.add(name, Copy{{{owned, to, field->block_bytes(), slab.send_blocks, first}}}, {},
+                            marked(Phase::pack));
     }
     Kernel kernel;
     kernel.writes = {{to}};
@@ -63,7 +70,7 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
     }
     const auto blocks = slab.send_blocks;
     const auto count = slab.send_count[parity];
-    kernel.body = [layout = layout_.get(), producer, blocks, first, count,
+    kernel.body = [layout = layout_.get(), producer, label = &field->label(), blocks, first, count,
                    to](int, std::span<std::byte* const> buffers, const Progress*) {
         std::vector<std::uint64_t> words = producer->words;
         fill_standard_words(words.data(), *layout, blocks->data() + first);
@@ -71,6 +78,9 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
             words[word] = reinterpret_cast<std::uint64_t>(source->data());
         }
         words[producer->output_word] = reinterpret_cast<std::uint64_t>(buffers[to.buffer] + to.offset);
+        const HostSpan span(
+            Phase::produce, *label,
+            {count, static_cast<std::int64_t>(to.bytes), static_cast<std::int64_t>(to.bytes), 0});
         producer->kernel(words.data(), 0, count);
     };
     return schedule.add_kernel(name, std::move(kernel), {Part{}});
@@ -133,7 +143,8 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                         static_cast<std::size_t>(layout_->first_ghost() + first) * field->block_bytes(),
                         m.receive_bytes};
             }
-            int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number});
+            int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number}, {},
+                                     marked(Phase::transport));
             if (!m.direct) {
                 Copy unpack;
                 std::size_t offset = m.receive_offset;
@@ -150,7 +161,8 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                                            0});
                     offset += bytes;
                 }
-                last = schedule->add("unpack " + slab_name(slab), std::move(unpack), {{last, 0}});
+                last = schedule->add("unpack " + slab_name(slab), std::move(unpack), {{last, 0}},
+                                     marked(Phase::unpack));
             }
             arrived.push_back({last, 0});
         }
@@ -174,7 +186,8 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
             }
             packed.insert(packed.end(), ready.begin(), ready.end());
             schedule->add("send " + slab_name(slab),
-                          Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready);
+                          Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready,
+                          marked(Phase::transport));
             ++total_.messages;
             total_.bytes += static_cast<std::int64_t>(m.send_bytes);
         }

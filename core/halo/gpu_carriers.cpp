@@ -1,6 +1,9 @@
 // The carriers of GpuExchange that are libraries, and what each carrier takes. The devices' own are kernels
 // and copies in gpu_exchange.cpp.
 #include "halo/gpu_exchange.hpp"
+#include "device/timeline.hpp"
+
+#include <optional>
 
 namespace jali {
 
@@ -27,12 +30,20 @@ void GpuExchange::carry_staged(void* stream) {
         if (message.receive_bytes > 0)
             requests.push_back(communicator_->receive(receive_here_.data() + message.receive_offset,
                                                       message.receive_bytes, message.from, message.slab));
-    staged_->wait();
+    {
+        const HostSpan span(Phase::wait, "device");
+        staged_->wait();
+    }
+    std::optional<HostSpan> messages(std::in_place, Phase::transport, "messages between hosts",
+                                     watched() ? sent() : Work{});
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
             requests.push_back(communicator_->send(send_here_.data() + message.send_offset,
                                                    message.send_bytes, message.to, message.slab));
     communicator_->wait(requests, "a halo exchange between devices");
+    messages.reset();
+    const DeviceSpan span(*gpu_, stream, Phase::unpack, "copy to the device",
+                          watched() ? received(stages_.size() - 1) : Work{});
     for (const Message& message : messages_) {
         for (const Part& part : message.parts) {
             const std::size_t bytes = layout_->whole_groups(part.receive_count) * part.field->block_bytes();
@@ -48,6 +59,8 @@ void GpuExchange::carry_staged(void* stream) {
 // Messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
 void GpuExchange::carry_by_ccl(void* stream) {
     for (std::size_t s = 0; s < stages_.size(); ++s) {
+        std::optional<DeviceSpan> span(std::in_place, *gpu_, stream, Phase::transport, "send and receive",
+                                       watched() ? carried(stages_[s]) : Work{});
         ccl_->group_start();
         try {
             for (const Piece& piece : stages_[s].pieces) {
@@ -59,13 +72,18 @@ void GpuExchange::carry_by_ccl(void* stream) {
             throw;
         }
         ccl_->group_end();
+        span.reset();
         stage_arrived_[s]->record(stream);
     }
 }
 
 void GpuExchange::carry_directly() {
     std::vector<std::unique_ptr<Request>> requests;
-    packed_->wait(); // and what used the ghosts before is done as well
+    {
+        const HostSpan span(Phase::wait, "device");
+        packed_->wait(); // and what used the ghosts before is done as well
+    }
+    const HostSpan span(Phase::transport, "messages between devices", watched() ? sent() : Work{});
     for (const Stage& stage : stages_)
         for (const Piece& piece : stage.pieces)
             if (piece.receive_bytes > 0)

@@ -1,8 +1,11 @@
 #include "halo/gpu_exchange.hpp"
+#include "device/timeline.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <optional>
+#include <utility>
 
 namespace jali {
 
@@ -314,6 +317,7 @@ void GpuExchange::produce_items(void* stream) {
             words[producer->output_word] = produced_.address() + part.produced;
             void* parameters[] = {arguments.data()};
             const std::int64_t blocks = (part.send_count + producer->threads - 1) / producer->threads;
+            const DeviceSpan span(*gpu_, stream, Phase::produce, part.field->label());
             gpu_->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
                          static_cast<unsigned>(producer->threads), parameters, stream);
         }
@@ -335,6 +339,9 @@ void GpuExchange::pack(void* stream) {
         kernel = "gather_halos";
     }
     void* parameters[] = {&arguments};
+    const bool remote = policy_.carrier == HaloCarrier::store;
+    const DeviceSpan span(*gpu_, stream, remote ? Phase::transport : Phase::pack,
+                          remote ? "pack and store" : "pack", watched() ? sent() : Work{});
     gpu_->launch(gpu_->kit(kernel), static_cast<unsigned>(send_blocks_), halo_threads, parameters, stream);
 }
 
@@ -376,11 +383,15 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
         carry_directly();
         for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
     } else if (policy_.carrier == HaloCarrier::messages) {
-        for (const Message& message : messages_)
-            if (message.send_bytes > 0)
-                api.check(api.copy_out(send_here_.data() + message.send_offset,
-                                       send_.address() + message.send_offset, message.send_bytes, side),
-                          "copying halos to the host");
+        {
+            const DeviceSpan span(*gpu_, side, Phase::transport, "copy to the host",
+                                  watched() ? sent() : Work{});
+            for (const Message& message : messages_)
+                if (message.send_bytes > 0)
+                    api.check(api.copy_out(send_here_.data() + message.send_offset,
+                                           send_.address() + message.send_offset, message.send_bytes, side),
+                              "copying halos to the host");
+        }
         staged_->record(side);
         if (policy_.overlap && on.bulk) bulk();
         carry_staged(side);
@@ -402,8 +413,11 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
                                        s + 1 == stages_.size(),
                                        mailbox_->abandoned()};
             void* parameters[] = {&arguments};
+            std::optional<DeviceSpan> span(std::in_place, *gpu_, side, Phase::unpack, "await and place",
+                                           watched() ? received(s) : Work{});
             gpu_->launch(gpu_->kit("receive_halos"), static_cast<unsigned>(stage.blocks), halo_threads,
                          parameters, side);
+            span.reset();
             arrived_->record(side);
             api.check(api.stream_wait(main, arrived_->handle(), 0), "ordering a halo exchange");
             if (on.boundary) boundary(static_cast<int>(s));
@@ -415,6 +429,7 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
 
 void GpuExchange::copy_to_mailboxes(void* stream) {
     const GpuApi& api = gpu_->api();
+    const DeviceSpan span(*gpu_, stream, Phase::transport, "copy", watched() ? sent() : Work{});
     AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch(),
                          mailbox_->abandoned()};
     void* awaited[] = {&await};
@@ -428,6 +443,32 @@ void GpuExchange::copy_to_mailboxes(void* stream) {
     SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch()};
     void* signalled[] = {&signal};
     gpu_->launch(gpu_->kit("signal_halos"), 1, halo_threads, signalled, stream);
+}
+
+Work GpuExchange::carried(const Stage& stage) const {
+    std::size_t bytes = 0;
+    for (const Piece& piece : stage.pieces) bytes += piece.send_bytes;
+    const auto n = static_cast<std::int64_t>(bytes);
+    return {0, n, n, 0};
+}
+
+Work GpuExchange::sent() const {
+    std::size_t bytes = 0;
+    for (const Message& message : messages_) bytes += message.send_bytes;
+    const auto n = static_cast<std::int64_t>(bytes);
+    return {0, n, n, 0};
+}
+
+// What the messages of this stage hold; where they do not arrive by stages, of all.
+Work GpuExchange::received(std::size_t stage) const {
+    const bool all = policy_.carrier == HaloCarrier::messages;
+    std::size_t bytes = 0;
+    for (const Message& message : messages_)
+        if (all || message.direction <= stages_[stage].direction)
+            if (all || stage == 0 || message.direction > stages_[stage - 1].direction)
+                bytes += message.receive_bytes;
+    const auto n = static_cast<std::int64_t>(bytes);
+    return {0, n, n, 0};
 }
 
 void GpuExchange::count() {

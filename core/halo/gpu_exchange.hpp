@@ -91,6 +91,9 @@ class GpuExchange {
     void carry_by_ccl(void* stream);
     void copy_to_mailboxes(void* stream);
     void count();
+    Work sent() const; // for profiles
+    Work carried(const Stage& stage) const;
+    Work received(std::size_t stage) const;
 
     std::shared_ptr<Layout> layout_;
     std::shared_ptr<Gpu> gpu_;

@@ -110,7 +110,8 @@ void GpuLaunch::fill_words() {
     for (const auto& [word, field] : d.patches) words[word] = field->address();
 }
 
-void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribution, void* stream) {
+void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase,
+                        void* stream) {
     if (positions.size() == 0) return;
     const auto& d = definition_;
     arguments_[0] = static_cast<std::uint64_t>(positions.begin);
@@ -128,6 +129,7 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     if (d.sums.added_by_kernel)
         blocks = std::min(blocks, resident_blocks_ * (getenv("SUMW") ? atoi(getenv("SUMW")) : 1)); // each adds to the device's words
     if (d.waves > 0) blocks = std::min(blocks, d.waves * resident_blocks_);
+    const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(positions.size()));
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), parameters,
                  stream);
 }
@@ -141,7 +143,7 @@ void GpuLaunch::prepare() {
 }
 
 void GpuLaunch::compute() {
-    enqueue(whole_, 0, gpu_->stream());
+    enqueue(whole_, 0, Phase::kernel, gpu_->stream());
 }
 
 void GpuLaunch::drop_exchanges() {
@@ -153,16 +155,20 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
     Plan& plan = plan_for(stale);
     recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
     // contributions to sums lie part by part
-    plan.exchange->run([&] { enqueue(plan.bulk, 0, gpu_->stream()); },
+    plan.exchange->run([&] { enqueue(plan.bulk, 0, Phase::bulk, gpu_->stream()); },
                        [&](int stage) {
                            std::int64_t first = plan.bulk.size();
                            for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
-                           enqueue(plan.boundary[stage], first, gpu_->stream());
+                           enqueue(plan.boundary[stage], first,
+                                   definition_.policy->overlap ? Phase::boundary : Phase::kernel,
+                                   gpu_->stream());
                        });
 }
 
 void GpuLaunch::run(double* sums) {
     const auto& d = definition_;
+    const CallScope call(d.policy->name);
+    const HostSpan span(Phase::launch, d.cost.name);
     prepare();
     GpuAddress order = whole_order_.address();
     if (requests_.empty() || !find_stale()) {
@@ -195,6 +201,7 @@ void GpuLaunch::deposit(GpuAddress order) {
                                d.sums.nslices,           d.sums.count,  deposit_blocks_, totals_.address()};
     const std::int64_t jobs = static_cast<std::int64_t>(d.sums.nslices) * d.sums.count * deposit_blocks_;
     void* parameters[] = {&arguments};
+    const DeviceSpan span(*gpu_, gpu_->stream(), Phase::sums, d.cost.name);
     gpu_->launch(gpu_->kit("deposit"), static_cast<unsigned>(std::min<std::int64_t>(jobs, 1 << 20)),
                  deposit_threads, parameters, gpu_->stream());
 }
@@ -212,6 +219,7 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
                  deposit_threads, parameters, gpu_->stream());
     totals_are_zero_ = true;
     gpu_->synchronize();
+    const HostSpan span(Phase::sums, d.cost.name);
     std::memcpy(reduced_.data(), totals_here_.data(), totals_.size());
     if (d.communicator->size() > 1) d.communicator->all_reduce_sum(reduced_);
     for (std::size_t k = 0; k < accumulators; ++k)

@@ -53,7 +53,7 @@ class GpuLaunch : public Launch {
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
     void prepare_sums();
     void fill_words();
-    void enqueue(const Positions& positions, std::int64_t first_contribution, void* stream);
+    void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);
     GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
     void deposit(GpuAddress order);
     void reduce(double* sums, GpuAddress order);

@@ -1,4 +1,5 @@
 // FieldStorage on a device: the same operations, done by kernels of the kit (prelude/kit.hpp).
+#include "device/timeline.hpp"
 #include "halo/storage.hpp"
 
 #include <algorithm>
@@ -36,6 +37,7 @@ void run_kit(Gpu& gpu, const std::string& name, Arguments arguments, std::int64_
     void* parameters[] = {&arguments};
     const std::int64_t blocks = std::min<std::int64_t>((work + kit_threads - 1) / kit_threads,
                                                        std::int64_t{32} * gpu.multiprocessors());
+    const DeviceSpan span(gpu, gpu.stream(), Phase::move, name);
     gpu.launch(gpu.kit(name), static_cast<unsigned>(blocks), kit_threads, parameters, gpu.stream());
 }
 

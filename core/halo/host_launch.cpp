@@ -87,7 +87,8 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
 
 void HostLaunch::run_part(Plan& plan, int part, const ThreadPool::Progress* progress) {
     const bool bulk = definition_.policy->overlap && part == 0;
-    if (bulk ? switches_.bulk : switches_.boundary) run_domain(plan.parts[part], progress);
+    const Phase phase = bulk ? Phase::bulk : definition_.policy->overlap ? Phase::boundary : Phase::kernel;
+    if (bulk ? switches_.bulk : switches_.boundary) run_domain(plan.parts[part], phase, progress);
 }
 
 void HostLaunch::run_with_halos(Plan& plan) {
@@ -104,9 +105,19 @@ const Schedule* HostLaunch::schedule_for(const std::vector<char>& stale) {
     return &plan_for(stale).exchange->schedule();
 }
 
-void HostLaunch::run_domain(const LaunchDomain& domain, const ThreadPool::Progress* progress) {
+Work HostLaunch::work_of(const LaunchDomain& domain) const {
+    std::int64_t sites = domain.size() * definition_.layout->lanes();
+    if (!domain.masks.empty()) {
+        sites = 0;
+        for (std::uint32_t mask : domain.masks) sites += std::popcount(mask);
+    }
+    return definition_.cost.of(sites);
+}
+
+void HostLaunch::run_domain(const LaunchDomain& domain, Phase phase, const ThreadPool::Progress* progress) {
     const auto size = domain.size();
     if (size == 0) return;
+    const HostSpan span(phase, definition_.cost.name, watched() ? work_of(domain) : Work{});
     const bool listed = !domain.blocks.empty();
     for (auto& worker : workers_) {
         worker.words[0] = listed ? reinterpret_cast<std::uint64_t>(domain.blocks.data()) : 0;
@@ -253,6 +264,7 @@ void HostLaunch::prepare() {
 
 void HostLaunch::run(double* sums) {
     const auto& d = definition_;
+    const CallScope call(d.policy->name);
     prepare();
     if (requests_.empty() || !find_stale()) {
         compute();
@@ -265,7 +277,10 @@ void HostLaunch::run(double* sums) {
             for (int k = 0; k < d.ncounters; ++k) counters_[k] += worker.counters[k];
         }
     }
-    if (d.sums.count > 0) reduce(sums);
+    if (d.sums.count > 0) {
+        const HostSpan span(Phase::sums, d.cost.name);
+        reduce(sums);
+    }
 }
 
 std::vector<double> HostLaunch::time(int repetitions, const std::function<void()>& work) {

@@ -21,7 +21,7 @@ class HostLaunch : public Launch {
   protected:
     const Schedule* schedule_for(const std::vector<char>& stale) override;
     void prepare() override;
-    void compute() override { run_domain(definition_.domain, nullptr); }
+    void compute() override { run_domain(definition_.domain, Phase::kernel, nullptr); }
     void compute_between(const std::vector<char>& stale) override { run_with_halos(plan_for(stale)); }
     void prepare_exchange(const std::vector<char>& stale) override { plan_for(stale); }
     void drop_exchanges() override { plans_.clear(); }
@@ -47,7 +47,8 @@ class HostLaunch : public Launch {
     };
 
     void prepare_sums();
-    void run_domain(const LaunchDomain& domain, const ThreadPool::Progress* progress);
+    void run_domain(const LaunchDomain& domain, Phase phase, const ThreadPool::Progress* progress);
+    Work work_of(const LaunchDomain& domain) const;
     void run_piece(int thread, std::int64_t begin, std::int64_t end);
     void deposit(Worker& worker, std::int64_t begin, std::int64_t end);
     void reduce(double* sums);

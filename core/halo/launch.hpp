@@ -8,6 +8,7 @@
 #pragma once
 
 #include "device/gpu.hpp"
+#include "device/timeline.hpp"
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"
 #include "schedule/schedule.hpp"
@@ -44,6 +45,17 @@ struct LaunchSums {
     bool fast = false;            // plain double sums: the last bits depend on threads and partition
 };
 
+// What a kernel does, for profiles: its name, and per site what must be moved, what is moved without any
+// cache, and how many operations there are.
+struct LaunchCost {
+    std::string name;
+    std::int64_t bytes = 0, moved = 0, flops = 0;
+    std::uint8_t real_bytes = 0;
+    Work of(std::int64_t sites) const {
+        return {sites, sites * bytes, sites * moved, sites * flops, real_bytes};
+    }
+};
+
 struct LaunchDefinition {
     std::shared_ptr<Layout> layout;
     std::shared_ptr<Communicator> communicator;
@@ -60,6 +72,7 @@ struct LaunchDefinition {
     LaunchDomain domain;
     LaunchSums sums;
     int ncounters = 0;
+    LaunchCost cost;
     bool any_policy = false;            // another row may be taken where this one is not possible
     const HaloPolicy* policy = nullptr; // null: the one of halo_policy("")
 };

@@ -3,6 +3,7 @@
 // What the launch writes is saved at the start and put back before every series of runs, so that all begin
 // alike, and at the end, also after an error. Writes are not marked, ghosts that were stale become stale
 // again (what is in them then is nobody's), counters are put back. Sums are begun anew by the next run.
+// Profiles do not see it.
 #pragma once
 
 #include "halo/launch.hpp"
@@ -43,6 +44,7 @@ class Rehearsal {
     void restore();
     void make_stale();
 
+    Unrecorded unrecorded_;
     Launch& launch_;
     std::vector<Saved> saved_;
     std::vector<Held> held_;

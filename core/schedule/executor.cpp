@@ -1,4 +1,5 @@
 #include "schedule/executor.hpp"
+#include "device/timeline.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/rows.hpp"
 #include "transport/patience.hpp"
@@ -16,6 +17,25 @@ namespace {
 
 // While there is something to do, one message is looked at for each step and for each so many bytes.
 constexpr std::size_t bytes_per_look = std::size_t{1} << 14;
+constexpr std::int64_t least_wait = 1000; // ns that are worth a span
+
+Work bytes_only(std::size_t bytes) {
+    const auto n = static_cast<std::int64_t>(bytes);
+    return {0, n, n, 0};
+}
+
+// Bytes that are read and written.
+Work work_of(const Copy& copy) {
+    std::size_t bytes = 0;
+    for (const auto& row : copy.rows) bytes += 2 * row.to.bytes;
+    return bytes_only(bytes);
+}
+
+Work work_of(const Reduce& reduce) {
+    std::size_t bytes = 0;
+    for (const auto& row : reduce.rows) bytes += row.into.bytes * (row.from.size() + 1);
+    return bytes_only(bytes);
+}
 
 } // namespace
 
@@ -72,9 +92,10 @@ struct Executor::State {
     std::vector<std::byte*> buffers;
     std::vector<Communicator*> transports, distinct;
     int first_tag = 0;
-    std::shared_ptr<Running> among; // set while running
-    bool busy = false;              // further down on this thread's stack
-    std::exception_ptr error;       // of progress made while the thread waited for another schedule
+    std::vector<std::int64_t> begun; // of messages, in ns; empty unless somebody watches
+    std::shared_ptr<Running> among;  // set while running
+    bool busy = false;               // further down on this thread's stack
+    std::exception_ptr error;        // of progress made while the thread waited for another schedule
     Patience since_moved{std::numeric_limits<double>::infinity()}; // for tests without a wait
 
     Communicator& carrier(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
@@ -113,6 +134,7 @@ struct Executor::State {
                 continue;
             }
             requests[message].reset();
+            if (!begun.empty()) note_message(message);
             in_flight[next_look] = in_flight.back();
             in_flight.pop_back();
             ended(message);
@@ -135,6 +157,22 @@ struct Executor::State {
         start_messages();
     }
 
+    void note_message(int message) {
+        Timeline* const timeline = Timeline::of_this_thread();
+        if (timeline == nullptr || begun[message] == 0) return;
+        const Envelope e = envelope(message);
+        const Step& step = *tasks[message].step;
+        timeline->add(step.mark.phase.value_or(e.sending ? Phase::send : Phase::receive),
+                      Timeline::message_lane, timeline->number_of(step.name), begun[message], Timeline::now(),
+                      bytes_only(e.bytes));
+    }
+
+    void note_wait(std::int64_t begin, std::int64_t end) {
+        Timeline* const timeline = Timeline::of_this_thread();
+        if (timeline != nullptr && end - begin >= least_wait)
+            timeline->add(Phase::wait, Timeline::host_lane, timeline->number_of("messages"), begin, end);
+    }
+
     // A step that is ready.
     void run(int task) {
         ready.erase(task);
@@ -148,6 +186,8 @@ struct Executor::State {
             requests[task] = carrier(a->library).send(at(a->from), a->from.bytes, a->to, a->tag + first_tag);
             started(task);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
+            const HostSpan span(step.mark.phase.value_or(Phase::copy), step.name,
+                                watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
             for (const auto& row : a->rows) {
                 copy_rows(row, buffers, between);
@@ -156,6 +196,8 @@ struct Executor::State {
             ended(task);
             look_after(bytes);
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
+            const HostSpan span(step.mark.phase.value_or(Phase::reduce), step.name,
+                                watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
             for (const auto& row : a->rows) {
                 reduce_row(a->how, row, buffers, between);
@@ -171,6 +213,7 @@ struct Executor::State {
     }
 
     void started(int message) {
+        if (!begun.empty()) begun[message] = Timeline::now();
         in_flight.push_back(message);
         if (const int next = graph.next_in_lane(message); next >= 0) happened(next);
     }
@@ -265,12 +308,15 @@ struct Executor::State {
         throw_kept();
         Patience patience(watchdog_seconds());
         bool slept = false;
+        std::int64_t idle = 0, looked = 0; // since when, and when last, if somebody watches
         for (unsigned rounds = 0; remaining > 0; ++rounds) {
             const bool ask = slept || rounds % 16 == 15; // who has left
             Communicator* const only = only_transport();
             const std::uint64_t seen = only ? only->events() : 0;
             const int gone = ask ? departed(patience.waited()) : -1;
+            if (watched()) looked = Timeline::now();
             const bool own = advance(true);
+            if (own && idle != 0) note_wait(std::exchange(idle, 0), looked);
             if (remaining == 0) return;
             if (own) patience.moved();
             if (own || advance_others()) {
@@ -279,6 +325,7 @@ struct Executor::State {
                 continue;
             }
             if (ask) give_up_if_alone(gone);
+            if (idle == 0) idle = looked;
             const auto describe = [this] { return describe_wait(); };
             // A rank that listens to several transports cannot sleep on one of them.
             const bool slept =
@@ -368,6 +415,7 @@ void Executor::start(std::span<std::byte* const> buffers, std::span<Communicator
     s.remaining = s.graph.size();
     s.error = nullptr;
     s.since_moved.moved();
+    s.begun.assign(watched() ? s.graph.messages() : 0, 0);
     s.join();
     s.guarded([&] { s.advance(false); });
 }

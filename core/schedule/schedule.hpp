@@ -8,12 +8,14 @@
 // collectives: exchanges of halos (core/halo) and collectives (core/collective) are built on top.
 #pragma once
 
+#include "device/timeline.hpp"
 #include "schedule/element.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -96,6 +98,7 @@ struct Part {
 // of the pipeline, and the level of the hierarchy that its message crosses. -1: nowhere.
 struct Mark {
     int stage = -1, channel = -1, level = -1;
+    std::optional<Phase> phase{}; // in profiles; none: that of its action
 };
 
 struct Step {

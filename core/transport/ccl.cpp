@@ -1,4 +1,5 @@
 #include "transport/ccl.hpp"
+#include "device/timeline.hpp"
 
 #include "transport/patience.hpp"
 
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <future>
 #include <numeric>
+#include <optional>
 #include <thread>
 
 namespace jali {
@@ -368,6 +370,7 @@ void CclCommunicator::issue(std::vector<Call> calls) {
     const std::string what =
         name_of_call(static_cast<int>(calls.front().kind)) +
         (calls.size() > 1 ? " and " + std::to_string(calls.size() - 1) + " more" : std::string());
+    void* const stream = calls.front().stream;
     bool connected = true;
     for (const Call& call : calls) connected = met_before(call) && connected;
     const auto run = [api = api_, comm = comm_, calls = std::move(calls)] {
@@ -417,6 +420,8 @@ void CclCommunicator::issue(std::vector<Call> calls) {
         const int end = api->group_end();
         return error != ccl_success && error != ccl_in_progress ? error : end;
     };
+    std::optional<DeviceSpan> span;
+    if (watched()) span.emplace(*gpu_, stream, Phase::collective, std::string(api_->name()) + " " + what);
     settle(connected ? run() : patiently(what, run), what);
 }
 

@@ -73,6 +73,7 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         "mpi": mpi_library(),
         "device": devices.default_device(),
         "devices": {kind: gpus(kind) for kind in devices.KINDS},
+        "ranges": _ranges(),
         "compiler": _compiler(),
         "cache": _cache(),
         "tuner": _tuner(),
@@ -118,6 +119,14 @@ standard = ".".join(map(str, MPI.Get_version()))
 print(json.dumps({"library": name, "standard": standard, "path": path, "abi": family}))
 """
 
+RANGES_QUESTION = """
+import json, os
+os.environ.pop("JALI_NVTX", None)
+from jali import _core
+name, path, why = _core.ranges()
+print(json.dumps({"name": name, "path": path} if name else {"missing": why}))
+"""
+
 # Driver and compiler are found apart from each other, since either can be missing.
 GPU_QUESTION = """
 import json, sys
@@ -149,6 +158,11 @@ except JaliError as error:
     found.setdefault("gpus", [])
 print(json.dumps(found))
 """
+
+
+def _ranges() -> dict[str, Any]:
+    """Who would take named ranges (NVTX, roctx), asked of another process too, and whether they are on."""
+    return {**_answer("a profiler's library", RANGES_QUESTION), "on": os.environ.get("JALI_NVTX") == "1"}
 
 
 def _compiler() -> dict[str, Any]:
@@ -226,6 +240,13 @@ def _tuner_words(tuner: dict[str, Any]) -> str:
     return f"{tuner['path']}  ({files}; JALI_TUNE={tuner['mode']})"
 
 
+def _range_words(found: dict[str, Any]) -> str:
+    switch = "on" if found["on"] else "off: JALI_NVTX=1 turns them on"
+    if "missing" in found:
+        return f"none: {_first_line(found['missing'])}"
+    return f"{found['name']}  {found['path']} ({switch})"
+
+
 def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
@@ -251,6 +272,7 @@ def render(report: dict[str, Any]) -> str:
         *([] if "missing" in mpi else [("", f"{mpi['path']}  ({mpi['abi']})")]),
         ("device", f"{report['device']} (JALI_DEVICE, --device and Lattice(device=...) choose)"),
         *(row for kind, found in report["devices"].items() for row in _device_rows(kind, found)),
+        ("ranges", _range_words(report["ranges"])),
         ("compiler", compiler.get("missing") or f"{compiler['version']}  {compiler['path']}"),
         *([] if "missing" in compiler else [("", " ".join(compiler["flags"]))]),
         (

@@ -61,6 +61,7 @@ COMMANDS = {
     "tune": Command(
         "jali.cli.tune", "show what was found fastest on the devices here, and why, or forget it"
     ),
+    "profile": Command("jali.cli.profile", "show where the time of a simulation goes, beside measured roofs"),
     "info": Command("jali.cli.info", "show what jali found here: compiler, vector width, ranks, MPI, cache"),
 }
 

@@ -27,6 +27,19 @@ class CompiledKernel:
     threads: int = 0
 
 
+@dataclass(frozen=True)
+class Cost:
+    """What a kernel does per site.
+
+    `bytes_least` counts each field once (perfect reuse), `bytes_moved` every read at every offset and every write once
+    (no reuse by caches).
+    """
+
+    flops: int
+    bytes_moved: int
+    bytes_least: int
+
+
 class BoundKernel:
     """One kernel with its argument words and its launch. `words` and `floats` are two views of the same memory."""
 
@@ -53,6 +66,7 @@ class BoundKernel:
         self.source = compiled.source
         self.function = compiled.function
         self.words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
+        self.cost = self._cost(fields)
         self.floats = memoryview(self.words.data).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the words
         self.scalar_words: list[tuple[int, Word]] = []
@@ -104,6 +118,13 @@ class BoundKernel:
             gpu_kernel=compiled.function,
             threads=compiled.threads,
             adds=variant.adds,
+            name=program.name,
+            cost=(
+                self.cost.bytes_least,
+                self.cost.bytes_moved,
+                self.cost.flops,
+                8 if program.precision == "float64" else 4,
+            ),
         )
         self.tunings: list[Any] = []  # questions about this launch that are open (lattice.tuning)
         self.launch_choice = self.halo_choice = ""  # what runs and why, in words
@@ -113,6 +134,14 @@ class BoundKernel:
     def tune(self) -> None:
         """Before a run whose questions are open: asks each, and forgets those that are settled."""
         self.tunings = [tuning for tuning in self.tunings if not tuning.settle(self)]
+
+    def _cost(self, fields: list[Field]) -> Cost:
+        analysis = self.text.analysis
+        size = [f.storage.scalar_bytes * f.element.stored_reals for f in fields]
+        written = sum(size[slot] for slot in analysis.writes)
+        moved = sum(size[slot] * len(offsets) for slot, offsets in analysis.reads.items())
+        least = sum(size[slot] for slot in analysis.reads)
+        return Cost(analysis.flops, moved + written, least + written)
 
     def _item(self, item: Item, kernel: CompiledKernel) -> Any:
         """Ghosts that are filled with what the item's producer computes at the sender."""

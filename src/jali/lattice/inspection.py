@@ -62,10 +62,6 @@ def inspect(
     sums = Sums() if len(whole.parameters) > len(arguments) else None
     kernel = whole.kernels(*arguments, over=over, lattice=lattice, sums=sums)[0]
     analysis, program = kernel.text.analysis, kernel.program
-    size = {k: f.storage.scalar_bytes * f.element.stored_reals for k, f in enumerate(kernel.fields)}
-    moved = sum(size[slot] * len(offsets) for slot, offsets in analysis.reads.items())
-    moved += sum(size[slot] for slot in analysis.writes)
-    least = sum(size[slot] for slot in analysis.reads) + sum(size[slot] for slot in analysis.writes)
     shift = program.shift or (0,) * program.ndim
     return KernelReport(
         name=program.name,
@@ -80,9 +76,9 @@ def inspect(
             for slot, offsets in analysis.reads.items()
         },
         writes={program.fields[slot].name: [shift] for slot in analysis.writes},
-        flops=analysis.flops,
-        bytes_moved=moved,
-        bytes_least=least,
+        flops=kernel.cost.flops,
+        bytes_moved=kernel.cost.bytes_moved,
+        bytes_least=kernel.cost.bytes_least,
         fields=[f.name for f in kernel.fields],
         launch=kernel.launch_choice,
         halo=kernel.halo_choice,

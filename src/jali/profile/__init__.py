@@ -1,0 +1,30 @@
+"""What a program does with its time: spans of kernels, halos, collectives and waits, beside the roofs of the machine.
+
+    with jali.profile.recording() as r:
+        sweep(U, 5.7, rng)
+    print(r.table())
+    r.write_trace("trace.json")  # for ui.perfetto.dev
+
+`jali profile PARAMETERS.toml` does it for the sweeps of a simulation.
+"""
+
+from jali.profile.recording import Recording, recording
+from jali.profile.roofs import Roofs, measure_roofs
+from jali.profile.spans import COMPUTING, PHASES, Span
+from jali.profile.table import Overlap, Row, Table, make_table
+from jali.profile.trace import trace_events
+
+__all__ = [
+    "COMPUTING",
+    "PHASES",
+    "Overlap",
+    "Recording",
+    "Roofs",
+    "Row",
+    "Span",
+    "Table",
+    "make_table",
+    "measure_roofs",
+    "recording",
+    "trace_events",
+]

@@ -1,0 +1,168 @@
+"""Roofs of the host: kernels of their own, compiled with the flags of site functions, one instance per thread.
+
+Rates are medians over several tries, each of which runs long enough to be measured with all threads together.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+
+from jali import _core
+from jali.codegen import compiler, target
+
+SOURCE = r"""
+typedef {scalar} V __attribute__((vector_size({bytes})));
+static inline V fma_(V a, V b, V c) {{
+  V r;
+  for (unsigned l = 0; l < sizeof(V) / sizeof({scalar}); ++l) r[l] = __builtin_fma{suffix}(a[l], b[l], c[l]);
+  return r;
+}}
+extern "C" {scalar} peak(long n) {{
+  V one = {{}};
+  one += ({scalar})1;
+  V m = one * ({scalar})0.999, c = one * ({scalar})1e-6;
+  V a0 = one, a1 = one, a2 = one, a3 = one, a4 = one, a5 = one, a6 = one, a7 = one, a8 = one, a9 = one, a10 = one, a11 = one;
+  for (long k = 0; k < n; ++k) {{
+    {peak}
+  }}
+  return (a0 + a1 + a2 + a3 + a4 + a5 + a6 + a7 + a8 + a9 + a10 + a11)[0];
+}}
+extern "C" void copy({scalar}* y, const {scalar}* x, long n) {{
+  for (long i = 0; i < n; i += sizeof(V) / sizeof({scalar})) *(V*)(y + i) = *(const V*)(x + i);
+}}
+extern "C" void triad({scalar}* z, const {scalar}* y, const {scalar}* x, long n) {{
+  V s = *(const V*)x * 0 + ({scalar})0.5;
+  for (long i = 0; i < n; i += sizeof(V) / sizeof({scalar})) *(V*)(z + i) = *(const V*)(y + i) + s * *(const V*)(x + i);
+}}
+extern "C" {scalar} read_all(const {scalar}* x, long n) {{
+  V s[8] = {{}};
+  for (long i = 0; i < n; i += 8 * sizeof(V) / sizeof({scalar}))
+    for (int k = 0; k < 8; ++k) s[k] += ((const V*)(x + i))[k];
+  {scalar} t = 0;
+  for (int k = 0; k < 8; ++k) for (unsigned l = 0; l < sizeof(V) / sizeof({scalar}); ++l) t += s[k][l];
+  return t;
+}}
+"""
+
+_FMA_FORMS = {
+    ("float64", 64): ("vfmadd213pd", "v"),
+    ("float64", 32): ("vfmadd213pd", "x"),
+    ("float32", 64): ("vfmadd213ps", "v"),
+    ("float32", 32): ("vfmadd213ps", "x"),
+}
+
+
+def _fma_chains(precision: str, width: int) -> str:
+    """Twelve independent multiply-adds, as instructions where we know them."""
+    form = _FMA_FORMS.get((precision, width))
+    if form is None:
+        return "\n".join(f"a{i} = fma_(a{i}, m, c);" for i in range(12))
+    name, register = form
+    return "\n".join(
+        f'asm volatile("{name} %2, %1, %0" : "+{register}"(a{i}) : "{register}"(m), "{register}"(c));'
+        for i in range(12)
+    )
+
+
+@functools.cache
+def _library(precision: str) -> ctypes.CDLL:
+    """The compiled roof kernels. Raises CompileError."""
+    width = target.host().vector_bytes
+    scalar, suffix = ("double", "") if precision == "float64" else ("float", "f")
+    with tempfile.TemporaryDirectory(prefix="jali-roofs-") as name:
+        folder = Path(name)
+        (folder / "roofs.cpp").write_text(
+            SOURCE.format(scalar=scalar, bytes=width, suffix=suffix, peak=_fma_chains(precision, width))
+        )
+        compiler.find_compiler().compile(folder / "roofs.cpp", folder / "roofs.so", folder)
+        library = ctypes.CDLL(str(folder / "roofs.so"))
+    real = ctypes.c_double if precision == "float64" else ctypes.c_float
+    library.peak.restype = library.read_all.restype = real
+    return library
+
+
+def _median_seconds(work: Callable[[int], object], threads: int, repeats: int) -> float:
+    """Median time of `work(thread)` on all threads together (ctypes lets them run at once), after one try."""
+    times = []
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(repeats + 1):
+            start = time.perf_counter()
+            list(pool.map(work, range(threads)))
+            times.append(time.perf_counter() - start)
+    return statistics.median(times[1:])
+
+
+def arithmetic_rate(
+    precision: str = "float64", repeats: int = 7, rounds: int = 2_000_000, threads: int = 1
+) -> float:
+    """Operations per second of independent fused multiply-adds, two operations each."""
+    library = _library(precision)
+    seconds = _median_seconds(lambda _: library.peak(ctypes.c_long(rounds)), threads, repeats)
+    return 12 * 2 * target.host().lanes(precision) * rounds * threads / seconds
+
+
+def copy_rate(
+    precision: str = "float64", megabytes: int = 256, repeats: int = 7, threads: int = 1, name: str = "copy"
+) -> float:
+    """Bytes per second, read plus written, of "copy" or "triad" over arrays of `megabytes` MiB together."""
+    library = _library(precision)
+    streams = 2 if name == "copy" else 3
+    count = megabytes * 2**20 // np.dtype(precision).itemsize // 3 // threads // 64 * 64
+    size = count * np.dtype(precision).itemsize
+    # the memory that fields use, huge pages included; different places within a page, since equal ones make
+    # stores look like they hit later loads
+    blocks = [[_core.allocate(size + 16384, "roof") for _ in range(streams)] for _ in range(threads)]
+
+    def fill(thread: int) -> None:  # by the thread that will use it, so that it is near
+        for block in blocks[thread]:
+            block.array().view(precision)[:] = 1
+
+    _median_seconds(fill, threads, 1)
+    function = getattr(library, name)
+
+    def run(thread: int) -> None:
+        places = [ctypes.c_void_p(block.address + 1344 * k) for k, block in enumerate(blocks[thread])]
+        function(*places, ctypes.c_long(count))
+
+    return streams * size * threads / _median_seconds(run, threads, repeats)
+
+
+def cache_rate(
+    size: int | None = None, precision: str = "float64", repeats: int = 9, threads: int = 1
+) -> float:
+    """Bytes per second of reading a working set of `size` bytes per thread again and again (default: half the second-level cache).
+
+    The roof of kernels that reuse nothing in the first-level cache.
+    """
+    size = size or _second_level_bytes() // 2
+    library = _library(precision)
+    count = size // np.dtype(precision).itemsize // 512 * 512
+    blocks = [_core.allocate(size + 4096, "roof") for _ in range(threads)]
+    for block in blocks:
+        block.array().view(precision)[:] = 1
+    rounds = max(1, 100_000_000 // size)
+
+    def run(thread: int) -> None:
+        for _ in range(rounds):
+            library.read_all(ctypes.c_void_p(blocks[thread].address), ctypes.c_long(count))
+
+    return rounds * size * threads / _median_seconds(run, threads, repeats)
+
+
+def _second_level_bytes() -> int:
+    """Of one core; 1 MiB where the system does not say."""
+    try:
+        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+    except (ValueError, OSError):
+        found = 0
+    return found if found > 0 else 1 << 20

@@ -1,0 +1,55 @@
+"""Roofs: how fast this machine can move bytes and compute, measured in the same run as what is held against them.
+
+Memory is a copy of arrays that fit no cache, bytes read plus bytes written. Cache is reading a working set again and
+again that lies in the second-level cache. Arithmetic is fused multiply-adds that depend on nothing but themselves,
+two operations each. On the host all threads of the rank work together (`host_roofs`); a device is measured with
+kernels of the same compiler as site functions (`device_roofs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from jali.profile import device_roofs, host_roofs
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """GB/s of a copy in memory and of reading from the second-level cache; GFLOP/s by precision."""
+
+    device: str
+    memory: float
+    cache: float
+    arithmetic: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        rates = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in self.arithmetic.items())
+        return f"{self.device}: memory {self.memory:,.0f} GB/s, cache {self.cache:,.0f} GB/s, {rates}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return asdict(self)
+
+
+def measure_roofs(
+    gpu: Any = None, threads: int = 1, precisions: Sequence[str] = ("float64", "float32")
+) -> Roofs:
+    """Measures all roofs now, of a device of the core or of this host with `threads` threads; takes about a second.
+
+    Raises CompileError without a compiler, MemoryError, DeviceError.
+    """
+    if gpu is not None:
+        return Roofs(
+            f"{gpu.kind}:{gpu.ordinal} {gpu.name}",
+            device_roofs.copy_rate(gpu) / 1e9,
+            device_roofs.cache_rate(gpu) / 1e9,
+            {name: device_roofs.arithmetic_rate(gpu, name) / 1e9 for name in precisions},
+        )
+    return Roofs(
+        f"host, {threads} thread{'' if threads == 1 else 's'}",
+        host_roofs.copy_rate(threads=threads) / 1e9,
+        host_roofs.cache_rate(threads=threads) / 1e9,
+        {name: host_roofs.arithmetic_rate(name, threads=threads) / 1e9 for name in precisions},
+    )
