@@ -127,7 +127,7 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     void* parameters[] = {arguments_.data()};
     std::int64_t blocks = (positions.size() + d.threads - 1) / d.threads;
     if (d.sums.added_by_kernel)
-        blocks = std::min(blocks, resident_blocks_ * (getenv("SUMW") ? atoi(getenv("SUMW")) : 1)); // each adds to the device's words
+        blocks = std::min(blocks, resident_blocks_); // each adds to the device's words
     if (d.waves > 0) blocks = std::min(blocks, d.waves * resident_blocks_);
     const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(positions.size()));
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), parameters,

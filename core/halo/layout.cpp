@@ -146,7 +146,7 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
     nblocks_ = product(b_);
 
     const std::vector<std::uint8_t> parity = parities();
-    const auto order = block_order(b_, tile_, parity, gpu_ ? (getenv("TILECOL") ? atoi(getenv("TILECOL")) : 64) : 0);
+    const auto order = block_order(b_, tile_, parity, tiles_across());
     even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
 
     coordinates_.resize(n * nblocks_);
@@ -216,8 +216,13 @@ std::vector<std::uint8_t> Layout::parities() const {
     return parity;
 }
 
+// A multiprocessor works on a tile at a time, so those next in the last direction follow at once.
+std::int64_t Layout::tiles_across() const {
+    return gpu_ ? gpu_->multiprocessors() : 0;
+}
+
 std::vector<std::int32_t> Layout::tile_by_tile() const {
-    auto order = block_order(b_, tile_, parities(), gpu_ ? (getenv("TILECOL") ? atoi(getenv("TILECOL")) : 64) : 0, false);
+    auto order = block_order(b_, tile_, parities(), tiles_across(), false);
     for (std::int32_t& index : order) index = block_of_[index];
     return order;
 }

@@ -179,6 +179,7 @@ class Layout {
     Partition partition_;
     int rank_;
     std::vector<std::uint8_t> parities() const; // by lexicographic index
+    std::int64_t tiles_across() const;
 
     Extents extents_, origin_, v_, b_, tile_;
     int lanes_ = 1;
