@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from jali import _core
+from jali.comm import algorithms
 from jali.bench.cases import COLLECTIVES, PERIOD, contribution
 from jali.bench.collectives import Cell, Report, Timing, conditions
 from jali.comm.device_arrays import DeviceArray
-from jali.errors import RankError
+from jali.errors import ParameterError, RankError
 
 SAMPLE = 4096  # elements in a row that are compared, at the beginning, in the middle and at the end of every chunk
 ORDERS = ("stream", "graph")
@@ -155,6 +156,18 @@ class CclOnDevice:
             "all_to_all": lambda: core.all_to_all(out, into, n, kind),
         }
         return calls[case.collective]
+
+
+def side(name: str, communicator: Any, gpu: Any) -> Any:
+    """A side by its name: "jali", "ccl", or an algorithm of jali, taken where a collective has it. Raises ParameterError."""
+    if name == "jali":
+        return JaliOnDevice(communicator)
+    if name == "ccl":
+        return CclOnDevice(communicator, gpu)
+    having = {c: name for c in COLLECTIVES if name in {row.name for row in algorithms.rows(c, on_device=True)}}
+    if not having:
+        raise ParameterError(f"no side {name!r}; there are jali, ccl, and algorithms of jali.comm.algorithms")
+    return JaliOnDevice(communicator, name, having)
 
 
 def measure(

@@ -1,6 +1,7 @@
 """`jali bench`: measurements on these ranks.
 
-`collectives`: jali's beside those of the MPI library, on the same data. `halo`: every policy of halo exchange for a
+`collectives`: jali's beside those of the MPI library, on the same data; with `--device` on arrays in device memory, beside
+those of the device's vendor (NCCL, RCCL). `halo`: every policy of halo exchange for a
 kernel with neighbours, part by part.
 """
 
@@ -35,6 +36,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds", type=int, default=10, metavar="N", help="measured rounds at least (default 10)"
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="where CSV, JSON and plot go")
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        help="cpu, cuda, hip or cuda:<number> (default: for halos JALI_DEVICE, for collectives the host)",
+    )
+    parser.add_argument(
+        "--sides",
+        type=names_argument,
+        metavar="NAME,...",
+        help="of collectives on devices: jali, ccl, or algorithms of jali (default: jali,ccl)",
+    )
     halo = parser.add_argument_group("halo")
     halo.add_argument(
         "--kernel", default="staple", metavar="NAME", help="staple (default), plaquette, wilson or laplace"
@@ -51,9 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=factors_argument,
         metavar="N,N,...",
         help="ranks in each direction (default: all in the last)",
-    )
-    halo.add_argument(
-        "--device", metavar="NAME", help="cpu, cuda, hip or cuda:<number> (default: JALI_DEVICE)"
     )
     halo.add_argument("--precision", choices=("float64", "float32"), default="float64")
     halo.add_argument(
@@ -102,22 +111,74 @@ def _halo(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _collectives(arguments: argparse.Namespace) -> int:
-    from jali.bench import collectives, collectives_report
+def _collectives_on_device(arguments: argparse.Namespace) -> int:
+    from jali.bench import collectives, collectives_report, device_collectives, device_report
+    from jali.devices import open_device
 
     ranks = comm.current()
-    if ranks.transport != "mpi":
-        raise ParameterError("the MPI library's collectives need MPI ranks; say how many, like -n 2")
+    _check_sizes(arguments)
+    gpu = open_device(arguments.device, ranks)
+    names = arguments.sides or ["jali", "ccl"]
+    sides = [device_collectives.side(name, ranks, gpu) for name in names]
+
+    def progress(cell: collectives.Cell, order: str) -> None:
+        if not arguments.json:
+            print(f"{order:6s} {device_report.row_text(cell, names)}", flush=True)
+
+    reports = device_collectives.measure(
+        ranks,
+        gpu,
+        sides,
+        collectives.sizes_between(arguments.smallest, arguments.largest, arguments.factor),
+        _chosen(arguments),
+        rounds=arguments.rounds,
+        progress=progress,
+    )
+    if ranks.rank != 0:
+        return 0
+    if arguments.output is not None:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        for order, report in reports.items():
+            collectives_report.write_csv(report, arguments.output / f"collectives-{order}.csv")
+            collectives_report.write_json(report, arguments.output / f"collectives-{order}.json")
+            collectives_report.write_plot(report, arguments.output / f"collectives-{order}.png")
+    if arguments.json:
+        print(json.dumps({o: collectives_report.as_json(r) for o, r in reports.items()}, indent=1))
+    else:
+        print(device_report.summary(reports))
+    return 0
+
+
+def _check_sizes(arguments: argparse.Namespace) -> None:
     if arguments.factor < 2 or arguments.rounds < 1 or arguments.largest < arguments.smallest:
         raise ParameterError(
             "give --factor 2 or more, --rounds 1 or more, and --largest not below --smallest"
         )
+
+
+def _chosen(arguments: argparse.Namespace) -> list[str]:
+    from jali.bench import collectives
+
     only = [name.replace("-", "_") for name in arguments.only or collectives.COLLECTIVES]
     unknown = sorted(set(only) - set(collectives.COLLECTIVES))
     if unknown:
         raise ParameterError(
             f"no collective {', '.join(unknown)}; there are {', '.join(collectives.COLLECTIVES)}"
         )
+    return only
+
+
+def _collectives(arguments: argparse.Namespace) -> int:
+    from jali.bench import collectives, collectives_report
+
+    if arguments.device not in (None, "cpu"):
+        return _collectives_on_device(arguments)
+
+    ranks = comm.current()
+    if ranks.transport != "mpi":
+        raise ParameterError("the MPI library's collectives need MPI ranks; say how many, like -n 2")
+    _check_sizes(arguments)
+    only = _chosen(arguments)
     from mpi4py import MPI
 
     sides: list[collectives.Side] = [collectives.JaliSide(ranks), collectives.MpiSide(MPI.COMM_WORLD)]

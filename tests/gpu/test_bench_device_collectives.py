@@ -1,0 +1,89 @@
+"""`jali bench collectives --device`: the table, the plots and what is refused, on imaginary devices and an imaginary NCCL."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jali import comm
+from jali.bench import device_collectives, device_report
+from jali.bench.cases import COLLECTIVES
+from jali.bench.collectives import Cell, Report, Timing
+from jali.errors import ParameterError, RankError
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_FAKE_GPUS", "2")
+    monkeypatch.setenv("JALI_DEVICE_QUEUES", "lanes=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
+
+
+def test_the_command_measures_and_draws(tmp_path: Path) -> None:
+    words = "bench collectives --device cuda --sides jali,two_step --only all_reduce,broadcast --smallest 8 --largest 8KiB"
+    done = subprocess.run(
+        [sys.executable, "-m", "jali", *words.split(), "--factor", "32", "--rounds", "2", "--output", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for order in device_collectives.ORDERS:
+        rows = [r for r in csv.reader((tmp_path / f"collectives-{order}.csv").open()) if not r[0].startswith("#")]
+        assert {(r[0], r[2]) for r in rows[1:]} == {
+            (c, s) for c in ("all_reduce", "broadcast") for s in ("jali", "two_step")
+        }
+        assert json.loads((tmp_path / f"collectives-{order}.json").read_text())["conditions"]["order"] == order
+        assert (tmp_path / f"collectives-{order}.png").stat().st_size > 10_000
+
+
+def wrong_results() -> None:
+    from jali.devices import open_device
+
+    class Wrong(device_collectives.JaliOnDevice):
+        def prepare(self, case):  # type: ignore[no-untyped-def]
+            return lambda: None
+
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    device_collectives.measure(c, gpu, [Wrong(c)], [64], ["all_gather"], rounds=1, batch=1)
+
+
+def test_wrong_results_stop_all_ranks() -> None:
+    with pytest.raises(RankError, match="all_gather of 64 B"):
+        comm.virtual_ranks(2, wrong_results)
+
+
+def every_case_is_right() -> None:
+    from jali.devices import open_device
+
+    c = comm.current()
+    gpu = open_device("cuda", c)
+    sides = [device_collectives.side("jali", c, gpu)]
+    reports = device_collectives.measure(c, gpu, sides, [8, 5000], orders=("stream",), rounds=1, batch=2)
+    assert {cell.collective for cell in reports["stream"].cells} == set(COLLECTIVES)
+
+
+def test_all_collectives_are_timed() -> None:
+    comm.virtual_ranks(2, every_case_is_right)
+
+
+def test_verdicts_are_those_of_the_thresholds() -> None:
+    cells = [
+        Cell("all_reduce", 8, {"jali": Timing([1.0] * 9), "ccl": Timing([2.5] * 9)}),
+        Cell("all_reduce", 1 << 30, {"jali": Timing([1.0] * 9), "ccl": Timing([0.9] * 9)}),
+    ]
+    found = device_report.judge(Report({}, ["jali", "ccl"], cells), "stream")
+    assert [v.holds for v in found] == [False, True, True]
+    assert found[0].missing == ("all_reduce 1 GiB: 0.90",)
+    assert [v.holds for v in device_report.judge(Report({}, ["jali", "ccl"], cells[1:]), "graph")] == [False, False]
+
+
+def test_unknown_sides_are_refused() -> None:
+    with pytest.raises(ParameterError, match="no side 'pigeon'"):
+        device_collectives.side("pigeon", comm.current(), None)
