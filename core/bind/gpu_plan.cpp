@@ -21,22 +21,28 @@ void bind_gpu_plan(nb::module_& m) {
     nb::class_<DeviceProgram>(m, "DeviceProgram", "A rank's schedule as one launch on a device runs it.")
         .def_ro("lanes", &DeviceProgram::lanes, "Blocks of threads.")
         .def_ro("iterations", &DeviceProgram::iterations)
-        .def_prop_ro("wire", [](const DeviceProgram& p) { return p.wire == Wire::flagged ? "flagged" : "slotted"; })
+        .def_prop_ro("wire",
+                     [](const DeviceProgram& p) { return p.wire == Wire::flagged ? "flagged" : "slotted"; })
         .def_ro("combines", &DeviceProgram::combines, "Whether it combines elements, or only moves them.")
         .def_prop_ro("type", [](const DeviceProgram& p) { return std::string(name_of(p.how.type)); })
-        .def_prop_ro("operation", [](const DeviceProgram& p) { return std::string(name_of(p.how.operation)); })
+        .def_prop_ro("operation",
+                     [](const DeviceProgram& p) { return std::string(name_of(p.how.operation)); })
         .def("describe", &DeviceProgram::describe);
 
-    m.def("longest_piece", &longest_piece, "composition"_a, "Bytes of the longest piece that a primitive moves.");
+    m.def("longest_piece", &longest_piece, "composition"_a,
+          "Bytes of the longest piece that a primitive moves.");
 
     nb::class_<PeerQueues>(m, "PeerQueues", "Queues of messages between the devices of ranks.")
-        .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a, Released())
+        .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a,
+             Released())
         .def("take_overflows", &GpuPlan::take_overflows, Released(),
-             "Finite numbers that became infinite in 16-bit results since the last call; waits for the device.")
+             "Finite numbers that became infinite in 16-bit results since the last call; waits for the "
+             "device.")
         .def(
             "compile",
             [](const PeerQueues& queues, const Schedule& schedule, std::int64_t longest) {
-                return compile_for_device(schedule, queues.size(), queues.rank(), longest, queues.parameters());
+                return compile_for_device(schedule, queues.size(), queues.rank(), longest,
+                                          queues.parameters());
             },
             "schedule"_a, "longest"_a, "This rank's stages; PlanError where a device cannot do them.");
     m.def(
@@ -44,7 +50,8 @@ void bind_gpu_plan(nb::module_& m) {
         [](const Schedule& schedule, int ranks, int rank, std::int64_t longest) {
             return compile_for_device(schedule, ranks, rank, longest, DeviceProgramParameters{});
         },
-        "schedule"_a, "ranks"_a, "rank"_a, "longest"_a, "Stages without queues, for messages of the library alone.");
+        "schedule"_a, "ranks"_a, "rank"_a, "longest"_a,
+        "Stages without queues, for messages of the library alone.");
 
     nb::class_<DeviceStage>(m, "DeviceStage", "Messages of the vendor's library, then a program.")
         .def_ro("program", &DeviceStage::program)
@@ -67,5 +74,6 @@ void bind_gpu_plan(nb::module_& m) {
                                             : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
                 plan.run(buffers, on);
             },
-            "buffers"_a, "stream"_a = nb::none(), "Puts a run on a stream (jali's), on addresses of the device.");
+            "buffers"_a, "stream"_a = nb::none(),
+            "Puts a run on a stream (jali's), on addresses of the device.");
 }

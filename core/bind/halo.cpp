@@ -194,8 +194,10 @@ void bind_layout(nb::module_& m) {
             "tile_by_tile",
             [](const Layout& l) {
                 auto* order = new std::vector<std::int32_t>(l.tile_by_tile());
-                nb::capsule owner(order, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
-                return nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>>(order->data(), {order->size()}, owner);
+                nb::capsule owner(
+                    order, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
+                return nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>>(order->data(), {order->size()},
+                                                                         owner);
             },
             "All blocks, the even and then the odd ones of each tile.")
         .def_prop_ro("block_extents", [](const Layout& l) { return tuple_of(l.block_extents()); })

@@ -125,7 +125,8 @@ class Compiler {
                 Draft& d = drafts_[k];
                 bool moves = d.sends() && stays[d.to.peer] == 0;
                 for (const Draft& before : rest)
-                    for (const Source& s : d.from) moves = moves && (s.message() || !writes(before, s.region));
+                    for (const Source& s : d.from)
+                        moves = moves && (s.message() || !writes(before, s.region));
                 if (d.sends() && !moves) stays[d.to.peer] = 1;
                 (moves ? first : rest).push_back(std::move(d));
             }
@@ -134,7 +135,8 @@ class Compiler {
                 return (a.to.peer - me + n) % n < (b.to.peer - me + n) % n;
             });
             for (auto run = rest.begin(); run != rest.end();) {
-                const auto stop = std::find_if(run, rest.end(), [](const Draft& d) { return !d.only_receives(); });
+                const auto stop =
+                    std::find_if(run, rest.end(), [](const Draft& d) { return !d.only_receives(); });
                 std::stable_sort(run, stop, [&](const Draft& a, const Draft& b) {
                     return (me - a.from[0].peer + n) % n < (me - b.from[0].peer + n) % n;
                 });
@@ -183,7 +185,8 @@ class Compiler {
             const Draft& d = drafts_[k];
             const int user = d.only_receives() ? only_user(k) : -1;
             if (user < 0 || drafts_[user].mark.stage != d.mark.stage ||
-                drafts_[user].mark.channel != d.mark.channel || messages_of_stage(k) > parameters_.slotted.slots) {
+                drafts_[user].mark.channel != d.mark.channel ||
+                messages_of_stage(k) > parameters_.slotted.slots) {
                 ++k;
                 continue;
             }
@@ -237,10 +240,11 @@ class Compiler {
         for (std::size_t i = 0; i < uses.size(); ++i) {
             for (std::size_t j = i + 1; j < uses.size() && overlap(uses[i].region, uses[j].region); ++j) {
                 if ((!uses[i].written && !uses[j].written) || equal(uses[i].region, uses[j].region)) continue;
-                throw PlanError("on a device, pieces of a composition must be equal or disjoint where one of them "
-                                "is written; in buffer '" +
-                                schedule_.buffers()[uses[i].region.buffer].name + "' bytes " + text(uses[i].region) +
-                                " and " + text(uses[j].region) + " overlap in part; cut them at the same places");
+                throw PlanError(
+                    "on a device, pieces of a composition must be equal or disjoint where one of them "
+                    "is written; in buffer '" +
+                    schedule_.buffers()[uses[i].region.buffer].name + "' bytes " + text(uses[i].region) +
+                    " and " + text(uses[j].region) + " overlap in part; cut them at the same places");
             }
         }
     }
@@ -262,9 +266,10 @@ class Compiler {
         for (int r = 0; r < program_.ranks; ++r) {
             // slots are freed by halves of the queue
             if (std::max(program_.sent[r], program_.received[r]) > queues.slots / 2)
-                throw PlanError("a plan with " + std::to_string(std::max(program_.sent[r], program_.received[r])) +
-                                " messages between two devices; one launch takes " +
-                                std::to_string(queues.slots / 2) + " of theirs, take an algorithm with fewer");
+                throw PlanError(
+                    "a plan with " + std::to_string(std::max(program_.sent[r], program_.received[r])) +
+                    " messages between two devices; one launch takes " + std::to_string(queues.slots / 2) +
+                    " of theirs, take an algorithm with fewer");
         }
     }
 
@@ -285,7 +290,8 @@ class Compiler {
         for (int r = 0; r < program_.ranks; ++r)
             most = std::max<std::int64_t>({most, program_.sent[r], program_.received[r]});
         while (slotted && 2 * most <= parameters_.slotted.slots &&
-               program_.leads < static_cast<std::int64_t>(drafts_.size()) && plain_send(drafts_[program_.leads]))
+               program_.leads < static_cast<std::int64_t>(drafts_.size()) &&
+               plain_send(drafts_[program_.leads]))
             ++program_.leads;
         std::vector<DeviceAction> pending;
         std::vector<std::vector<char>> read(program_.ranks); // messages from each rank
@@ -309,13 +315,12 @@ class Compiler {
             instruction.first_wait = static_cast<std::int32_t>(program_.waits.size());
             for (const Source& s : d.from) {
                 program_.sources.push_back(operand(s));
-                if (slotted && s.message())
-                    program_.waits.push_back({DeviceWait::arrival, s.peer, s.packet});
+                if (slotted && s.message()) program_.waits.push_back({DeviceWait::arrival, s.peer, s.packet});
             }
             // the first of some sends one after the other waits for room for all of them
             if (slotted && d.sends() && (k == 0 || !plain_send(drafts_[k - 1]) || !plain_send(d)))
-                for (std::size_t j = k; j < drafts_.size() && (j == k || (plain_send(d) && plain_send(drafts_[j])));
-                     ++j)
+                for (std::size_t j = k;
+                     j < drafts_.size() && (j == k || (plain_send(d) && plain_send(drafts_[j]))); ++j)
                     program_.waits.push_back({DeviceWait::room, drafts_[j].to.peer, drafts_[j].to.packet});
             instruction.waits = static_cast<std::int32_t>(program_.waits.size()) - instruction.first_wait;
             instruction.meets = instruction.waits > 0 ? 1 : 0;
@@ -347,7 +352,8 @@ class Compiler {
     }
 
     static bool plain_send(const Draft& d) {
-        return d.sends() && std::none_of(d.from.begin(), d.from.end(), [](const Source& s) { return s.message(); });
+        return d.sends() &&
+               std::none_of(d.from.begin(), d.from.end(), [](const Source& s) { return s.message(); });
     }
 
     const Schedule& schedule_;
@@ -360,8 +366,8 @@ class Compiler {
 
 } // namespace
 
-std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
-                                            const DeviceProgramParameters& parameters) {
+std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
+                                            std::int64_t longest, const DeviceProgramParameters& parameters) {
     std::vector<char> by_ccl;
     for (const std::string& name : schedule.libraries()) {
         if (!name.empty() && name != "peer" && name != "ccl")
@@ -408,8 +414,8 @@ std::string DeviceProgram::describe() const {
         return o.where >= 0 ? "buffer " + std::to_string(o.where) + " + " + std::to_string(o.offset)
                             : "message " + std::to_string(o.packet) + " of rank " + std::to_string(~o.where);
     };
-    std::string text = std::to_string(lanes) + (lanes == 1 ? " lane, " : " lanes, ") + std::to_string(iterations) +
-                       (iterations == 1 ? " iteration, " : " iterations, ") +
+    std::string text = std::to_string(lanes) + (lanes == 1 ? " lane, " : " lanes, ") +
+                       std::to_string(iterations) + (iterations == 1 ? " iteration, " : " iterations, ") +
                        (wire == Wire::flagged ? "flagged" : "slotted") + " messages\n";
     for (const DeviceInstruction& i : instructions) {
         text += "  " + operand(i.to) + " =";

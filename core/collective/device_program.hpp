@@ -5,14 +5,14 @@
 // a copy is an instruction with one source, a send one whose target is a message, and a receive that only
 // feeds a reduction is no instruction at all: the reduction reads the message where it arrived.
 //
-// Blocks of threads are *lanes*. Every region of a plan is cut in the same way into iterations x lanes slices,
-// and lane b of one rank exchanges messages with lane b of the others alone, in order, through a queue of
-// slots for each pair of ranks. Therefore lanes never wait for each other, any number of them does the work,
-// and no grid-wide agreement is needed. It is possible because dependent regions of a plan are equal or
-// disjoint; where a composition of the user overlaps regions in part, PlanError says so.
+// Blocks of threads are *lanes*. Every region of a plan is cut in the same way into iterations x lanes
+// slices, and lane b of one rank exchanges messages with lane b of the others alone, in order, through a
+// queue of slots for each pair of ranks. Therefore lanes never wait for each other, any number of them does
+// the work, and no grid-wide agreement is needed. It is possible because dependent regions of a plan are
+// equal or disjoint; where a composition of the user overlaps regions in part, PlanError says so.
 //
-// Instructions run in the global order of the plan (see plan.hpp), sends of a stage first. A rank can wait for
-// messages of earlier places in that order only, or for room in a queue, which earlier places make: no
+// Instructions run in the global order of the plan (see plan.hpp), sends of a stage first. A rank can wait
+// for messages of earlier places in that order only, or for room in a queue, which earlier places make: no
 // program can deadlock.
 #pragma once
 
@@ -43,7 +43,10 @@ struct DeviceOperand {
     std::int32_t packet; // number of the message in an iteration, among those from or to that peer
 };
 struct DeviceAction {
-    enum Kind : std::int32_t { announce, free }; // a message is in its slot; messages up to this one were read
+    enum Kind : std::int32_t {
+        announce,
+        free
+    }; // a message is in its slot; messages up to this one were read
     std::int32_t kind, peer, packet;
     std::int32_t ahead = 0; // 1: the message of the next iteration
 };
@@ -90,7 +93,8 @@ struct DeviceProgramParameters {
 
 // What happens one after the other on the device's stream: messages that the vendor's library carries, all at
 // once, then a program. A plan whose messages all go through the memory of peers is one such stage; one that
-// also uses the library has a stage for each of its own, on all ranks, so that none can wait for a later one of another's.
+// also uses the library has a stage for each of its own, on all ranks, so that none can wait for a later one
+// of another's.
 struct DeviceMessage {
     Region region;
     int peer = 0;
@@ -101,11 +105,11 @@ struct DeviceStage {
     DeviceProgram program;
 };
 
-// `longest` are the bytes of the longest piece of the composition that the schedule was planned from: the same on all
-// ranks. The schedule must be planned with one channel and with pieces that travel alone (depth 1, pack_below 0).
-// The libraries of its messages are "peer" (and "") and "ccl". Throws PlanError.
-std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank, std::int64_t longest,
-                                            const DeviceProgramParameters& parameters);
+// `longest` are the bytes of the longest piece of the composition that the schedule was planned from: the
+// same on all ranks. The schedule must be planned with one channel and with pieces that travel alone (depth
+// 1, pack_below 0). The libraries of its messages are "peer" (and "") and "ccl". Throws PlanError.
+std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
+                                            std::int64_t longest, const DeviceProgramParameters& parameters);
 
 // Bytes of the longest piece that a primitive moves.
 std::int64_t longest_piece(const Composition& composition);

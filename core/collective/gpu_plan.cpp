@@ -19,7 +19,8 @@ std::int64_t whole_pages(std::int64_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
-// JALI_DEVICE_QUEUES, a list such as "lanes=32,slot_bytes=65536", for experiments; must be the same on all ranks.
+// JALI_DEVICE_QUEUES, a list such as "lanes=32,slot_bytes=65536", for experiments; must be the same on all
+// ranks.
 void read_parameters(DeviceProgramParameters& p) {
     const char* set = std::getenv("JALI_DEVICE_QUEUES");
     std::string rest = set != nullptr ? set : "";
@@ -72,8 +73,8 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     if (size() > 4) parameters_.slotted.slot_bytes = size() <= 8 ? 65536 : 32768;
     read_parameters(parameters_);
     const std::int64_t lanes = parameters_.most_lanes, ranks = size();
-    const std::int64_t bytes = queues(Wire::slotted) +
-                               lanes * ranks * parameters_.slotted.slots * parameters_.slotted.slot_bytes;
+    const std::int64_t bytes =
+        queues(Wire::slotted) + lanes * ranks * parameters_.slotted.slots * parameters_.slotted.slot_bytes;
     memory_.allocate(static_cast<std::size_t>(bytes), static_cast<std::size_t>(queues(Wire::slotted)),
                      "collective queues");
     Gpu& device = *this->gpu();
@@ -87,7 +88,8 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
 }
 
 std::int64_t PeerQueues::words(int which) const {
-    const std::int64_t pairs = parameters_.most_lanes * size() * static_cast<std::int64_t>(sizeof(std::int64_t));
+    const std::int64_t pairs =
+        parameters_.most_lanes * size() * static_cast<std::int64_t>(sizeof(std::int64_t));
     return (which > arrived_slotted ? whole_pages(pairs * parameters_.slotted.slots) : 0) +
            (which > freed_slotted ? (which - freed_slotted) * whole_pages(pairs) : 0);
 }
@@ -95,7 +97,8 @@ std::int64_t PeerQueues::words(int which) const {
 std::int64_t PeerQueues::queues(Wire wire) const {
     const std::int64_t first = words(kinds_of_words);
     if (wire == Wire::flagged) return first;
-    return first + parameters_.most_lanes * size() * parameters_.flagged.slots * 2 * parameters_.flagged.slot_bytes;
+    return first +
+           parameters_.most_lanes * size() * parameters_.flagged.slots * 2 * parameters_.flagged.slot_bytes;
 }
 
 void PeerQueues::order(void* stream) {
@@ -105,8 +108,8 @@ void PeerQueues::order(void* stream) {
 }
 
 GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
-                 std::shared_ptr<CclCommunicator> ccl, std::vector<DeviceStage> stages, const Schedule& schedule,
-                 GpuFunction kernel, std::string what)
+                 std::shared_ptr<CclCommunicator> ccl, std::vector<DeviceStage> stages,
+                 const Schedule& schedule, GpuFunction kernel, std::string what)
     : gpu_(std::move(gpu)), queues_(std::move(queues)), ccl_(std::move(ccl)), kernel_(std::move(kernel)),
       what_(std::move(what)) {
     const auto& buffers = schedule.buffers();
@@ -159,7 +162,8 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     add(program.actions);
     add(program.waits);
     bool messages = false;
-    for (int r = 0; r < program.ranks; ++r) messages = messages || program.sent[r] > 0 || program.received[r] > 0;
+    for (int r = 0; r < program.ranks; ++r)
+        messages = messages || program.sent[r] > 0 || program.received[r] > 0;
     if (messages && !queues_)
         throw PlanError(what_ + " sends messages through the memory of peers, which cannot be reached");
     for (int r = 0; messages && r < program.ranks; ++r) add(std::array{program.sent[r], program.received[r]});
@@ -236,7 +240,8 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
         }
         if (stage.arguments.instructions == 0) continue;
         void* parameters[] = {&stage.arguments};
-        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.lanes), stage.threads, parameters, stream);
+        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.lanes), stage.threads, parameters,
+                     stream);
     }
     span.reset();
     if (queues_) queues_->memory_.note_work(stream);
@@ -246,8 +251,9 @@ std::string GpuPlan::describe() const {
     std::string text;
     for (const Stage& stage : stages_) {
         for (const DeviceMessage& m : stage.plan.messages)
-            text += std::string("  ccl: ") + (m.sends ? "send " : "receive ") + std::to_string(m.region.bytes) +
-                    " bytes " + (m.sends ? "to rank " : "from rank ") + std::to_string(m.peer) + "\n";
+            text += std::string("  ccl: ") + (m.sends ? "send " : "receive ") +
+                    std::to_string(m.region.bytes) + " bytes " + (m.sends ? "to rank " : "from rank ") +
+                    std::to_string(m.peer) + "\n";
         if (!stage.plan.program.instructions.empty()) text += stage.plan.program.describe();
     }
     return text;

@@ -45,11 +45,12 @@ class GpuPlan {
     static constexpr int most_buffers = 16;
 
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
-    // PersistentPlan. `kernel` is the collective kernel for the way in which the stages combine. `queues` may be
-    // null where no message goes through the memory of peers, `ccl` where none goes through the library. Throws
-    // PlanError, GpuError.
-    GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues, std::shared_ptr<CclCommunicator> ccl,
-            std::vector<DeviceStage> stages, const Schedule& schedule, GpuFunction kernel, std::string what);
+    // PersistentPlan. `kernel` is the collective kernel for the way in which the stages combine. `queues` may
+    // be null where no message goes through the memory of peers, `ccl` where none goes through the library.
+    // Throws PlanError, GpuError.
+    GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
+            std::shared_ptr<CclCommunicator> ccl, std::vector<DeviceStage> stages, const Schedule& schedule,
+            GpuFunction kernel, std::string what);
 
     // Puts a run on a stream, on these addresses: one per buffer of the user. May be recorded in a graph.
     void run(std::span<const GpuAddress> buffers, void* stream);

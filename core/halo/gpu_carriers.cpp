@@ -1,7 +1,7 @@
 // The carriers of GpuExchange that are libraries, and what each carrier takes. The devices' own are kernels
 // and copies in gpu_exchange.cpp.
-#include "halo/gpu_exchange.hpp"
 #include "device/timeline.hpp"
+#include "halo/gpu_exchange.hpp"
 
 #include <optional>
 

@@ -50,8 +50,8 @@ std::string format_offset(const Offset& offset) {
 
 namespace {
 
-// Tiles by their coordinates: lexicographically, or column by column: columns run along the last direction and
-// are a few tiles wide in the others, so that tiles that follow in the last direction come soon after.
+// Tiles by their coordinates: lexicographically, or column by column: columns run along the last direction
+// and are a few tiles wide in the others, so that tiles that follow in the last direction come soon after.
 std::vector<Extents> tiles_in_order(const Extents& tiles, std::int64_t across) {
     Extents width = tiles, columns(tiles.size());
     width.back() = 1;
@@ -72,7 +72,8 @@ std::vector<Extents> tiles_in_order(const Extents& tiles, std::int64_t across) {
             inner[d] = std::min(width[d], tiles[d] - column[d] * width[d]);
         inner.back() = tiles.back();
         for_each_site(inner, [&](const Extents& i) {
-            for (std::size_t d = 0; d < tiles.size(); ++d) t[d] = column[d] * width[d] * (d + 1 < tiles.size()) + i[d];
+            for (std::size_t d = 0; d < tiles.size(); ++d)
+                t[d] = column[d] * width[d] * (d + 1 < tiles.size()) + i[d];
             order.push_back(t);
         });
     });

@@ -83,8 +83,8 @@ struct Slab {
 
 // The order of owned blocks within one parity: storage position -> lexicographic block index (direction 0
 // fastest). `parity` gives a block's parity by lexicographic index. Blocks are visited tile by tile (tile
-// extents in blocks; an empty tile means one tile), lexicographically in both; or, with `across` tiles, column by
-// column of at most so many tiles across, each along the last direction. This is the one place that
+// extents in blocks; an empty tile means one tile), lexicographically in both; or, with `across` tiles,
+// column by column of at most so many tiles across, each along the last direction. This is the one place that
 // decides it: everything else goes through the tables made from it.
 std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
                                       const std::vector<std::uint8_t>& parity, std::int64_t across = 0,

@@ -40,8 +40,8 @@ struct HaloPolicy {
 std::span<const HaloPolicy> halo_policies(bool on_device);
 
 // The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
-// "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with the list of rows for any other
-// name.
+// "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with
+// the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name, bool on_device);
 
 // Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.

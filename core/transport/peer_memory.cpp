@@ -13,7 +13,7 @@ namespace {
 // What a rank tells the others about its device and its block of memory.
 struct Card {
     std::int64_t process, ordinal;
-    GpuAddress address;  // 0: none is offered
+    GpuAddress address;   // 0: none is offered
     std::uint64_t offset; // from where its allocation begins
     std::int64_t exported;
     IpcHandle handle; // of the allocation
@@ -181,9 +181,8 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
             continue;
         }
         GpuAddress begin = 0;
-        const int error = other.exported == 0
-                              ? not_exported
-                              : gpu_->api().ipc_open(&begin, other.handle, lazy_peer_access);
+        const int error =
+            other.exported == 0 ? not_exported : gpu_->api().ipc_open(&begin, other.handle, lazy_peer_access);
         if (error != gpu_success) {
             trouble = "mapping the memory of rank " + std::to_string(r) + ": " +
                       (error == not_exported ? "its driver does not export it" : gpu_->api().text_of(error));

@@ -1,8 +1,8 @@
 // A block of this rank's device memory that the other ranks of a communicator on this host have mapped.
 //
-// Between processes it is mapped by the driver's IPC handles; devices of one process reach each other directly.
-// Whether all ranks can do it is found out together, so that all do the same. Kernels that wait for words in
-// such memory are told to stop by `abandoned()`, when the host has heard that a rank failed.
+// Between processes it is mapped by the driver's IPC handles; devices of one process reach each other
+// directly. Whether all ranks can do it is found out together, so that all do the same. Kernels that wait for
+// words in such memory are told to stop by `abandoned()`, when the host has heard that a rank failed.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -15,12 +15,12 @@
 
 namespace jali {
 
-// Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as a
-// whole, and must outlive this. To be made and dropped by all ranks.
+// Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as
+// a whole, and must outlive this. To be made and dropped by all ranks.
 class PeerMapping {
   public:
-    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none. Throws GpuError on all
-    // ranks where some memory cannot be mapped.
+    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none. Throws GpuError on
+    // all ranks where some memory cannot be mapped.
     PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine);
     ~PeerMapping();
     PeerMapping(const PeerMapping&) = delete;
@@ -35,8 +35,8 @@ class PeerMapping {
 
 class PeerMemory {
   public:
-    // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another. `waiting`
-    // is what a rank says it did when it has waited for too long.
+    // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another.
+    // `waiting` is what a rank says it did when it has waited for too long.
     PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting);
     ~PeerMemory();
     PeerMemory(const PeerMemory&) = delete;
@@ -62,7 +62,8 @@ class PeerMemory {
     void note_work(void* stream);
     // What comes on this stream waits for the work that was noted.
     void order_behind_work(void* stream) {
-        gpu_->api().check(gpu_->api().stream_wait(stream, pending_->handle(), 0), "ordering work between devices");
+        gpu_->api().check(gpu_->api().stream_wait(stream, pending_->handle(), 0),
+                          "ordering work between devices");
     }
 
   private:

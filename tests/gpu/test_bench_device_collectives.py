@@ -26,7 +26,18 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_measures_and_draws(tmp_path: Path) -> None:
     words = "bench collectives --device cuda --sides jali,two_step --only all_reduce,broadcast --smallest 8 --largest 8KiB"
     done = subprocess.run(
-        [sys.executable, "-m", "jali", *words.split(), "--factor", "32", "--rounds", "2", "--output", str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "jali",
+            *words.split(),
+            "--factor",
+            "32",
+            "--rounds",
+            "2",
+            "--output",
+            str(tmp_path),
+        ],
         capture_output=True,
         text=True,
         timeout=200,
@@ -34,11 +45,15 @@ def test_the_command_measures_and_draws(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     for order in device_collectives.ORDERS:
-        rows = [r for r in csv.reader((tmp_path / f"collectives-{order}.csv").open()) if not r[0].startswith("#")]
+        rows = [
+            r for r in csv.reader((tmp_path / f"collectives-{order}.csv").open()) if not r[0].startswith("#")
+        ]
         assert {(r[0], r[2]) for r in rows[1:]} == {
             (c, s) for c in ("all_reduce", "broadcast") for s in ("jali", "two_step")
         }
-        assert json.loads((tmp_path / f"collectives-{order}.json").read_text())["conditions"]["order"] == order
+        assert (
+            json.loads((tmp_path / f"collectives-{order}.json").read_text())["conditions"]["order"] == order
+        )
         assert (tmp_path / f"collectives-{order}.png").stat().st_size > 10_000
 
 
@@ -81,7 +96,10 @@ def test_verdicts_are_those_of_the_thresholds() -> None:
     found = device_report.judge(Report({}, ["jali", "ccl"], cells), "stream")
     assert [v.holds for v in found] == [False, True, True]
     assert found[0].missing == ("all_reduce 1 GiB: 0.90",)
-    assert [v.holds for v in device_report.judge(Report({}, ["jali", "ccl"], cells[1:]), "graph")] == [False, False]
+    assert [v.holds for v in device_report.judge(Report({}, ["jali", "ccl"], cells[1:]), "graph")] == [
+        False,
+        False,
+    ]
 
 
 def test_unknown_sides_are_refused() -> None:

@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.comm import algorithms
 from jali.bench.cases import COLLECTIVES, PERIOD, contribution
 from jali.bench.collectives import Cell, Report, Timing, conditions
+from jali.comm import algorithms
 from jali.comm.device_arrays import DeviceArray
 from jali.errors import ParameterError, RankError
 
-SAMPLE = 4096  # elements in a row that are compared, at the beginning, in the middle and at the end of every chunk
+SAMPLE = (
+    4096  # elements in a row that are compared, at the beginning, in the middle and at the end of every chunk
+)
 ORDERS = ("stream", "graph")
 
 
@@ -164,7 +166,9 @@ def side(name: str, communicator: Any, gpu: Any) -> Any:
         return JaliOnDevice(communicator)
     if name == "ccl":
         return CclOnDevice(communicator, gpu)
-    having = {c: name for c in COLLECTIVES if name in {row.name for row in algorithms.rows(c, on_device=True)}}
+    having = {
+        c: name for c in COLLECTIVES if name in {row.name for row in algorithms.rows(c, on_device=True)}
+    }
     if not having:
         raise ParameterError(f"no side {name!r}; there are jali, ccl, and algorithms of jali.comm.algorithms")
     return JaliOnDevice(communicator, name, having)
@@ -210,9 +214,7 @@ def measure(
                         gpu.synchronize()
                         times[side, number] = (time.perf_counter() - start) / length
                 slowest = communicator.all_reduce(times, op="max")
-                timings = {
-                    n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)
-                }
+                timings = {n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)}
                 cell = Cell(collective, case.payload, timings)
                 reports[order].cells.append(cell)
                 if progress is not None and communicator.rank == 0:
@@ -270,4 +272,3 @@ class _Virtual:
 
     def Free(self) -> None:
         pass
-

@@ -20,7 +20,9 @@ def row_text(cell: Cell, sides: Sequence[str]) -> str:
     """One line of the table; the ratio is that of the first side over the last."""
     words = [f"{cell.collective:15s}{size_text(cell.payload):>9s}"]
     for name in sides:
-        words.append(f"{name} {time_text(cell.timings[name].median):>10s} {cell.throughput(name) / 1e9:8.2f} GB/s")
+        words.append(
+            f"{name} {time_text(cell.timings[name].median):>10s} {cell.throughput(name) / 1e9:8.2f} GB/s"
+        )
     if len(sides) > 1:
         ratio, low, high = cell.ratio(sides[0], sides[-1])
         words.append(f"ratio {ratio:.2f} ({low:.2f} .. {high:.2f})")

@@ -160,10 +160,10 @@ ON_DEVICES = (
 
 def rows(collective: str, on_device: bool = False) -> list[Algorithm]:
     """The ways of a collective on the host or on devices."""
-    table = ALGORITHMS
+    table: tuple[Algorithm, ...] = ALGORITHMS
     if on_device:
         table = tuple(row for row in ALGORITHMS if row.hierarchy != "hosts" and row.name != "pipelined")
-        table += ON_DEVICES
+        table = table + ON_DEVICES
     return [row for row in table if collective in row.collectives]
 
 
