@@ -127,7 +127,7 @@ void bind_gpu(nb::module_& m) {
         .def(
             "allocate",
             [](Gpu& gpu, std::size_t bytes, const std::string& label) { return gpu.allocate(bytes, label); },
-            "bytes"_a, "label"_a)
+            "bytes"_a, "label"_a, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "upload",
             [](Gpu& gpu, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array, const std::string& label) {
@@ -177,7 +177,9 @@ void bind_gpu(nb::module_& m) {
         .def(
             "function",
             [](Gpu& gpu, const nb::bytes& image, const std::string& name) {
-                return gpu.function(bytes_of(image), name);
+                const auto bytes = bytes_of(image);
+                nb::gil_scoped_release released; // a driver may wait for the device before it loads
+                return gpu.function(bytes, name);
             },
             "image"_a, "name"_a)
         .def(

@@ -6,14 +6,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_driver import REAL
 
 import jali
 from jali import _core, comm
 from jali.comm import DeviceArray, algorithms
+from jali.comm.collectives import Call
 from jali.comm.elements import OPERATIONS, SIZES
 from jali.errors import DeviceError, ParameterError
 
 RANKS = 4
+
+
+@pytest.fixture(autouse=True)
+def enough_devices(request: pytest.FixtureRequest, four_devices: None) -> None:
+    """On a real machine, tests with more ranks than devices are skipped: ranks of one process need one each."""
+    if not REAL:
+        return
+    needed = request.node.callspec.params.get("ranks", 0) if hasattr(request.node, "callspec") else 0
+    mark = request.node.get_closest_marker("ranks")
+    needed = mark.args[0] if mark else needed
+    if needed > _core.Gpu.count("cuda"):
+        pytest.skip(f"ranks of one process need a device each: {needed}")
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +172,7 @@ PAIRS += [
 SHORT = {("int8", "sum"), ("float16", "sum"), ("complex64", "prod"), ("float32", "avg"), ("uint8", "bit_xor")}
 
 
+@pytest.mark.ranks(3)
 @pytest.mark.parametrize(
     ("dtype", "op"), [pytest.param(*p, marks=() if p in SHORT else pytest.mark.full) for p in PAIRS]
 )
@@ -165,6 +180,7 @@ def test_every_type_and_operation_gives_the_bits_of_the_host(dtype: str, op: str
     comm.virtual_ranks(3, combine, "hip" if dtype == "float32" else "cuda", dtype, op)
 
 
+@pytest.mark.ranks(3)
 def test_brain_floats_are_summed_in_single_precision() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     bf16 = np.dtype(ml_dtypes.bfloat16)
@@ -178,6 +194,7 @@ def test_brain_floats_are_summed_in_single_precision() -> None:
     comm.virtual_ranks(3, run)
 
 
+@pytest.mark.ranks(4)
 def test_reproducible_sums_do_not_depend_on_the_algorithm() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
@@ -207,11 +224,13 @@ def in_place(name: str) -> None:
         assert b.to_host()[mine].tobytes() == a[mine].tobytes()
 
 
+@pytest.mark.ranks(3)
 @pytest.mark.parametrize("name", ["all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter"])
 def test_in_place(name: str) -> None:
     comm.virtual_ranks(3, in_place, name)
 
 
+@pytest.mark.ranks(2)
 def test_ways_by_name() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
@@ -232,6 +251,7 @@ def test_ways_by_name() -> None:
     comm.virtual_ranks(2, run)
 
 
+@pytest.mark.ranks(4)
 def test_a_composition_of_the_user_runs_on_devices() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
@@ -257,6 +277,7 @@ def test_a_composition_of_the_user_runs_on_devices() -> None:
     comm.virtual_ranks(4, run)
 
 
+@pytest.mark.ranks(2)
 def test_pieces_that_overlap_in_part_are_refused() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
@@ -272,6 +293,7 @@ def test_pieces_that_overlap_in_part_are_refused() -> None:
     comm.virtual_ranks(2, run)
 
 
+@pytest.mark.ranks(2)
 def test_sixteen_bit_overflow_is_reported_in_checked_mode() -> None:
     def run() -> str:
         c, gpu = comm.current(), open_gpu()
@@ -288,6 +310,7 @@ def test_sixteen_bit_overflow_is_reported_in_checked_mode() -> None:
     assert all("100 results are too large for fp16" in text for text in told), told
 
 
+@pytest.mark.ranks(3)
 def test_graphs_repeat_collectives() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
@@ -304,6 +327,7 @@ def test_graphs_repeat_collectives() -> None:
     comm.virtual_ranks(3, run)
 
 
+@pytest.mark.ranks(2)
 def test_devices_without_peers_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
     monkeypatch.setenv("JALI_NCCL", "/nowhere/libnccl.so")
@@ -322,3 +346,80 @@ def test_sizes_of_elements_are_known_to_the_kernels() -> None:
     from jali.codegen import cache
 
     assert set(cache._ELEMENTS) == set(SIZES)
+
+
+@pytest.fixture
+def imaginary_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    if REAL:
+        pytest.skip("CUDA's driver is the machine's in this run")
+    from fake_driver import make_fake_ccl
+
+    for name in ("JALI_NCCL", "JALI_RCCL"):
+        monkeypatch.setenv(name, str(make_fake_ccl()))
+
+
+def over_the_library(carrier: str) -> None:
+    c, gpu = comm.current(), open_gpu()
+    x = numbers(c.rank, 240, "float32")
+    for name, way in (
+        ("all_reduce", "two_step"),
+        ("all_gather", "ring"),
+        ("broadcast", "binomial"),
+        ("reduce", "chain"),
+    ):
+        wanted = getattr(c, name)(x.copy(), algorithm=way)
+        there = DeviceArray.from_host(x, gpu)
+        got = getattr(c, name)(there, algorithm=way)
+        assert (wanted is None and got is None) or raw(got) == raw(wanted), (name, way)
+    if carrier == "ccl":
+        assert "ccl: send" in c.collectives.on_device(gpu).explain(
+            Call("all_reduce", "fp32", 240, 0, "sum", False, "two_step", False)
+        )
+
+
+@pytest.mark.ranks(4)
+@pytest.mark.parametrize("carrier", ["ccl", "peer"])
+def test_algorithms_over_the_vendors_library(
+    carrier: str, imaginary_nccl: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JALI_DEVICE_CARRIER", carrier)
+    comm.virtual_ranks(4, over_the_library, carrier)
+
+
+def both_carriers() -> None:
+    c, gpu = comm.current(), open_gpu()
+    n = 400
+    composition = comm.Composition.standard("all_reduce", 4, n, dtype="float64", form="composed")
+    plan = composition.plan(hierarchy=(2, 2), libraries=["ccl", "peer"])
+    x = numbers(c.rank, n, "float64")
+    wanted = np.zeros(n)
+    composition.plan(hierarchy=(2, 2)).on(c).run(x, wanted)
+    out = DeviceArray.empty(gpu, (n,), np.float64)
+    for _ in range(3):
+        gpu.fill(out.memory, 5)
+        plan.on(c).run(DeviceArray.from_host(x, gpu), out)
+        assert raw(out) == wanted.tobytes()
+
+
+@pytest.mark.ranks(4)
+def test_one_schedule_over_the_library_and_the_memory_of_peers(imaginary_nccl: None) -> None:
+    comm.virtual_ranks(4, both_carriers)
+
+
+def chosen_way() -> None:
+    c, gpu = comm.current(), open_gpu()
+    x = numbers(c.rank, 24, "float32")
+    for name in algorithms.COLLECTIVES:
+        wanted = one_call(c, name, x.copy(), np.ascontiguousarray, False)
+        got = one_call(c, name, x.copy(), lambda a: DeviceArray.from_host(a, gpu), False, algorithm="ccl")
+        if wanted is None:
+            assert got is None
+        else:
+            np.testing.assert_allclose(
+                np.frombuffer(raw(got), np.float32), np.asarray(wanted).ravel(), rtol=1e-5
+            )
+
+
+@pytest.mark.ranks(3)
+def test_the_vendors_collectives_are_rows(imaginary_nccl: None) -> None:
+    comm.virtual_ranks(3, chosen_way)
