@@ -14,6 +14,7 @@ namespace jali {
 enum class HaloCarrier {
     messages, // by the communicator; from a device by way of pinned host memory
     copy,     // packed here, brought into the receiver's mailbox by a copy engine
+    ghosts,   // the pack kernel writes into the receiver's ghosts
     store,    // the pack kernel writes into the receiver's mailbox
     ccl,      // packed here, sent and received by NCCL or RCCL
     direct,   // packed here, sent and received by an MPI library that reaches into devices
@@ -23,9 +24,17 @@ enum class HaloCarrier {
 constexpr bool uses_mailbox(HaloCarrier carrier) {
     return carrier == HaloCarrier::copy || carrier == HaloCarrier::store;
 }
+// The kernel that packs is the transport as well.
+constexpr bool packs_into_receiver(HaloCarrier carrier) {
+    return carrier == HaloCarrier::ghosts || carrier == HaloCarrier::store;
+}
+// Takes devices that reach each other's memory.
+constexpr bool needs_peers(HaloCarrier carrier) {
+    return carrier == HaloCarrier::ghosts || uses_mailbox(carrier);
+}
 // Nothing is decided by the host at each exchange, so that it may be part of a graph.
 constexpr bool can_be_recorded(HaloCarrier carrier) {
-    return carrier == HaloCarrier::store || carrier == HaloCarrier::ccl;
+    return packs_into_receiver(carrier) || carrier == HaloCarrier::ccl;
 }
 
 struct HaloPolicy {
@@ -40,8 +49,8 @@ struct HaloPolicy {
 std::span<const HaloPolicy> halo_policies(bool on_device);
 
 // The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
-// "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with the list of rows for any other
-// name.
+// "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with
+// the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name, bool on_device);
 
 // Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.

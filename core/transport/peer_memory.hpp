@@ -1,8 +1,8 @@
 // A block of this rank's device memory that the other ranks of a communicator on this host have mapped.
 //
-// Between processes it is mapped by the driver's IPC handles; devices of one process reach each other directly.
-// Whether all ranks can do it is found out together, so that all do the same. Kernels that wait for words in
-// such memory are told to stop by `abandoned()`, when the host has heard that a rank failed.
+// Between processes it is mapped by the driver's IPC handles; devices of one process reach each other
+// directly. Whether all ranks can do it is found out together, so that all do the same. Kernels that wait for
+// words in such memory are told to stop by `abandoned()`, when the host has heard that a rank failed.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -15,28 +15,40 @@
 
 namespace jali {
 
-// Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as a
-// whole, and must outlive this. To be made and dropped by all ranks.
+// Some memory cannot be mapped by other ranks; all of them have been told.
+class CannotMap : public GpuError {
+    using GpuError::GpuError;
+};
+
+// Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as
+// a whole. To be made by all ranks. Dropping it is each rank's own affair: pages stay as long as somebody has
+// them mapped, whatever their owner does.
 class PeerMapping {
   public:
-    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none. Throws GpuError on all
-    // ranks where some memory cannot be mapped.
-    PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine);
+    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none; `wanted` says
+    // whose memory this rank wants to reach (empty: everybody's). Throws CannotMap on all ranks where some
+    // memory cannot be mapped.
+    PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
+                const std::vector<char>& wanted = {});
     ~PeerMapping();
     PeerMapping(const PeerMapping&) = delete;
 
-    GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where the rank offered none
+    GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where none was offered or wanted
     const std::vector<GpuAddress>& all() const { return addresses_; }
 
   private:
+    void close() noexcept;
     std::shared_ptr<Gpu> gpu_;
     std::vector<GpuAddress> addresses_, opened_; // to be closed
 };
 
+// Closes a mapping when the work that is on the device's own stream now is done; waits for nothing.
+void drop_later(const std::shared_ptr<Gpu>& gpu, std::unique_ptr<PeerMapping> mapping);
+
 class PeerMemory {
   public:
-    // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another. `waiting`
-    // is what a rank says it did when it has waited for too long.
+    // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another.
+    // `waiting` is what a rank says it did when it has waited for too long.
     PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting);
     ~PeerMemory();
     PeerMemory(const PeerMemory&) = delete;
@@ -62,7 +74,8 @@ class PeerMemory {
     void note_work(void* stream);
     // What comes on this stream waits for the work that was noted.
     void order_behind_work(void* stream) {
-        gpu_->api().check(gpu_->api().stream_wait(stream, pending_->handle(), 0), "ordering work between devices");
+        gpu_->api().check(gpu_->api().stream_wait(stream, pending_->handle(), 0),
+                          "ordering work between devices");
     }
 
   private:

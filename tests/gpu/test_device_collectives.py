@@ -121,7 +121,11 @@ def combine(device: str, dtype: str, op: str) -> None:
     gpu = open_gpu(device)
     for count in (3, 100, 1000):
         x = numbers(c.rank, count, dtype)
-        for name, way in (("all_reduce", "one_shot"), ("all_reduce", "two_step"), ("reduce_scatter", "direct")):
+        for name, way in (
+            ("all_reduce", "one_shot"),
+            ("all_reduce", "two_step"),
+            ("reduce_scatter", "direct"),
+        ):
             if name == "reduce_scatter":
                 x = numbers(c.rank, count * c.size, dtype)
             wanted = getattr(c, name)(x, op=op, algorithm=way)
@@ -129,10 +133,28 @@ def combine(device: str, dtype: str, op: str) -> None:
             assert raw(got) == raw(wanted), (name, way, count)
 
 
-TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64")
+TYPES = (
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+)
 PAIRS = [(dtype, "sum") for dtype in (*TYPES, "complex64", "complex128")]
 PAIRS += [(dtype, op) for dtype in ("int32", "uint8") for op in OPERATIONS if op not in ("sum", "avg")]
-PAIRS += [("float16", "max"), ("float64", "min"), ("float32", "avg"), ("complex64", "prod"), ("complex128", "avg")]
+PAIRS += [
+    ("float16", "max"),
+    ("float64", "min"),
+    ("float32", "avg"),
+    ("complex64", "prod"),
+    ("complex128", "avg"),
+]
 SHORT = {("int8", "sum"), ("float16", "sum"), ("complex64", "prod"), ("float32", "avg"), ("uint8", "bit_xor")}
 
 

@@ -21,7 +21,9 @@ from jali.bench.collectives import Cell, Report, Timing, conditions
 from jali.comm.device_arrays import DeviceArray
 from jali.errors import ParameterError, RankError
 
-SAMPLE = 4096  # elements in a row that are compared, at the beginning, in the middle and at the end of every chunk
+SAMPLE = (
+    4096  # elements in a row that are compared, at the beginning, in the middle and at the end of every chunk
+)
 ORDERS = ("stream", "graph")
 
 
@@ -210,9 +212,7 @@ def measure(
                         gpu.synchronize()
                         times[side, number] = (time.perf_counter() - start) / length
                 slowest = communicator.all_reduce(times, op="max")
-                timings = {
-                    n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)
-                }
+                timings = {n: Timing(list(map(float, row))) for n, row in zip(names, slowest, strict=True)}
                 cell = Cell(collective, case.payload, timings)
                 reports[order].cells.append(cell)
                 if progress is not None and communicator.rank == 0:
@@ -270,4 +270,3 @@ class _Virtual:
 
     def Free(self) -> None:
         pass
-

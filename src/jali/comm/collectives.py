@@ -193,7 +193,12 @@ class Collectives:
         return self._on_devices[gpu]
 
     def _start_on_device(
-        self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool | None
+        self,
+        call: tuple[Any, ...],
+        arrays: tuple[Any, ...],
+        result: Any,
+        blocking: bool,
+        checked: bool | None,
     ) -> Any:
         first = arrays[0]
         gpu = (arrays[-1] if first is None else first).gpu
@@ -215,9 +220,7 @@ class Collectives:
 
     def compare(self, description: dict[str, Any]) -> None:
         """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
-        told = [
-            json.loads(text) for text in self.communicator.gather_bytes(json.dumps(description).encode())
-        ]
+        told = [json.loads(text) for text in self.communicator.gather_bytes(json.dumps(description).encode())]
         differences = []
         for key in dict.fromkeys(key for one in told for key in one):
             values: dict[str, list[int]] = {}

@@ -124,7 +124,16 @@ class Communicator:
         data = x if type(x) is np.ndarray else _data(x)
         if out is None:
             out = _empty(data, data.shape)
-        call = ("all_reduce", data.dtype if type(data) is np.ndarray else _kind(data), data.size, 0, op, out is x, algorithm, reproducible)
+        call = (
+            "all_reduce",
+            data.dtype if type(data) is np.ndarray else _kind(data),
+            data.size,
+            0,
+            op,
+            out is x,
+            algorithm,
+            reproducible,
+        )
         arrays = (data,) if out is x else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -149,7 +158,16 @@ class Communicator:
             out = None
         elif out is None:
             out = _empty(data, data.shape)
-        call = ("reduce", data.dtype if type(data) is np.ndarray else _kind(data), data.size, root, op, in_place, algorithm, reproducible)
+        call = (
+            "reduce",
+            data.dtype if type(data) is np.ndarray else _kind(data),
+            data.size,
+            root,
+            op,
+            in_place,
+            algorithm,
+            reproducible,
+        )
         arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -166,7 +184,16 @@ class Communicator:
         data = x if type(x) is np.ndarray else _data(x)
         if not 0 <= root < self.size:
             raise self._no_root(root)
-        call = ("broadcast", data.dtype if type(data) is np.ndarray else _kind(data), data.size, root, "sum", True, algorithm, False)
+        call = (
+            "broadcast",
+            data.dtype if type(data) is np.ndarray else _kind(data),
+            data.size,
+            root,
+            "sum",
+            True,
+            algorithm,
+            False,
+        )
         return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
 
     def all_gather(
@@ -190,7 +217,16 @@ class Communicator:
         count = _elements(data, rows, self.size, self.rank, whole=in_place)
         if out is None:
             out = _empty(data, _stacked(data, rows, self.size))
-        call = ("all_gather", data.dtype if type(data) is np.ndarray else _kind(data), count, 0, "sum", in_place, algorithm, False)
+        call = (
+            "all_gather",
+            data.dtype if type(data) is np.ndarray else _kind(data),
+            count,
+            0,
+            "sum",
+            in_place,
+            algorithm,
+            False,
+        )
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -218,7 +254,16 @@ class Communicator:
             out = None
         elif out is None:
             out = _empty(data, _stacked(data, rows, self.size))
-        call = ("gather", data.dtype if type(data) is np.ndarray else _kind(data), count, root, "sum", False, algorithm, False)
+        call = (
+            "gather",
+            data.dtype if type(data) is np.ndarray else _kind(data),
+            count,
+            root,
+            "sum",
+            False,
+            algorithm,
+            False,
+        )
         arrays = (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -283,7 +328,16 @@ class Communicator:
         if out is None:
             mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
             out = _empty(data, (mine, *data.shape[1:]))
-        call = ("reduce_scatter", data.dtype if type(data) is np.ndarray else _kind(data), count, 0, op, in_place, algorithm, reproducible)
+        call = (
+            "reduce_scatter",
+            data.dtype if type(data) is np.ndarray else _kind(data),
+            count,
+            0,
+            op,
+            in_place,
+            algorithm,
+            reproducible,
+        )
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -327,7 +381,16 @@ class Communicator:
                 out = _empty(data, (int(matrix[:, self.rank].sum()), *data.shape[1:]))
         if out is x:
             raise ParameterError("an all_to_all cannot work in place; give another `out`, or none")
-        call = ("all_to_all", data.dtype if type(data) is np.ndarray else _kind(data), count, 0, "sum", False, algorithm, False)
+        call = (
+            "all_to_all",
+            data.dtype if type(data) is np.ndarray else _kind(data),
+            count,
+            0,
+            "sum",
+            False,
+            algorithm,
+            False,
+        )
         arrays = (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
@@ -451,7 +514,9 @@ def _target(out: Any, data: Array) -> Array:
     if isinstance(target, np.ndarray) != isinstance(data, np.ndarray):
         raise ParameterError("one array is in device memory and one in host memory; give both in the same")
     if _kind(target) != _kind(data):
-        raise ParameterError(f"the result is to be {_kind(target)}, but {_kind(data)} is sent; make them alike")
+        raise ParameterError(
+            f"the result is to be {_kind(target)}, but {_kind(data)} is sent; make them alike"
+        )
     return target
 
 

@@ -100,7 +100,12 @@ class DeviceCollectives:
         return owner
 
     def start(
-        self, call: tuple[Any, ...], arrays: tuple[Any, ...], result: Any, blocking: bool, checked: bool = False
+        self,
+        call: tuple[Any, ...],
+        arrays: tuple[Any, ...],
+        result: Any,
+        blocking: bool,
+        checked: bool = False,
     ) -> Any:
         """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows."""
         key = (call, True) if checked else call
@@ -171,7 +176,9 @@ class DeviceCollectives:
             addresses = []
             for size, array in zip(sizes, arrays, strict=True):
                 if (0 if array is None else array.nbytes) != size:
-                    given = "none was given" if array is None else f"the array given for it has {array.nbytes}"
+                    given = (
+                        "none was given" if array is None else f"the array given for it has {array.nbytes}"
+                    )
                     raise ParameterError(f"{what}: a buffer has {size} bytes on this rank, {given}")
                 addresses.append(0 if array is None else array.address)
             run(addresses)
@@ -255,7 +262,9 @@ class DeviceCollectives:
         if callable(call.op):
             raise ParameterError("algorithm 'ccl' has no operations of the user; choose 'staged', or none")
         if call.reproducible:
-            raise ParameterError("algorithm 'ccl' does not say in which order it combines; leave reproducible out")
+            raise ParameterError(
+                "algorithm 'ccl' does not say in which order it combines; leave reproducible out"
+            )
         core, size, rank = self.ccl.core, self.size, self.owner.rank
         kind, count = call.dtype, call.elements
         uneven = isinstance(count, tuple)
@@ -273,7 +282,9 @@ class DeviceCollectives:
             return lambda a: core.broadcast(address(a[0]), counts[0], kind, call.root)
         if call.collective == "reduce_scatter":
             if uneven:
-                raise ParameterError("algorithm 'ccl' has no reduce_scatter with counts; choose another, or none")
+                raise ParameterError(
+                    "algorithm 'ccl' has no reduce_scatter with counts; choose another, or none"
+                )
             offset = before if call.in_place else 0
             return lambda a: core.reduce_scatter(
                 address(a[0]), address(a[-1]) + offset, counts[0], kind, call.op

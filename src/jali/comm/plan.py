@@ -324,7 +324,9 @@ class RunningPlan:
             self._last = None
             return False
         if len(there) != sum(1 for a in arrays if not isinstance(a, np.ndarray) or a.size):
-            raise ParameterError("some arrays of a plan are in device memory and some are not; give all in the same")
+            raise ParameterError(
+                "some arrays of a plan are in device memory and some are not; give all in the same"
+            )
         gpu = there[0].gpu
         plan = self._on_devices.get(gpu)
         if plan is None:
