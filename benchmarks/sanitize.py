@@ -1,7 +1,7 @@
 """Not a benchmark: jali's kernels on a small lattice, to be run under compute-sanitizer, which must find nothing.
 
-    compute-sanitizer --tool memcheck  --error-exitcode 1 python benchmarks/sanitize.py
-    compute-sanitizer --tool racecheck --error-exitcode 1 python benchmarks/sanitize.py
+compute-sanitizer --tool memcheck  --error-exitcode 1 python benchmarks/sanitize.py
+compute-sanitizer --tool racecheck --error-exitcode 1 python benchmarks/sanitize.py
 """
 
 import numpy as np
