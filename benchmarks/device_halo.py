@@ -23,7 +23,9 @@ from jali import _core, comm
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", default="8,16,24,32,48,64,80")
-    parser.add_argument("--policies", default="store-overlap,copy-overlap,staged-overlap")
+    parser.add_argument(
+        "--policies", default="ghosts-overlap,ghosts-wait,store-overlap,copy-overlap,staged-overlap"
+    )
     arguments = parser.parse_args()
     jali.use_device("cuda")
     ranks = comm.current()
@@ -48,7 +50,7 @@ def main() -> None:
             for _ in range(3):
                 work()
             graph = None
-            if policy.startswith("store"):
+            if policy.startswith(("ghosts", "store")):
                 graph = _core.GpuGraph(gpu, lambda work=work: [work(), work()])
             begin, end = _core.GpuEvent(gpu), _core.GpuEvent(gpu)
             for name, run, exchanges in (

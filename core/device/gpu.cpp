@@ -75,9 +75,9 @@ GpuAddress Gpu::from_driver(std::size_t bytes) {
     return address;
 }
 
-GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label) {
+GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
     make_current();
-    const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, 1));
+    const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, own_pages ? big_unit : 1));
     GpuMemory memory;
     {
         std::lock_guard lock(mutex_);

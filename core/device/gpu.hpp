@@ -158,7 +158,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // Kept until its owner sets an empty one.
     void set_while_waiting(const void* owner, std::function<void(unsigned looks)> action);
 
-    GpuMemory allocate(std::size_t bytes, std::string_view label);
+    // `own_pages`: no other allocation shares them, as it takes where another process maps the memory.
+    GpuMemory allocate(std::size_t bytes, std::string_view label, bool own_pages = false);
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
     const Ledger& ledger() const { return ledger_; }
     std::size_t cached() const; // bytes that are free in the pool

@@ -12,6 +12,7 @@ std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
     switch (carrier) {
     case HaloCarrier::messages:
         break;
+    case HaloCarrier::ghosts:
     case HaloCarrier::copy:
     case HaloCarrier::store:
         return layout.why_no_mailbox(*communicator);

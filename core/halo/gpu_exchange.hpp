@@ -2,9 +2,9 @@
 //
 // One message per slab, as on the host; its parts are sections of whole groups of ghost sites, stored as in
 // the field, so that a section lands in its ghosts as it is. Packing is one launch for all messages. Who
-// carries them is the policy's row: MPI, by way of pinned memory or from the device (the host waits); NCCL or
-// the devices themselves through mailboxes (transport/peer.hpp), where nobody on the host waits for anything.
-// What the kernel's parts compute is the caller's business.
+// carries them is the policy's row: MPI, by way of pinned memory or from the device (the host waits); NCCL;
+// or the devices themselves, into the neighbour's ghosts or mailbox (transport/peer.hpp), where nobody on the
+// host waits for anything. What the kernel's parts compute is the caller's business.
 #pragma once
 
 #include "halo/exchange.hpp"
@@ -27,14 +27,16 @@ std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
 class GpuExchange {
   public:
     // `stale` is [request][parity]; the same on all ranks. Collective where the policy's carrier is not
-    // messages. `written` are the fields and parities that the kernel writes. Throws GpuError.
+    // messages. `written` are the fields and parities that the kernel writes. Throws GpuError; CannotMap, on
+    // all ranks, where a field's ghosts cannot be mapped.
     GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
                 const std::vector<char>& stale, const HaloPolicy& policy,
                 std::shared_ptr<Communicator> communicator,
                 const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written);
 
     // Exchanges; calls bulk() (if overlapped) and boundary(stage) when what they need is ordered before them
-    // on the device's stream. Marks the ghosts as filled with the versions at the start, and counts.
+    // on the device's stream. Marks the ghosts as filled with the versions at the start, and counts. Throws
+    // CannotMap before anything has been done.
     void run(const std::function<void()>& bulk, const std::function<void(int stage)>& boundary);
 
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
@@ -51,6 +53,7 @@ class GpuExchange {
         std::int64_t send_count, receive_count;  // sites
         std::int64_t send_sites;                 // where its sites begin in the slab's list
         std::int64_t ghost;                      // first ghost block
+        std::int64_t their_ghost;                // at the receiver, counted from its first
         std::size_t send_offset, receive_offset; // in the message
         std::size_t packet_bytes;
         std::int64_t packets;  // of a site
@@ -71,8 +74,8 @@ class GpuExchange {
     };
     struct Stage {
         int direction;
-        std::size_t first = 0, messages = 0;
-        std::int64_t blocks = 0;
+        std::size_t messages = 0;
+        std::int64_t first_job = 0, jobs = 0, first_word = 0, words = 0; // of receiving, of arrival
         std::vector<Piece> pieces; // as ccl and direct send them: in an order that all ranks share
     };
     struct Filled {
@@ -83,6 +86,11 @@ class GpuExchange {
 
     void make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale);
     void agree_on_places();
+    void agree_on_ghosts();
+    bool ends_with_packing() const; // one launch packs, and waits for what arrives
+    GpuAddress place_of(const Message& message, const Part& part) const; // where packing puts it
+    void await_stage(std::size_t s, void* stream);
+    void receive_stage(std::size_t s, void* stream);
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
     void produce_items(void* stream);
     void pack(void* stream);
@@ -100,7 +108,8 @@ class GpuExchange {
     HaloPolicy policy_;
     std::shared_ptr<Communicator> communicator_;
     std::vector<std::shared_ptr<FieldStorage>> kept_;
-    std::shared_ptr<PeerMailbox> mailbox_; // null where there is none
+    std::shared_ptr<PeerMailbox> mailbox_; // null where there is none; a doorbell for ghosts
+    std::vector<FieldStorage*> mapped_;    // whose ghosts the neighbours write, in an order all ranks share
     std::shared_ptr<CclCommunicator> ccl_;
     std::vector<Message> messages_; // stage by stage
     std::vector<Stage> stages_;
@@ -110,8 +119,9 @@ class GpuExchange {
     std::size_t send_bytes_ = 0, receive_bytes_ = 0;
     GpuMemory send_;
     PinnedMemory send_here_, receive_here_;
-    GpuMemory parts_, sends_, receives_, sections_, retired_, senders_;
-    std::int64_t sender_count_ = 0, send_blocks_ = 0;
+    GpuMemory parts_, sends_, send_jobs_, sections_, receive_jobs_, retired_;
+    GpuMemory senders_, opened_, awaited_; // words: of all who may send, of who sends to here, of arrival
+    std::int64_t sender_count_ = 0, opened_count_ = 0, awaited_count_ = 0, send_job_count_ = 0;
     std::vector<std::uint64_t> addresses_; // that the tables were made for
     std::unique_ptr<GpuEvent> before_, packed_, staged_, arrived_;
     std::vector<std::unique_ptr<GpuEvent>> stage_arrived_; // where all stages are under way at once

@@ -152,17 +152,37 @@ void GpuLaunch::drop_exchanges() {
 }
 
 void GpuLaunch::compute_between(const std::vector<char>& stale) {
-    Plan& plan = plan_for(stale);
     recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
-    // contributions to sums lie part by part
-    plan.exchange->run([&] { enqueue(plan.bulk, 0, Phase::bulk, gpu_->stream()); },
-                       [&](int stage) {
-                           std::int64_t first = plan.bulk.size();
-                           for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
-                           enqueue(plan.boundary[stage], first,
-                                   definition_.policy->overlap ? Phase::boundary : Phase::kernel,
-                                   gpu_->stream());
-                       });
+    for (;;) {
+        Plan& plan = plan_for(stale);
+        // contributions to sums lie part by part
+        try {
+            plan.exchange->run([&] { enqueue(plan.bulk, 0, Phase::bulk, gpu_->stream()); },
+                               [&](int stage) {
+                                   std::int64_t first = plan.bulk.size();
+                                   for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
+                                   enqueue(plan.boundary[stage], first,
+                                           definition_.policy->overlap ? Phase::boundary : Phase::kernel,
+                                           gpu_->stream());
+                               });
+            return;
+        } catch (const CannotMap& error) { // before anything was done
+            if (!definition_.any_policy) throw;
+            drop_exchanges();
+            fall_back("store", error.what());
+        }
+    }
+}
+
+// Another carrier in the same order, where no row was asked for; all ranks alike.
+void GpuLaunch::fall_back(const std::string& carrier, const std::string& trouble) {
+    auto& d = definition_;
+    const std::string order = d.policy->name.substr(d.policy->name.find('-'));
+    d.policy = &halo_policy(carrier + order, true);
+    static std::atomic<bool> said{false};
+    if (d.communicator->rank() != 0 || said.exchange(true)) return;
+    std::fprintf(stderr, "jali: halos between devices go by way of %s (policy %s), since %s\n",
+                 carrier == "staged" ? "the host" : "mailboxes", d.policy->name.c_str(), trouble.c_str());
 }
 
 void GpuLaunch::run(double* sums) {
@@ -241,20 +261,21 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     if (!fresh) return plan;
     auto& d = definition_;
     try {
-        if (d.any_policy && uses_mailbox(d.policy->carrier)) {
+        if (d.any_policy && needs_peers(d.policy->carrier)) {
             const std::string& trouble = d.layout->why_no_mailbox(*d.communicator);
-            if (!trouble.empty()) {
-                const std::string order = d.policy->name.substr(d.policy->name.find('-'));
-                d.policy = &halo_policy("staged" + order, true);
-                static std::atomic<bool> said{false};
-                if (d.communicator->rank() == 0 && !said.exchange(true))
-                    std::fprintf(stderr,
-                                 "jali: halos between devices go by way of the host (policy %s), since %s\n",
-                                 d.policy->name.c_str(), trouble.c_str());
-            }
+            if (!trouble.empty()) fall_back("staged", trouble);
         }
-        plan.exchange =
-            std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy, d.communicator, d.writes);
+        const auto make = [&] {
+            plan.exchange = std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy,
+                                                          d.communicator, d.writes);
+        };
+        try {
+            make();
+        } catch (const CannotMap& error) {
+            if (!d.any_policy || d.policy->carrier != HaloCarrier::ghosts) throw;
+            fall_back("store", error.what());
+            make();
+        }
         const int stages = plan.exchange->stages();
         std::vector<std::vector<std::int32_t>> sets(static_cast<std::size_t>(stages) + 1);
         if (d.policy->overlap) {

@@ -51,6 +51,7 @@ class GpuLaunch : public Launch {
 
     Plan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
+    void fall_back(const std::string& carrier, const std::string& trouble);
     void prepare_sums();
     void fill_words();
     void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);

@@ -46,7 +46,9 @@ void run_kit(Gpu& gpu, const std::string& name, Arguments arguments, std::int64_
 void FieldStorage::allocate_on_device() {
     Gpu& gpu = *layout_->gpu();
     const auto ghosts = layout_->ghost_blocks();
-    GpuMemory bigger = gpu.allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_);
+    const bool mapped_by_others = layout_->partition().nranks() > 1;
+    GpuMemory bigger =
+        gpu.allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_, mapped_by_others);
     const auto kept = device_.size() > 0 ? static_cast<std::size_t>(owned_ + ghosts_) * block_bytes_ : 0;
     if (kept > 0) gpu.copy(bigger.address(), device_.address(), kept);
     gpu.fill(bigger.address() + kept, 0, bigger.size() - kept);
@@ -54,6 +56,24 @@ void FieldStorage::allocate_on_device() {
     ghosts_ = ghosts;
     const auto missing = static_cast<std::size_t>(layout_->first_ghost() - owned_) * block_bytes_;
     base_ = reinterpret_cast<std::byte*>(device_.address() - missing);
+}
+
+// When to map anew is decided by what all ranks know alike: storage moves only to make room for more slabs.
+void FieldStorage::map_ghosts(Communicator& communicator) {
+    const std::size_t slabs = layout_->slabs().size();
+    if (mapping_ && mapped_slabs_ == slabs) return;
+    reserve_ghosts();
+    if (mapping_) drop_later(layout_->gpu(), std::move(mapping_));
+    std::vector<char> wanted(static_cast<std::size_t>(communicator.size()), 0);
+    for (const Slab& slab : layout_->slabs()) wanted[slab.to] = 1;
+    const GpuAddress ghosts = device_.address() + static_cast<std::size_t>(owned_) * block_bytes_;
+    try {
+        mapping_ = std::make_unique<PeerMapping>(layout_->gpu(), communicator, ghosts, wanted);
+    } catch (const CannotMap& error) {
+        throw CannotMap("neighbours cannot write the ghosts of '" + label_ + "' (" + error.what() +
+                        "); a halo policy of store needs no mapped fields");
+    }
+    mapped_slabs_ = slabs;
 }
 
 template <class T>

@@ -1,6 +1,7 @@
 #include "halo/layout.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace jali {
 
@@ -241,6 +242,26 @@ const std::string& Layout::why_no_mailbox(Communicator& communicator) {
 const std::shared_ptr<PeerMailbox>& Layout::mailbox(const std::shared_ptr<Communicator>& communicator) {
     if (!mailbox_) mailbox_ = std::make_shared<PeerMailbox>(gpu_, communicator);
     return mailbox_;
+}
+
+const std::shared_ptr<PeerMailbox>& Layout::doorbell(const std::shared_ptr<Communicator>& communicator) {
+    if (!doorbell_) {
+        doorbell_ = std::make_shared<PeerMailbox>(gpu_, communicator);
+        doorbell_->reserve(0);
+    }
+    return doorbell_;
+}
+
+const std::vector<std::vector<std::int64_t>>& Layout::first_ghosts(Communicator& communicator) {
+    const std::size_t wanted = 2 * slabs_.size(); // the same on all ranks
+    if (!first_ghosts_.empty() && first_ghosts_[0].size() == wanted) return first_ghosts_;
+    std::vector<std::int64_t> mine;
+    for (const Slab& slab : slabs_) mine.insert(mine.end(), slab.first.begin(), slab.first.end());
+    const auto all = communicator.all_gather(std::as_bytes(std::span(mine)));
+    first_ghosts_.assign(all.size(), std::vector<std::int64_t>(wanted));
+    for (std::size_t r = 0; r < all.size(); ++r)
+        std::memcpy(first_ghosts_[r].data(), all[r].data(), wanted * sizeof(std::int64_t));
+    return first_ghosts_;
 }
 
 const Layout::OnDevice& Layout::on_device() {

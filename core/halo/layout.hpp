@@ -162,6 +162,12 @@ class Layout {
     const std::string&
     why_no_mailbox(Communicator& communicator); // empty: there can be one; collective at first
     const std::shared_ptr<PeerMailbox>& mailbox(const std::shared_ptr<Communicator>& communicator);
+    // Where only words are exchanged: a mailbox without slots, whose words stay where they are. Collective at
+    // first.
+    const std::shared_ptr<PeerMailbox>& doorbell(const std::shared_ptr<Communicator>& communicator);
+    // [rank][slab][parity]: `first` of that rank's slabs. Collective when there are more slabs than last
+    // time.
+    const std::vector<std::vector<std::int64_t>>& first_ghosts(Communicator& communicator);
 
     // The parities (1 even, 2 odd, 3 both) that can be read at an offset from sites of these parities.
     // Conservative where a global extent is odd, since there the boundary joins equal parities.
@@ -174,7 +180,8 @@ class Layout {
     std::shared_ptr<Gpu> gpu_;
     std::unique_ptr<OnDevice> on_device_;
     std::unique_ptr<GpuStream> halo_stream_;
-    std::shared_ptr<PeerMailbox> mailbox_;
+    std::shared_ptr<PeerMailbox> mailbox_, doorbell_;
+    std::vector<std::vector<std::int64_t>> first_ghosts_;
     std::optional<std::string> why_no_mailbox_;
     Partition partition_;
     int rank_;

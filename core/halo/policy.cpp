@@ -14,8 +14,9 @@ struct Carrier {
 };
 
 constexpr Carrier carriers[] = {
-    {HaloCarrier::store, "store", "the pack kernel stores into the neighbour's memory"},
-    {HaloCarrier::copy, "copy", "packed here, copied into the neighbour's memory by a copy engine"},
+    {HaloCarrier::ghosts, "ghosts", "the pack kernel stores into the neighbour's ghosts"},
+    {HaloCarrier::store, "store", "the pack kernel stores into a mailbox at the neighbour, which places it"},
+    {HaloCarrier::copy, "copy", "packed here, copied into a mailbox at the neighbour by a copy engine"},
     {HaloCarrier::ccl, "ccl", "packed here, sent by NCCL or RCCL straight into the neighbour's ghosts"},
     {HaloCarrier::direct, "direct", "packed here, sent by an MPI library that takes addresses of devices"},
     {HaloCarrier::messages, "staged", "packed here, sent as messages by way of pinned host memory"},

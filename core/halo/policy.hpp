@@ -14,6 +14,7 @@ namespace jali {
 enum class HaloCarrier {
     messages, // by the communicator; from a device by way of pinned host memory
     copy,     // packed here, brought into the receiver's mailbox by a copy engine
+    ghosts,   // the pack kernel writes into the receiver's ghosts
     store,    // the pack kernel writes into the receiver's mailbox
     ccl,      // packed here, sent and received by NCCL or RCCL
     direct,   // packed here, sent and received by an MPI library that reaches into devices
@@ -23,9 +24,17 @@ enum class HaloCarrier {
 constexpr bool uses_mailbox(HaloCarrier carrier) {
     return carrier == HaloCarrier::copy || carrier == HaloCarrier::store;
 }
+// The kernel that packs is the transport as well.
+constexpr bool packs_into_receiver(HaloCarrier carrier) {
+    return carrier == HaloCarrier::ghosts || carrier == HaloCarrier::store;
+}
+// Takes devices that reach each other's memory.
+constexpr bool needs_peers(HaloCarrier carrier) {
+    return carrier == HaloCarrier::ghosts || uses_mailbox(carrier);
+}
 // Nothing is decided by the host at each exchange, so that it may be part of a graph.
 constexpr bool can_be_recorded(HaloCarrier carrier) {
-    return carrier == HaloCarrier::store || carrier == HaloCarrier::ccl;
+    return packs_into_receiver(carrier) || carrier == HaloCarrier::ccl;
 }
 
 struct HaloPolicy {

@@ -163,6 +163,14 @@ FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, i
     allocate(nullptr);
 }
 
+FieldStorage::~FieldStorage() {
+    try {
+        if (mapping_) drop_later(layout_->gpu(), std::move(mapping_)); // messages may still be under way
+    } catch (...) {
+        return; // the device is lost, and said so
+    }
+}
+
 void FieldStorage::allocate(ThreadPool* pool) {
     if (layout_->gpu()) return allocate_on_device();
     const auto ghosts = layout_->ghost_blocks();

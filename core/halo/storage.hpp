@@ -44,6 +44,8 @@ class FieldStorage {
     // A halo item: ghosts only.
     FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes, std::string label,
                  HaloProducer producer);
+    ~FieldStorage();
+    FieldStorage(const FieldStorage&) = delete;
 
     const std::shared_ptr<Layout>& layout() const { return layout_; }
     int reals() const { return reals_; }
@@ -62,6 +64,13 @@ class FieldStorage {
     bool lacks_ghosts() const { return ghosts_ < layout_->ghost_blocks(); }
     void
     reserve_ghosts(ThreadPool* pool = nullptr); // room for all ghost blocks of the layout; keeps the data
+
+    // On devices: where the ghost blocks of every rank's part of this field begin, as this rank's device sees
+    // them; 0 for ranks to which this one sends nothing. map_ghosts() makes room for them and maps them,
+    // again when there are more: it is collective whenever the layout has more slabs than at its last call.
+    // Throws CannotMap on all ranks.
+    void map_ghosts(Communicator& communicator);
+    GpuAddress ghosts_of(int rank) const { return mapping_->of(rank); }
 
     // Writes: `parities` is a mask (1 even, 2 odd). All ranks must mark alike, whichever of them wrote.
     void mark_written(int parities);
@@ -110,6 +119,8 @@ class FieldStorage {
     std::size_t block_bytes_;
     Memory memory_;
     GpuMemory device_;
+    std::unique_ptr<PeerMapping> mapping_; // of the ghosts
+    std::size_t mapped_slabs_ = 0;         // of the layout, when it was made
     std::byte* base_ = nullptr;
     std::int64_t owned_ = 0, ghosts_ = 0; // blocks in memory
     std::uint64_t version_[2] = {1, 1};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include <unistd.h>
 
@@ -151,7 +152,8 @@ void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_vie
     mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address());
 }
 
-PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine)
+PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
+                         const std::vector<char>& wanted)
     : gpu_(gpu) {
     Card card = own_card(*gpu_);
     gpu_->make_current();
@@ -168,7 +170,7 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
     std::string trouble;
     for (int r = 0; r < communicator.size(); ++r) {
         const Card& other = cards[r];
-        if (other.address == 0) continue;
+        if (other.address == 0 || (!wanted.empty() && !wanted[r])) continue;
         if (other.process == card.process) {
             addresses_[r] = other.address;
             if (other.ordinal != card.ordinal) {
@@ -193,12 +195,47 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
     }
     const auto failed = static_cast<std::size_t>(trouble.empty() ? 0 : 1);
     if (largest_on_ranks(communicator, failed) == 0) return; // all is there and mapped
-    throw GpuError(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
+    close();                                                 // a constructor that throws has no destructor
+    throw CannotMap(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
 }
 
 PeerMapping::~PeerMapping() {
-    gpu_->make_current();
+    close();
+}
+
+void PeerMapping::close() noexcept {
+    try {
+        gpu_->make_current();
+    } catch (...) {
+        return; // the device is lost, and said so
+    }
     for (GpuAddress address : opened_) gpu_->api().ipc_close(address);
+    opened_.clear();
+}
+
+namespace {
+
+struct Dropped {
+    std::shared_ptr<Gpu> gpu;
+    std::unique_ptr<PeerMapping> mapping;
+    std::unique_ptr<GpuEvent> done; // null: not known yet
+};
+
+} // namespace
+
+void drop_later(const std::shared_ptr<Gpu>& gpu, std::unique_ptr<PeerMapping> mapping) {
+    static std::mutex mutex;
+    static auto* all = new std::vector<Dropped>; // never destroyed: the driver may go first
+    std::lock_guard lock(mutex);
+    if (mapping) all->push_back({gpu, std::move(mapping), nullptr});
+    if (gpu->is_capturing(gpu->stream())) return; // an event would become a part of the graph
+    std::erase_if(*all, [&](Dropped& dropped) {
+        if (dropped.gpu != gpu) return false;
+        if (dropped.done) return dropped.done->reached();
+        dropped.done = std::make_unique<GpuEvent>(gpu, false);
+        dropped.done->record(gpu->stream());
+        return false;
+    });
 }
 
 } // namespace jali

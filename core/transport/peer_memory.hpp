@@ -15,23 +15,35 @@
 
 namespace jali {
 
+// Some memory cannot be mapped by other ranks; all of them have been told.
+class CannotMap : public GpuError {
+    using GpuError::GpuError;
+};
+
 // Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as
-// a whole, and must outlive this. To be made and dropped by all ranks.
+// a whole. To be made by all ranks. Dropping it is each rank's own affair: pages stay as long as somebody has
+// them mapped, whatever their owner does.
 class PeerMapping {
   public:
-    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none. Throws GpuError on
-    // all ranks where some memory cannot be mapped.
-    PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine);
+    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none; `wanted` says
+    // whose memory this rank wants to reach (empty: everybody's). Throws CannotMap on all ranks where some
+    // memory cannot be mapped.
+    PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
+                const std::vector<char>& wanted = {});
     ~PeerMapping();
     PeerMapping(const PeerMapping&) = delete;
 
-    GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where the rank offered none
+    GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where none was offered or wanted
     const std::vector<GpuAddress>& all() const { return addresses_; }
 
   private:
+    void close() noexcept;
     std::shared_ptr<Gpu> gpu_;
     std::vector<GpuAddress> addresses_, opened_; // to be closed
 };
+
+// Closes a mapping when the work that is on the device's own stream now is done; waits for nothing.
+void drop_later(const std::shared_ptr<Gpu>& gpu, std::unique_ptr<PeerMapping> mapping);
 
 class PeerMemory {
   public:

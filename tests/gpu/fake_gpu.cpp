@@ -5,7 +5,8 @@
 // only as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while
 // its host waits for something else: what has been left alone for a while runs, too.) Copies must stay inside
 // one allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
-// JALI_FAKE_GPU_BYTES (1 GiB). With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
+// JALI_FAKE_GPU_BYTES (1 GiB); of the largest
+// allocation that other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
 // for tests that want the texts only.
 #include <chrono>
 #include <cstdint>
@@ -29,6 +30,7 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace {
@@ -105,7 +107,12 @@ struct Block {
 };
 thread_local int current = 0; // the device that this thread uses
 std::map<Address, Block> blocks;
-std::map<Address, std::size_t> mapped; // memory of other processes
+struct Mapped {
+    std::size_t bytes;
+    std::pair<dev_t, ino_t> file;
+    int times; // opened and not closed
+};
+std::map<Address, Mapped> mapped; // memory of other processes
 std::size_t in_use = 0;
 int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
@@ -159,7 +166,7 @@ bool allocated(Address address, std::size_t bytes) {
     auto ours = blocks.upper_bound(address);
     if (ours != blocks.begin() && (--ours, address + bytes <= ours->first + ours->second.bytes)) return true;
     auto theirs = mapped.upper_bound(address);
-    return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second);
+    return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second.bytes);
 }
 std::uint64_t position_of(void* handle) {
     GUARD;
@@ -535,6 +542,7 @@ BOTH(cuIpcGetMemHandle, hipIpcGetMemHandle, (Handle * handle, Address address), 
     GUARD;
     const auto found = blocks.find(address);
     if (found == blocks.end() || number("JALI_FAKE_NO_PEERS", 0)) return 801;
+    if (found->second.bytes > static_cast<std::size_t>(number("JALI_FAKE_EXPORT_BYTES", 1 << 30))) return 801;
     const long words[] = {getpid(), found->second.file, static_cast<long>(found->second.bytes)};
     std::memcpy(handle->bytes, words, sizeof words);
     return 0;
@@ -549,17 +557,28 @@ BOTH(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (Address * address, Handle hand
     const int file =
         open(("/proc/" + std::to_string(words[0]) + "/fd/" + std::to_string(words[1])).c_str(), O_RDWR);
     if (file < 0) return 801;
+    struct stat status;
+    fstat(file, &status);
+    const std::pair<dev_t, ino_t> identity{status.st_dev, status.st_ino};
+    for (auto& [known, mapping] : mapped) { // once more the same memory: as the real one, at the same place
+        if (mapping.file != identity) continue;
+        close(file);
+        ++mapping.times;
+        *address = known;
+        return 0;
+    }
     void* memory = mmap(nullptr, words[2], PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (memory == MAP_FAILED) return 801;
     *address = reinterpret_cast<Address>(memory);
-    mapped[*address] = words[2];
+    mapped[*address] = {static_cast<std::size_t>(words[2]), identity, 1};
     return 0;
 }
 BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
     GUARD;
     if (!mapped.count(address)) return 1;
-    munmap(reinterpret_cast<void*>(address), mapped[address]);
+    if (--mapped[address].times > 0) return 0;
+    munmap(reinterpret_cast<void*>(address), mapped[address].bytes);
     mapped.erase(address);
     return 0;
 }

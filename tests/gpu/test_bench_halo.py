@@ -38,7 +38,7 @@ def test_what_is_hidden_costs_and_rates_follow_from_the_times():
 
 
 def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
-    rows = [row("staged-directions", 30e-6, 1, 1), row("store-overlap", 10e-6, 1, 1)]
+    rows = [row("staged-directions", 30e-6, 1, 1), row("ghosts-overlap", 10e-6, 1, 1)]
     rungs = halo_report.ladder(Report({}, rows))
     assert [rung[0] for rung in rungs] == list("abcdefg")
     assert [rung[2] for rung in rungs[4:]] == ["", "", ""]
@@ -46,7 +46,7 @@ def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
     assert rungs[3][4] == pytest.approx(3)
     assert math.isnan(rungs[1][3])
     text = halo_report.summary(Report({}, rows))
-    assert "d) stores into the neighbour (store-overlap): 10.0 us, 3.00 times as fast as a" in text
+    assert "d) stores into the neighbour (ghosts-overlap): 10.0 us, 3.00 times as fast as a" in text
     assert "b) peer copies (copy-directions): not measured" in text
     assert "g) pack and barrier fused: not built" in text
 
@@ -124,7 +124,14 @@ def test_unknown_policies_are_refused_with_those_of_the_place():
 @pytest.mark.mpi
 @pytest.mark.skipif(REAL, reason="counts on imaginary devices")
 def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
-    policies = ["store-overlap", "copy-wait", "ccl-directions", "direct-overlap", "staged-directions"]
+    policies = [
+        "ghosts-overlap",
+        "store-overlap",
+        "copy-wait",
+        "ccl-directions",
+        "direct-overlap",
+        "staged-directions",
+    ]
     words = (
         "bench halo -n 2 --kernel laplace --local 4,4,4 --device cuda --rounds 2 --seconds 0.002 --policies "
     )
@@ -152,7 +159,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
         if name.startswith("direct"):
             assert "set JALI_GPU_AWARE_MPI=1" in r["why_not"]
             continue
-        recorded = name.startswith(("store", "ccl"))
+        recorded = name.startswith(("ghosts", "store", "ccl"))
         assert ("graph whole" in r["times"], "why_no_graph" in r) == (recorded, not recorded)
         assert ("no bulk" in r["times"]) == (not name.endswith("wait"))
         assert {"whole", "exchange", "compute", "no pack", "no transport", "no boundary"} <= set(r["times"])

@@ -100,7 +100,14 @@ def test_every_policy_gives_the_bits_of_the_host(reference, policy, monkeypatch)
     ("ranks", "grid"), [(3, None), (4, (1, 1, 2, 2)), (4, (2, 1, 1, 2)), (2, (1, 2, 1, 1))]
 )
 @pytest.mark.parametrize(
-    "policy", ["store-directions", "ccl-directions", pytest.param("copy-overlap", marks=pytest.mark.full)]
+    "policy",
+    [
+        "ghosts-overlap",
+        "ghosts-directions",
+        "store-directions",
+        "ccl-directions",
+        pytest.param("copy-overlap", marks=pytest.mark.full),
+    ],
 )
 def test_any_grid_gives_the_bits_of_the_host(reference, ranks, grid, policy, monkeypatch):
     if _core.Gpu.count("cuda") < ranks:
@@ -155,10 +162,131 @@ def long_messages(element: Any, precision: str) -> bool:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("policy", ["store-overlap", "ccl-overlap"])
+@pytest.mark.parametrize("policy", ["ghosts-overlap", "store-overlap", "ccl-overlap"])
 def test_long_messages_arrive_whole(element, precision, policy, monkeypatch):
     use(policy, monkeypatch)
     assert jali.virtual_ranks(2, long_messages, element, precision) == [True, True]
+
+
+def comings_and_goings(device: str, grid: tuple[int, ...], extents: tuple[int, ...] = EXTENTS) -> list[bytes]:
+    """Ghosts that grow between exchanges while others are kept, fields that go and others in their place."""
+    lattice = jali.Lattice(*extents, grid=grid, device=device)
+    out: list[bytes] = []
+
+    @jali.site_function
+    def near(X, y, x):
+        y[X] = x[X + X.directions()[3]] - 2 * x[X - X.directions()[2]]
+
+    @jali.site_function
+    def far(X, y, x):
+        mu, nu, rho, sigma = X.directions()
+        y[X] += x[X + 2 * sigma] + 3 * x[X - sigma] - x[X + rho + sigma]
+
+    def filled(element: Any, number: int, precision: str = "float64") -> Any:
+        field = lattice.field(element, precision=precision)
+        whole = np.random.default_rng(number).normal(size=field[...].shape)
+        field[...] = whole.astype(precision)
+        return field
+
+    old = filled(jali.Real(), 1)
+    first, second, y = filled(jali.Vector(3), 2), filled(jali.Vector(3), 3), filled(jali.Vector(3), 4)
+    near(y, first)
+    far(y, first)  # more ghosts, while those of `first` from before stay valid
+    near(y, second)  # which had them before it was ever mapped, on every rank
+    near(first, y)
+    far(second, first)
+    out.append(second[...].tobytes())
+    for number in range(4):  # each in the memory of the one before, perhaps
+        z = filled(jali.Vector(3), 10 + number)
+        far(y, z)
+        del z
+    out.append(y[...].tobytes())
+    single, more = filled(jali.Real(), 5, "float32"), filled(jali.Real(), 6, "float32")
+    far(more, single)
+    far(single, more)
+    near(more, old.astype("float32"))
+    out += [single[...].tobytes(), more[...].tobytes()]
+    return out
+
+
+@pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (4, (1, 1, 2, 2))])
+@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-wait", "ghosts-directions", "store-overlap"])
+def test_ghosts_grow_and_fields_go_between_exchanges(policy, ranks, grid, monkeypatch):
+    if _core.Gpu.count("cuda") < ranks:
+        pytest.skip(f"ranks of one process need a device each: {ranks}")
+    use(policy, monkeypatch, ranks)
+    expected = comings_and_goings("cpu", (1, 1, 1, 1))
+    assert jali.virtual_ranks(ranks, comings_and_goings, "cuda", grid) == [expected] * ranks
+
+
+@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-directions"])
+def test_parts_of_different_size_have_different_places_on_each_rank(policy, monkeypatch):
+    use(policy, monkeypatch, 3)
+    if _core.Gpu.count("cuda") < 3:
+        pytest.skip("ranks of one process need a device each: 3")
+    extents = (3, 5, 4, 11)  # 4, 4 and 3 slices, whose parities differ
+    expected = comings_and_goings("cpu", (1, 1, 1, 1), extents)
+    assert jali.virtual_ranks(3, comings_and_goings, "cuda", (1, 1, 1, 3), extents) == [expected] * 3
+
+
+@pytest.mark.mpi
+def test_processes_map_ghosts_that_grow(fake_environment):
+    text = """
+made = t.comings_and_goings("cuda", (1, 1, 1, 2))
+print(hashlib.sha256(repr(made).encode()).hexdigest(), flush=True)
+"""
+    wanted = hashlib.sha256(repr(comings_and_goings("cpu", (1, 1, 1, 1))).encode()).hexdigest()
+    for policy in ("ghosts-overlap", "ghosts-wait"):
+        assert on_processes(text, policy, fake_environment) == [wanted] * 2
+
+
+def line_of_sites(device: str) -> bytes:
+    lattice = jali.Lattice(1, 9, grid=(1, 3), device=device) if device != "cpu" else jali.Lattice(1, 9)
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = np.arange(9.0).reshape(x[...].shape)
+
+    @jali.site_function
+    def shifted(X, y, x):
+        y[X] = x[X + X.directions()[1]]
+
+    for _ in range(3):
+        shifted[jali.EVEN](y, x)
+        x.assign(y)
+        shifted(y, x)
+    return bytes(y[...].tobytes())
+
+
+@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-directions", "store-overlap"])
+def test_a_rank_may_have_nothing_to_send(policy, monkeypatch):
+    """A face of one site has one parity only."""
+    use(policy, monkeypatch, 3)
+    if _core.Gpu.count("cuda") < 3:
+        pytest.skip("ranks of one process need a device each: 3")
+    assert jali.virtual_ranks(3, line_of_sites, "cuda") == [line_of_sites("cpu")] * 3
+
+
+@pytest.mark.mpi
+def test_fields_that_cannot_be_mapped_go_through_mailboxes_and_say_so(fake_environment):
+    text = """
+print(t.long_messages(jali.Matrix(6), "float64"), flush=True)
+"""
+    environment = {**fake_environment, "JALI_FAKE_EXPORT_BYTES": str(12 << 20)}
+    assert (
+        on_processes(text, "", environment, said="go by way of mailboxes (policy store-overlap)")
+        == ["True"] * 2
+    )
+
+
+@pytest.mark.mpi
+def test_fields_that_cannot_be_mapped_are_an_error_where_ghosts_were_asked_for(fake_environment):
+    text = """
+try:
+    t.long_messages(jali.Matrix(6), "float64")
+except jali.DeviceError as error:
+    print("does not export" in str(error) and "policy of store" in str(error), flush=True)
+"""
+    environment = {**fake_environment, "JALI_FAKE_EXPORT_BYTES": str(12 << 20)}
+    assert on_processes(text, "ghosts-wait", environment) == ["True"] * 2
 
 
 def test_ranks_that_share_a_device_go_by_way_of_the_host_and_say_so(reference, monkeypatch, fake_environment):
@@ -221,7 +349,7 @@ jali.virtual_ranks(2, both)
 
 def test_unknown_policies_and_switches_are_refused(monkeypatch):
     monkeypatch.setenv("JALI_HALO_POLICY", "by-pigeon")
-    with pytest.raises(ValueError, match="by-pigeon does not exist; there are: store-overlap, "):
+    with pytest.raises(ValueError, match="by-pigeon does not exist; there are: ghosts-overlap, "):
         jali.virtual_ranks(2, exchanged, "cuda")
     monkeypatch.delenv("JALI_HALO_POLICY")
     monkeypatch.setenv("JALI_HALO_OFF", "bulk,weather")
@@ -277,7 +405,7 @@ def left_alone() -> None:
     raise caught.value
 
 
-@pytest.mark.parametrize("policy", ["store-overlap", "ccl-overlap"])
+@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-wait", "store-overlap", "ccl-overlap"])
 def test_a_rank_whose_device_waits_for_one_that_failed_stops(policy, monkeypatch):
     use(policy, monkeypatch)
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
@@ -363,7 +491,10 @@ def in_a_graph() -> bool:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("policy", ["store-overlap", "ccl-overlap", "ccl-directions"])
+@pytest.mark.parametrize(
+    "policy",
+    ["ghosts-overlap", "ghosts-wait", "ghosts-directions", "store-overlap", "ccl-overlap", "ccl-directions"],
+)
 def test_exchanges_in_a_graph_can_be_repeated(policy, fake_environment):
     text = "print(t.in_a_graph(), flush=True)"
     assert on_processes(text, policy, fake_environment) == ["True", "True"]
@@ -376,13 +507,15 @@ def test_exchanges_that_need_the_host_are_not_recorded(policy, fake_environment)
 try:
     t.in_a_graph()
 except jali.DeviceError as error:
-    print("cannot be recorded in a graph; use one of the store or ccl policies" in str(error), flush=True)
+    print("cannot be recorded in a graph; use one of the ghosts, store or ccl policies" in str(error), flush=True)
 """
     environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
     assert on_processes(text, policy, environment) == ["True", "True"]
 
 
-def on_processes(text: str, policy: str, environment: dict[str, str], ranks: int = 2) -> list[str]:
+def on_processes(
+    text: str, policy: str, environment: dict[str, str], ranks: int = 2, said: str = ""
+) -> list[str]:
     program = f"""
 import sys
 sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
@@ -403,6 +536,7 @@ import hashlib, jali, test_halos_between_devices as t
         timeout=250,
     )
     assert done.returncode == 0, done.stderr
+    assert done.stderr.count(said) == 1 or not said, done.stderr
     return done.stdout.split()
 
 
@@ -410,6 +544,8 @@ import hashlib, jali, test_halos_between_devices as t
 @pytest.mark.parametrize(
     ("policy", "ranks"),
     [
+        ("ghosts-overlap", 2),
+        ("ghosts-directions", 4),
         ("store-overlap", 2),
         ("ccl-overlap", 2),
         ("direct-overlap", 2),

@@ -326,7 +326,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch):
     assert {e.chosen for e in halos} == {rows[0]}
     assert {name for _, name in ran} >= set(rows)
     monkeypatch.setenv("JALI_TUNE", "again")
-    slow["store-overlap"] = ranks - 1
+    slow[rows[0]] = ranks - 1
     forget_in_memory()
     assert jali.virtual_ranks(ranks, with_halos, "cuda") == expected
     halos = [e for s in stores() for q, e in s.read().items() if q.kind == "halo"]

@@ -21,7 +21,7 @@ LADDER: tuple[tuple[str, str, str | None], ...] = (
     ("a", "host staging", "staged-directions"),
     ("b", "peer copies", "copy-directions"),
     ("c", "one boundary launch", "copy-overlap"),
-    ("d", "stores into the neighbour", "store-overlap"),
+    ("d", "stores into the neighbour", "ghosts-overlap"),
     ("e", "pack within the bulk kernel", None),
     ("f", "symmetric heap", None),
     ("g", "pack and barrier fused", None),

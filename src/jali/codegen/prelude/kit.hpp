@@ -113,106 +113,156 @@ JALI_KERNEL(hand_over, hand_over_arguments) {
 }
 
 // Halos. A message is made of parts, each a section of ghost sites of one field: whole groups of sites, stored
-// as in the field. Messages between devices that reach each other's memory go into a mailbox at the receiver
-// with two slots, used in turn. Exchanges are counted (`epoch`, in device memory): a message of exchange e has
-// arrived when its word at the receiver is e + 1; its slot is free again when the receiver has said that it
-// has consumed exchange e. Blocks are dealt out to messages.
+// as in the field. Between devices that reach each other's memory a part is stored right into the receiver's
+// ghosts, or into a mailbox at the receiver with two slots, used in turn. Exchanges are counted (`epoch`, in
+// device memory): a message of exchange e has arrived when its word at the receiver is e + 1. It may be
+// written when the receiver's word of room has come to e + ahead: of a mailbox the word says how many exchanges
+// were consumed (ahead is -1: there are two slots), of ghosts for how many exchanges they have been opened
+// (ahead is 1). Work is dealt out in jobs, one to a block; with fewer blocks each takes several.
+struct halo_job {
+    int32_t item, message; // the part or section, and the message that it belongs to
+    int32_t turn, turns;   // which of the blocks that share the item
+};
 struct pack_part {
     const void* field;
     const int32_t* sites; // null: 0, 1, 2, ...
     int64_t count;        // sites
     int64_t packets;      // of a site
     int64_t packet_bytes;
-    int64_t offset; // in the message, in bytes
+    char* to; // where it goes, in slot 0
 };
 struct pack_message {
-    char* to;           // where the message goes, in slot 0
-    int64_t slot_bytes; // between the slots; 0: there is one
-    int64_t first_part, parts;
-    int64_t first_block, blocks;
-    int64_t* arrived;        // the word at the receiver
-    const int64_t* consumed; // how many exchanges the receiver has consumed
+    int64_t jobs;
+    int64_t* arrived;    // the word at the receiver
+    const int64_t* room; // null: there is always room
+    int64_t ahead;
 };
 struct pack_arguments {
     const pack_part* parts;
     const pack_message* messages;
-    int64_t count;        // messages
-    const int64_t* epoch;
-    int64_t* retired;     // [message]: blocks that are done, zero before and after
+    const halo_job* jobs;
+    int64_t count, job_count; // messages, jobs
+    int64_t busy;             // messages that have jobs
+    int64_t slot_bytes;       // between the slots; 0: there is one
+    int64_t* epoch;
+    int64_t* retired;       // [message], and one more: jobs or messages that are done, zero before and after
+    int64_t* const* opened; // words to be told that this device's ghosts may be written
+    int64_t opened_count;
+    const int64_t* const* awaited; // words of arrival
+    int64_t awaited_count;
+    int64_t last; // not 0: the exchange ends with this launch, when the awaited words have come
     const int64_t* abandoned;
 };
 
+// For all threads of a block: whether there is room for the message; not if the host has given up.
+JALI_INLINE bool wait_for_room(const pack_message& message, int64_t epoch, const int64_t* abandoned) {
+    JALI_SHARED bool room;
+    if (message.room == nullptr) return true;
+    if (thread_in_block() == 0) room = wait_until(message.room, epoch + message.ahead, abandoned);
+    meet();
+    return room;
+}
+
+// Several packets of a thread are under way at a time, the first of them while there may be no room yet.
 template <class Packet>
-JALI_INLINE void pack_section(const pack_part& part, char* to, int64_t first, int64_t step) {
+JALI_INLINE void pack_section(const pack_part& part, const pack_message& message, const halo_job& job,
+                              int64_t slot, int64_t epoch, const int64_t* abandoned) {
+    constexpr int several = 4;
     const Packet* from = (const Packet*)part.field;
-    Packet* out = (Packet*)(to + part.offset);
+    Packet* out = (Packet*)(part.to + slot);
     const uint32_t per_group = GROUP * uint32_t(part.packets), count = uint32_t(part.count);
     const uint32_t units = (count + GROUP - 1) / GROUP * per_group;
-    for (uint32_t u = uint32_t(first); u < units; u += uint32_t(step)) {
-        const uint32_t group = u / per_group, rest = u - group * per_group;
-        const uint32_t site = group * GROUP + rest % GROUP, k = rest / GROUP;
-        if (site >= count) continue;
-        const uint32_t x = part.sites ? uint32_t(part.sites[site]) : site;
-        out[u] = from[int64_t(x / GROUP) * per_group + k * GROUP + x % GROUP];
-    }
-}
-JALI_INLINE void pack_parts(const pack_arguments& a, const pack_message& message, char* to, int64_t first,
-                            int64_t step) {
-    for (int64_t p = message.first_part; p < message.first_part + message.parts; ++p) {
-        const pack_part& part = a.parts[p];
-        if (part.packet_bytes == 16) {
-            pack_section<bytes16>(part, to, first, step);
-        } else if (part.packet_bytes == 8) {
-            pack_section<int64_t>(part, to, first, step);
-        } else {
-            pack_section<int32_t>(part, to, first, step);
+    const uint32_t step = uint32_t(job.turns * threads_in_block());
+    bool waited = false;
+    uint32_t first = uint32_t(job.turn * threads_in_block() + thread_in_block());
+    do {
+        Packet held[several];
+        bool there[several];
+        JALI_UNROLL
+        for (int k = 0; k < several; ++k) {
+            const uint32_t u = first + uint32_t(k) * step;
+            const uint32_t group = u / per_group, rest = u - group * per_group;
+            const uint32_t site = group * GROUP + rest % GROUP, packet = rest / GROUP;
+            there[k] = u < units && site < count;
+            if (!there[k]) continue;
+            const uint32_t x = part.sites ? uint32_t(part.sites[site]) : site;
+            held[k] = from[int64_t(x / GROUP) * per_group + packet * GROUP + x % GROUP];
         }
+        if (!waited && !wait_for_room(message, epoch, abandoned)) return;
+        waited = true;
+        JALI_UNROLL
+        for (int k = 0; k < several; ++k)
+            if (there[k]) out[first + uint32_t(k) * step] = held[k];
+        first += several * step;
+    } while (first < units);
+}
+JALI_INLINE void do_pack_job(const pack_arguments& a, const halo_job& job, int64_t epoch) {
+    const pack_part& part = a.parts[job.item];
+    const pack_message& message = a.messages[job.message];
+    const int64_t slot = (epoch & 1) * a.slot_bytes;
+    if (part.packet_bytes == 16) {
+        pack_section<bytes16>(part, message, job, slot, epoch, a.abandoned);
+    } else if (part.packet_bytes == 8) {
+        pack_section<int64_t>(part, message, job, slot, epoch, a.abandoned);
+    } else {
+        pack_section<int32_t>(part, message, job, slot, epoch, a.abandoned);
     }
 }
+
+// The end of an exchange, by one block: all has arrived, and is counted.
+JALI_INLINE void await_words(const int64_t* const* words, int64_t count, int64_t epoch, int64_t* counted,
+                             const int64_t* abandoned) {
+    for (int64_t k = thread_in_block(); k < count; k += threads_in_block())
+        wait_until(words[k], epoch + 1, abandoned);
+    meet();
+    if (counted != nullptr && thread_in_block() == 0) *counted = epoch + 1;
+}
+
 JALI_KERNEL(pack_halos, pack_arguments) {
-    // with fewer blocks than were dealt out, each takes several turns
-    for (int64_t m = 0; m < a.count; ++m) {
-        const pack_message& message = a.messages[m];
-        const int64_t epoch = *a.epoch;
-        int64_t mine = 0;
-        for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
-            if (b < message.first_block) continue;
-            if (epoch > 1) {
-                if (thread_in_block() == 0) wait_until(message.consumed, epoch - 1, a.abandoned);
-                meet();
-            }
-            char* to = message.to + (epoch & 1) * message.slot_bytes;
-            const int64_t first = (b - message.first_block) * threads_in_block() + thread_in_block();
-            const int64_t step = message.blocks * threads_in_block();
-            pack_parts(a, message, to, first, step);
-            ++mine;
-        }
-        if (mine > 0) {
-            meet();
-            // one fence for a block, and one that reaches other devices for all of them: each sees what it counted
-            if (thread_in_block() == 0) {
-                bool last = false;
-                fence_device();
-                for (int64_t k = 0; k < mine; ++k) last = count_atomically(a.retired + m) + 1 == message.blocks;
-                if (last) {
-                    a.retired[m] = 0;
-                    publish(message.arrived, epoch + 1);
+    JALI_SHARED bool ends; // no other block has anything left to do
+    const int64_t epoch = *a.epoch;
+    if (block_in_grid() == 0)
+        for (int64_t k = thread_in_block(); k < a.opened_count; k += threads_in_block())
+            publish(a.opened[k], epoch + 1);
+    if (thread_in_block() == 0) ends = a.busy == 0;
+    for (int64_t b = block_in_grid(); b < a.job_count; b += blocks_in_grid()) {
+        const halo_job job = a.jobs[b];
+        do_pack_job(a, job, epoch);
+        meet();
+        // one fence for a block, and one that reaches other devices for all of them: each sees what it counted
+        if (thread_in_block() == 0) {
+            fence_device();
+            const pack_message& message = a.messages[job.message];
+            if (count_atomically(a.retired + job.message) + 1 == message.jobs) {
+                a.retired[job.message] = 0;
+                publish(message.arrived, epoch + 1);
+                if (a.last != 0 && count_atomically(a.retired + a.count) + 1 == a.busy) {
+                    a.retired[a.count] = 0;
+                    ends = true;
                 }
             }
         }
     }
+    if (a.last == 0) return;
+    meet();
+    if (ends) await_words(a.awaited, a.awaited_count, epoch, a.epoch, a.abandoned);
 }
 
 // Into this device's own memory; somebody else carries the messages from there.
 JALI_KERNEL(gather_halos, pack_arguments) {
-    for (int64_t m = 0; m < a.count; ++m) {
-        const pack_message& message = a.messages[m];
-        for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
-            if (b < message.first_block) continue;
-            const int64_t first = (b - message.first_block) * threads_in_block() + thread_in_block();
-            pack_parts(a, message, message.to, first, message.blocks * threads_in_block());
-        }
-    }
+    for (int64_t b = block_in_grid(); b < a.job_count; b += blocks_in_grid()) do_pack_job(a, a.jobs[b], 0);
+}
+
+// One block waits until messages have arrived; what reads them comes after it on its stream.
+struct arrival_arguments {
+    const int64_t* const* awaited;
+    int64_t count;
+    int64_t* epoch;
+    int64_t last; // not 0: with this launch the exchange ends
+    const int64_t* abandoned;
+};
+JALI_KERNEL(await_halos, arrival_arguments) {
+    await_words(a.awaited, a.count, *a.epoch, a.last != 0 ? a.epoch : nullptr, a.abandoned);
 }
 
 // Messages that were brought by copy engines have arrived.
@@ -233,49 +283,47 @@ struct await_arguments {
 };
 JALI_KERNEL(await_slots, await_arguments) {
     JALI_FOR_EACH(m, 0, a.count)
-        if (*a.epoch > 1) wait_until(a.messages[m].consumed, *a.epoch - 1, a.abandoned);
+        wait_until(a.messages[m].room, *a.epoch + a.messages[m].ahead, a.abandoned);
 }
 
 struct receive_section {
-    void* to;
-    int64_t offset, bytes; // in the message; a multiple of 16
-};
-struct receive_message {
     const char* from; // in slot 0 of this device's mailbox
-    int64_t slot_bytes;
-    int64_t first_section, sections;
-    int64_t first_block, blocks;
+    void* to;
+    int64_t bytes; // a multiple of 16
     const int64_t* arrived;
 };
 struct receive_arguments {
     const receive_section* sections;
-    const receive_message* messages;
-    int64_t count;
+    const halo_job* jobs;
+    int64_t job_count;
+    int64_t slot_bytes;
     int64_t* epoch;
-    int64_t* retired;         // blocks that are done, zero before and after
-    int64_t* const* senders;  // the words of all who may send: how many exchanges this device has consumed
+    int64_t* retired;        // blocks that are done, zero before and after
+    int64_t* const* senders; // the words of all who may send: how many exchanges this device has consumed
     int64_t senders_count;
     int64_t last; // not 0: with this launch the exchange is consumed
     const int64_t* abandoned;
 };
 JALI_KERNEL(receive_halos, receive_arguments) {
+    constexpr int several = 4;
     const int64_t epoch = *a.epoch;
-    for (int64_t m = 0; m < a.count; ++m) {
-        const receive_message& message = a.messages[m];
-        for (int64_t b = block_in_grid(); b < message.first_block + message.blocks; b += blocks_in_grid()) {
-            if (b < message.first_block) continue;
-            if (thread_in_block() == 0) wait_until(message.arrived, epoch + 1, a.abandoned);
-            meet();
-            const char* from = message.from + (epoch & 1) * message.slot_bytes;
-            for (int64_t s = message.first_section; s < message.first_section + message.sections; ++s) {
-                const receive_section& section = a.sections[s];
-                const bytes16* source = (const bytes16*)(from + section.offset);
-                bytes16* to = (bytes16*)section.to;
-                const int64_t step = message.blocks * threads_in_block();
-                for (int64_t k = (b - message.first_block) * threads_in_block() + thread_in_block();
-                     k < section.bytes / 16; k += step)
-                    to[k] = fresh(source + k);
-            }
+    for (int64_t b = block_in_grid(); b < a.job_count; b += blocks_in_grid()) {
+        const halo_job job = a.jobs[b];
+        const receive_section& section = a.sections[job.item];
+        if (thread_in_block() == 0) wait_until(section.arrived, epoch + 1, a.abandoned);
+        meet();
+        const bytes16* source = (const bytes16*)(section.from + (epoch & 1) * a.slot_bytes);
+        bytes16* to = (bytes16*)section.to;
+        const int64_t units = section.bytes / 16, step = job.turns * threads_in_block();
+        for (int64_t first = job.turn * threads_in_block() + thread_in_block(); first < units;
+             first += several * step) {
+            bytes16 held[several];
+            JALI_UNROLL
+            for (int k = 0; k < several; ++k)
+                if (first + k * step < units) held[k] = fresh(source + first + k * step);
+            JALI_UNROLL
+            for (int k = 0; k < several; ++k)
+                if (first + k * step < units) to[first + k * step] = held[k];
         }
     }
     meet();

@@ -147,14 +147,15 @@ JALI_INLINE void publish(int64_t* word, int64_t value) {
     fence_system();
     *(volatile int64_t*)word = value;
 }
-// Until the word has come to `value`, or the host has given up (`abandoned` is its memory).
-JALI_INLINE void wait_until(const int64_t* word, int64_t value, const int64_t* abandoned) {
+// Until the word has come to `value`, or the host has given up (`abandoned` is its memory): then false.
+JALI_INLINE bool wait_until(const int64_t* word, int64_t value, const int64_t* abandoned) {
     // the host's memory is far away, so it is asked now and then only
     for (uint32_t looks = 1; *(const volatile int64_t*)word < value; ++looks) {
-        if (looks % 4096 == 0 && *(const volatile int64_t*)abandoned != 0) break;
+        if (looks % 4096 == 0 && *(const volatile int64_t*)abandoned != 0) return false;
         pause();
     }
     fence_system();
+    return true;
 }
 
 struct alignas(16) bytes16 {

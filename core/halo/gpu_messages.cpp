@@ -1,0 +1,242 @@
+// What the messages of a GpuExchange are made of, where their parts go, and the tables that say so to
+// kernels.
+#include "halo/gpu_exchange.hpp"
+#include "halo/halo_kernels.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace jali {
+
+namespace {
+
+constexpr std::size_t bytes_per_block = 16 << 10; // of a message, until the most blocks are reached
+constexpr std::int64_t most_blocks = 128; // of one launch, about: waiting kernels must leave room for others
+
+std::size_t aligned(std::size_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
+
+// Deals an item of a message out to blocks; how many there are.
+std::int64_t deal_out(std::vector<HaloJob>& jobs, std::size_t item, std::size_t message, std::size_t bytes,
+                      std::size_t all_bytes) {
+    if (bytes == 0) return 0;
+    const auto wanted = static_cast<std::int64_t>((bytes + bytes_per_block - 1) / bytes_per_block);
+    const auto share = static_cast<std::int64_t>(most_blocks * bytes / all_bytes);
+    const auto turns =
+        static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, share)));
+    for (std::int32_t turn = 0; turn < turns; ++turn)
+        jobs.push_back({static_cast<std::int32_t>(item), static_cast<std::int32_t>(message), turn, turns});
+    return turns;
+}
+
+} // namespace
+
+void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale) {
+    const Layout& layout = *layout_;
+    std::vector<int> directions; // of the boundary stages, in order
+    for (const Slab& slab : layout.slabs()) {
+        Message message;
+        message.slab = slab.number;
+        message.from = slab.from;
+        message.to = slab.to;
+        for (int scalar : {8, 4}) {
+            for (std::size_t k = 0; k < requests.size(); ++k) {
+                const auto& request = requests[k];
+                if (request.slab != slab.number || request.field->scalar_bytes() != scalar) continue;
+                for (int parity = 0; parity < 2; ++parity) {
+                    if (!stale[2 * k + parity]) continue;
+                    FieldStorage* field = request.field.get();
+                    filled_.push_back({field, slab.number, parity, 0});
+                    if (slab.count[parity] == 0 && slab.send_count[parity] == 0) continue;
+                    kept_.push_back(request.field);
+                    Part part{};
+                    part.field = field;
+                    part.parity = parity;
+                    part.send_count = slab.send_count[parity];
+                    part.receive_count = slab.count[parity];
+                    part.send_sites = parity ? slab.send_count[0] : 0;
+                    part.ghost = layout.first_ghost() + slab.first[parity];
+                    part.send_offset = message.send_bytes;
+                    part.receive_offset = message.receive_bytes;
+                    const int reals = field->reals();
+                    const int size = scalar == 8 ? (reals % 2 == 0 ? 2 : 1)
+                                                 : (reals % 4 == 0   ? 4
+                                                    : reals % 2 == 0 ? 2
+                                                                     : 1);
+                    part.packet_bytes = static_cast<std::size_t>(size) * scalar;
+                    part.packets = reals / size;
+                    message.send_bytes += layout.whole_groups(part.send_count) * field->block_bytes();
+                    message.receive_bytes += layout.whole_groups(part.receive_count) * field->block_bytes();
+                    message.parts.push_back(part);
+                }
+            }
+        }
+        if (message.parts.empty()) continue;
+        message.send_offset = send_bytes_;
+        message.receive_offset = receive_bytes_;
+        send_bytes_ += aligned(message.send_bytes);
+        receive_bytes_ += aligned(message.receive_bytes);
+        message.direction = slab.highest_direction();
+        directions.push_back(message.direction);
+        messages_.push_back(std::move(message));
+    }
+    std::sort(directions.begin(), directions.end());
+    directions.erase(std::unique(directions.begin(), directions.end()), directions.end());
+    // a rank without a part in it goes through an exchange as well, so that all count alike
+    if (!policy_.per_direction || directions.empty()) directions.assign(1, layout.ndim() - 1);
+    for (int direction : directions) stages_.emplace_back().direction = direction;
+    std::stable_sort(messages_.begin(), messages_.end(),
+                     [](const Message& a, const Message& b) { return a.direction < b.direction; });
+    for (const Message& message : messages_) {
+        for (std::size_t s = 0; s < stages_.size(); ++s) {
+            if (message.direction > stages_[s].direction) continue;
+            ++stages_[s].messages;
+            break;
+        }
+    }
+    // Producers write what they compute as fields of their own, from which it is packed.
+    std::size_t produced = 0;
+    for (Message& message : messages_) {
+        for (Part& part : message.parts) {
+            if (part.field->producer() == nullptr) continue;
+            part.produced = static_cast<std::int64_t>(produced);
+            produced += aligned(layout.whole_groups(part.send_count) * part.field->block_bytes());
+        }
+    }
+    if (produced > 0) produced_ = gpu_->allocate(produced, "halo items");
+}
+
+void GpuExchange::agree_on_places() {
+    mailbox_ = layout_->mailbox(communicator_);
+    std::vector<std::int64_t> mine(layout_->slabs().size(), -1);
+    if (mine.size() > PeerMailbox::most_messages) // as many on every rank, so that all stop here
+        throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
+                          " different ghost slabs of one lattice; use halo policy staged-overlap");
+    for (const Message& message : messages_)
+        mine[message.slab] = static_cast<std::int64_t>(message.receive_offset);
+    const auto all = communicator_->all_gather(std::as_bytes(std::span(mine)));
+    for (Message& message : messages_)
+        std::memcpy(&message.their_offset, all[message.to].data() + message.slab * sizeof(std::int64_t),
+                    sizeof(std::int64_t));
+    mailbox_->reserve(receive_bytes_);
+}
+
+void GpuExchange::agree_on_ghosts() {
+    mailbox_ = layout_->doorbell(communicator_);
+    if (layout_->slabs().size() > PeerMailbox::most_messages) // as many on every rank, so that all stop here
+        throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
+                          " different ghost slabs of one lattice; use halo policy staged-overlap");
+    const auto& first = layout_->first_ghosts(*communicator_);
+    for (Message& message : messages_)
+        for (Part& part : message.parts) part.their_ghost = first[message.to][2 * message.slab + part.parity];
+    for (FieldStorage* field : mapped_) field->map_ghosts(*communicator_);
+}
+
+GpuAddress GpuExchange::place_of(const Message& message, const Part& part) const {
+    if (policy_.carrier == HaloCarrier::ghosts)
+        return part.field->ghosts_of(message.to) + part.their_ghost * part.field->block_bytes();
+    const GpuAddress begin = policy_.carrier == HaloCarrier::store
+                                 ? mailbox_->slot(message.to) + message.their_offset
+                                 : send_.address() + message.send_offset;
+    return begin + part.send_offset;
+}
+
+// A launch that packs and waits would make the bulk wait with it, where this must not begin before all is
+// packed; and stages are waited for one by one.
+bool GpuExchange::ends_with_packing() const {
+    return policy_.carrier == HaloCarrier::ghosts && stages_.size() == 1 &&
+           !(writes_packed_ && policy_.overlap);
+}
+
+void GpuExchange::make_tables() {
+    std::vector<std::uint64_t> addresses;
+    for (const Message& message : messages_) {
+        for (const Part& part : message.parts) {
+            addresses.push_back(part.field->address());
+            addresses.push_back(place_of(message, part));
+        }
+    }
+    if (mailbox_) {
+        addresses.push_back(mailbox_->slot_bytes());
+        for (int r = 0; r < communicator_->size(); ++r) addresses.push_back(mailbox_->slot(r));
+    }
+    if (addresses == addresses_) return;
+    addresses_ = std::move(addresses);
+    const bool mailed = uses_mailbox(policy_.carrier), by_library = mailbox_ == nullptr;
+    const int me = communicator_->rank();
+    std::vector<PackPart> parts;
+    std::vector<PackMessage> sends;
+    std::vector<HaloJob> send_jobs, receive_jobs;
+    std::vector<ReceiveSection> sections;
+    std::vector<GpuAddress> opened, awaited;
+    std::size_t next = 0;
+    for (Stage& stage : stages_) {
+        stage.pieces.clear();
+        stage.first_job = static_cast<std::int64_t>(receive_jobs.size());
+        stage.first_word = static_cast<std::int64_t>(awaited.size());
+        for (std::size_t k = 0; k < stage.messages; ++k, ++next) {
+            const Message& message = messages_[next];
+            const Slab& slab = layout_->slabs()[message.slab];
+            PackMessage send{};
+            if (!by_library) {
+                send.arrived = mailbox_->arrived(message.to, message.slab);
+                send.room = mailbox_->consumed(me, message.to);
+                send.ahead = mailed ? -1 : 1;
+                const GpuAddress opens = mailbox_->consumed(message.from, me);
+                if (std::find(opened.begin(), opened.end(), opens) == opened.end()) opened.push_back(opens);
+                if (message.receive_bytes > 0) awaited.push_back(mailbox_->arrived(me, message.slab));
+            }
+            FieldStorage* last = nullptr;
+            for (const Part& part : message.parts) {
+                const auto bytes_of = [&](std::int64_t count) {
+                    return layout_->whole_groups(count) * part.field->block_bytes();
+                };
+                const GpuAddress ghosts = part.field->address() + part.ghost * part.field->block_bytes();
+                // the odd ghosts of a field follow its even ones, here and there
+                if (by_library && part.field != last)
+                    stage.pieces.push_back(
+                        {place_of(message, part), ghosts, 0, 0, message.from, message.to, message.slab});
+                if (by_library) stage.pieces.back().send_bytes += bytes_of(part.send_count);
+                if (by_library) stage.pieces.back().receive_bytes += bytes_of(part.receive_count);
+                last = part.field;
+                const GpuAddress sites = slab.device_send_blocks() + part.send_sites * sizeof(std::int32_t);
+                const bool item = part.field->producer() != nullptr;
+                send.jobs += deal_out(send_jobs, parts.size(), next, bytes_of(part.send_count), send_bytes_);
+                parts.push_back({item ? produced_.address() + part.produced : part.field->address(),
+                                 item ? 0 : sites, part.send_count, part.packets,
+                                 static_cast<std::int64_t>(part.packet_bytes), place_of(message, part)});
+                if (!mailed) continue;
+                deal_out(receive_jobs, sections.size(), next, bytes_of(part.receive_count), receive_bytes_);
+                sections.push_back({mailbox_->slot(me) + message.receive_offset + part.receive_offset, ghosts,
+                                    static_cast<std::int64_t>(bytes_of(part.receive_count)),
+                                    mailbox_->arrived(me, message.slab)});
+            }
+            sends.push_back(send);
+        }
+        stage.jobs = static_cast<std::int64_t>(receive_jobs.size()) - stage.first_job;
+        stage.words = static_cast<std::int64_t>(awaited.size()) - stage.first_word;
+    }
+    auto upload = [&](const auto& rows) {
+        return gpu_->upload(rows.data(), rows.size() * sizeof rows[0], "halo tables");
+    };
+    parts_ = upload(parts);
+    sends_ = upload(sends);
+    send_jobs_ = upload(send_jobs);
+    send_job_count_ = static_cast<std::int64_t>(send_jobs.size());
+    if (mailed) {
+        sections_ = upload(sections);
+        receive_jobs_ = upload(receive_jobs);
+        std::vector<GpuAddress> senders; // everybody may send in another exchange
+        for (int r = 0; r < communicator_->size(); ++r) senders.push_back(mailbox_->consumed(r, me));
+        sender_count_ = static_cast<std::int64_t>(senders.size());
+        senders_ = upload(senders);
+    } else if (!by_library) {
+        opened_ = upload(opened);
+        opened_count_ = static_cast<std::int64_t>(opened.size());
+        awaited_ = upload(awaited);
+        awaited_count_ = static_cast<std::int64_t>(awaited.size());
+    }
+}
+
+} // namespace jali

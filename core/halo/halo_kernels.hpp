@@ -1,0 +1,62 @@
+// What the kernels that carry halos between devices take; the same structures as in prelude/kit.hpp.
+#pragma once
+
+#include "device/gpu.hpp"
+
+#include <cstdint>
+
+namespace jali {
+
+struct HaloJob {
+    std::int32_t item, message, turn, turns;
+};
+struct PackPart {
+    GpuAddress field, sites;
+    std::int64_t count, packets, packet_bytes;
+    GpuAddress to;
+};
+struct PackMessage {
+    std::int64_t jobs;
+    GpuAddress arrived, room;
+    std::int64_t ahead;
+};
+struct PackArguments {
+    GpuAddress parts, messages, jobs;
+    std::int64_t count, job_count, busy, slot_bytes;
+    GpuAddress epoch, retired, opened;
+    std::int64_t opened_count;
+    GpuAddress awaited;
+    std::int64_t awaited_count, last;
+    GpuAddress abandoned;
+};
+struct ArrivalArguments {
+    GpuAddress awaited;
+    std::int64_t count;
+    GpuAddress epoch;
+    std::int64_t last;
+    GpuAddress abandoned;
+};
+struct SignalArguments {
+    GpuAddress messages;
+    std::int64_t count;
+    GpuAddress epoch;
+};
+struct AwaitArguments {
+    GpuAddress messages;
+    std::int64_t count;
+    GpuAddress epoch, abandoned;
+};
+struct ReceiveSection {
+    GpuAddress from, to;
+    std::int64_t bytes;
+    GpuAddress arrived;
+};
+struct ReceiveArguments {
+    GpuAddress sections, jobs;
+    std::int64_t job_count, slot_bytes;
+    GpuAddress epoch, retired, senders;
+    std::int64_t senders_count, last;
+    GpuAddress abandoned;
+};
+
+} // namespace jali
