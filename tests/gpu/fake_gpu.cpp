@@ -535,6 +535,8 @@ BOTH(cuIpcGetMemHandle, hipIpcGetMemHandle, (Handle * handle, Address address), 
     GUARD;
     const auto found = blocks.find(address);
     if (found == blocks.end() || number("JALI_FAKE_NO_PEERS", 0)) return 801;
+    // as memory of the driver's own pools, which cannot be exported
+    if (found->second.bytes == static_cast<std::size_t>(number("JALI_FAKE_NOT_EXPORTED", 0))) return 801;
     const long words[] = {getpid(), found->second.file, static_cast<long>(found->second.bytes)};
     std::memcpy(handle->bytes, words, sizeof words);
     return 0;
