@@ -48,6 +48,7 @@ PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> commu
       words_(gpu_->allocate(most_messages * place_bytes, "message counters")),
       watch_(gpu_, communicator_, "waited for its device, where messages of other ranks may be missing"),
       beside_(gpu_), fork_(gpu_, false), join_(gpu_, false) {
+    gpu_->kit("pass_messages"); // not to be loaded while something waits on the device
     gpu_->fill(words_.address(), 0, words_.size());
     gpu_->synchronize();
     const PeerCard mine = card_of(*gpu_, words_.address());

@@ -12,19 +12,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import make_fake_ccl
+from fake_driver import REAL, make_fake_ccl
 
 from jali import _core, comm
 from jali.comm import DeviceArray, device_messages
 from jali.errors import DeviceError, ParameterError, RankError
 
-REAL = os.environ.get("JALI_TEST_REAL_GPU") == "1"
 PEER = ("store", "copy")
 
 
 @pytest.fixture(autouse=True)
-def four_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    if not REAL:
+def four_devices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    if REAL:
+        if request.node.get_closest_marker("mpi") is None and _core.Gpu.count("cuda") < 3:
+            pytest.skip("needs three GPUs")
+    else:
         monkeypatch.setenv("JALI_FAKE_GPUS", "4")
         monkeypatch.setenv("JALI_NCCL", str(make_fake_ccl()))
         monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
@@ -81,14 +83,13 @@ def test_what_is_sent_arrives_at_every_start(way: str | None) -> None:
     assert told[0] == told[1] == [way or "store"] * len(SIZES)
 
 
+@pytest.mark.skipif(REAL, reason="needs an imaginary library")
 @pytest.mark.parametrize("peers", [True, False])
 def test_the_library_carries_messages_if_it_must_or_shall(
     peers: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if peers:
         monkeypatch.setenv("JALI_PEER_PUT", "ccl")
-    elif REAL:
-        pytest.skip("needs imaginary devices")
     else:
         monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
     told = comm.virtual_ranks(2, one_way, None, (8, 1000))

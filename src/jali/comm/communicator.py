@@ -465,7 +465,8 @@ class Communicator:
         """The sending end of a message between devices, to be started again and again: C-contiguous `x` goes to rank `to`.
 
         Rank `to` makes the other end with `persistent_receive`, the same tag (any number from 0) and an array of the same
-        bytes and type; ends of the same ranks and tag meet in the order in which they are made. The first message of a
+        bytes and type; ends of the same ranks and tag meet in the order in which they are made. Make all before the first
+        is started: a driver may want an idle device to map memory. The first message of a
         communicator and device is collective (or `device_messages`), later ones concern the two ranks alone, and making one
         waits for nobody.
 
