@@ -114,8 +114,8 @@ void bind_gpu(nb::module_& m) {
         .def(
             "copy_address",
             [](Gpu& gpu, GpuAddress to, GpuAddress from, std::size_t bytes, nb::object stream) {
-                void* on =
-                    stream.is_none() ? gpu.stream() : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
+                void* on = stream.is_none() ? gpu.stream()
+                                            : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
                 gpu.make_current();
                 if (bytes > 0) gpu.api().check(gpu.api().copy(to, from, bytes, on), "copying on the device");
             },

@@ -97,7 +97,7 @@ struct Function {
 Stream default_stream;
 std::vector<Stream*> streams{&default_stream};
 thread_local Graph* capturing = nullptr; // ranks may be threads, and each records for itself
-long timed_events = 0; // recorded so far
+long timed_events = 0;                   // recorded so far
 struct Block {
     std::size_t bytes;
     int file; // other processes map it through /proc

@@ -367,6 +367,7 @@ class DeviceMessages:
     def _receive_staged(self, messages: Sequence[PersistentMessage], stream: int | None) -> None:
         pending = [self._data.receive(m._buffer, m.peer, m._channel) for m in messages]  # type: ignore[arg-type]
         for m, one in zip(messages, pending, strict=True):
+            assert m._buffer is not None
             self._data.wait([one], f"the start of {m!r}")
             if stream is not None:
                 self.gpu.wait_for(stream)
