@@ -97,6 +97,9 @@ void bind_gpu(nb::module_& m) {
         .def_prop_ro(
             "stream", [](const Gpu& gpu) { return reinterpret_cast<std::uintptr_t>(gpu.stream()); },
             "Handle of the stream that carries jali's work.")
+        .def_prop_ro(
+            "recording", [](const Gpu& gpu) { return gpu.is_capturing(gpu.stream()); },
+            "Whether what is put on jali's stream becomes part of a graph.")
         .def(
             "record", [](Gpu& gpu, GpuEvent& event) { event.record(gpu.stream()); }, "event"_a,
             "The event is reached when the work so far has been done.")
@@ -108,6 +111,15 @@ void bind_gpu(nb::module_& m) {
                 gpu.copy(to.address(), from.address(), std::min(to.size(), from.size()));
             },
             "to"_a, "from"_a)
+        .def(
+            "copy_address",
+            [](Gpu& gpu, GpuAddress to, GpuAddress from, std::size_t bytes, nb::object stream) {
+                void* on = stream.is_none() ? gpu.stream()
+                                            : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
+                gpu.make_current();
+                if (bytes > 0) gpu.api().check(gpu.api().copy(to, from, bytes, on), "copying on the device");
+            },
+            "to"_a, "from"_a, "bytes"_a, "stream"_a = nb::none(), "Device memory, on a stream (jali's).")
         .def(
             "fill",
             [](Gpu& gpu, const GpuMemory& memory, unsigned char value) {

@@ -60,7 +60,8 @@ void bind_gpu_plan(nb::module_& m) {
     nb::class_<GpuPlan>(m, "GpuPlan", "A collective that is ready to run on a device, again and again.")
         .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<PeerQueues>, std::shared_ptr<CclCommunicator>,
                       std::vector<DeviceStage>, const Schedule&, GpuFunction, std::string>(),
-             "gpu"_a, "queues"_a.none(), "ccl"_a.none(), "stages"_a, "schedule"_a, "kernel"_a, "what"_a, Released())
+             "gpu"_a, "queues"_a.none(), "ccl"_a.none(), "stages"_a, "schedule"_a, "kernel"_a, "what"_a,
+             Released())
         .def("describe", &GpuPlan::describe)
         .def_prop_ro("stages", &GpuPlan::stages)
         .def("program", &GpuPlan::program, "stage"_a = 0, nb::rv_policy::reference_internal)

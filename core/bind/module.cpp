@@ -9,6 +9,7 @@ void bind_timeline(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_ccl(nb::module_& m);
 void bind_gpu_plan(nb::module_& m);
+void bind_peer_message(nb::module_& m);
 void bind_device_array(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
@@ -28,6 +29,7 @@ NB_MODULE(_core, m) {
     bind_transport(m);
     bind_ccl(m);
     bind_gpu_plan(m);
+    bind_peer_message(m);
     bind_device_array(m);
     bind_halo(m);
     bind_schedule(m);

@@ -11,18 +11,8 @@ namespace jali {
 
 namespace {
 
-// What a rank tells the others about its device and its block of memory.
-struct Card {
-    std::int64_t process, ordinal;
-    GpuAddress address;   // 0: none is offered
-    std::uint64_t offset; // from where its allocation begins
-    std::int64_t exported;
-    IpcHandle handle; // of the allocation
-    char host[64], device[40];
-};
-
-Card own_card(const Gpu& gpu) {
-    Card card{};
+PeerCard own_card(const Gpu& gpu) {
+    PeerCard card{};
     card.process = getpid();
     card.ordinal = gpu.ordinal();
     gethostname(card.host, sizeof card.host - 1);
@@ -40,7 +30,6 @@ std::vector<T> exchange(Communicator& communicator, const T& mine) {
 
 constexpr unsigned lazy_peer_access = 1; // the flag of the drivers' IPC functions
 constexpr int pointer_range_start = 11;  // attribute of an address, in both drivers
-constexpr int not_exported = -1;
 
 } // namespace
 
@@ -50,12 +39,12 @@ std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
 }
 
 std::string PeerMemory::why_not(Gpu& gpu, Communicator& communicator) {
-    const Card mine = own_card(gpu);
+    const PeerCard mine = own_card(gpu);
     const auto cards = exchange(communicator, mine);
     std::int64_t trouble = 0; // 1: other host, 2: no way between two devices, 4: one device and one process
     for (int r = 0; r < communicator.size(); ++r) {
         if (r == communicator.rank()) continue;
-        const Card& other = cards[r];
+        const PeerCard& other = cards[r];
         if (std::strcmp(other.host, mine.host) != 0) {
             trouble |= 1;
         } else if (std::strcmp(other.device, mine.device) == 0) {
@@ -70,7 +59,7 @@ std::string PeerMemory::why_not(Gpu& gpu, Communicator& communicator) {
     }
     // Between processes one device may have different numbers: trying is what tells.
     GpuMemory tried = gpu.allocate(std::size_t{2} << 20, "trying peer access");
-    Card offer = mine;
+    PeerCard offer = mine;
     const int exported = gpu.api().ipc_export(&offer.handle, tried.address());
     offer.address = exported == gpu_success ? tried.address() : 0;
     const auto offers = exchange(communicator, offer);
@@ -97,44 +86,7 @@ PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)) {
     const std::string trouble = why_not(*gpu_, *communicator_);
     if (!trouble.empty()) throw GpuError("devices cannot exchange messages through their memory: " + trouble);
-    abandoned_ = gpu_->allocate_pinned(sizeof(std::int64_t), "peer counters");
-    std::memset(abandoned_.data(), 0, sizeof(std::int64_t));
-    pending_ = std::make_unique<GpuEvent>(gpu_, false);
-    // Kernels wait for other ranks; where one has failed they are told to stop, and the host says why.
-    gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
-                                   patience = Patience(watchdog_seconds())](unsigned looks) mutable {
-        if (looks == 0) patience.moved();
-        if (looks % 64 != 63) return pause_core();
-        if (!in_graph_ && pending_->reached()) return; // nothing of ours is waited for
-        try {
-            communicator_->check();
-            patience.look_at_clock(
-                [&] { return "rank " + std::to_string(communicator_->rank()) + " " + waiting; });
-        } catch (...) {
-            abandon();
-            throw;
-        }
-    });
-}
-
-PeerMemory::~PeerMemory() {
-    gpu_->set_while_waiting(this, nullptr);
-}
-
-GpuAddress PeerMemory::abandoned() const {
-    return reinterpret_cast<GpuAddress>(abandoned_.data());
-}
-
-void PeerMemory::abandon() {
-    *reinterpret_cast<volatile std::int64_t*>(abandoned_.data()) = 1;
-}
-
-void PeerMemory::note_work(void* stream) {
-    if (gpu_->is_capturing(stream)) {
-        in_graph_ = true; // and then it may be under way at any time
-    } else {
-        pending_->record(stream);
-    }
+    watch_ = std::make_unique<PeerWatch>(gpu_, communicator_, std::move(waiting));
 }
 
 void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {
@@ -152,65 +104,122 @@ void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_vie
     mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address());
 }
 
-PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
-                         const std::vector<char>& wanted)
-    : gpu_(gpu) {
-    Card card = own_card(*gpu_);
+PeerCard card_of(const Gpu& gpu, GpuAddress address) {
+    PeerCard card = own_card(gpu);
+    card.address = address;
+    if (address == 0) return card;
+    gpu.make_current();
+    GpuAddress begin = 0;
+    int error = gpu.api().pointer_attribute(&begin, pointer_range_start, address);
+    if (error == gpu_success) error = gpu.api().ipc_export(&card.handle, begin);
+    card.offset = address - begin;
+    card.exported = error == gpu_success ? 1 : 0;
+    return card;
+}
+
+MappedCard::MappedCard(const std::shared_ptr<Gpu>& gpu, const PeerCard& card) : gpu_(gpu) {
+    if (card.address == 0) return;
     gpu_->make_current();
-    card.address = mine;
-    if (mine != 0) {
-        GpuAddress begin = 0;
-        int error = gpu_->api().pointer_attribute(&begin, pointer_range_start, mine);
-        if (error == gpu_success) error = gpu_->api().ipc_export(&card.handle, begin);
-        card.offset = mine - begin;
-        card.exported = error == gpu_success ? 1 : 0;
+    if (card.process == getpid()) {
+        address_ = card.address;
+        if (card.ordinal == gpu_->ordinal()) return;
+        // the other device is open in this process too
+        Gpu& peer = *Gpu::open(gpu_->kind(), static_cast<int>(card.ordinal));
+        const int error = peer.let_reach(*gpu_);
+        if (error != gpu_success && error != gpu_peer_enabled)
+            throw GpuError("peer access: " + gpu_->api().text_of(error));
+        return;
     }
-    const auto cards = exchange(communicator, card);
-    addresses_.assign(cards.size(), 0);
+    if (card.exported == 0) throw GpuError("its driver does not export it");
+    const int error = gpu_->api().ipc_open(&opened_, card.handle, lazy_peer_access);
+    if (error != gpu_success) {
+        opened_ = 0;
+        throw GpuError(gpu_->api().text_of(error));
+    }
+    address_ = opened_ + card.offset;
+}
+
+MappedCard& MappedCard::operator=(MappedCard&& other) noexcept {
+    if (this != &other) {
+        close();
+        gpu_ = std::move(other.gpu_);
+        address_ = std::exchange(other.address_, 0);
+        opened_ = std::exchange(other.opened_, 0);
+    }
+    return *this;
+}
+
+void MappedCard::close() noexcept {
+    if (opened_ == 0) return;
+    try {
+        gpu_->make_current();
+        gpu_->api().ipc_close(opened_);
+    } catch (const GpuError&) { // a device that is lost says so elsewhere
+    }
+    address_ = opened_ = 0;
+}
+
+PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
+                         const std::vector<char>& wanted) {
+    const auto cards = exchange(communicator, card_of(*gpu, mine));
     std::string trouble;
     for (int r = 0; r < communicator.size(); ++r) {
-        const Card& other = cards[r];
-        if (other.address == 0 || (!wanted.empty() && !wanted[r])) continue;
-        if (other.process == card.process) {
-            addresses_[r] = other.address;
-            if (other.ordinal != card.ordinal) {
-                // the other device is open in this process too
-                Gpu& peer = *Gpu::open(gpu_->kind(), static_cast<int>(other.ordinal));
-                const int error = peer.let_reach(*gpu_);
-                if (error != gpu_success && error != gpu_peer_enabled)
-                    trouble = "peer access: " + gpu_->api().text_of(error);
-            }
+        mapped_.emplace_back();
+        if (!wanted.empty() && !wanted[r]) {
+            addresses_.push_back(0);
             continue;
         }
-        GpuAddress begin = 0;
-        const int error =
-            other.exported == 0 ? not_exported : gpu_->api().ipc_open(&begin, other.handle, lazy_peer_access);
-        if (error != gpu_success) {
-            trouble = "mapping the memory of rank " + std::to_string(r) + ": " +
-                      (error == not_exported ? "its driver does not export it" : gpu_->api().text_of(error));
-        } else {
-            opened_.push_back(begin);
-            addresses_[r] = begin + other.offset;
+        try {
+            mapped_.back() = MappedCard(gpu, cards[r]);
+        } catch (const GpuError& error) {
+            trouble = "mapping the memory of rank " + std::to_string(r) + ": " + error.what();
         }
+        addresses_.push_back(mapped_.back().address());
     }
     const auto failed = static_cast<std::size_t>(trouble.empty() ? 0 : 1);
     if (largest_on_ranks(communicator, failed) == 0) return; // all is there and mapped
-    close();                                                 // a constructor that throws has no destructor
     throw CannotMap(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
 }
 
-PeerMapping::~PeerMapping() {
-    close();
+PeerWatch::PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
+                     std::string waiting)
+    : gpu_(std::move(gpu)), communicator_(std::move(communicator)), pending_(gpu_, false) {
+    abandoned_ = gpu_->allocate_pinned(sizeof(std::int64_t), "peer counters");
+    std::memset(abandoned_.data(), 0, sizeof(std::int64_t));
+    gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
+                                   patience = Patience(watchdog_seconds())](unsigned looks) mutable {
+        if (looks == 0) patience.moved();
+        if (looks % 64 != 63) return pause_core();
+        if (!in_graph_ && pending_.reached()) return; // nothing of ours is waited for
+        try {
+            communicator_->check();
+            patience.look_at_clock(
+                [&] { return "rank " + std::to_string(communicator_->rank()) + " " + waiting; });
+        } catch (...) {
+            abandon();
+            throw;
+        }
+    });
 }
 
-void PeerMapping::close() noexcept {
-    try {
-        gpu_->make_current();
-    } catch (...) {
-        return; // the device is lost, and said so
+PeerWatch::~PeerWatch() {
+    gpu_->set_while_waiting(this, nullptr);
+}
+
+GpuAddress PeerWatch::abandoned() const {
+    return reinterpret_cast<GpuAddress>(abandoned_.data());
+}
+
+void PeerWatch::abandon() {
+    *reinterpret_cast<volatile std::int64_t*>(abandoned_.data()) = 1;
+}
+
+void PeerWatch::note_work(void* stream) {
+    if (gpu_->is_capturing(stream)) {
+        in_graph_ = true; // and then it may be under way at any time
+    } else {
+        pending_.record(stream);
     }
-    for (GpuAddress address : opened_) gpu_->api().ipc_close(address);
-    opened_.clear();
 }
 
 namespace {

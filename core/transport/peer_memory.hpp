@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace jali {
@@ -18,6 +19,37 @@ namespace jali {
 // Some memory cannot be mapped by other ranks; all of them have been told.
 class CannotMap : public GpuError {
     using GpuError::GpuError;
+};
+
+// What a rank tells others about its device and a block of its memory, so that they can map it.
+struct PeerCard {
+    std::int64_t process, ordinal;
+    GpuAddress address;   // 0: none is offered
+    std::uint64_t offset; // from where its allocation begins
+    std::int64_t exported;
+    IpcHandle handle; // of the allocation
+    char host[64], device[40];
+};
+// Of any address of this rank's device memory; `exported` says whether other processes can map it.
+PeerCard card_of(const Gpu& gpu, GpuAddress address);
+
+// The memory of one card as this rank's device sees it. The allocation that it is part of is mapped as a
+// whole, and must outlive this.
+class MappedCard {
+  public:
+    MappedCard() = default; // nothing
+    // Throws GpuError where the memory cannot be mapped: "<the driver's words>".
+    MappedCard(const std::shared_ptr<Gpu>& gpu, const PeerCard& card);
+    MappedCard(MappedCard&& other) noexcept { *this = std::move(other); }
+    MappedCard& operator=(MappedCard&& other) noexcept;
+    ~MappedCard() { close(); }
+
+    GpuAddress address() const { return address_; } // 0 where none was offered
+
+  private:
+    void close() noexcept;
+    std::shared_ptr<Gpu> gpu_;
+    GpuAddress address_ = 0, opened_ = 0;
 };
 
 // Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as
@@ -30,16 +62,42 @@ class PeerMapping {
     // memory cannot be mapped.
     PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
                 const std::vector<char>& wanted = {});
-    ~PeerMapping();
     PeerMapping(const PeerMapping&) = delete;
 
     GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where none was offered or wanted
     const std::vector<GpuAddress>& all() const { return addresses_; }
 
   private:
-    void close() noexcept;
+    std::vector<MappedCard> mapped_;
+    std::vector<GpuAddress> addresses_;
+};
+
+// Kernels of this device that wait for other ranks: where one has failed they are told to stop, and the host
+// says why.
+class PeerWatch {
+  public:
+    // `waiting` is what a rank says it did when it has waited for too long.
+    PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting);
+    ~PeerWatch();
+    PeerWatch(const PeerWatch&) = delete;
+
+    GpuAddress abandoned() const; // not 0: whoever waits shall stop
+    void abandon();               // the host gives up
+    // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
+    // other ranks.
+    void note_work(void* stream);
+    // What comes on this stream waits for the work that was noted.
+    void order_behind_work(void* stream) {
+        gpu_->api().check(gpu_->api().stream_wait(stream, pending_.handle(), 0),
+                          "ordering work between devices");
+    }
+
+  private:
     std::shared_ptr<Gpu> gpu_;
-    std::vector<GpuAddress> addresses_, opened_; // to be closed
+    std::shared_ptr<Communicator> communicator_;
+    GpuEvent pending_;
+    bool in_graph_ = false;
+    PinnedMemory abandoned_;
 };
 
 // Closes a mapping when the work that is on the device's own stream now is done; waits for nothing.
@@ -50,7 +108,6 @@ class PeerMemory {
     // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another.
     // `waiting` is what a rank says it did when it has waited for too long.
     PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting);
-    ~PeerMemory();
     PeerMemory(const PeerMemory&) = delete;
 
     // Empty if every rank's device can be reached by every other; else why not. Collective; the same on all
@@ -67,24 +124,16 @@ class PeerMemory {
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
     const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
 
-    GpuAddress abandoned() const; // not 0: whoever waits shall stop
-    void abandon();               // the host gives up
-    // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
-    // other ranks.
-    void note_work(void* stream);
-    // What comes on this stream waits for the work that was noted.
-    void order_behind_work(void* stream) {
-        gpu_->api().check(gpu_->api().stream_wait(stream, pending_->handle(), 0),
-                          "ordering work between devices");
-    }
+    GpuAddress abandoned() const { return watch_->abandoned(); } // not 0: whoever waits shall stop
+    void abandon() { watch_->abandon(); }                        // the host gives up
+    void note_work(void* stream) { watch_->note_work(stream); }  // see PeerWatch
+    void order_behind_work(void* stream) { watch_->order_behind_work(stream); }
 
   private:
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<Communicator> communicator_;
     GpuMemory memory_;
-    std::unique_ptr<GpuEvent> pending_;
-    bool in_graph_ = false;
-    PinnedMemory abandoned_;
+    std::unique_ptr<PeerWatch> watch_;
     std::unique_ptr<PeerMapping> mapping_;
 };
 

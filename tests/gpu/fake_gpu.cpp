@@ -6,8 +6,8 @@
 // its host waits for something else: what has been left alone for a while runs, too.) Copies must stay inside
 // one allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
 // JALI_FAKE_GPU_BYTES (1 GiB); of the largest
-// allocation that other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
-// for tests that want the texts only.
+// allocation that other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_COMPILER=idle kernels are
+// compiled to nothing and do nothing, for tests that want the texts only.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -98,8 +98,8 @@ struct Function {
 
 Stream default_stream;
 std::vector<Stream*> streams{&default_stream};
-Graph* capturing = nullptr;
-long timed_events = 0; // recorded so far
+thread_local Graph* capturing = nullptr; // ranks may be threads, and each records for itself
+long timed_events = 0;                   // recorded so far
 struct Block {
     std::size_t bytes;
     int file; // other processes map it through /proc
@@ -543,6 +543,8 @@ BOTH(cuIpcGetMemHandle, hipIpcGetMemHandle, (Handle * handle, Address address), 
     const auto found = blocks.find(address);
     if (found == blocks.end() || number("JALI_FAKE_NO_PEERS", 0)) return 801;
     if (found->second.bytes > static_cast<std::size_t>(number("JALI_FAKE_EXPORT_BYTES", 1 << 30))) return 801;
+    // as memory of the driver's own pools, which cannot be exported
+    if (found->second.bytes == static_cast<std::size_t>(number("JALI_FAKE_NOT_EXPORTED", 0))) return 801;
     const long words[] = {getpid(), found->second.file, static_cast<long>(found->second.bytes)};
     std::memcpy(handle->bytes, words, sizeof words);
     return 0;

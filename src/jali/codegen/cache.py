@@ -160,7 +160,8 @@ def load_on_device(
 
 def gpu_kit(gpu: Any) -> bytes:
     """Machine code of jali's own kernels for a device (of the core)."""
-    text = (Path(__file__).parent / "prelude" / "kit.hpp").read_text()
+    folder = Path(__file__).parent / "prelude"
+    text = (folder / "kit.hpp").read_text() + (folder / "messages.hpp").read_text()
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 256\n#define JALI_BLOCKS 1\n"
     return _image(gpu, "kit", head, text)[0]
 

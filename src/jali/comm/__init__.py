@@ -13,6 +13,7 @@ from jali.comm.collectives import Request
 from jali.comm.communicator import Communicator
 from jali.comm.composition import ALL, OTHERS, Composition
 from jali.comm.device_arrays import DeviceArray
+from jali.comm.device_messages import PersistentMessage
 from jali.comm.launcher import relaunch
 from jali.comm.machine import Machine
 from jali.comm.place import Place, expected_ranks, place_under_launcher
@@ -31,6 +32,7 @@ __all__ = [
     "Composition",
     "DeviceArray",
     "Machine",
+    "PersistentMessage",
     "Place",
     "Plan",
     "Request",

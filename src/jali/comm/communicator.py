@@ -19,7 +19,8 @@ import numpy.typing as npt
 from jali import _core
 from jali.comm.collectives import EXCHANGE, Collectives
 from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.device_collectives import data_on_device, is_on_device
+from jali.comm.device_collectives import data_on_device, gpu_of, is_on_device
+from jali.comm.device_messages import DeviceMessages, PersistentMessage
 from jali.comm.elements import Array, as_array
 from jali.errors import ParameterError, RankError
 
@@ -58,6 +59,7 @@ class Communicator:
         self.threads = threads
         self._collectives: Collectives | None = None
         self._sharing_memory: Communicator | None = None
+        self._device_messages: dict[_core.Gpu, DeviceMessages] = {}
 
     def __repr__(self) -> str:
         return f"<rank {self.rank} of {self.size}, transport {self.transport}>"
@@ -429,15 +431,20 @@ class Communicator:
     def send(self, data: npt.NDArray[Any], to: int, tag: int = 0) -> _core.PendingMessage:
         """Start sending a contiguous array to rank `to`; returns a pending message for `wait`.
 
-        The array must not change until then. Tags are 0 to `largest_tag`, which is 32767 or more.
+        The array must not change until then. Tags are 0 to `largest_tag`, which is 32767 or more. Arrays are in host
+        memory; ParameterError for those of devices, which have `persistent_send`.
         """
+        if type(data) is not np.ndarray:
+            _check_on_host(data, "persistent_send")
         return self.core.send(data, to, tag)
 
     def receive(self, data: npt.NDArray[Any], source: int, tag: int = 0) -> _core.PendingMessage:
         """Start receiving into a contiguous array of exactly the sent size; returns a pending message.
 
-        Messages from one rank with one tag arrive in the order sent.
+        Messages from one rank with one tag arrive in the order sent. Arrays are in host memory, as in `send`.
         """
+        if type(data) is not np.ndarray:
+            _check_on_host(data, "persistent_receive")
         return self.core.receive(data, source, tag)
 
     def test(self, message: _core.PendingMessage) -> bool:
@@ -451,6 +458,50 @@ class Communicator:
         seconds.
         """
         self.core.wait(list(messages), what)
+
+    # --- messages between devices ------------------------------------------------------------------------------
+
+    def persistent_send(self, x: Any, to: int, tag: int = 0, *, way: str | None = None) -> PersistentMessage:
+        """The sending end of a message between devices, to be started again and again: C-contiguous `x` goes to rank `to`.
+
+        Rank `to` makes the other end with `persistent_receive`, the same tag (any number from 0) and an array of the same
+        bytes and type; ends of the same ranks and tag meet in the order in which they are made. Make all before the first
+        is started: a driver may want an idle device to map memory. The first message of a
+        communicator and device is collective (or `device_messages`), later ones concern the two ranks alone, and making one
+        waits for nobody.
+
+        `way`: "store" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy" (a copy engine) where
+        devices reach each other's memory, "ccl" (NCCL, RCCL) or "staged" (through the host) where they do not;
+        JALI_PEER_PUT names one for all messages that do not. Raises `DeviceError` if what was named cannot be, on both
+        ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
+        """
+        return self.device_messages(gpu_of(x)).send(x, to, tag, way)
+
+    def persistent_receive(
+        self, x: Any, source: int, tag: int = 0, *, way: str | None = None
+    ) -> PersistentMessage:
+        """The receiving end of a message between devices, into `x`; see `persistent_send`, whose way counts."""
+        return self.device_messages(gpu_of(x)).receive(x, source, tag, way)
+
+    def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
+        """Put a start of each of these messages on jali's stream, or on `stream` (a handle, or one of CuPy or PyTorch).
+
+        Nobody waits on the host, but at a message's first start for its other end to be made, and in "staged". What is on the
+        stream already comes before: sent is what it leaves in the arrays, overwritten is what it no longer needs. What follows
+        comes after the arrays were sent and have arrived. So messages that go both ways are started together, on both ranks,
+        and not one after the other: both ranks' streams would wait for what is behind. Starts on one stream come in the same
+        order on both ranks. Starts on jali's stream are in order with the streams of the arrays' owners.
+
+        May be recorded in a graph (not "staged"); the messages must outlive it, and on another stream what they have begun.
+        """
+        if messages:
+            messages[0].owner.start(messages, stream)
+
+    def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
+        """What persistent messages on this device share. The first use is collective: for ranks that have none."""
+        if gpu not in self._device_messages:
+            self._device_messages[gpu] = DeviceMessages(self, gpu)
+        return self._device_messages[gpu]
 
     # --- control plane ----------------------------------------------------------------------------------------
 
@@ -494,6 +545,14 @@ def _data(x: Any, writable: bool = False) -> Any:
     if is_on_device(x):
         return data_on_device(x, writable)
     return as_array(x)
+
+
+def _check_on_host(x: Any, instead: str) -> None:
+    if is_on_device(x):
+        raise ParameterError(
+            f"a {type(x).__name__} is in device memory; messages between devices are made once, by {instead}, "
+            "and started"
+        )
 
 
 def _kind(data: Any) -> Any:

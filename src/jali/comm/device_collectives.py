@@ -52,7 +52,11 @@ def gpu_of(x: Any) -> _core.Gpu:
         number, ordinal = (int(n) for n in x.__dlpack_device__())
         kind = "hip" if number == 10 else "cuda"
     else:
-        ordinal = int(getattr(getattr(x, "device", None), "id", 0))
+        told = getattr(getattr(x, "device", None), "id", None)
+        if told is None:  # the driver knows whose memory it is
+            address = x.__cuda_array_interface__["data"][0]
+            told = max(0, _core.device_of_address(_core.Gpu.open(kind, 0), address))
+        ordinal = int(told)
     return _core.Gpu.open(kind, ordinal)
 
 

@@ -1,0 +1,486 @@
+"""Persistent messages between devices: every way brings the right bytes, again and again, and both ends hear of mistakes."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import REAL, make_fake_ccl
+
+from jali import _core, comm
+from jali.comm import DeviceArray, device_messages
+from jali.errors import DeviceError, ParameterError, RankError
+
+PEER = ("store", "copy")
+
+
+@pytest.fixture(autouse=True)
+def four_devices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    if REAL:
+        if request.node.get_closest_marker("mpi") is None and _core.Gpu.count("cuda") < 3:
+            pytest.skip("needs three GPUs")
+    else:
+        monkeypatch.setenv("JALI_FAKE_GPUS", "4")
+        monkeypatch.setenv("JALI_NCCL", str(make_fake_ccl()))
+        monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
+    monkeypatch.delenv("JALI_PEER_PUT", raising=False)
+
+
+def open_gpu() -> Any:
+    from jali.devices import open_device
+
+    return open_device("cuda", comm.current())
+
+
+def on_device(values: Any) -> DeviceArray:
+    return DeviceArray.from_host(values, open_gpu())
+
+
+def fill(array: DeviceArray, values: Any) -> None:
+    """New contents, in order with what is on jali's stream."""
+    array.gpu.upload_address(array.address, np.ascontiguousarray(values).view(np.uint8).reshape(-1))
+
+
+def pattern(rank: int, number: int, count: int) -> Any:
+    return (np.arange(count, dtype=np.int64) * 7 + 1000 * rank + 13 * number) % 127
+
+
+def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[str]:
+    """Rank 0 sends to rank 1, changing what it sends; the receiver looks at every arrival."""
+    c = comm.current()
+    ways = []
+    for count in counts:
+        x = on_device(np.full(count, -1, np.int8))
+        if c.rank == 0:
+            message = c.persistent_send(x, 1, tag=5, way=way)
+        else:
+            message = c.persistent_receive(x, 0, tag=5)
+        for number in range(rounds):
+            wanted = pattern(0, number, count).astype(np.int8)
+            if c.rank == 0:
+                fill(x, wanted)
+                message.start()
+            else:
+                message.start()
+                assert x.to_host().tobytes() == wanted.tobytes(), (way, count, number)
+        ways.append(message.way)
+    return ways
+
+
+SIZES = (0, 1, 8, 13, 1024, 16384, 100_003)
+
+
+@pytest.mark.parametrize("way", [*PEER, "staged", None])
+def test_what_is_sent_arrives_at_every_start(way: str | None) -> None:
+    told = comm.virtual_ranks(2, one_way, way, SIZES)
+    assert told[0] == told[1] == [way or "store"] * len(SIZES)
+
+
+@pytest.mark.skipif(REAL, reason="needs an imaginary library")
+@pytest.mark.parametrize("peers", [True, False])
+def test_the_library_carries_messages_if_it_must_or_shall(
+    peers: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if peers:
+        monkeypatch.setenv("JALI_PEER_PUT", "ccl")
+    else:
+        monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
+    told = comm.virtual_ranks(2, one_way, None, (8, 1000))
+    assert told == [["ccl", "ccl"]] * 2
+
+
+@pytest.mark.skipif(REAL, reason="needs imaginary devices")
+def test_without_peers_and_library_messages_go_through_the_host_and_say_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
+    monkeypatch.setenv("JALI_NCCL", "/nowhere/libnccl.so")
+    assert comm.virtual_ranks(2, one_way, None, (8, 1000)) == [["staged", "staged"]] * 2
+
+    def run() -> None:
+        c = comm.current()
+        x = on_device(np.zeros(4))
+        end = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
+        assert "not access each other" in end.why
+        assert "/nowhere/libnccl.so" in end.why
+        with pytest.raises(DeviceError, match="cannot be recorded in a graph"):
+            if c.rank == 0:
+                _core.GpuGraph(x.gpu, end.start)
+            else:
+                raise DeviceError("a receive cannot be recorded in a graph")
+        c.barrier()
+        with pytest.raises(DeviceError, match="cannot go by 'store'"):
+            c.persistent_send(x, 1 - c.rank, way="store")
+        with pytest.raises(DeviceError, match="cannot go by 'ccl'"):
+            c.persistent_send(x, 1 - c.rank, tag=1, way="ccl")
+
+    comm.virtual_ranks(2, run)
+
+
+def both_ways(way: str, ranks: int) -> None:
+    """Everybody with everybody, several tags, started together; again and again, in a graph as well."""
+    c = comm.current()
+    gpu = open_gpu()
+    tags, count = 6, 500
+    out, into, ends = {}, {}, []
+    for peer in range(ranks):
+        for tag in range(tags):
+            out[peer, tag] = on_device(np.zeros(count + tag, np.int64))
+            into[peer, tag] = on_device(np.zeros(count + tag, np.int64))
+            ends.append(c.persistent_send(out[peer, tag], peer, tag, way=way if tag % 2 else None))
+            ends.append(c.persistent_receive(into[peer, tag], peer, tag))
+
+    def data(source: int, to: int, tag: int, number: int) -> Any:
+        return pattern(source + 10 * to + 100 * tag, number, count + tag)
+
+    def check(number: int) -> None:
+        for (peer, tag), array in into.items():
+            wanted = data(peer, c.rank, tag, number)
+            assert np.array_equal(array.to_host(), wanted), (peer, tag, number)
+
+    def prepare(number: int) -> None:
+        for (peer, tag), array in out.items():
+            fill(array, data(c.rank, peer, tag, number))
+
+    order = ends if c.rank % 2 else ends[::-1]
+    for number in range(3):
+        prepare(number)
+        c.start(order)
+        check(number)
+    graph = _core.GpuGraph(gpu, lambda: c.start(order))
+    for number in range(3, 6):
+        prepare(number)
+        gpu.launch_graph(graph)
+        gpu.launch_graph(graph)  # the same again
+        check(number)
+    prepare(6)
+    c.start(order)  # counts went on in the graph
+    check(6)
+    gpu.synchronize()
+    c.barrier()
+
+
+@pytest.mark.parametrize(("way", "ranks"), [("store", 2), ("copy", 2), ("copy", 3)])
+def test_messages_between_all_ranks_both_ways_with_tags_and_graphs(way: str, ranks: int) -> None:
+    comm.virtual_ranks(ranks, both_ways, way, ranks)
+
+
+def in_turn(way: str) -> None:
+    """A round trip: a rank answers with what it got, on its stream alone, ten times in a graph."""
+    c = comm.current()
+    x = on_device(np.full(1000, c.rank, np.float32))
+    y = on_device(np.zeros(1000, np.float32))
+    there, back = c.persistent_send(x, 1 - c.rank, 1, way=way), c.persistent_receive(y, 1 - c.rank, 1)
+
+    def trip() -> None:
+        for _ in range(5):
+            if c.rank == 0:
+                there.start()
+                back.start()
+                x.gpu.copy(x.memory, y.memory)
+            else:
+                back.start()
+                x.gpu.copy(x.memory, y.memory)
+                there.start()
+
+    c.start([there, back])
+    trip()
+    graph = _core.GpuGraph(x.gpu, trip)
+    for _ in range(4):
+        x.gpu.launch_graph(graph)
+    # what rank 0 had at the beginning went round; rank 1's was overwritten
+    assert np.all(x.to_host() == 0)
+    assert np.all(y.to_host() == 0)
+    c.barrier()
+
+
+@pytest.mark.parametrize("way", PEER)
+def test_answers_wait_for_what_they_answer_on_the_stream_alone(way: str) -> None:
+    comm.virtual_ranks(2, in_turn, way)
+
+
+def test_more_messages_at_once_than_a_launch_takes() -> None:
+    def run() -> None:
+        c = comm.current()
+        x = [on_device(np.full(40, 100 * c.rank + k)) for k in range(40)]
+        y = [on_device(np.zeros(40, np.int64)) for _ in range(40)]
+        ends = [c.persistent_send(a, 1 - c.rank, k, way=PEER[k % 2]) for k, a in enumerate(x)]
+        ends += [c.persistent_receive(a, 1 - c.rank, k) for k, a in enumerate(y)]
+        for _ in range(3):
+            c.start(ends)
+        for k, a in enumerate(y):
+            assert np.all(a.to_host() == 100 * (1 - c.rank) + k)
+        c.barrier()
+
+    comm.virtual_ranks(2, run)
+
+
+def test_the_way_is_chosen_by_size_by_argument_and_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_messages, "STORE_UP_TO", 1000)
+
+    def run(expected: list[str]) -> None:
+        c = comm.current()
+        found = []
+        for tag, (count, way) in enumerate([(1000, None), (1001, None), (1001, "store"), (5, "copy")]):
+            x = on_device(np.zeros(count, np.uint8))
+            if c.rank == 0:
+                found.append(c.persistent_send(x, 1, tag, way=way).way)
+            else:
+                found.append(c.persistent_receive(x, 0, tag).way)
+        assert found == expected
+
+    comm.virtual_ranks(2, run, ["store", "copy", "store", "copy"])
+    monkeypatch.setenv("JALI_PEER_PUT", "copy")
+    comm.virtual_ranks(2, run, ["copy", "copy", "store", "copy"])
+    monkeypatch.setenv("JALI_PEER_PUT", "pigeon")
+    with pytest.raises(
+        ParameterError, match="JALI_PEER_PUT=pigeon: ways of a message are store, copy, ccl, staged"
+    ):
+        comm.virtual_ranks(2, run, [])
+
+
+def test_ends_that_do_not_fit_are_refused_on_both_ranks() -> None:
+    def run() -> None:
+        c = comm.current()
+        shape = (4, 5) if c.rank == 0 else (7,)
+        x = on_device(np.zeros(shape, np.float32))
+        end = c.persistent_send(x, 1, 3) if c.rank == 0 else c.persistent_receive(x, 0, 3)
+        told = (
+            r"tag 3: rank 0's array of 80 bytes \(shape \(4, 5\), fp32\) sends, "
+            r"but rank 1's array of 28 bytes \(shape \(7,\), fp32\) receives; make the arrays alike"
+        )
+        for _ in range(2):
+            with pytest.raises(ParameterError, match=told):
+                end.start()
+        y = on_device(np.zeros(8, np.float32 if c.rank == 0 else np.int32))
+        end = c.persistent_send(y, 1, 3) if c.rank == 0 else c.persistent_receive(y, 0, 3)
+        with pytest.raises(ParameterError, match=r"32 bytes \(shape \(8,\), int32\) receives"):
+            end.start()
+        end = (
+            c.persistent_send(y, 1, 4, way="copy")
+            if c.rank == 0
+            else c.persistent_receive(x, 0, 4, way="staged")
+        )
+        with pytest.raises(ParameterError):
+            end.start()
+        z = on_device(np.zeros(8))
+        end = (
+            c.persistent_send(z, 1, 4, way="copy")
+            if c.rank == 0
+            else c.persistent_receive(z, 0, 4, way="staged")
+        )
+        with pytest.raises(ParameterError, match="by 'copy' at its sender, and by 'staged' at its receiver"):
+            end.start()
+
+    comm.virtual_ranks(2, run)
+
+
+def test_arguments_are_checked() -> None:
+    def run() -> None:
+        c = comm.current()
+        x = on_device(np.zeros(4))
+        with pytest.raises(ParameterError, match="rank 2 does not exist among 2 ranks"):
+            c.persistent_send(x, 2)
+        with pytest.raises(ParameterError, match="tag -1"):
+            c.persistent_receive(x, 0, -1)
+        with pytest.raises(ParameterError, match="way=raven: ways of a message are"):
+            c.persistent_send(x, 1, way="raven")
+        with pytest.raises(ParameterError, match="made once, by persistent_send"):
+            c.send(x, 1 - c.rank)
+        with pytest.raises(ParameterError, match="made once, by persistent_receive"):
+            c.receive(x, 1 - c.rank)
+        end = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
+        with pytest.raises(ParameterError, match="started twice at once"):
+            c.start([end, end])
+
+    comm.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_message_to_oneself_is_a_copy(ranks: int) -> None:
+    def run() -> None:
+        c = comm.current()
+        x, y = on_device(np.arange(10) + c.rank), on_device(np.zeros(10, np.int64))
+        lonely = c.persistent_send(x, c.rank, 8)
+        with pytest.raises(ParameterError, match="has no other end on this rank"):
+            lonely.start()
+        there = c.persistent_send(x, c.rank, 7)
+        back = c.persistent_receive(y, c.rank, 7)
+        assert there.way == back.way == "local"
+        for number in range(3):
+            fill(x, np.arange(10) * number)
+            c.start([back, there] if number % 2 else [there, back])
+            assert np.array_equal(y.to_host(), np.arange(10) * number)
+        graph = _core.GpuGraph(x.gpu, lambda: c.start([there, back]))
+        fill(x, np.arange(10) + 50)
+        x.gpu.launch_graph(graph)
+        assert np.array_equal(y.to_host(), np.arange(10) + 50)
+        there.start()
+        with pytest.raises(ParameterError, match="started again before its other end"):
+            there.start()
+
+    comm.virtual_ranks(ranks, run)
+
+
+def test_messages_come_and_go_without_end() -> None:
+    """Words of dropped messages are used again, and mean nothing to the next one."""
+
+    def run() -> None:
+        c = comm.current()
+        x = on_device(np.zeros(100))
+        for number in range(60):
+            fill(x, np.full(100, float(number if c.rank == 0 else -1)))
+            end = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
+            for _ in range(number % 3):
+                end.start()
+            if number % 3 and c.rank == 1:
+                assert np.all(x.to_host() == number)
+            end.meet()
+            del end
+        c.barrier()
+
+    comm.virtual_ranks(2, run)
+
+
+def left_alone(way: str) -> None:
+    c = comm.current()
+    x = on_device(np.zeros(100))
+    end = c.persistent_receive(x, 1, 2) if c.rank == 0 else c.persistent_send(x, 0, 2, way=way)
+    end.start()
+    x.gpu.synchronize()
+    c.barrier()
+    if c.rank == 1:
+        raise ArithmeticError("rank 1 has had enough")
+    end.start()  # waits on the device for a message that never comes
+    start = time.monotonic()
+    with pytest.raises(RankError, match="rank 1 has had enough") as caught:
+        x.to_host()
+    assert time.monotonic() - start < 15
+    raise caught.value
+
+
+@pytest.mark.parametrize("way", PEER)
+def test_a_rank_whose_device_waits_for_one_that_failed_stops(way: str) -> None:
+    with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
+        comm.virtual_ranks(2, left_alone, way)
+    until_idle()
+
+
+def test_a_rank_that_waits_for_an_end_that_is_never_made_stops() -> None:
+    def run() -> None:
+        c = comm.current()
+        x = on_device(np.zeros(100))
+        c.device_messages(x.gpu)
+        if c.rank == 1:
+            raise ArithmeticError("rank 1 has had enough")
+        with pytest.raises(RankError, match="rank 1 has had enough") as caught:
+            c.persistent_receive(x, 1).start()
+        raise caught.value
+
+    with pytest.raises(ArithmeticError):
+        comm.virtual_ranks(2, run)
+
+
+def until_idle() -> None:
+    """Until the devices of two ranks have stopped waiting for what was given up: the next test uses them too."""
+    for ordinal in range(2):
+        gpu = _core.Gpu.open("cuda", ordinal)
+        for _ in range(1000):
+            with contextlib.suppress(RankError):
+                gpu.synchronize()
+                break
+            time.sleep(0.01)
+
+
+def on_processes(text: str, environment: dict[str, str], ranks: int = 2) -> list[str]:
+    program = f"""
+import sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+import test_device_messages as t
+{text}
+"""
+    start = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", start, sys.executable, "-c", program],
+        env={**environment, "JALI_FAKE_GPUS": "4", "JALI_NCCL": str(make_fake_ccl())},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+@pytest.mark.mpi
+def test_processes_send_both_ways_and_in_graphs(fake_environment: dict[str, str]) -> None:
+    text = """
+for way in t.PEER:
+    t.both_ways(way, 2)
+    t.in_turn(way)
+    print(*t.one_way(way, (1, 1000)), *t.one_way("staged", (77,)), flush=True)
+"""
+    told = on_processes(text, fake_environment)
+    assert sorted(told) == sorted(2 * ["store", "store", "staged", "copy", "copy", "staged"])
+
+
+@pytest.mark.mpi
+def test_processes_without_peers_use_the_library(fake_environment: dict[str, str]) -> None:
+    text = "t.both_ways(None, 2); print(*t.one_way(None, (1, 1000)), flush=True)"
+    told = on_processes(text, {**fake_environment, "JALI_FAKE_NO_PEERS": "1"})
+    assert told == ["ccl"] * 4
+
+
+class Foreign:
+    """Memory that another library has allocated: `bytes_` bytes, of which the array takes those from `offset` on."""
+
+    def __init__(self, bytes_: int, offset: int) -> None:
+        open_gpu()
+        driver = ctypes.CDLL(os.environ["JALI_CUDA_DRIVER"])
+        self.address = ctypes.c_uint64()
+        assert driver.cuMemAlloc_v2(ctypes.byref(self.address), ctypes.c_size_t(bytes_)) == 0
+        self.__cuda_array_interface__ = {
+            "shape": (bytes_ - offset,),
+            "typestr": "|i1",
+            "data": (self.address.value + offset, False),
+            "strides": None,
+            "version": 3,
+            "stream": 1,
+        }
+
+
+def from_elsewhere(way: str, exported: bool) -> None:
+    """Arrays of another library, which lie at odd addresses."""
+    c, gpu = comm.current(), open_gpu()
+    c.device_messages(gpu)
+    if not exported:
+        os.environ["JALI_FAKE_NOT_EXPORTED"] = "70001"
+    x = Foreign(70001, 5)
+    end = c.persistent_receive(x, 0) if c.rank else c.persistent_send(x, 1, way=way)
+    address = x.__cuda_array_interface__["data"][0]
+    for number in range(3):
+        wanted = pattern(0, number, 69996).astype(np.uint8)
+        if c.rank == 0:
+            gpu.upload_address(address, wanted)
+        end.start()
+        got = np.empty(69996, np.uint8)
+        gpu.download_address(address, got)
+        assert np.array_equal(got, wanted), number
+    if c.rank == 1:
+        assert end._core is not None
+        assert end._core.lands_beside == (not exported)
+    c.barrier()
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(REAL, reason="takes memory from an imaginary driver")
+def test_arrays_of_other_libraries_at_odd_addresses_exported_or_not(fake_environment: dict[str, str]) -> None:
+    for exported in (True, False):
+        text = f"for way in t.PEER: t.from_elsewhere(way, {exported}); print(way, flush=True)"
+        assert sorted(on_processes(text, fake_environment)) == ["copy", "copy", "store", "store"]
