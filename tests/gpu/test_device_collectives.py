@@ -121,7 +121,9 @@ def compare(device: str, name: str, sizes: list[int], ways: list[str], uneven: b
                     assert raw(got) == raw(wanted), (name, way, count, uneven)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "ranks", [1, pytest.param(2, marks=pytest.mark.full), 3, pytest.param(4, marks=pytest.mark.full)]
+)
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 def test_every_algorithm_gives_the_bits_of_the_host(name: str, ranks: int) -> None:
     ways = [row.name for row in algorithms.rows(name, on_device=True)]

@@ -102,11 +102,11 @@ def test_every_policy_gives_the_bits_of_the_host(reference, policy, monkeypatch)
 @pytest.mark.parametrize(
     "policy",
     [
-        "ghosts-overlap",
         "ghosts-directions",
-        "store-directions",
-        "ccl-directions",
-        pytest.param("copy-overlap", marks=pytest.mark.full),
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("ghosts-overlap", "store-directions", "ccl-directions", "copy-overlap")
+        ),
     ],
 )
 def test_any_grid_gives_the_bits_of_the_host(reference, ranks, grid, policy, monkeypatch):
