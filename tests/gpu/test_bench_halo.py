@@ -175,6 +175,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_the_command_on_the_host(tmp_path: Path):
     words = "bench halo -n 2 --local 4,4,4,4 --rounds 2 --seconds 0.002 --policies wait"
     done = subprocess.run(

@@ -431,6 +431,7 @@ for way in t.PEER:
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_processes_without_peers_use_the_library(fake_environment: dict[str, str]) -> None:
     text = "t.both_ways(None, 2); print(*t.one_way(None, (1, 1000)), flush=True)"
     told = on_processes(text, {**fake_environment, "JALI_FAKE_NO_PEERS": "1"})
@@ -480,6 +481,7 @@ def from_elsewhere(way: str, exported: bool) -> None:
 
 @pytest.mark.mpi
 @pytest.mark.skipif(REAL, reason="takes memory from an imaginary driver")
+@pytest.mark.full
 def test_arrays_of_other_libraries_at_odd_addresses_exported_or_not(fake_environment: dict[str, str]) -> None:
     for exported in (True, False):
         text = f"for way in t.PEER: t.from_elsewhere(way, {exported}); print(way, flush=True)"

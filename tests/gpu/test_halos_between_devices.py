@@ -230,6 +230,7 @@ def test_parts_of_different_size_have_different_places_on_each_rank(policy, monk
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_processes_map_ghosts_that_grow(fake_environment):
     text = """
 made = t.comings_and_goings("cuda", (1, 1, 1, 2))
@@ -278,6 +279,7 @@ print(t.long_messages(jali.Matrix(6), "float64"), flush=True)
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_fields_that_cannot_be_mapped_are_an_error_where_ghosts_were_asked_for(fake_environment):
     text = """
 try:
@@ -493,7 +495,13 @@ def in_a_graph() -> bool:
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "policy",
-    ["ghosts-overlap", "ghosts-wait", "ghosts-directions", "store-overlap", "ccl-overlap", "ccl-directions"],
+    [
+        "ghosts-overlap",
+        *(
+            pytest.param(name, marks=pytest.mark.full)
+            for name in ("ghosts-wait", "ghosts-directions", "store-overlap", "ccl-overlap", "ccl-directions")
+        ),
+    ],
 )
 def test_exchanges_in_a_graph_can_be_repeated(policy, fake_environment):
     text = "print(t.in_a_graph(), flush=True)"
@@ -502,6 +510,7 @@ def test_exchanges_in_a_graph_can_be_repeated(policy, fake_environment):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("policy", ["copy-overlap", "direct-wait"])
+@pytest.mark.full
 def test_exchanges_that_need_the_host_are_not_recorded(policy, fake_environment):
     text = """
 try:
@@ -545,13 +554,13 @@ import hashlib, jali, test_halos_between_devices as t
     ("policy", "ranks"),
     [
         ("ghosts-overlap", 2),
-        ("ghosts-directions", 4),
         ("store-overlap", 2),
-        ("ccl-overlap", 2),
-        ("direct-overlap", 2),
         *(
             pytest.param(p, n, marks=pytest.mark.full)
             for p, n in (
+                ("ghosts-directions", 4),
+                ("ccl-overlap", 2),
+                ("direct-overlap", 2),
                 ("copy-directions", 2),
                 ("staged-overlap", 2),
                 ("ccl-directions", 4),
@@ -577,6 +586,7 @@ def test_processes_give_the_bits_of_the_host(reference, policy, ranks, fake_envi
         ("yes", "ValueError", "JALI_GPU_AWARE_MPI=yes should be 1 or 0"),
     ],
 )
+@pytest.mark.full
 def test_an_mpi_library_without_devices_is_not_given_any(aware, error, why, fake_environment):
     text = f"""
 try:

@@ -353,6 +353,7 @@ def test_rows_that_cannot_work_are_left_out(monkeypatch):
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_rows_for_graphs_can_be_recorded(fake_environment, tmp_path):
     environment = {**fake_environment, "JALI_TUNE": "now", "JALI_CACHE_DIR": str(tmp_path)}
     found = on_processes("print(t.in_a_graph(), flush=True)", "auto-graph", environment)

@@ -66,6 +66,7 @@ def test_virtual_ranks_are_profiled_together(parameters, tmp_path, capsys):
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_processes_are_profiled_together(parameters, tmp_path):
     words = ["profile", parameters, "--sweeps", "2", "-n", "2", "--json", "--output", tmp_path / "out"]
     done = subprocess.run(
