@@ -85,6 +85,7 @@ void GpuLaunch::prepare_sums() {
     const auto words = static_cast<std::size_t>(sums.nslices) * sums.count * BinnedSum::words;
     totals_ = gpu_->allocate(words * sizeof(std::int64_t), "sums");
     totals_here_ = gpu_->allocate_pinned(words * sizeof(std::int64_t), "sums");
+    std::memset(totals_here_.data(), 0, totals_here_.size());
     reduced_.resize(words);
     const std::int64_t per_block = values_per_thread * deposit_threads;
     const std::int64_t most = std::max<std::int64_t>(1, 4 * gpu_->multiprocessors() / sums.nslices);

@@ -74,9 +74,9 @@ def test_composed_plan_runs_over_each_library_and_with_mpi4py_communicators(any_
                 np.testing.assert_array_equal(b, sum(np.arange(float(n)) + r for r in range(p)))
                 a, b = a.copy(), np.full(n, np.nan)  # bound anew at every start
         try:
-            c.plan(libraries="ccl").on(world)
+            c.plan(libraries="pigeon").on(world)
         except Exception as error:
-            assert "no library 'ccl' connects these ranks; there is" in str(error), error
+            assert "no library 'pigeon' connects these ranks; there is" in str(error), error
         else:
             raise AssertionError("an unknown library was accepted")
         """)

@@ -396,7 +396,10 @@ class RunningPlan:
             kind = element_name(array.dtype) if isinstance(array, np.ndarray) else array.element
             if kind != self._element:
                 name = self._names[k] if k < len(self._names) else f"number {k}"
-                raise ParameterError(f"buffer '{name}' holds {self._element}, the array given for it {kind}")
+                given_type = array.dtype if isinstance(array, np.ndarray) else kind
+                raise ParameterError(
+                    f"buffer '{name}' holds {self._element}, the array given for it {given_type}"
+                )
             result.append(array)
         return result
 
