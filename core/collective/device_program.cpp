@@ -303,6 +303,7 @@ class Compiler {
             program_.actions.insert(program_.actions.end(), pending.begin(), pending.end());
             pending.clear();
         };
+        std::size_t roomy = 0; // sends before this one have room
         for (std::size_t k = 0; k < drafts_.size(); ++k) {
             const Draft& d = drafts_[k];
             DeviceInstruction instruction{};
@@ -318,10 +319,11 @@ class Compiler {
                 if (slotted && s.message()) program_.waits.push_back({DeviceWait::arrival, s.peer, s.packet});
             }
             // the first of some sends one after the other waits for room for all of them
-            if (slotted && d.sends() && (k == 0 || !plain_send(drafts_[k - 1]) || !plain_send(d)))
-                for (std::size_t j = k;
-                     j < drafts_.size() && (j == k || (plain_send(d) && plain_send(drafts_[j]))); ++j)
+            if (slotted && d.sends() && k >= roomy) {
+                roomy = plain_send(d) ? end_of_sends(k) : k + 1;
+                for (std::size_t j = k; j < roomy; ++j)
                     program_.waits.push_back({DeviceWait::room, drafts_[j].to.peer, drafts_[j].to.packet});
+            }
             instruction.waits = static_cast<std::int32_t>(program_.waits.size()) - instruction.first_wait;
             instruction.meets = instruction.waits > 0 ? 1 : 0;
             if (instruction.meets != 0) flush(instruction.first_action, instruction.actions);
@@ -349,6 +351,17 @@ class Compiler {
         for (DeviceAction& other : pending)
             if (other.kind == action.kind && other.peer == action.peer) return void(other = action);
         pending.push_back(action);
+    }
+
+    // Sends from `begin` on that may wait for room together. They are announced after that, so there must be
+    // no more for one rank than its queue takes: room for the next would never come.
+    std::size_t end_of_sends(std::size_t begin) const {
+        std::vector<std::int64_t> to(program_.ranks, 0);
+        std::size_t end = begin;
+        while (end < drafts_.size() && plain_send(drafts_[end]) &&
+               ++to[drafts_[end].to.peer] <= parameters_.slotted.slots)
+            ++end;
+        return end;
     }
 
     static bool plain_send(const Draft& d) {

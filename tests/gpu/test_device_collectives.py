@@ -279,6 +279,31 @@ def test_a_composition_of_the_user_runs_on_devices() -> None:
     comm.virtual_ranks(4, run)
 
 
+def many_messages(fenced: bool) -> None:
+    c, gpu = comm.current(), open_gpu()
+    pieces, n = 11, 400  # more messages between two ranks than a queue has places
+    composition = comm.Composition(2, "float64")
+    a = composition.buffer("a", pieces * n)
+    for k in range(pieces):
+        piece = a[k * n : (k + 1) * n]
+        composition.multicast(piece, piece, root=k % 2 if not fenced else 0, leaves=comm.OTHERS)
+        if fenced:
+            composition.fence()
+    x = numbers(c.rank, pieces * n, "float64")
+    wanted = x.copy()
+    composition.plan(hierarchy="flat").on(c).run(wanted)
+    data = DeviceArray.from_host(x, gpu)
+    composition.plan(hierarchy="flat").on(c).run(data)
+    assert raw(data) == wanted.tobytes()
+
+
+@pytest.mark.ranks(2)
+@pytest.mark.parametrize("fenced", [False, True])
+def test_more_messages_than_a_queue_takes(fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_WATCHDOG", "20")
+    comm.virtual_ranks(2, many_messages, fenced)
+
+
 @pytest.mark.ranks(2)
 def test_pieces_that_overlap_in_part_are_refused() -> None:
     def run() -> None:
