@@ -60,7 +60,7 @@ def test_the_command_measures_and_draws(tmp_path: Path) -> None:
 def wrong_results() -> None:
     from jali.devices import open_device
 
-    class Wrong(device_collectives.JaliOnDevice):
+    class Wrong(device_collectives.JaliSide):
         def prepare(self, case):  # type: ignore[no-untyped-def]
             return lambda: None
 

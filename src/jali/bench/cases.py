@@ -36,6 +36,21 @@ def contribution(rank: int, count: int, round_: int, dtype: npt.DTypeLike) -> Ar
     return np.resize(pattern.astype(dtype), count)
 
 
+def elements_of(collective: str, chunk: int, ranks: int, at_root: bool) -> tuple[int, int]:
+    """Elements that a rank sends and receives, 0 where it has no part in that; a broadcast works in what is received."""
+    whole = ranks * chunk
+    return {
+        "all_reduce": (whole, whole),
+        "all_gather": (chunk, whole),
+        "reduce_scatter": (whole, chunk),
+        "broadcast": (0, whole),
+        "reduce": (whole, whole if at_root else 0),
+        "gather": (chunk, whole if at_root else 0),
+        "scatter": (whole if at_root else 0, chunk),
+        "all_to_all": (whole, whole),
+    }[collective]
+
+
 class Case:
     """Buffers of one rank for one collective and payload.
 
@@ -58,17 +73,7 @@ class Case:
         self.dtype = np.dtype(dtype)
         self.chunk = max(1, -(-payload // (size * self.dtype.itemsize)))
         self.payload = size * self.chunk * self.dtype.itemsize
-        whole, at_root = size * self.chunk, rank == root
-        send, receive = {
-            "all_reduce": (whole, whole),
-            "all_gather": (self.chunk, whole),
-            "reduce_scatter": (whole, self.chunk),
-            "broadcast": (0, whole),
-            "reduce": (whole, whole if at_root else 0),
-            "gather": (self.chunk, whole if at_root else 0),
-            "scatter": (whole if at_root else 0, self.chunk),
-            "all_to_all": (whole, whole),
-        }[collective]
+        send, receive = elements_of(collective, self.chunk, size, rank == root)
         self.send, self.receive = np.empty(send, self.dtype), np.empty(receive, self.dtype)
         self._ready = [self._what_goes_in_and_comes_out(k) for k in range(2)]
 

@@ -9,14 +9,14 @@ samples where buffers are large.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from jali import _core
-from jali.bench.cases import COLLECTIVES, PERIOD, contribution
-from jali.bench.collectives import Cell, Report, Timing, conditions
+from jali.bench.cases import COLLECTIVES, PERIOD, contribution, elements_of
+from jali.bench.collectives import Cell, JaliSide, Report, Timing, conditions
 from jali.comm import algorithms
 from jali.comm.device_arrays import DeviceArray
 from jali.errors import ParameterError, RankError
@@ -38,17 +38,7 @@ class DeviceCase:
         self.root = 0
         self.chunk = max(1, -(-payload // (size * self.dtype.itemsize)))
         self.payload = size * self.chunk * self.dtype.itemsize
-        whole, at_root = size * self.chunk, rank == 0
-        sent, received = {
-            "all_reduce": (whole, whole),
-            "all_gather": (self.chunk, whole),
-            "reduce_scatter": (whole, self.chunk),
-            "broadcast": (0, whole),
-            "reduce": (whole, whole if at_root else 0),
-            "gather": (self.chunk, whole if at_root else 0),
-            "scatter": (whole if at_root else 0, self.chunk),
-            "all_to_all": (whole, whole),
-        }[collective]
+        sent, received = elements_of(collective, self.chunk, size, rank == self.root)
         mine = contribution(rank, sent, 0, self.dtype)
         self.send = DeviceArray.from_host(mine, gpu, "benchmark") if sent else None
         self.receive = DeviceArray.empty(gpu, (received,), self.dtype, "benchmark") if received else None
@@ -107,29 +97,6 @@ class DeviceCase:
         return part(chunk)
 
 
-class JaliOnDevice:
-    """jali's collectives on device arrays; `algorithm` names rows by collective, else jali chooses."""
-
-    def __init__(self, communicator: Any, name: str = "jali", algorithm: Mapping[str, str] | None = None):
-        self.communicator, self.name, self.algorithm = communicator, name, algorithm or {}
-
-    def prepare(self, case: DeviceCase) -> Callable[[], object]:
-        """The call that puts one collective on jali's stream."""
-        ours, root, how = self.communicator, case.root, self.algorithm.get(case.collective)
-        send, receive = case.send, case.receive
-        calls: dict[str, Callable[[], object]] = {
-            "all_reduce": lambda: ours.all_reduce(send, receive, algorithm=how),
-            "all_gather": lambda: ours.all_gather(send, receive, algorithm=how),
-            "reduce_scatter": lambda: ours.reduce_scatter(send, receive, algorithm=how),
-            "broadcast": lambda: ours.broadcast(receive, root, algorithm=how),
-            "reduce": lambda: ours.reduce(send, receive, root=root, algorithm=how),
-            "gather": lambda: ours.gather(send, receive, root=root, algorithm=how),
-            "scatter": lambda: ours.scatter(send, receive, root=root, algorithm=how),
-            "all_to_all": lambda: ours.all_to_all(send, receive, algorithm=how),
-        }
-        return calls[case.collective]
-
-
 class CclOnDevice:
     """The vendor's library, through jali's table of its functions, on the same buffers."""
 
@@ -163,7 +130,7 @@ class CclOnDevice:
 def side(name: str, communicator: Any, gpu: Any) -> Any:
     """A side by its name: "jali", "ccl", or an algorithm of jali, taken where a collective has it. Raises ParameterError."""
     if name == "jali":
-        return JaliOnDevice(communicator)
+        return JaliSide(communicator)
     if name == "ccl":
         return CclOnDevice(communicator, gpu)
     having = {
@@ -171,7 +138,7 @@ def side(name: str, communicator: Any, gpu: Any) -> Any:
     }
     if not having:
         raise ParameterError(f"no side {name!r}; there are jali, ccl, and algorithms of jali.comm.algorithms")
-    return JaliOnDevice(communicator, name, having)
+    return JaliSide(communicator, name, having)
 
 
 def measure(
