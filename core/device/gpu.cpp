@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -226,8 +227,17 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
 #undef JALI_ASK
     api_.check(api_.context_retain(&context_, device_), "opening " + name_);
     make_current();
-    api_.check(api_.stream_create(&stream_, 1, 0), "making a stream"); // does not wait for the default stream
+    // It does not wait for the default stream, and its kernels go before those of others: they are what the
+    // rest waits for, such as halos.
+    int least = 0, greatest = 0;
+    api_.check(api_.stream_priorities(&least, &greatest), "asking for priorities");
+    api_.check(api_.stream_create(&stream_, 1, greatest), "making a stream");
     api_.check(api_.event_create(&meeting_, 2), "making an event");
+    const char* early = std::getenv("JALI_EARLY_LAUNCH");
+    const std::string_view wanted = early != nullptr && *early != '\0' ? early : "on";
+    if (wanted != "on" && wanted != "off")
+        throw GpuError("JALI_EARLY_LAUNCH=" + std::string(wanted) + "; there are on and off");
+    begins_early_ = wanted == "on" && api_.launch_early != nullptr && major_ >= 9;
 }
 
 Gpu::~Gpu() = default; // lives as long as the process
@@ -316,8 +326,14 @@ GpuFunction Gpu::function(std::span<const std::byte> image, const std::string& n
 
 void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
                  void* stream) const {
-    const int error =
-        api_.launch(function.handle, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr);
+    int error = gpu_success;
+    if (begins_early_) {
+        static const CudaLaunchAttribute early = {may_begin_early, 0, {1}};
+        const CudaLaunch launch = {{blocks, 1, 1}, {threads, 1, 1}, 0, stream, &early, 1};
+        error = api_.launch_early(&launch, function.handle, parameters, nullptr);
+    } else {
+        error = api_.launch(function.handle, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr);
+    }
     if (error != gpu_success)
         api_.fail(error, "launching kernel '" + function.name + "' (" + std::to_string(blocks) +
                              " blocks of " + std::to_string(threads) + " threads) on " + name_);
@@ -346,11 +362,9 @@ const GpuFunction& Gpu::kit(const std::string& name) {
 
 // ---- streams, events, graphs ---------------------------------------------------------------------------
 
-GpuStream::GpuStream(std::shared_ptr<Gpu> gpu, bool urgent) : gpu_(std::move(gpu)) {
+GpuStream::GpuStream(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {
     gpu_->make_current();
-    int least = 0, greatest = 0;
-    if (urgent) gpu_->api().check(gpu_->api().stream_priorities(&least, &greatest), "asking for priorities");
-    gpu_->api().check(gpu_->api().stream_create(&handle_, 1, greatest), "making a stream");
+    gpu_->api().check(gpu_->api().stream_create(&handle_, 1, 0), "making a stream");
 }
 
 GpuStream::~GpuStream() {

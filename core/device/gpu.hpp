@@ -82,7 +82,7 @@ class GpuEvent {
 
 class GpuStream {
   public:
-    explicit GpuStream(std::shared_ptr<Gpu> gpu, bool urgent = false);
+    explicit GpuStream(std::shared_ptr<Gpu> gpu);
     ~GpuStream();
     GpuStream(const GpuStream&) = delete;
     void* handle() const { return handle_; }
@@ -212,6 +212,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 #define JALI_DECLARE(name, cuda, hip) int name##_ = 0;
     JALI_GPU_ATTRIBUTES(JALI_DECLARE)
 #undef JALI_DECLARE
+    bool begins_early_ = false; // kernels wait for those before them by themselves: prelude/target_gpu.hpp
     void* context_ = nullptr;
     void* stream_ = nullptr;
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;

@@ -54,6 +54,8 @@ std::unique_ptr<GpuApi> load(GpuKind kind) {
         reinterpret_cast<decltype(api->member)>(find(kind == GpuKind::cuda ? #cuda_name : #hip_name));
     JALI_GPU_FUNCTIONS(JALI_FIND)
 #undef JALI_FIND
+    if (kind == GpuKind::cuda)
+        api->launch_early = reinterpret_cast<decltype(api->launch_early)>(dlsym(handle, "cuLaunchKernelEx"));
     if (api->driver_version != nullptr) api->driver_version(&api->version);
     const std::string version =
         std::to_string(api->version / 1000) + "." + std::to_string(api->version % 1000 / 10);

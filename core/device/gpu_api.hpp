@@ -103,6 +103,21 @@ struct IpcHandle {
     row(pci_device, 34, 68)
 // clang-format on
 
+// A launch with an attribute, as CUDA's driver takes it (CUlaunchConfig, CUlaunchAttribute).
+struct CudaLaunchAttribute {
+    int id;
+    int unused;
+    int value[16];
+};
+struct CudaLaunch {
+    unsigned grid[3], block[3], shared_bytes;
+    void* stream;
+    const CudaLaunchAttribute* attributes;
+    unsigned count;
+};
+// The kernel may begin while the one before it on the stream still runs, and waits for it by itself.
+constexpr int may_begin_early = 6;
+
 struct GpuApi {
     GpuKind kind;
     std::string library; // the file that was loaded
@@ -111,6 +126,8 @@ struct GpuApi {
 #define JALI_DECLARE(member, cuda, hip, parameters) int(*member) parameters = nullptr;
     JALI_GPU_FUNCTIONS(JALI_DECLARE)
 #undef JALI_DECLARE
+    // CUDA's alone, since version 11.8; null where it is not there.
+    int (*launch_early)(const CudaLaunch* launch, void* function, void** parameters, void** extra) = nullptr;
 
     // The driver of this kind, loaded and initialised once; JALI_CUDA_DRIVER and JALI_HIP_DRIVER name another
     // file than the usual one. Throws GpuError that says what was looked for and what is missing.

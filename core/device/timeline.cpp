@@ -151,9 +151,8 @@ std::uint16_t Timeline::lane_of(void* stream, int clock, Phase phase) {
     const Gpu& gpu = *clocks_[clock].gpu;
     const std::string device = std::string(name_of(gpu.kind())) + ":" + std::to_string(gpu.ordinal());
     device_lanes_.push_back({stream, clock});
-    const bool halo = phase >= Phase::produce && phase <= Phase::unpack;
     std::string name = device + (stream == gpu.stream() ? " main stream"
-                                 : halo                 ? " halo stream"
+                                 : phase == Phase::bulk ? " bulk stream"
                                                         : " other stream");
     const auto others = std::count_if(lanes_.begin(), lanes_.end(), [&](const std::string& other) {
         return other.compare(0, name.size(), name) == 0;

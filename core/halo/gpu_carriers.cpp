@@ -33,7 +33,7 @@ void GpuExchange::carry_staged(void* stream) {
                                                       message.receive_bytes, message.from, message.slab));
     {
         const HostSpan span(Phase::wait, "device");
-        staged_->wait();
+        packed_->wait();
     }
     std::optional<HostSpan> messages(std::in_place, Phase::transport, "messages between hosts",
                                      watched() ? sent() : Work{});
@@ -74,7 +74,7 @@ void GpuExchange::carry_by_ccl(void* stream) {
         }
         ccl_->group_end();
         span.reset();
-        stage_arrived_[s]->record(stream);
+        if (s < stage_arrived_.size()) stage_arrived_[s]->record(stream);
     }
 }
 

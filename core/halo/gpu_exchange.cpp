@@ -29,16 +29,16 @@ GpuExchange::GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloR
                 writes_packed_ |= field.get() == part.field && (parities >> part.parity & 1);
     before_ = std::make_unique<GpuEvent>(gpu_, false);
     packed_ = std::make_unique<GpuEvent>(gpu_, false);
-    staged_ = std::make_unique<GpuEvent>(gpu_, false);
     arrived_ = std::make_unique<GpuEvent>(gpu_, false);
+    side_done_ = std::make_unique<GpuEvent>(gpu_, false);
+    for (std::size_t s = 0; s + 1 < stages_.size(); ++s)
+        stage_arrived_.push_back(std::make_unique<GpuEvent>(gpu_, false));
     if (!packs_into_receiver(policy_.carrier)) send_ = gpu_->allocate(send_bytes_, "halo messages sent");
     if (policy_.carrier == HaloCarrier::messages) {
         send_here_ = gpu_->allocate_pinned(send_bytes_, "halo messages sent");
         receive_here_ = gpu_->allocate_pinned(receive_bytes_, "halo messages received");
     } else if (policy_.carrier == HaloCarrier::ccl) {
         ccl_ = CclCommunicator::shared(*communicator_, gpu_);
-        for (std::size_t s = 0; s < stages_.size(); ++s)
-            stage_arrived_.push_back(std::make_unique<GpuEvent>(gpu_, false));
     } else if (policy_.carrier == HaloCarrier::ghosts) {
         for (std::size_t k = 0; k < requests.size(); ++k) {
             FieldStorage* field = requests[k].field.get();
@@ -58,11 +58,11 @@ GpuExchange::GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloR
 }
 
 GpuExchange::~GpuExchange() {
-    // the streams may still use what goes now: memory returns to a pool that only jali's own stream takes
-    // from
+    // The bulk's stream may still use what goes now, where an exchange was interrupted: memory returns to a
+    // pool that only jali's own stream takes from.
     try {
         gpu_->make_current();
-        gpu_->api().stream_wait(gpu_->stream(), arrived_->handle(), 0);
+        gpu_->api().stream_wait(gpu_->stream(), side_done_->handle(), 0);
     } catch (...) {
         return; // the device is lost, and said so
     }
@@ -164,15 +164,13 @@ void GpuExchange::receive_stage(std::size_t s, void* stream) {
                  halo_threads, parameters, stream);
 }
 
-void GpuExchange::run(const std::function<void()>& bulk, const std::function<void(int)>& boundary) {
+// The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
+// fills the device cannot keep the exchange from beginning. The last part of the boundary comes after both,
+// the others behind the bulk, where they keep no exchange waiting.
+void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary) {
     const GpuApi& api = gpu_->api();
-    void* const main = gpu_->stream();
-    // what nothing is computed beside stays on the one stream
-    void* const side = policy_.overlap ? layout_->halo_stream() : main;
     const HaloSwitches on = halo_switches();
-    const auto let_wait = [&](void* stream, const GpuEvent& event) {
-        if (side != main) api.check(api.stream_wait(stream, event.handle(), 0), "ordering a halo exchange");
-    };
+    void* const main = gpu_->stream();
     gpu_->make_current();
     // What the host decides at each exchange would be decided once for all repetitions.
     if (!can_be_recorded(policy_.carrier) && gpu_->is_capturing(main))
@@ -182,59 +180,57 @@ void GpuExchange::run(const std::function<void()>& bulk, const std::function<voi
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();
     if (policy_.carrier == HaloCarrier::messages) arrived_->wait(); // pinned memory is free again
-    if (side != main) before_->record(main);
-    let_wait(side, *before_);
-    if (on.pack) produce_items(side);
+
+    const bool beside = policy_.overlap && on.bulk && bulk_if_any;
+    void* const side = beside ? layout_->bulk_stream() : main;
+    const auto let_wait = [&](void* stream, const GpuEvent& event) {
+        api.check(api.stream_wait(stream, event.handle(), 0), "ordering a halo exchange");
+    };
+    const auto carried_by = [&](HaloCarrier carrier) { return on.transport && policy_.carrier == carrier; };
+
+    if (beside && !writes_packed_) before_->record(main);
+    if (on.pack) produce_items(main);
     // a kernel that stores into the receiver's memory is the transport as well
-    if (packs_into_receiver(policy_.carrier) ? on.transport : on.pack) pack(side);
-    if (policy_.carrier == HaloCarrier::direct || (writes_packed_ && side != main)) packed_->record(side);
-    if (writes_packed_) let_wait(main, *packed_);
-    if (!on.transport) {
-        if (policy_.overlap && on.bulk) bulk();
-        arrived_->record(side);
-        let_wait(main, *arrived_);
-        for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
-    } else if (policy_.carrier == HaloCarrier::ccl) {
-        carry_by_ccl(side);
-        if (policy_.overlap && on.bulk) bulk();
-        for (std::size_t s = 0; s < stages_.size(); ++s) {
-            let_wait(main, *stage_arrived_[s]);
-            if (on.boundary) boundary(static_cast<int>(s));
-        }
-        arrived_->record(side);
-    } else if (policy_.carrier == HaloCarrier::direct) {
-        if (policy_.overlap && on.bulk) bulk();
-        carry_directly();
-        arrived_->record(side);
-        for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
-    } else if (policy_.carrier == HaloCarrier::messages) {
-        {
-            const DeviceSpan span(*gpu_, side, Phase::transport, "copy to the host",
-                                  watched() ? sent() : Work{});
-            for (const Message& message : messages_)
-                if (message.send_bytes > 0)
-                    api.check(api.copy_out(send_here_.data() + message.send_offset,
-                                           send_.address() + message.send_offset, message.send_bytes, side),
-                              "copying halos to the host");
-        }
-        staged_->record(side);
-        if (policy_.overlap && on.bulk) bulk();
-        carry_staged(side);
-        arrived_->record(side);
-        let_wait(main, *arrived_);
-        for (int s = 0; on.boundary && s < stages(); ++s) boundary(s);
-    } else {
-        if (policy_.carrier == HaloCarrier::copy) copy_to_mailboxes(side);
-        if (policy_.overlap && on.bulk) bulk();
-        for (std::size_t s = 0; s < stages_.size(); ++s) {
-            policy_.carrier == HaloCarrier::ghosts ? await_stage(s, side) : receive_stage(s, side);
-            arrived_->record(side);
-            let_wait(main, *arrived_);
-            if (on.boundary) boundary(static_cast<int>(s));
-        }
-        mailbox_->note_exchange(side);
+    if (packs_into_receiver(policy_.carrier) ? on.transport : on.pack) pack(main);
+    if (beside && writes_packed_) before_->record(main);
+    if (carried_by(HaloCarrier::ccl)) carry_by_ccl(main);
+    if (carried_by(HaloCarrier::copy)) copy_to_mailboxes(main);
+    if (carried_by(HaloCarrier::messages)) copy_to_host(main);
+    if (carried_by(HaloCarrier::messages) || carried_by(HaloCarrier::direct)) packed_->record(main);
+    if (beside) {
+        let_wait(side, *before_);
+        bulk_if_any(side);
+        side_done_->record(side);
     }
+    if (carried_by(HaloCarrier::direct)) carry_directly();
+    if (carried_by(HaloCarrier::messages)) {
+        carry_staged(main);
+        arrived_->record(main);
+    }
+    for (std::size_t s = 0; s < stages_.size(); ++s) {
+        if (carried_by(HaloCarrier::ghosts)) await_stage(s, main);
+        if (on.transport && uses_mailbox(policy_.carrier)) receive_stage(s, main);
+        const bool last = s + 1 == stages_.size();
+        if (beside && !last) {
+            if (!carried_by(HaloCarrier::ccl)) stage_arrived_[s]->record(main);
+            let_wait(side, *stage_arrived_[s]);
+        }
+        if (beside && last) let_wait(main, *side_done_);
+        if (on.boundary) boundary(static_cast<int>(s), last ? main : side);
+        if (beside && !last) side_done_->record(side);
+    }
+    if (mailbox_ && on.transport) mailbox_->note_exchange(main);
     count();
+}
+
+void GpuExchange::copy_to_host(void* stream) {
+    const DeviceSpan span(*gpu_, stream, Phase::transport, "copy to the host", watched() ? sent() : Work{});
+    for (const Message& message : messages_)
+        if (message.send_bytes > 0)
+            gpu_->api().check(gpu_->api().copy_out(send_here_.data() + message.send_offset,
+                                                   send_.address() + message.send_offset, message.send_bytes,
+                                                   stream),
+                              "copying halos to the host");
 }
 
 void GpuExchange::copy_to_mailboxes(void* stream) {

@@ -34,10 +34,13 @@ class GpuExchange {
                 std::shared_ptr<Communicator> communicator,
                 const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written);
 
-    // Exchanges; calls bulk() (if overlapped) and boundary(stage) when what they need is ordered before them
-    // on the device's stream. Marks the ghosts as filled with the versions at the start, and counts. Throws
-    // CannotMap before anything has been done.
-    void run(const std::function<void()>& bulk, const std::function<void(int stage)>& boundary);
+    // Exchanges; calls bulk (if overlapped, and if there is one) and boundary when what they need is ordered
+    // before them on the stream that they are given. What comes next on the device's own stream comes after
+    // all of it. Marks the ghosts as filled with the versions at the start, and counts. Throws CannotMap
+    // before anything has been done.
+    using Bulk = std::function<void(void* stream)>;
+    using Boundary = std::function<void(int stage, void* stream)>;
+    void run(const Bulk& bulk_if_any, const Boundary& boundary);
 
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
     // in ascending order. One that needs all, unless the policy goes by directions.
@@ -94,6 +97,7 @@ class GpuExchange {
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
     void produce_items(void* stream);
     void pack(void* stream);
+    void copy_to_host(void* stream);
     void carry_staged(void* stream);
     void carry_directly();
     void carry_by_ccl(void* stream);
@@ -123,8 +127,8 @@ class GpuExchange {
     GpuMemory senders_, opened_, awaited_; // words: of all who may send, of who sends to here, of arrival
     std::int64_t sender_count_ = 0, opened_count_ = 0, awaited_count_ = 0, send_job_count_ = 0;
     std::vector<std::uint64_t> addresses_; // that the tables were made for
-    std::unique_ptr<GpuEvent> before_, packed_, staged_, arrived_;
-    std::vector<std::unique_ptr<GpuEvent>> stage_arrived_; // where all stages are under way at once
+    std::unique_ptr<GpuEvent> before_, packed_, arrived_, side_done_;
+    std::vector<std::unique_ptr<GpuEvent>> stage_arrived_; // of all stages but the last
 };
 
 } // namespace jali

@@ -158,14 +158,15 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
         Plan& plan = plan_for(stale);
         // contributions to sums lie part by part
         try {
-            plan.exchange->run([&] { enqueue(plan.bulk, 0, Phase::bulk, gpu_->stream()); },
-                               [&](int stage) {
-                                   std::int64_t first = plan.bulk.size();
-                                   for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
-                                   enqueue(plan.boundary[stage], first,
-                                           definition_.policy->overlap ? Phase::boundary : Phase::kernel,
-                                           gpu_->stream());
-                               });
+            const auto bulk = [&](void* stream) { enqueue(plan.bulk, 0, Phase::bulk, stream); };
+            const auto boundary = [&](int stage, void* stream) {
+                std::int64_t first = plan.bulk.size();
+                for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
+                enqueue(plan.boundary[stage], first,
+                        definition_.policy->overlap ? Phase::boundary : Phase::kernel, stream);
+            };
+            plan.exchange->run(plan.bulk.size() > 0 ? GpuExchange::Bulk(bulk) : GpuExchange::Bulk(),
+                               boundary);
             return;
         } catch (const CannotMap& error) { // before anything was done
             if (!definition_.any_policy) throw;

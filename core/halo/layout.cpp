@@ -229,9 +229,9 @@ std::vector<std::int32_t> Layout::tile_by_tile() const {
     return order;
 }
 
-void* Layout::halo_stream() {
-    if (!halo_stream_) halo_stream_ = std::make_unique<GpuStream>(gpu_, true);
-    return halo_stream_->handle();
+void* Layout::bulk_stream() {
+    if (!bulk_stream_) bulk_stream_ = std::make_unique<GpuStream>(gpu_);
+    return bulk_stream_->handle();
 }
 
 const std::string& Layout::why_no_mailbox(Communicator& communicator) {

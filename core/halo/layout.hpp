@@ -155,10 +155,10 @@ class Layout {
         return space(receive_space_, bytes, "halo messages received");
     }
 
-    // Between devices: the stream beside the device's own on which halos travel, and this rank's mailbox. The
-    // first call of mailbox is collective; it throws GpuError on all ranks where devices cannot reach each
-    // other.
-    void* halo_stream();
+    // Between devices: the stream on which the bulk is computed while halos travel on the device's own, and
+    // this rank's mailbox. The first call of mailbox is collective; it throws GpuError on all ranks where
+    // devices cannot reach each other.
+    void* bulk_stream();
     const std::string&
     why_no_mailbox(Communicator& communicator); // empty: there can be one; collective at first
     const std::shared_ptr<PeerMailbox>& mailbox(const std::shared_ptr<Communicator>& communicator);
@@ -179,7 +179,7 @@ class Layout {
 
     std::shared_ptr<Gpu> gpu_;
     std::unique_ptr<OnDevice> on_device_;
-    std::unique_ptr<GpuStream> halo_stream_;
+    std::unique_ptr<GpuStream> bulk_stream_;
     std::shared_ptr<PeerMailbox> mailbox_, doorbell_;
     std::vector<std::vector<std::int64_t>> first_ghosts_;
     std::optional<std::string> why_no_mailbox_;

@@ -78,8 +78,6 @@ def test_exchanges_have_their_lanes_and_order(policy, reference, monkeypatch):
         if span.call:
             assert span.policy == policy
             calls[span.rank, span.call][span.phase].append(span)
-    # beside nothing there is no need for a stream beside
-    halo_lane = "main stream" if policy.endswith("-wait") else "halo stream"
     exchanges = [phases for phases in calls.values() if phases["transport"]]
     assert len(exchanges) > 10
     for phases in exchanges:
@@ -88,10 +86,13 @@ def test_exchanges_have_their_lanes_and_order(policy, reference, monkeypatch):
         arrivals = (phases["transport"] if straight else []) + phases["unpack"]
         last_of_halo = max(s.end for s in arrivals)
         for span in phases["unpack"] + phases["pack"]:
-            assert lane(span) == halo_lane
-        for span in phases["bulk"] + phases["boundary"] + phases["kernel"]:
             assert lane(span) == "main stream"
-        assert {lane(s) or s.lane for s in phases["transport"]} <= {halo_lane, "host"}
+        for span in phases["bulk"]:
+            assert lane(span) == "bulk stream"
+        boundaries = phases["kernel"] + phases["boundary"]
+        assert lane(max(boundaries, key=lambda span: span.begin)) == "main stream"
+        assert {lane(s) for s in boundaries} <= {"main stream", "bulk stream"}
+        assert {lane(s) or s.lane for s in phases["transport"]} <= {"main stream", "host"}
         for pack in phases["pack"]:
             assert pack.end <= min(s.begin for s in phases["transport"]) + slack
         for transport in phases["transport"]:

@@ -15,7 +15,7 @@ from typing import Any
 from jali.profile.spans import COMPUTING, EXCHANGING, Span
 
 # In which order lanes are shown: first what a sweep is about.
-_ORDER = ("main stream", "halo stream", "host", "messages", "collectives")
+_ORDER = ("main stream", "bulk stream", "host", "messages", "collectives")
 
 
 def trace_events(spans: Sequence[Span]) -> list[dict[str, Any]]:

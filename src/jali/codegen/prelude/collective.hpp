@@ -85,32 +85,33 @@ union words_and_bytes {
     char byte[16];
     JALI_MEMBER words_and_bytes() {}
 };
+JALI_INLINE bytes16 load_words(const char* from, int64_t valid) {
+    words_and_bytes q;
+    JALI_UNROLL
+    for (int k = 0; k < 4; ++k) q.word[k] = 4 * k < valid ? ((const uint32_t*)from)[k] : 0;
+    return q.all;
+}
+JALI_INLINE void store_words(char* to, const bytes16& what, int64_t valid) {
+    words_and_bytes q;
+    q.all = what;
+    JALI_UNROLL
+    for (int k = 0; k < 4; ++k)
+        if (4 * k < valid) ((uint32_t*)to)[k] = q.word[k];
+}
 JALI_APART bytes16 load_in_part(const char* from, int64_t valid) {
     words_and_bytes q;
     q.all = bytes16{0, 0};
-    if (valid % 4 == 0 && uint64_t(from) % 4 == 0) {
-        JALI_UNROLL
-        for (int k = 0; k < 4; ++k)
-            if (4 * k < valid) q.word[k] = ((const uint32_t*)from)[k];
-    } else {
-        JALI_UNROLL
-        for (int k = 0; k < 16; ++k)
-            if (k < valid) q.byte[k] = from[k];
-    }
+    JALI_UNROLL
+    for (int k = 0; k < 16; ++k)
+        if (k < valid) q.byte[k] = from[k];
     return q.all;
 }
 JALI_APART void store_in_part(char* to, const bytes16& what, int64_t valid) {
     words_and_bytes q;
     q.all = what;
-    if (valid % 4 == 0 && uint64_t(to) % 4 == 0) {
-        JALI_UNROLL
-        for (int k = 0; k < 4; ++k)
-            if (4 * k < valid) ((uint32_t*)to)[k] = q.word[k];
-    } else {
-        JALI_UNROLL
-        for (int k = 0; k < 16; ++k)
-            if (k < valid) to[k] = q.byte[k];
-    }
+    JALI_UNROLL
+    for (int k = 0; k < 16; ++k)
+        if (k < valid) to[k] = q.byte[k];
 }
 
 // 16 bytes as 32, every 4 bytes with the flag behind them: written and read 8 bytes at least at a time.
@@ -218,6 +219,7 @@ JALI_INLINE bytes16 take(const lane_state& s, const operand& o, int64_t begin, i
         return fresh((const bytes16*)from.at + packet);
     }
     if (valid == 16 && at_packet(from.at)) return ((const bytes16*)from.at)[packet];
+    if ((uint64_t(from.at) | uint64_t(valid)) % 4 == 0) return load_words(from.at + 16 * packet, valid);
     return load_in_part(from.at + 16 * packet, valid);
 }
 template <bool FLAGGED>
@@ -237,6 +239,8 @@ JALI_INLINE void do_any_slice(const lane_state& s, const instruction& i, int64_t
             store_flagged(to.at + 32 * p, q, to.flag);
         } else if (to.message || (valid == 16 && at_packet(to.at))) {
             ((bytes16*)to.at)[p] = q;
+        } else if ((uint64_t(to.at) | uint64_t(valid)) % 4 == 0) {
+            store_words(to.at + 16 * p, q, valid);
         } else {
             store_in_part(to.at + 16 * p, q, valid);
         }
@@ -336,20 +340,23 @@ JALI_INLINE void do_slotted(lane_state& s) {
     }
 }
 
-JALI_KERNEL(collective, collective_arguments) {
+JALI_EARLY_KERNEL(collective, collective_arguments) {
     JALI_SHARED int64_t table_here[TABLE_WORDS];
     JALI_SHARED int64_t numbers[2 * MOST_RANKS];
     JALI_SHARED char* memories[MOST_RANKS];
     for (int64_t lane = block_in_grid(); lane < a.lanes; lane += blocks_in_grid()) {
-        const int64_t* table = a.table_words <= SMALL_TABLE_WORDS ? a.small_table : a.table;
-        const int32_t* per_iteration = (const int32_t*)(table + a.table_words - a.ranks);
-        if (table == a.table && a.table_words <= TABLE_WORDS) {
-            for (int64_t k = thread_in_block(); k < a.table_words; k += threads_in_block()) table_here[k] = a.table[k];
+        const int64_t* table = a.table;
+        if (a.table_words <= TABLE_WORDS) {
+            const int64_t* from = a.table_words <= SMALL_TABLE_WORDS ? a.small_table : a.table;
+            for (int64_t k = thread_in_block(); k < a.table_words; k += threads_in_block()) table_here[k] = from[k];
             table = table_here;
         }
+        for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) memories[k] = a.memories[k];
+        meet();
+        const int32_t* per_iteration = (const int32_t*)(table + a.table_words - a.ranks);
+        after_previous();
         int64_t* lasting = a.numbers + lane * 2 * a.ranks;
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
-            memories[k] = a.memories[k];
             numbers[2 * k] = lasting[2 * k];
             numbers[2 * k + 1] = lasting[2 * k + 1];
             // flagged messages all fit their queues: one look at the beginning tells whether there is room
@@ -375,6 +382,7 @@ JALI_KERNEL(collective, collective_arguments) {
         } else {
             do_slotted(s);
         }
+        let_next_begin(); // nobody is waited for any more
         meet();
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
             const int64_t received = numbers[2 * k + 1] + a.iterations * s.per_iteration[2 * k + 1];

@@ -11,7 +11,7 @@
 #define JALI_DEVICE
 #define JALI_UNROLL _Pragma("GCC unroll 4")
 #define JALI_MEMBER inline
-#define JALI_KERNEL(name, type)                                                                              \
+#define JALI_ENTRY(name, type)                                                                               \
     static void name##_thread(const type& a);                                                                \
     extern "C" __attribute__((visibility("default"))) const unsigned long name##_bytes = sizeof(type);       \
     extern "C" __attribute__((visibility("default"))) void name(void** p) { name##_thread(*(const type*)p[0]); } \
@@ -21,16 +21,38 @@
 #define JALI_DEVICE __device__
 #define JALI_UNROLL _Pragma("unroll")
 #define JALI_MEMBER __device__ inline __attribute__((always_inline))
-#define JALI_KERNEL(name, type) extern "C" __global__ void __launch_bounds__(JALI_THREADS) name(const type a)
+#define JALI_ENTRY(name, type) extern "C" __global__ void __launch_bounds__(JALI_THREADS) name(const type a)
 #define JALI_SHARED __shared__
 #else
 #define JALI_DEVICE __device__
 #define JALI_UNROLL _Pragma("unroll")
 #define JALI_MEMBER __device__ __forceinline__
-#define JALI_KERNEL(name, type)                                                                              \
+#define JALI_ENTRY(name, type)                                                                               \
     extern "C" __global__ void __launch_bounds__(JALI_THREADS, JALI_BLOCKS) name(const __grid_constant__ type a)
 #define JALI_SHARED __shared__
 #endif
+// On CUDA's devices since 9.0 a kernel is launched while the one in front of it on its stream may still run
+// (Gpu::launch). after_previous() returns when that one has ended and what it stored is there; the next one is let in when
+// all threads have come to let_next_begin() or ended, which no kernel may say that still waits for another device: a large
+// kernel behind it would take all places, and what the other device waits for might find none.
+#if defined(__CUDACC_RTC__) && __CUDA_ARCH__ >= 900
+static JALI_MEMBER void after_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+static JALI_MEMBER void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+static JALI_MEMBER void after_previous() {}
+static JALI_MEMBER void let_next_begin() {}
+#endif
+// A kernel whose body begins after the one in front has ended. It says nothing to the next one, which is let in as its
+// blocks end: those of a kernel that is let in sooner wait where others could work (measured, docs/performance.md).
+#define JALI_KERNEL(name, type)                                                                              \
+    static JALI_MEMBER void name##_body(const type& a);                                                      \
+    JALI_ENTRY(name, type) {                                                                                 \
+        after_previous();                                                                                    \
+        name##_body(a);                                                                                      \
+    }                                                                                                        \
+    static JALI_MEMBER void name##_body(const type& a)
+// One that calls after_previous() itself, before it reads what others store.
+#define JALI_EARLY_KERNEL(name, type) JALI_ENTRY(name, type)
 #define JALI_INLINE static JALI_MEMBER
 #define JALI_CALL static JALI_MEMBER
 #if defined(JALI_ONE_THREAD)
