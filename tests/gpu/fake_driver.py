@@ -52,7 +52,8 @@ def run_on_devices(ranks: int, text: str, environment: dict[str, str]) -> subpro
 
 
 def _build(source: Path, *options: str) -> Path:
-    digest = hashlib.sha256(source.read_bytes() + " ".join(options).encode()).hexdigest()[:16]
+    texts = [p.read_bytes() for p in sorted(source.parent.glob(f"{source.stem}*.[ch]pp"))]  # with its parts
+    digest = hashlib.sha256(b"".join(texts) + " ".join(options).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"jali-fake-gpu-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()
