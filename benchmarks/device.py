@@ -16,32 +16,13 @@ os.environ.setdefault(
     "JALI_TUNE", "now"
 )  # before anything is timed; JALI_TUNE=off shows what tuning is worth
 
+from site_functions import axpy, copy, norm2, plaquette
+
 import jali
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum
 from jali.lattice.binding import BoundKernel
 from jali.profile.device_roofs import copy_rate, seconds_on
-
-
-@jali.site_function
-def copy(X, y, x):
-    y[X] = x[X]
-
-
-@jali.site_function
-def axpy(X, y, x, a):
-    y[X] += a * x[X]
-
-
-@jali.site_function
-def norm2(X, x, total):
-    total += x[X].norm2()
-
-
-@jali.site_function
-def plaquette(X, U, total):
-    for mu, nu in X.planes():
-        total += (U[mu][X] * U[nu][X + mu] * U[mu][X + nu].dagger() * U[nu][X].dagger()).trace().real
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import statistics
 os.environ["JALI_HALO_OFF"] = "bulk,boundary"
 
 import numpy as np
+from site_functions import neighbours
 
 import jali
 from jali import _core, comm
@@ -31,12 +32,6 @@ def main() -> None:
     ranks = comm.current()
     for policy in arguments.policies.split(","):
         os.environ["JALI_HALO_POLICY"] = policy
-
-        @jali.site_function
-        def neighbours(X, y, x):
-            mu = X.directions()[3]
-            y[X] = x[X + mu] + x[X - mu]
-
         for size in map(int, arguments.sizes.split(",")):
             lattice = jali.Lattice(size, size, size, 4 * ranks.size, grid=(1, 1, 1, ranks.size))
             x, y = lattice.field(jali.Matrix(3)), lattice.field(jali.Matrix(3))

@@ -33,6 +33,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from site_functions import neighbours
+
 import jali
 from jali import _core, comm, devices
 from jali.bench import halo
@@ -240,13 +242,6 @@ def _say_overlap(bench: Bench, name: str, compute: Timing, exchange: Timing, who
         f"  {name:30s} whole {us(whole)}  compute {us(compute)}  communication {us(exchange)} ({share:4.0%} of both)  "
         f"hidden {hidden:5.0%}"
     )
-
-
-@jali.site_function
-def neighbours(X: Any, y: Any, x: Any) -> None:
-    """Reads both neighbours in the split direction."""
-    mu = X.directions()[3]
-    y[X] = x[X + mu] + x[X - mu]
 
 
 def face(mebibytes: int) -> list[int]:

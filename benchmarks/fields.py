@@ -4,25 +4,11 @@ Fields of 3x3 matrices on 24^4 (48 MB each in float64), one core, pinned. Bytes 
 measured before and after each row, on arrays of the same size in the same kind of memory.
 """
 
+from site_functions import axpy, copy, norm2
 from timing import Result, arguments, pin, show, time_call
 
 import jali
 from jali.profile.host_roofs import copy_rate
-
-
-@jali.site_function
-def copy(X, y, x):
-    y[X] = x[X]
-
-
-@jali.site_function
-def axpy(X, y, x, a):
-    y[X] += a * x[X]
-
-
-@jali.site_function
-def norm2(X, x, total):
-    total += x[X].norm2()
 
 
 def main() -> None:

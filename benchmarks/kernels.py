@@ -4,6 +4,7 @@ A third roof stands beside: reading a working set of the gauge field's size, whi
 sum reads 18 matrices per link and writes one, a plaquette 16 per site).
 """
 
+from site_functions import plaquette
 from timing import Result, arguments, pin, roofs_of_one_core, show, time_call
 
 import jali
@@ -12,12 +13,6 @@ from jali.gauge.staples import staple_sum
 from jali.profile.host_roofs import cache_rate
 
 STAPLE_FLOPS = 12 * 198 + 5 * 18  # products and sums per link
-
-
-@jali.site_function
-def plaquette(X, U, total):
-    for mu, nu in X.planes():
-        total += (U[mu][X] * U[nu][X + mu] * U[mu][X + nu].dagger() * U[nu][X].dagger()).trace().real
 
 
 def main() -> None:

@@ -79,7 +79,6 @@ void bind_gpu(nb::module_& m) {
         .def_prop_ro("identity", &Gpu::identity, "Equal for processes that share the physical device.")
         .def_prop_ro("multiprocessors", &Gpu::multiprocessors)
         .def_prop_ro("l2_bytes", &Gpu::l2_bytes)
-        .def_prop_ro("clock_khz", &Gpu::clock_khz)
         .def_prop_ro("total_memory", &Gpu::total_memory)
         .def_prop_ro("free_memory", &Gpu::free_memory)
         .def_prop_ro("memory_held", [](const Gpu& gpu) { return gpu.ledger().held(); })

@@ -174,8 +174,7 @@ void bind_layout(nb::module_& m) {
             "int32 [class][direction][lane]: crossings of the global boundary, + minus -.")
         .def_prop_ro("entries_address", [](const NeighbourTable& t) { return address(t.entries.data()); })
         .def_prop_ro("permutations_address",
-                     [](const NeighbourTable& t) { return address(t.permutations.data()); })
-        .def_prop_ro("windings_address", [](const NeighbourTable& t) { return address(t.windings.data()); });
+                     [](const NeighbourTable& t) { return address(t.permutations.data()); });
 
     nb::class_<Layout>(m, "Layout",
                        "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
@@ -293,9 +292,6 @@ void bind_storage(nb::module_& m) {
         .def_prop_ro(
             "address", [](const FieldStorage& f) { return address(f.data()); },
             "Of block 0; moves when ghosts grow.")
-        .def(
-            "reserve_ghosts", [](FieldStorage& f) { f.reserve_ghosts(); },
-            nb::call_guard<nb::gil_scoped_release>())
         .def("versions", [](const FieldStorage& f) { return nb::make_tuple(f.version(0), f.version(1)); })
         .def("mark_written", &FieldStorage::mark_written, "parities"_a = 3,
              "On all ranks alike, whichever of them wrote.")

@@ -218,6 +218,5 @@ void bind_persistent(nb::module_& m) {
         .def(
             "wait", [](const PlanOfRank& self) { self.plan->wait(); }, Released())
         .def_prop_ro("running", [](const PlanOfRank& self) { return self.plan->running(); })
-        .def_prop_ro("own_bytes", [](const PlanOfRank& self) { return self.plan->own_bytes(); })
         .def_prop_ro("what", [](const PlanOfRank& self) { return self.plan->what(); });
 }

@@ -43,7 +43,6 @@ void bind_plan(nb::module_& m) {
         .def_prop_ro("ranks", &Hierarchy::ranks)
         .def_prop_ro("levels", &Hierarchy::levels)
         .def("rank_at", &Hierarchy::rank_at, "position"_a)
-        .def("position_of", &Hierarchy::position_of, "rank"_a)
         .def(
             "group",
             [](const Hierarchy& self, int level, int position) {

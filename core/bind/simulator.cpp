@@ -138,7 +138,6 @@ void bind_simulator(nb::module_& m) {
         .def_ro("transfers", &SimulationResult::transfers)
         .def_ro("works", &SimulationResult::works)
         .def_ro("events", &SimulationResult::events)
-        .def_ro("coalesced", &SimulationResult::coalesced)
         .def_ro("planned", &SimulationResult::planned)
         .def_ro("bottleneck", &SimulationResult::bottleneck)
         .def_ro("bottleneck_load", &SimulationResult::bottleneck_load)

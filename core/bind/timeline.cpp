@@ -37,8 +37,6 @@ void bind_timeline(nb::module_& m) {
         .def_prop_ro("lanes", &Timeline::lanes)
         .def_prop_ro("dropped", &Timeline::dropped)
         .def_prop_ro("device_accuracy", &Timeline::device_accuracy, "Seconds.")
-        .def_prop_ro("events_made", &Timeline::events_made)
-        .def_prop_ro("reserved", &Timeline::reserved, "Spans that there is memory for.")
         .def(
             "add_region",
             [](Timeline& timeline, const std::string& name, std::int64_t begin, std::int64_t end) {

@@ -79,7 +79,6 @@ class PersistentPlan : public std::enable_shared_from_this<PersistentPlan> {
     const Schedule& schedule() const { return *schedule_; }
     const std::string& what() const { return what_; }
     int user_buffers() const { return user_buffers_; } // the first ones
-    std::size_t own_bytes() const { return scratch_.size() + work_.size(); }
 
   private:
     friend class MessageSpace;

@@ -374,7 +374,6 @@ SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedul
         graph.finish();
         try {
             SimulationResult result = simulate(graph, machine);
-            result.coalesced = coalesce;
             result.planned = alike ? 4 : ranks;
             return result;
         } catch (const ScheduleError&) {

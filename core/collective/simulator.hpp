@@ -43,7 +43,6 @@ struct Critical {
 struct SimulationResult {
     double time = 0;
     std::int64_t transfers = 0, works = 0, events = 0;
-    bool coalesced = true;
     int planned = 0;            // ranks whose schedules were asked for; the others are shifted copies
     std::vector<LinkUse> links; // those that were used
     std::vector<StageUse> stages;

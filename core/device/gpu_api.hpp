@@ -96,7 +96,6 @@ struct IpcHandle {
     row(threads_per_multiprocessor, 39, 57) \
     row(major, 75, 23) \
     row(minor, 76, 61) \
-    row(clock_khz, 13, 5) \
     row(shared_bytes_per_block, 8, 74) \
     row(pci_domain, 50, 69) \
     row(pci_bus, 33, 67) \

@@ -101,10 +101,7 @@ void Timeline::add(Phase phase, FixedLane lane, std::uint32_t name, std::int64_t
 // ---- devices -------------------------------------------------------------------------------------------
 
 std::unique_ptr<GpuEvent> Timeline::take_event(Clock& clock) {
-    if (clock.idle.empty()) {
-        ++events_made_;
-        return std::make_unique<GpuEvent>(clock.gpu, true);
-    }
+    if (clock.idle.empty()) return std::make_unique<GpuEvent>(clock.gpu, true);
     auto event = std::move(clock.idle.back());
     clock.idle.pop_back();
     return event;

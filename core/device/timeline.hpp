@@ -88,8 +88,6 @@ class Timeline {
     const std::vector<std::string>& lanes() const { return lanes_; }
     std::uint64_t dropped() const { return dropped_; }
     double device_accuracy() const; // seconds by which device times may be off against the host's
-    std::size_t events_made() const { return events_made_; }
-    std::size_t reserved() const { return spans_.capacity(); }
 
     static Timeline* of_this_thread();
     static std::int64_t now(); // ns
@@ -145,7 +143,6 @@ class Timeline {
     std::string looked_up_;
     std::uint32_t call_ = 0, calls_ = 0, detail_ = 0;
     std::uint64_t dropped_ = 0;
-    std::size_t events_made_ = 0;
     bool recording_ = false;
 };
 

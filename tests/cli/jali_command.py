@@ -1,4 +1,4 @@
-"""Helpers for tests of the commands: the command in this process, on virtual ranks, as a program; small configurations."""
+"""Helpers for tests of the commands: the command in this process, on virtual ranks, as a program that goes on; small configurations."""
 
 from __future__ import annotations
 
@@ -41,23 +41,11 @@ def jali_here(*words: object, ranks: int = 1) -> int:
     return statuses[0]
 
 
-def command_line(*words: object) -> list[str]:
-    """`jali WORDS...` as a program."""
-    return [sys.executable, "-m", "jali", *map(str, words)]
-
-
-def jali_program(*words: object, **options: object) -> subprocess.CompletedProcess[str]:
-    """`jali WORDS...` as a program, run to its end."""
-    return subprocess.run(
-        command_line(*words), capture_output=True, text=True, timeout=240, check=False, **options
-    )
-
-
 @contextlib.contextmanager
 def running(*words: object, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """`jali WORDS...` as a program that is still running; killed in the end if it has not ended by itself."""
     process = subprocess.Popen(
-        command_line(*words),
+        [sys.executable, "-m", "jali", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import need_mpi, need_openmpi, run_jali
 
 import jali
 
 
-def info(*words: str, python: str = sys.executable, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [python, "-m", "jali", "info", *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, **environment},
-    )
+def info(*words: str, python: str = sys.executable, **environment: str) -> str:
+    return run_jali("info", *words, python=python, env={**os.environ, **environment}).stdout
 
 
 def report(*words: str, **options: str) -> dict[str, Any]:
-    done = info("--json", *words, **options)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(info("--json", *words, **options))
 
 
 def test_report_names_this_python_and_this_jali() -> None:
@@ -53,8 +45,7 @@ def test_missing_compiler_is_said_and_does_not_stop_the_rest() -> None:
 
 
 def test_text_has_every_part() -> None:
-    done = info()
-    assert done.returncode == 0, done.stderr
+    text = info()
     for word in (
         "python",
         "vector",
@@ -68,7 +59,7 @@ def test_text_has_every_part() -> None:
         "cache",
         "packages",
     ):
-        assert f"\n{word} " in done.stdout
+        assert f"\n{word} " in text
 
 
 def test_missing_drivers_are_said_with_the_reason_and_do_not_stop_the_rest() -> None:
@@ -79,7 +70,7 @@ def test_missing_drivers_are_said_with_the_reason_and_do_not_stop_the_rest() -> 
         assert found[kind]["driver"]["missing"].startswith(f"{vendor} was not found (/nowhere")
         assert "/nowhere" in found[kind]["compiler"]["missing"]
         assert found[kind]["gpus"] == []
-    text = info(**nowhere).stdout
+    text = info(**nowhere)
     assert "\ncuda       none: NVIDIA's driver was not found" in text
     assert "\nhip        none: AMD's HIP runtime was not found" in text
     assert "never run on AMD hardware" in text
@@ -87,7 +78,7 @@ def test_missing_drivers_are_said_with_the_reason_and_do_not_stop_the_rest() -> 
 
 @pytest.mark.mpi
 def test_two_ranks_speak_with_one_voice() -> None:
-    pytest.importorskip("mpi4py")
+    need_mpi()
     found = report("-n", "2")
     assert (found["ranks"], found["transport"]) == (2, "mpi")
     assert found["mpi"]["abi"] in ("MPICH", "Open MPI", "MPI-5 standard ABI")
@@ -95,8 +86,5 @@ def test_two_ranks_speak_with_one_voice() -> None:
 
 @pytest.mark.mpi
 def test_open_mpi_is_recognised() -> None:
-    python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
-    if not python:
-        pytest.skip("JALI_TEST_OPENMPI_PYTHON names no Python with Open MPI")
-    found = report("-n", "3", python=python)
+    found = report("-n", "3", python=need_openmpi())
     assert (found["ranks"], found["mpi"]["abi"]) == (3, "Open MPI")

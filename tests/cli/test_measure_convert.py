@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from jali_command import (
     jali_here,
-    jali_program,
     link_trace,
     plaquettes,
     polyakov_loop,
     random_links,
     shared_file,
 )
+from programs import run_jali
 
 from jali.io import Box, open_configuration, unitarity_deviation, write_ildg, write_nersc
 
@@ -58,8 +58,7 @@ def test_real_su3_files_have_plaquette_0_503866446950(ranks, capsys):
 
 @pytest.mark.mpi
 def test_real_su3_files_have_plaquette_0_503866446950_on_2_mpi_ranks():
-    done = jali_program("measure", shared_file(NERSC), shared_file(ILDG), "-n", 2, "--json")
-    assert done.returncode == 0, done.stderr
+    done = run_jali("measure", shared_file(NERSC), shared_file(ILDG), "-n", 2, "--json")
     assert [f"{result['plaquette']:.12f}" for result in json.loads(done.stdout)] == ["0.503866446950"] * 2
 
 

@@ -10,7 +10,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from jali_command import jali_here, jali_program
+from jali_command import jali_here
+from programs import run_jali
 
 from jali.cli.parameters import load_parameters
 from jali.cli.report_data import HISTORY_COLUMNS
@@ -159,8 +160,7 @@ def test_measuring_and_saving_do_not_change_the_chain(parameter_file, tmp_path):
 def test_history_is_the_same_on_2_mpi_ranks(parameter_file, tmp_path):
     file = parameter_file("su3")
     assert jali_here("run", file, "--output", tmp_path / "here") == 0
-    done = jali_program("run", file, "--output", tmp_path / "mpi", "-n", 2, "--json")
-    assert done.returncode == 0, done.stderr
+    done = run_jali("run", file, "--output", tmp_path / "mpi", "-n", 2, "--json")
     assert json.loads(done.stdout)["status"] == "done"
     assert history(tmp_path / "mpi") == history(tmp_path / "here")
 
@@ -355,8 +355,7 @@ def test_full_disk_is_a_clear_failure_and_resuming_later_loses_nothing(parameter
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
 
-    done = jali_program("run", file, "--output", tmp_path / "run", *words, preexec_fn=small_files)
-    assert done.returncode == 1
+    done = run_jali("run", file, "--output", tmp_path / "run", *words, status=1, preexec_fn=small_files)
     assert "cannot write" in done.stderr
     assert "history.csv: File too large" in done.stderr
     assert history(tmp_path / "run").endswith(b"\n"), "no part of a row should be left"
@@ -371,8 +370,7 @@ def test_run_that_cannot_write_its_first_checkpoint_leaves_nothing_in_the_way(pa
     def tiny_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
 
-    done = jali_program("run", file, "--output", out, preexec_fn=tiny_files)
-    assert done.returncode == 1
+    done = run_jali("run", file, "--output", out, status=1, preexec_fn=tiny_files)
     assert "cannot write checkpoint" in done.stderr
     assert not out.exists()
     assert jali_here("run", file, "--output", out) == 0

@@ -7,7 +7,8 @@ import signal
 from pathlib import Path
 
 import pytest
-from jali_command import jali_here, jali_program, running, wait_for, wait_for_rows
+from jali_command import jali_here, running, wait_for, wait_for_rows
+from programs import run_jali
 
 from jali.comm.launcher import local_ranks
 from jali.io import open_checkpoint
@@ -107,8 +108,7 @@ def test_interrupt_of_the_program_that_started_the_ranks_leaves_a_checkpoint(end
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 130, said
     done = open_checkpoint(out / "checkpoint").state["sweep"]
-    resumed = jali_program("run", "--resume", out, "--set", f"sweeps={done}", "-n", 2)
-    assert resumed.returncode == 0, resumed.stderr
+    run_jali("run", "--resume", out, "--set", f"sweeps={done}", "-n", 2)
     resume_and_compare(endless, out, ranks=1)
 
 

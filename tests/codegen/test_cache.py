@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from programs import TESTS, run_python
 
 import jali
 from jali.codegen import cache, compiler
@@ -71,14 +72,9 @@ def test_edited_source_is_compiled_and_used(directory):
     later = time.time() + 10
     source.write_text(source.read_text().replace("3.0", "4.5"))
     os.utime(source, (later, later))
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import test_cache as t, pathlib; print(t.run_constant(pathlib.Path(sys.argv[2]), 3.0))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(Path(__file__).parent), str(directory)],
-        env={**os.environ, "JALI_CACHE_DIR": str(directory)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    code = "import pathlib, sys, test_cache as t; print(t.run_constant(pathlib.Path(sys.argv[1]), 3.0))"
+    environment = {**os.environ, "JALI_CACHE_DIR": str(directory)}
+    done = run_python(code, directory, env=environment, path=[Path(__file__).parent, TESTS])
     assert field == 3.0
     assert done.stdout.split()[-1] == "4.5"
 
@@ -101,11 +97,11 @@ def test_damaged_object_is_made_again(directory):
     )
     words = directory.parent / "text"
     words.write_text(text(7.0))
-    subprocess.run([sys.executable, "-c", code, str(words)], check=True, env=os.environ.copy())
+    run_python(code, words)
     (shared,) = directory.glob("*.so")
     for damage in (b"", b"not an object"):
         shared.write_bytes(damage)
-        subprocess.run([sys.executable, "-c", code, str(words)], check=True, env=os.environ.copy())
+        run_python(code, words)
         assert shared.stat().st_size > 1000
 
 

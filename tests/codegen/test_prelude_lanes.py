@@ -103,13 +103,6 @@ def test_bits_of_a_site_do_not_depend_on_its_neighbours_in_the_vector(body):
 
 
 MEMORY = """
-#if JALI_DOUBLE
-typedef float stored;
-#define SINGLE(name) name##_f32
-#else
-typedef float stored;
-#define SINGLE(name) name
-#endif
 static void keep_result(JALI_REAL* out, const real* v, int n) { __builtin_memcpy(out, v, n * sizeof(real)); }
 extern "C" int staged(JALI_REAL* out, const JALI_REAL* base, uint32_t entry, const int32_t* permutations, const JALI_REAL* phases,
                       int how) {
@@ -120,12 +113,12 @@ extern "C" int staged(JALI_REAL* out, const JALI_REAL* base, uint32_t entry, con
   keep_result(out, v, 6);
   return v == tmp;
 }
-extern "C" void staged_single(JALI_REAL* out, const stored* base, uint32_t entry, const int32_t* permutations,
+extern "C" void staged_single(JALI_REAL* out, const float* base, uint32_t entry, const int32_t* permutations,
                               const JALI_REAL* phases, int how) {
   real tmp[6];
-  const real* v = how == 0   ? SINGLE(stage)<6>(tmp, base, entry, permutations)
-                  : how == 1 ? SINGLE(stage_phased)<6>(tmp, base, entry, permutations, phases)
-                             : SINGLE(stage_signed)<6>(tmp, base, entry, permutations, phases);
+  const real* v = how == 0   ? stage<6>(tmp, base, entry, permutations)
+                  : how == 1 ? stage_phased<6>(tmp, base, entry, permutations, phases)
+                             : stage_signed<6>(tmp, base, entry, permutations, phases);
   keep_result(out, v, 6);
 }
 extern "C" void stored_element(JALI_REAL* base, int64_t block, const JALI_REAL* v, uint32_t bits, int masked) {
@@ -141,9 +134,9 @@ extern "C" void stored_single(float* base, int64_t block, const double* v, uint3
   real tmp[6];
   __builtin_memcpy(tmp, v, sizeof tmp);
   if (masked)
-    store_f32_masked<6>(base, block, tmp, lanes_from_bits(bits));
+    store_element_masked<6>(base, block, tmp, lanes_from_bits(bits));
   else
-    store_f32<6>(base, block, tmp);
+    store_element<6>(base, block, tmp);
 }
 #endif
 extern "C" int tests(uint32_t bits) { return any(lanes_from_bits(bits)) + 2 * all(lanes_from_bits(bits)); }

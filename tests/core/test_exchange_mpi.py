@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import need_mpi, on_ranks, run_program
 
 PROGRAM = r"""
 import sys
@@ -54,15 +53,11 @@ if world.rank == 0:
 
 @pytest.mark.mpi
 def test_exchange_over_mpi_gives_the_bits_of_one_rank(kernel_library: Path, tmp_path: Path) -> None:
-    mpiexec = shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or shutil.which("mpiexec")
-    if mpiexec is None:
-        pytest.skip("no mpiexec")
+    need_mpi()
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     sums = set()
     for ranks in (1, 2, 3, 4):
-        command = [mpiexec, "-n", str(ranks), sys.executable, str(program), str(kernel_library)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+        done = run_program(on_ranks(ranks, sys.executable, program, kernel_library))
         sums.add(done.stdout.strip())
     assert len(sums) == 1

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import run_program
 
 from jali.cli.main import make_parser
 
@@ -21,10 +22,7 @@ BASH_BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def run_blocks(page: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "MPLBACKEND": "Agg"}
-    return subprocess.run(
-        [sys.executable, str(RUNNER), str(page)], capture_output=True, text=True, env=environment, timeout=240
-    )
+    return run_program([sys.executable, RUNNER, page], status=None, env={**os.environ, "MPLBACKEND": "Agg"})
 
 
 def jali_commands() -> list[str]:

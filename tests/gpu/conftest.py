@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fake_driver import REAL, VARIABLES, make_fake_driver
+from fake_driver import REAL, VARIABLES, make_fake_ccl, make_fake_driver, use_fake_gpus
 
 
 @pytest.fixture(scope="session")
@@ -41,6 +41,25 @@ def fake_environment(fake_driver: Path) -> dict[str, str]:
     """Environment of a program for which both kinds of device are imaginary."""
     named = {name: str(fake_driver) for names in VARIABLES.values() for name in names}
     return {**os.environ, **named}
+
+
+@pytest.fixture
+def imaginary_ccl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """Both kinds of library are imaginary, like both kinds of device; four devices."""
+    library = str(make_fake_ccl())
+    for name in ("JALI_NCCL", "JALI_RCCL"):
+        monkeypatch.setenv(name, library)
+    use_fake_gpus(monkeypatch, 4, folder=tmp_path)
+    yield library
+    assert not list(tmp_path.glob("fake-ccl-*/*.new"))
+
+
+@pytest.fixture(scope="session", params=["new", "old"])
+def ccl_library(request: pytest.FixtureRequest) -> str:
+    """With and without the functions that came last."""
+    if not request.param:  # nothing that could be loaded
+        return ""
+    return str(make_fake_ccl(*(["-DJALI_OLD"] if request.param == "old" else [])))
 
 
 @pytest.fixture(params=["cuda", "hip"])

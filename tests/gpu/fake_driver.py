@@ -5,10 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
+import pytest
+from programs import TESTS, on_ranks, run_program
+
 SOURCE = Path(__file__).parent / "fake_gpu.cpp"
+PATH = (Path(__file__).parent, TESTS)  # from where programs can import what tests import
 # "cuda" is what the machine has
 REAL = os.environ.get("JALI_TEST_REAL_GPU") == "1"
 VARIABLES = {
@@ -27,8 +32,28 @@ def make_fake_ccl(*options: str) -> Path:
     return _build(SOURCE.with_name("fake_ccl.cpp"), "-std=c++20", *options)
 
 
+def use_fake_gpus(
+    patch: pytest.MonkeyPatch, count: int, *, ccl: bool = False, folder: Path | None = None
+) -> None:
+    """From now on there are so many imaginary devices in this process and its children; with `ccl` also the imaginary library of
+    collectives where it is not that of the machine, which keeps its files in `folder`."""
+    patch.setenv("JALI_FAKE_GPUS", str(count))
+    if folder is not None:
+        patch.setenv("JALI_FAKE_CCL_FOLDER", str(folder))
+    if ccl and not REAL:
+        patch.setenv("JALI_NCCL", str(make_fake_ccl()))
+
+
+def run_on_devices(ranks: int, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run Python text, which can import the modules of this folder, on so many MPI ranks with four imaginary devices and the
+    imaginary library of collectives."""
+    env = {**environment, "JALI_FAKE_GPUS": "4", "JALI_NCCL": str(make_fake_ccl())}
+    return run_program(on_ranks(ranks, sys.executable, "-c", text), env=env, path=PATH, timeout=250)
+
+
 def _build(source: Path, *options: str) -> Path:
-    digest = hashlib.sha256(source.read_bytes() + " ".join(options).encode()).hexdigest()[:16]
+    texts = [p.read_bytes() for p in sorted(source.parent.glob(f"{source.stem}*.[ch]pp"))]  # with its parts
+    digest = hashlib.sha256(b"".join(texts) + " ".join(options).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"jali-fake-gpu-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.stat()

@@ -8,198 +8,30 @@
 // JALI_FAKE_GPU_BYTES (1 GiB); of the largest
 // allocation that other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_COMPILER=idle kernels are
 // compiled to nothing and do nothing, for tests that want the texts only.
+//
+// Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, the compiler in
+// fake_gpu_compiler.hpp. One file is compiled, this one.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <sstream>
 #include <string>
-#include <thread>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace {
-
-using Address = std::uint64_t;
-std::recursive_mutex big_lock;
-#define GUARD std::lock_guard<std::recursive_mutex> guard(big_lock)
-
-int number(const char* name, int otherwise) {
-    const char* text = std::getenv(name);
-    return text && *text ? std::atoi(text) : otherwise;
-}
-
-struct Stream;
-struct Event {
-    Stream* stream = nullptr; // where it was recorded last, and after how many of its operations
-    std::uint64_t position = 0;
-    bool timed = false;
-    std::shared_ptr<double> time; // when the stream came to it
-};
-struct Stream {
-    std::deque<std::function<void()>> waiting;
-    std::uint64_t done = 0;
-    bool lively = false;                       // a thread looks after it
-    bool busy = false;                         // some thread is running an operation of this stream
-    const int bell = eventfd(0, EFD_NONBLOCK); // somebody asks how far it is
-    void ring() const {
-        const std::uint64_t once = 1;
-        if (write(bell, &once, sizeof once) < 0) return; // rung often enough
-    }
-    bool listen(int milliseconds) const {
-        pollfd wait{bell, POLLIN, 0};
-        std::uint64_t times;
-        return poll(&wait, 1, milliseconds) > 0 && read(bell, &times, sizeof times) > 0;
-    }
-    std::uint64_t last() const { return done + waiting.size() + busy; }
-    // Without the lock while an operation runs: it may wait for another device, and that one for our host.
-    void run_to(std::uint64_t position) {
-        std::unique_lock<std::recursive_mutex> lock(big_lock);
-        while (done < position && (busy || !waiting.empty())) {
-            if (busy) {
-                lock.unlock();
-                sched_yield();
-                lock.lock();
-                continue;
-            }
-            auto work = std::move(waiting.front());
-            waiting.pop_front();
-            busy = true;
-            lock.unlock();
-            work();
-            lock.lock();
-            busy = false;
-            ++done;
-        }
-    }
-};
-struct Graph {
-    std::vector<std::function<void()>> work;
-};
-struct Function {
-    void (*entry)(void**);
-    std::size_t bytes;
-};
-
-Stream default_stream;
-std::vector<Stream*> streams{&default_stream};
-thread_local Graph* capturing = nullptr; // ranks may be threads, and each records for itself
-long timed_events = 0;                   // recorded so far
-struct Block {
-    std::size_t bytes;
-    int file; // other processes map it through /proc
-    int device;
-};
-thread_local int current = 0; // the device that this thread uses
-std::map<Address, Block> blocks;
-struct Mapped {
-    std::size_t bytes;
-    std::pair<dev_t, ino_t> file;
-    int times; // opened and not closed
-};
-std::map<Address, Mapped> mapped; // memory of other processes
-std::size_t in_use = 0;
-int sticky = 0; // an error that every later call returns, as after a fault in a kernel
-
-// Who asks in a loop would keep the lock from those who work.
-void give_way() {
-    std::this_thread::sleep_for(std::chrono::microseconds(20));
-}
-
-Stream* stream_of(void* handle) {
-    // 1 and 2 are the drivers' names for the default streams
-    return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
-}
-// Runs what nobody waits for, late, or when somebody asks for it; each stream by itself, as on a device.
-void go_on(Stream* stream) {
-    for (;;) {
-        const bool asked = stream->listen(20);
-        std::uint64_t old;
-        {
-            GUARD;
-            old = stream->last();
-        }
-        if (!asked) stream->listen(20);
-        stream->run_to(old);
-    }
-}
-void run_all() {
-    std::vector<std::pair<Stream*, std::uint64_t>> all;
-    {
-        GUARD;
-        for (Stream* stream : streams) all.push_back({stream, stream->last()});
-    }
-    for (auto [stream, position] : all) stream->run_to(position);
-}
-
-int put(void* handle, std::function<void()> work) {
-    GUARD;
-    if (!stream_of(handle)->lively) std::thread(go_on, stream_of(handle)).detach();
-    stream_of(handle)->lively = true;
-    if (sticky) return sticky;
-    if (capturing) {
-        capturing->work.push_back(std::move(work));
-    } else {
-        stream_of(handle)->waiting.push_back(std::move(work));
-    }
-    return 0;
-}
-// Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy
-// touches.
-bool allocated(Address address, std::size_t bytes) {
-    GUARD;
-    auto ours = blocks.upper_bound(address);
-    if (ours != blocks.begin() && (--ours, address + bytes <= ours->first + ours->second.bytes)) return true;
-    auto theirs = mapped.upper_bound(address);
-    return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second.bytes);
-}
-std::uint64_t position_of(void* handle) {
-    GUARD;
-    return stream_of(handle)->last();
-}
-std::size_t device_bytes() {
-    const char* text = std::getenv("JALI_FAKE_GPU_BYTES");
-    return text && *text ? std::strtoull(text, nullptr, 10) : std::size_t{1} << 30;
-}
-
-struct Program {
-    std::string name, source, log, code;
-};
-// What an image begins with.
-struct Image {
-    std::uint64_t magic, bytes;
-};
-constexpr std::uint64_t image_magic = 0x696c616a656b6166;
-std::string image_of(const std::string& object) {
-    const Image head{image_magic, object.size()};
-    return std::string(reinterpret_cast<const char*>(&head), sizeof head) + object;
-}
-
-} // namespace
-
-#define API extern "C" __attribute__((visibility("default"))) int
-// The same function under both names.
-#define BOTH(cuda, hip, parameters, arguments)                                                               \
-    API hip parameters;                                                                                      \
-    API cuda parameters {                                                                                    \
-        return hip arguments;                                                                                \
-    }                                                                                                        \
-    API hip parameters
+#include "fake_gpu_compiler.hpp"
+#include "fake_gpu_state.hpp"
 
 BOTH(cuInit, hipInit, (unsigned flags), (flags)) {
     return flags == 0 ? number("JALI_FAKE_INIT_ERROR", 0) : 1;
@@ -612,75 +444,5 @@ BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error,
 BOTH(cuGetErrorString, hipDrvGetErrorString, (int error, const char** text), (error, text)) {
     (void)error;
     *text = "as the imaginary driver says";
-    return 0;
-}
-
-// ---- the compiler --------------------------------------------------------------------------------------
-
-BOTH(nvrtcVersion, hiprtcVersion, (int* major, int* minor), (major, minor)) {
-    *major = 0;
-    *minor = 1;
-    return 0;
-}
-BOTH(nvrtcCreateProgram, hiprtcCreateProgram,
-     (void** program, const char* source, const char* name, int headers, const char** texts,
-      const char** names),
-     (program, source, name, headers, texts, names)) {
-    (void)headers;
-    (void)texts;
-    (void)names;
-    *program = new Program{name, source, "", ""};
-    return 0;
-}
-BOTH(nvrtcCompileProgram, hiprtcCompileProgram, (void* program, int count, const char** options),
-     (program, count, options)) {
-    (void)count;
-    (void)options;
-    auto* p = static_cast<Program*>(program);
-    const char* compiler = std::getenv("JALI_FAKE_COMPILER");
-    if (compiler && !std::strcmp(compiler, "idle")) {
-        p->code = image_of("");
-        return 0;
-    }
-    char folder[] = "/tmp/fake-gpu-XXXXXX";
-    if (!mkdtemp(folder)) return 11;
-    const std::string base = folder, source = base + "/" + p->name, object = base + "/kernel.so";
-    std::ofstream(source) << "#define JALI_ONE_THREAD 1\n#line 1\n" << p->source;
-    const char* cxx = std::getenv("CXX");
-    const std::string command =
-        std::string(cxx && *cxx ? cxx : "c++") +
-        " -std=c++17 -O1 -march=native -ffp-contract=off -fno-math-errno -fPIC -shared -w -o " + object +
-        " -x c++ " + source + " 2> " + base + "/log";
-    const int status = std::system(command.c_str());
-    auto read = [](const std::string& path) {
-        std::stringstream text;
-        text << std::ifstream(path, std::ios::binary).rdbuf();
-        return text.str();
-    };
-    p->log = read(base + "/log");
-    p->code = image_of(status == 0 ? read(object) : "");
-    if (!std::getenv("JALI_FAKE_KEEP") && std::system(("rm -r " + base).c_str()) != 0) return 6;
-    return status == 0 ? 0 : 6;
-}
-BOTH(nvrtcGetProgramLogSize, hiprtcGetProgramLogSize, (void* program, std::size_t* size), (program, size)) {
-    *size = static_cast<Program*>(program)->log.size() + 1;
-    return 0;
-}
-BOTH(nvrtcGetProgramLog, hiprtcGetProgramLog, (void* program, char* log), (program, log)) {
-    std::strcpy(log, static_cast<Program*>(program)->log.c_str());
-    return 0;
-}
-BOTH(nvrtcGetCUBINSize, hiprtcGetCodeSize, (void* program, std::size_t* size), (program, size)) {
-    *size = static_cast<Program*>(program)->code.size();
-    return 0;
-}
-BOTH(nvrtcGetCUBIN, hiprtcGetCode, (void* program, char* code), (program, code)) {
-    const std::string& made = static_cast<Program*>(program)->code;
-    std::memcpy(code, made.data(), made.size());
-    return 0;
-}
-BOTH(nvrtcDestroyProgram, hiprtcDestroyProgram, (void** program), (program)) {
-    delete static_cast<Program*>(*program);
-    *program = nullptr;
     return 0;
 }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from fake_driver import use_fake_gpus
+from programs import run_jali
 
 from jali import comm
 from jali.bench import device_collectives, device_report
@@ -19,31 +19,13 @@ from jali.errors import ParameterError, RankError
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_FAKE_GPUS", "2")
+    use_fake_gpus(monkeypatch, 2)
     monkeypatch.setenv("JALI_DEVICE_QUEUES", "lanes=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
 
 
 def test_the_command_measures_and_draws(tmp_path: Path) -> None:
     words = "bench collectives --device cuda --sides jali,two_step --only all_reduce,broadcast --smallest 8 --largest 8KiB"
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "jali",
-            *words.split(),
-            "--factor",
-            "32",
-            "--rounds",
-            "2",
-            "--output",
-            str(tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_jali(*words.split(), "--factor", 32, "--rounds", 2, "--output", tmp_path)
     for order in device_collectives.ORDERS:
         rows = [
             r for r in csv.reader((tmp_path / f"collectives-{order}.csv").open()) if not r[0].startswith("#")

@@ -6,13 +6,12 @@ import csv
 import json
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_driver import REAL, make_fake_ccl
+from programs import run_jali
 
 import jali
 from jali import _core
@@ -135,23 +134,10 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
     words = (
         "bench halo -n 2 --kernel laplace --local 4,4,4 --device cuda --rounds 2 --seconds 0.002 --policies "
     )
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "jali",
-            *words.split(),
-            ",".join(policies),
-            "--json",
-            "--output",
-            str(tmp_path),
-        ],
-        env={**fake_environment, "JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())},
-        capture_output=True,
-        text=True,
-        timeout=280,
+    environment = {**fake_environment, "JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())}
+    done = run_jali(
+        *words.split(), ",".join(policies), "--json", "--output", tmp_path, env=environment, timeout=280
     )
-    assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     rows = {r["policy"]: r for r in found["rows"]}
     assert list(rows) == policies
@@ -178,13 +164,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
 @pytest.mark.full
 def test_the_command_on_the_host(tmp_path: Path):
     words = "bench halo -n 2 --local 4,4,4,4 --rounds 2 --seconds 0.002 --policies wait"
-    done = subprocess.run(
-        [sys.executable, "-m", "jali", *words.split(), "--output", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_jali(*words.split(), "--output", tmp_path)
     assert "wait              whole" in done.stdout
     assert "fastest: wait" in done.stdout
     assert (tmp_path / "halo.png").exists()

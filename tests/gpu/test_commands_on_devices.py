@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_jali
 
 import jali
 from jali.cli.main import main
@@ -45,16 +44,7 @@ def jali_command(fake_environment, tmp_path):
 
     def run(*words: object, status: int = 0, **more: str) -> str:
         environment = {k: v for k, v in fake_environment.items() if k != "JALI_DEVICE"}
-        done = subprocess.run(
-            [sys.executable, "-m", "jali", *map(str, words)],
-            env={**environment, **more},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == status, done.stdout + done.stderr
+        done = run_jali(*words, env={**environment, **more}, cwd=tmp_path, status=status)
         return done.stdout + done.stderr
 
     return run

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from cubin import resources_of
+from programs import run_program
 
 from jali.codegen.cache import with_gpu_prelude
 from jali.codegen.gpu_compiler import GpuCompiler, find_gpu_compiler
@@ -43,9 +44,7 @@ def texts(tmp_path_factory, fake_driver):
                 "JALI_NVRTC": str(fake_driver),
                 "JALI_FAKE_COMPILER": "idle",
             }
-            command = [sys.executable, str(COLLECT), str(n), precision]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, done.stderr
+            done = run_program([sys.executable, COLLECT, n, precision], env=environment)
             assert int(done.stdout) >= 28
             sources = sorted(folder.glob("*.cu"), key=lambda path: -path.stat().st_size)
             known[n, precision] = {path.stem: with_gpu_prelude(path.read_text()) for path in sources}

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL
+from fake_driver import REAL, use_fake_gpus
 
 import jali
 from jali import _core, comm
@@ -32,7 +32,7 @@ def enough_devices(request: pytest.FixtureRequest, four_devices: None) -> None:
 
 @pytest.fixture(autouse=True)
 def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_FAKE_GPUS", "4")
+    use_fake_gpus(monkeypatch, 4)
     # small queues: a few KiB take several lanes and iterations
     monkeypatch.setenv(
         "JALI_DEVICE_QUEUES",

@@ -6,11 +6,10 @@ A process looks for its driver once, so every case has a process of its own.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 import jali
 
@@ -31,16 +30,7 @@ def fails(action):
 def run(code: str, environment: dict[str, str], **more: str) -> str:
     """What a program prints that sees these drivers."""
     whole = {k: v for k, v in {**environment, **more}.items() if k != "JALI_DEVICE"}
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + code],
-        env=whole,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run_python(SETUP + code, env=whole).stdout
 
 
 @pytest.mark.parametrize(

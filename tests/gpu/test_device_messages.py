@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import subprocess
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_ccl
+from fake_driver import REAL, run_on_devices, use_fake_gpus
 
 from jali import _core, comm
 from jali.comm import DeviceArray, device_messages
@@ -23,13 +21,9 @@ PEER = ("store", "copy")
 
 @pytest.fixture(autouse=True)
 def four_devices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    if REAL:
-        if request.node.get_closest_marker("mpi") is None and _core.Gpu.count("cuda") < 3:
-            pytest.skip("needs three GPUs")
-    else:
-        monkeypatch.setenv("JALI_FAKE_GPUS", "4")
-        monkeypatch.setenv("JALI_NCCL", str(make_fake_ccl()))
-        monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
+    if REAL and request.node.get_closest_marker("mpi") is None and _core.Gpu.count("cuda") < 3:
+        pytest.skip("needs three GPUs")
+    use_fake_gpus(monkeypatch, 4, ccl=True, folder=tmp_path)
     monkeypatch.delenv("JALI_PEER_PUT", raising=False)
 
 
@@ -400,22 +394,8 @@ def until_idle() -> None:
 
 
 def on_processes(text: str, environment: dict[str, str], ranks: int = 2) -> list[str]:
-    program = f"""
-import sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
-import test_device_messages as t
-{text}
-"""
-    start = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", start, sys.executable, "-c", program],
-        env={**environment, "JALI_FAKE_GPUS": "4", "JALI_NCCL": str(make_fake_ccl())},
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    """Words that ranks which are processes print, each with an imaginary device; `t` in their text is this module."""
+    return run_on_devices(ranks, "import test_device_messages as t\n" + text, environment).stdout.split()
 
 
 @pytest.mark.mpi

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from fake_driver import REAL
-
-TESTS = Path(__file__).parents[1]
+from programs import TESTS, run_program, run_python
 
 # Per file: which tests the short run takes (a regular expression), and how many calls and sums must have been compared then.
 QUICK = {
@@ -56,31 +54,10 @@ def run_shadowed(file: str, kind: str, report: Path, only: str, arguments: list[
         "JALI_SHADOW_REPORT": str(report),
         "JALI_SHADOW_ONLY": only,
         "JALI_DEVICE": "cpu",
-        "PYTHONPATH": os.pathsep.join(
-            [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-        ),
     }
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "shadow",
-        "-p",
-        "no:xdist",
-        "-p",
-        "no:cacheprovider",
-    ]
-    done = subprocess.run(
-        [*command, *arguments, str(TESTS / file)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    options = ["-q", "-x", "-p", "shadow", "-p", "no:xdist", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, *arguments, TESTS / file]
+    run_program(command, env=environment, path=[Path(__file__).parent], timeout=3600)
     return json.loads(report.read_text())
 
 
@@ -125,8 +102,4 @@ for wrong in (np.array([1.0, -0.0, np.nan]), np.array([2.0, 0.0, np.nan])):
     else:
         raise SystemExit("not noticed")
 """
-    environment = {
-        **os.environ,
-        "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-    }
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    run_python(code, path=[Path(__file__).parent])

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_ccl
+from fake_driver import PATH, REAL, make_fake_ccl, run_on_devices, use_fake_gpus
+from programs import run_python
 
 import jali
 from jali import _core, comm
@@ -28,10 +27,7 @@ EXTENTS = (4, 4, 4, 8)
 @pytest.fixture(autouse=True)
 def four_devices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Imaginary devices and, for these, an imaginary library of collectives."""
-    monkeypatch.setenv("JALI_FAKE_GPUS", "4")
-    monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
-    if not REAL:
-        monkeypatch.setenv("JALI_NCCL", str(make_fake_ccl()))
+    use_fake_gpus(monkeypatch, 4, ccl=True, folder=tmp_path)
 
 
 def use(policy: str, monkeypatch: pytest.MonkeyPatch, ranks: int = 2) -> None:
@@ -292,19 +288,12 @@ except jali.DeviceError as error:
 
 
 def test_ranks_that_share_a_device_go_by_way_of_the_host_and_say_so(reference, monkeypatch, fake_environment):
-    program = f"""
-import sys
-sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
+    program = """
 import jali, test_halos_between_devices as t
 print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**fake_environment, "JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    environment = {**fake_environment, "JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    done = run_python(program, env=environment, path=PATH)
     assert done.stdout == "True\n", done.stderr
     assert done.stderr.count("go by way of the host (policy staged-overlap)") == 1
     assert "share a device" in done.stderr
@@ -321,8 +310,6 @@ print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
 )
 def test_a_policy_that_is_asked_for_and_impossible_is_an_error(policy, settings, why, fake_environment):
     program = f"""
-import sys
-sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
 import jali, test_halos_between_devices as t
 def both():
     reason = t.why_not({policy!r})
@@ -333,19 +320,8 @@ def both():
         print(reason)
 jali.virtual_ranks(2, both)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={
-            **fake_environment,
-            "JALI_NCCL": str(make_fake_ccl()),
-            "JALI_HALO_POLICY": policy,
-            **settings,
-        },
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {**fake_environment, "JALI_NCCL": str(make_fake_ccl()), "JALI_HALO_POLICY": policy}
+    done = run_python(program, env={**environment, **settings}, path=PATH)
     assert done.stdout.count(why) == 2
 
 
@@ -525,26 +501,9 @@ except jali.DeviceError as error:
 def on_processes(
     text: str, policy: str, environment: dict[str, str], ranks: int = 2, said: str = ""
 ) -> list[str]:
-    program = f"""
-import sys
-sys.path.insert(0, {str(__file__.rpartition("/")[0])!r})
-import hashlib, jali, test_halos_between_devices as t
-{text}
-"""
-    start = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", start, sys.executable, "-c", program],
-        env={
-            **environment,
-            "JALI_FAKE_GPUS": "4",
-            "JALI_NCCL": str(make_fake_ccl()),
-            "JALI_HALO_POLICY": policy,
-        },
-        capture_output=True,
-        text=True,
-        timeout=250,
-    )
-    assert done.returncode == 0, done.stderr
+    """Words that ranks which are processes print, each with an imaginary device; `t` in their text is this module."""
+    head = "import hashlib, jali, test_halos_between_devices as t\n"
+    done = run_on_devices(ranks, head + text, {**environment, "JALI_HALO_POLICY": policy})
     assert done.stderr.count(said) == 1 or not said, done.stderr
     return done.stdout.split()
 

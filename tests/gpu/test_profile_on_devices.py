@@ -6,15 +6,14 @@ import ctypes
 import itertools
 import json
 import os
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_ccl
+from fake_driver import REAL, use_fake_gpus
+from programs import run_jali
 
 import jali
 from jali import _core, comm, profile
@@ -26,9 +25,7 @@ POLICIES = [name for name, _ in _core.halo_policies(True) if not name.startswith
 
 @pytest.fixture(autouse=True)
 def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_FAKE_GPUS", "2")
-    if not REAL:
-        monkeypatch.setenv("JALI_NCCL", str(make_fake_ccl()))
+    use_fake_gpus(monkeypatch, 2, ccl=True)
 
 
 def results(record: bool, device: str = "cuda") -> tuple[bytes, float, Any]:
@@ -220,14 +217,8 @@ def test_the_command_profiles_devices_of_two_processes(fake_environment, tmp_pat
         '[lattice]\nextents = [4, 4, 4, 8]\n\n[gauge]\ngroup = "SU(2)"\nbeta = 2.3\n\n[update]\nsweeps = 2\n'
     )
     words = ["profile", tmp_path / "small.toml", "--sweeps", "1", "--device", "cuda", "-n", "2"]
-    done = subprocess.run(
-        [sys.executable, "-m", "jali", *map(str, words), "--output", str(tmp_path / "out")],
-        env={**fake_environment, "JALI_FAKE_GPUS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {**fake_environment, "JALI_FAKE_GPUS": "2"}
+    done = run_jali(*words, "--output", tmp_path / "out", env=environment, timeout=280)
     assert "roofs of a rank: cuda:0 imaginary GPU 0" in done.stdout
     assert "of which computing hid" in done.stdout
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]

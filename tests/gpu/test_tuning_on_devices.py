@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fake_driver import use_fake_gpus
 from test_halos_between_devices import on_processes
 
 import jali
@@ -41,7 +42,7 @@ def own_cache(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("JALI_CACHE_DIR", str(kernels))
     monkeypatch.setenv("JALI_TUNE", "now")
     need_registers(monkeypatch, 200)
-    monkeypatch.setenv("JALI_FAKE_GPUS", "4")
+    use_fake_gpus(monkeypatch, 4)
     monkeypatch.delenv("JALI_LAUNCH", raising=False)
     monkeypatch.delenv("JALI_HALO_POLICY", raising=False)
     forget_in_memory()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from programs import need_mpi, need_openmpi, on_ranks, run_program
 
 import jali
-from jali.comm.launcher import find_launcher
-from jali.errors import RankError
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -69,35 +67,23 @@ def test_same_bits_when_resumed_on_another_number_of_ranks(reference, first, sec
 
 def run_with_mpi(python: str, ranks: int, *arguments: str) -> dict:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PMI", "OMPI", "JALI_TEST"))}
-    code = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, [sys.executable, *sys.argv[1:]]))"
-    command = [python, "-c", code, str(PROGRAM), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
+    done = run_program(on_ranks(ranks, python, PROGRAM, *arguments, python=python), env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.mpi
 def test_same_bits_on_two_mpich_ranks(reference):
-    try:
-        find_launcher()
-    except (RankError, ImportError) as error:
-        pytest.skip(f"no MPI here: {error}")
+    need_mpi()
     assert run_with_mpi(sys.executable, 2) == reference
 
 
 @pytest.mark.mpi
 def test_same_bits_on_four_open_mpi_ranks(reference):
-    python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
-    if not python:
-        pytest.skip("JALI_TEST_OPENMPI_PYTHON names no environment with Open MPI; `make test` makes one")
-    assert run_with_mpi(python, 4) == reference
+    assert run_with_mpi(need_openmpi(), 4) == reference
 
 
 @pytest.mark.mpi
 def test_same_bits_when_mpi_continues_what_virtual_ranks_began(reference, tmp_path):
-    try:
-        find_launcher()
-    except (RankError, ImportError) as error:
-        pytest.skip(f"no MPI here: {error}")
+    need_mpi()
     jali.virtual_ranks(3, history.both, None, tmp_path)
     assert run_with_mpi(sys.executable, 2, str(tmp_path)) == reference

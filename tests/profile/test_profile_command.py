@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_jali
 
 import jali
 from jali.cli.main import main
@@ -69,10 +68,7 @@ def test_virtual_ranks_are_profiled_together(parameters, tmp_path, capsys):
 @pytest.mark.full
 def test_processes_are_profiled_together(parameters, tmp_path):
     words = ["profile", parameters, "--sweeps", "2", "-n", "2", "--json", "--output", tmp_path / "out"]
-    done = subprocess.run(
-        [sys.executable, "-m", "jali", *map(str, words)], capture_output=True, text=True, timeout=240
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_jali(*words)
     check_files(tmp_path / "out", 2)
     printed = json.loads(done.stdout)
     assert printed == json.loads((tmp_path / "out" / "profile.json").read_text())

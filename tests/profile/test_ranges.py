@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import run_python
 
 WRITING = r"""
 #include <cstddef>
@@ -71,18 +71,10 @@ NAMES = ("NVTX_INJECTION64_PATH", "JALI_NVTX_LIBRARY", "JALI_ROCTX_LIBRARY", "JA
 
 
 def program(text: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs it where no tool and no library for ranges is found but those named here."""
     environment = {name: value for name, value in os.environ.items() if name not in NAMES}
-    # the usual files are not looked for, whatever this machine has
     environment |= {"JALI_NVTX_LIBRARY": "/nowhere/nvtx.so", "JALI_ROCTX_LIBRARY": "/nowhere/roctx.so"}
-    done = subprocess.run(
-        [sys.executable, "-c", text],
-        env=environment | variables,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    return done
+    return run_python(text, env=environment | variables)
 
 
 PUSHED = ["begin", "push grow", "pop", "push mine", "push grow", "pop", "pop", "2"]

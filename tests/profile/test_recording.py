@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import run_python
 
 import jali
 from jali import _core, comm, profile
@@ -231,11 +232,7 @@ def test_nothing_is_allocated_while_nobody_records(tmp_path: Path):
     subprocess.run(
         [*compiler, "-O1", "-fPIC", "-shared", "-o", library, source, "-ldl"], check=True, timeout=100
     )
-    environment = {**os.environ, "LD_PRELOAD": str(library), "JALI_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", LAUNCHES], env=environment, capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_python(LAUNCHES, env={**os.environ, "LD_PRELOAD": str(library), "JALI_THREADS": "1"})
     never, after, spans = map(int, done.stdout.split())
     assert spans == 1
     # the interpreter may take a block now and then; a span per launch would be a thousand

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from jali import comm
 from jali.cli.plan_arguments import factors_argument, names_argument, size_argument
@@ -97,18 +100,7 @@ def _halo(arguments: argparse.Namespace) -> int:
         graphs=not arguments.no_graphs,
         progress=None if arguments.json else lambda row: print(halo_report.row_text(row), flush=True),
     )
-    if ranks.rank != 0:
-        return 0
-    if arguments.output is not None:
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        halo_report.write_csv(report, arguments.output / "halo.csv")
-        halo_report.write_json(report, arguments.output / "halo.json")
-        halo_report.write_plot(report, arguments.output / "halo.png")
-    if arguments.json:
-        print(json.dumps(halo_report.as_json(report), indent=1))
-    else:
-        print(halo_report.summary(report))
-    return 0
+    return _publish(arguments, halo_report, report, halo_report.summary)
 
 
 def _collectives_on_device(arguments: argparse.Namespace) -> int:
@@ -134,19 +126,7 @@ def _collectives_on_device(arguments: argparse.Namespace) -> int:
         rounds=arguments.rounds,
         progress=progress,
     )
-    if ranks.rank != 0:
-        return 0
-    if arguments.output is not None:
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        for order, report in reports.items():
-            collectives_report.write_csv(report, arguments.output / f"collectives-{order}.csv")
-            collectives_report.write_json(report, arguments.output / f"collectives-{order}.json")
-            collectives_report.write_plot(report, arguments.output / f"collectives-{order}.png")
-    if arguments.json:
-        print(json.dumps({o: collectives_report.as_json(r) for o, r in reports.items()}, indent=1))
-    else:
-        print(device_report.summary(reports))
-    return 0
+    return _publish(arguments, collectives_report, reports, device_report.summary)
 
 
 def _check_sizes(arguments: argparse.Namespace) -> None:
@@ -192,15 +172,28 @@ def _collectives(arguments: argparse.Namespace) -> int:
         if arguments.json
         else lambda cell: print(collectives_report.row_text(cell, "jali", "mpi"), flush=True),
     )
-    if ranks.rank != 0:
+    return _publish(arguments, collectives_report, report, collectives_report.summary)
+
+
+def _publish(
+    arguments: argparse.Namespace, form: ModuleType, found: Any, summary: Callable[[Any], str]
+) -> int:
+    """Write what was measured into files and print it, on rank 0. `form` is the module that knows how a report is written;
+    `found` is one report, or several by what the names of their files end in."""
+    if comm.current().rank != 0:
         return 0
     if arguments.output is not None:
         arguments.output.mkdir(parents=True, exist_ok=True)
-        collectives_report.write_csv(report, arguments.output / "collectives.csv")
-        collectives_report.write_json(report, arguments.output / "collectives.json")
-        collectives_report.write_plot(report, arguments.output / "collectives.png")
+        reports = {f"-{end}": r for end, r in found.items()} if isinstance(found, dict) else {"": found}
+        for end, report in reports.items():
+            stem = f"{arguments.what}{end}"
+            form.write_csv(report, arguments.output / f"{stem}.csv")
+            form.write_json(report, arguments.output / f"{stem}.json")
+            form.write_plot(report, arguments.output / f"{stem}.png")
     if arguments.json:
-        print(json.dumps(collectives_report.as_json(report), indent=1))
+        several = isinstance(found, dict)
+        values = {end: form.as_json(r) for end, r in found.items()} if several else form.as_json(found)
+        print(json.dumps(values, indent=1))
     else:
-        print(collectives_report.summary(report))
+        print(summary(found))
     return 0

@@ -6,7 +6,8 @@ import argparse
 import re
 from typing import Any
 
-from jali.comm.plan import Plan, plan_collective
+from jali.comm.plan import Plan
+from jali.comm.planning import plan_collective
 from jali.errors import ParameterError
 
 UNITS = {

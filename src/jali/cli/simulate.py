@@ -9,7 +9,7 @@ from typing import Any
 from jali import comm
 from jali.cli.plan_arguments import add_plan_arguments, plan_from, sizes_argument
 from jali.comm.machine import Machine
-from jali.comm.plan import simulation_facts, simulation_text, size_text, time_text
+from jali.comm.plan_text import simulation_facts, simulation_text, size_text, time_text
 from jali.errors import ParameterError
 
 

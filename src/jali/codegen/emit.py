@@ -249,11 +249,10 @@ class _Emitter(Operations):
                 array = packed
             targets.append((store.slot, array, reals))
         for slot, array, reals in targets:
-            function = "store_f32" if slot in self.variant.single else "store_element"
             if self.variant.masked:
-                self.line(f"{function}_masked<{reals}>({self.field(slot)}, x, {array}, active);")
+                self.line(f"store_element_masked<{reals}>({self.field(slot)}, x, {array}, active);")
             else:
-                self.line(f"{function}<{reals}>({self.field(slot)}, x, {array});")
+                self.line(f"store_element<{reals}>({self.field(slot)}, x, {array});")
 
     def _assemble(self) -> str:
         program, analysis = self.program, self.analysis

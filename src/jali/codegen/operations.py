@@ -147,15 +147,12 @@ class Operations:
         offset = self.program.offset(source_offset)
         element = self.program.fields[slot].element
         reals = element.stored_reals
-        single = "_f32" if slot in self.variant.single else ""
         name = f"p{self.number(node)}"
         source = self.field(slot)
         if not any(offset):
-            if single or self.variant.gpu:
+            if slot in self.variant.single or self.variant.gpu:
                 staged = self.buffer(reals, node)
-                self.line(
-                    f"const real* const {name} = block_at{single}<{reals}>({staged}, {self.field(slot)}, x);"
-                )
+                self.line(f"const real* const {name} = block_at<{reals}>({staged}, {self.field(slot)}, x);")
             else:
                 self.line(f"const real* const {name} = block_at<{reals}>({self.field(slot)}, x);")
         else:
@@ -168,7 +165,7 @@ class Operations:
                 arguments += f", h{phases}"
                 kind = "_phased" if element.type.kind == "complex" and element.codec == "plain" else "_signed"
             self.line(
-                f"const real* const {name} = stage{kind}{single}<{reals}>({arguments});  // {self.program.fields[slot].name} at {offset_text(offset)}"
+                f"const real* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {offset_text(offset)}"
             )
         if element.codec == "algebra":
             decoded = self.result(node)

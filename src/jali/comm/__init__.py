@@ -17,7 +17,9 @@ from jali.comm.device_messages import PersistentMessage
 from jali.comm.launcher import relaunch
 from jali.comm.machine import Machine
 from jali.comm.place import Place, expected_ranks, place_under_launcher
-from jali.comm.plan import Plan, RunningPlan, plan_collective
+from jali.comm.plan import Plan
+from jali.comm.planning import plan_collective
+from jali.comm.running_plan import RunningPlan
 from jali.comm.stopping import end_job, tell_other_ranks
 from jali.comm.virtual import virtual_ranks
 from jali.comm.world import current, from_mpi4py

@@ -319,7 +319,7 @@ class Composition:
 
         Raises `PlanError` for compositions and parameters that make no sense, by name.
         """
-        from jali.comm.plan import make_plan
+        from jali.comm.planning import make_plan
 
         return make_plan(
             self,

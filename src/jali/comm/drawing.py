@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jali.comm.plan_text import size_text
 from jali.comm.simulation import Result
 from jali.errors import ParameterError
 
@@ -30,8 +31,6 @@ def draw_plan(plan: Plan, result: Result | None, path: Path) -> Path:
         raise ParameterError(f"cannot draw into {path}; the name must end in {', '.join(FORMATS)}")
     import matplotlib as mpl
     from matplotlib.figure import Figure
-
-    from jali.comm.plan import size_text
 
     stages = [k for k, stage in enumerate(plan.stages) if stage.messages]
     columns = max(1, min(PANELS, len(stages)))

@@ -1,17 +1,15 @@
-"""Plans: a composition with the parameters that say how it is done, before and while it runs.
+"""Plans: a composition with the parameters that say how it is done.
 
 A `Plan` is the same on all ranks. It can be proved (`check`), explained, simulated on a described machine, drawn,
-and run on a communicator, where each rank makes its own schedule only. A `RunningPlan` is one rank's: it owns the
-schedule, its scratch and its tags; arrays are given at every start and are not copied.
+and run on a communicator, where each rank makes its own schedule only (`jali.comm.running_plan`). Which parameters a plan gets is
+the matter of `jali.comm.planning`.
 """
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 import weakref
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,11 +20,10 @@ import numpy as np
 from jali import _core
 from jali.comm.bounds import COLLECTIVES as BOUNDED
 from jali.comm.bounds import bound
-from jali.comm.choice import Candidate, Choice, Parameters, choose, choose_for
-from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView
-from jali.comm.device_collectives import data_on_device, is_on_device
-from jali.comm.elements import as_array, element_name
+from jali.comm.choice import Choice
 from jali.comm.machine import Machine
+from jali.comm.plan_text import runners_up_text, simulation_facts, simulation_text, size_text
+from jali.comm.running_plan import RunningPlan
 from jali.comm.simulation import Result, simulate
 from jali.errors import ParameterError, PlanError
 
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
     from jali.comm.composition import Composition
 
-ON_DEVICES = {"peer", "ccl"}  # libraries between devices
 COUNTED = 512  # ranks up to which messages are counted one by one
 
 
@@ -274,136 +270,6 @@ class Plan:
         self.on(communicator).run(*arrays, **named)
 
 
-class RunningPlan:
-    """One rank's part of a plan on one communicator. Made by `Plan.on`.
-
-    All ranks start plans of one communicator in the same order. Arrays must be C-contiguous, of exactly the buffer's
-    size and type; None where a buffer has no elements on this rank. Arrays in device memory are taken as well, all of them then:
-    the plan runs on jali's stream, with libraries "peer" and "ccl", and slices of the device's queues take the place of channels
-    (`depth`).
-    """
-
-    def __init__(self, plan: Plan, communicator: Communicator) -> None:
-        if communicator.size != plan.ranks:
-            raise ParameterError(f"a plan for {plan.ranks} ranks cannot run on {communicator.size}")
-        self.plan = plan
-        self._communicator = weakref.ref(communicator)
-        self._what = plan.collective or "composition"
-        self._on_devices: dict[_core.Gpu, _core.GpuPlan] = {}
-        self._last: _core.GpuEvent | None = None  # of a run on a device
-        self._on_host: _core.PersistentPlan | None = None
-        if not ON_DEVICES & set(plan.parameters.libraries):
-            space = communicator.collectives.space
-            self._on_host = _core.PersistentPlan(plan.schedule(communicator.rank), space, self._what)
-        self._names = [name for name, _, _ in plan.composition.core.buffers if name != "work"]
-        self._element = plan.composition.element
-
-    @property
-    def _core(self) -> _core.PersistentPlan:
-        if self._on_host is None:
-            named = ", ".join(self.plan.parameters.libraries)
-            raise PlanError(f"a plan with libraries {named} is for arrays in device memory; give such arrays")
-        return self._on_host
-
-    def start(self, *arrays: Any, **named: Any) -> RunningPlan:
-        """Start on these arrays, which are kept alive until the end and must not be touched before."""
-        given = self._arrays(arrays, named)
-        if not self._run_on_device(given):
-            self._core.start(*given)
-        return self
-
-    def run(self, *arrays: Any, **named: Any) -> None:
-        """Start and wait; on devices, it is on jali's stream afterwards."""
-        given = self._arrays(arrays, named)
-        if not self._run_on_device(given):
-            self._core.run(*given)
-
-    def _run_on_device(self, arrays: list[Any]) -> bool:
-        there = [a for a in arrays if isinstance(a, DeviceArray | DeviceView)]
-        if not there:
-            self._last = None
-            return False
-        if len(there) != sum(1 for a in arrays if not isinstance(a, np.ndarray) or a.size):
-            raise ParameterError(
-                "some arrays of a plan are in device memory and some are not; give all in the same"
-            )
-        gpu = there[0].gpu
-        plan = self._on_devices.get(gpu)
-        if plan is None:
-            communicator = self._communicator()
-            assert communicator is not None, "a communicator that is gone runs no plans"
-            collectives = communicator.collectives.on_device(gpu)
-            p = self.plan.parameters
-            libraries = [name or collectives.carrier for name in p.libraries] or [collectives.carrier]
-            parameters = _core.PlanParameters(
-                p.hierarchy,
-                libraries=libraries,
-                stripe=p.stripe,
-                stripe_weights=p.stripe_weights,
-                ring=p.ring,
-                reproducible=p.reproducible,
-                pack_below=0,
-            )
-            plan = collectives.plan(self.plan.composition.core, parameters, self._what)
-            self._on_devices[gpu] = plan
-        buffers = [a if isinstance(a, DeviceArray | DeviceView) else None for a in arrays]
-        for number, (name, array) in enumerate(zip(self._names, buffers, strict=False)):
-            size = 0 if array is None else array.nbytes
-            if size != plan.bytes_of(number):
-                raise ParameterError(
-                    f"{self._what}: buffer '{name}' has {plan.bytes_of(number)} bytes on this rank, the array given for it {size}"
-                )
-        plan.run([0 if a is None else a.address for a in buffers])
-        self._last = _core.GpuEvent(gpu, False)
-        gpu.record(self._last)
-        for array in there:
-            if isinstance(array, DeviceView) and array.stream != gpu.stream:
-                gpu.let_wait(LEGACY_STREAM[gpu.kind] if array.stream is None else array.stream)
-        return True
-
-    def test(self) -> bool:
-        """Make progress; whether it has ended. On devices: whether the last run has."""
-        if self._last is not None:
-            return self._last.reached()
-        return self._core.test()
-
-    def wait(self) -> None:
-        """Return when it has ended; after a run on devices at once, since it is on jali's stream.
-
-        Raises RankError if a rank fails or nothing moves for JALI_WATCHDOG seconds.
-        """
-        if self._last is None:
-            self._core.wait()
-
-    @property
-    def running(self) -> bool:
-        """Whether it was started and has not been seen to end."""
-        return not self.test() if self._last is not None else self._core.running
-
-    def _arrays(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        unknown = sorted(set(named) - set(self._names))
-        if unknown:
-            raise ParameterError(
-                f"no buffer is named {', '.join(unknown)}; there are {', '.join(self._names)}"
-            )
-        given = list(arrays) + [named.get(name) for name in self._names[len(arrays) :]]
-        result: list[Any] = []
-        for k, x in enumerate(given):
-            if x is None:
-                result.append(np.empty(0, np.uint8))
-                continue
-            array = x if isinstance(x, DeviceArray) else data_on_device(x) if is_on_device(x) else as_array(x)
-            kind = element_name(array.dtype) if isinstance(array, np.ndarray) else array.element
-            if kind != self._element:
-                name = self._names[k] if k < len(self._names) else f"number {k}"
-                given_type = array.dtype if isinstance(array, np.ndarray) else kind
-                raise ParameterError(
-                    f"buffer '{name}' holds {self._element}, the array given for it {given_type}"
-                )
-            result.append(array)
-        return result
-
-
 def hierarchy_of(ranks: int, hierarchy: Any) -> _core.Hierarchy:
     """A core hierarchy from factors (4, 8), from group sizes per level ([[3, 4], ...]), from "flat" or "binary"."""
     if isinstance(hierarchy, _core.Hierarchy):
@@ -426,209 +292,3 @@ def machine_for(machine: Machine | str | Path, ranks: int) -> Machine:
     """The machine with as many nodes as so many ranks need."""
     found = machine if isinstance(machine, Machine) else Machine.load(machine)
     return found.with_nodes(-(-ranks // found.ranks_per_node))
-
-
-def make_plan(
-    composition: Composition,
-    machine: Machine | str | Path | None = None,
-    *,
-    hierarchy: Any = None,
-    libraries: Sequence[str] | str | None = None,
-    stripe: int | None = None,
-    ring: int | None = None,
-    depth: int | None = None,
-    stripe_weights: Sequence[float] = (),
-    reproducible: bool = False,
-    scratch_limit: int | None = None,
-    pack_below: int = 65536,
-    collective: str | None = None,
-) -> Plan:
-    """See `Composition.plan`."""
-    composition.check()
-    target = None if machine is None else machine_for(machine, composition.ranks)
-    if target is not None and all(x is None for x in (hierarchy, libraries, stripe, ring, depth)):
-        size = Plan(composition, _core.PlanParameters(_core.Hierarchy(composition.ranks))).size
-        choice = choose_for(
-            target, lambda share: composition.core if share > 0 else _tiny(composition.core), size
-        )
-        p = choice.parameters.plan_parameters()
-        parameters = _core.PlanParameters(
-            p.hierarchy,
-            libraries=p.libraries,
-            stripe=p.stripe,
-            stripe_weights=p.stripe_weights,
-            ring=p.ring,
-            depth=p.depth,
-            reproducible=reproducible,
-            scratch_limit=scratch_limit,
-            pack_below=pack_below,
-        )
-        return Plan(composition, parameters, target, None if reproducible else choice, collective)
-    groups = hierarchy_of(composition.ranks, hierarchy)
-    names = [libraries] if isinstance(libraries, str) else list(libraries or ())
-    if target is not None:
-        known = set(target.libraries)
-        for name in names:
-            if name and name not in known:
-                raise PlanError(
-                    f"machine '{target.name}' has no library '{name}'; it has {', '.join(target.libraries)}"
-                )
-        if not names:
-            names = default_libraries(target, groups)
-    parameters = _core.PlanParameters(
-        groups,
-        libraries=names,
-        stripe=stripe or 1,
-        stripe_weights=list(stripe_weights),
-        ring=ring or 1,
-        depth=depth or 1,
-        reproducible=reproducible,
-        scratch_limit=scratch_limit,
-        pack_below=pack_below,
-    )
-    return Plan(composition, parameters, target, collective=collective)
-
-
-def default_libraries(machine: Machine, hierarchy: _core.Hierarchy) -> list[str]:
-    """For each level of a hierarchy the first library of the machine that carries messages across all of it."""
-    names = []
-    for level in range(hierarchy.levels):
-        begin, end = hierarchy.group(level - 1, 0)
-        crossed = {
-            machine.core().level_between(hierarchy.rank_at(begin), hierarchy.rank_at(position))
-            for position in range(begin + 1, end)
-            if hierarchy.group(level, position) != hierarchy.group(level, begin)
-        }
-        usable = [
-            name
-            for name, library in machine.libraries.items()
-            if all(machine.level_names[k] in library.at for k in crossed)
-        ]
-        if not usable:
-            raise PlanError(f"no library of machine '{machine.name}' carries all messages of level {level}")
-        names.append(usable[-1] if 0 not in crossed else usable[0])
-    return names
-
-
-def plan_collective(
-    collective: str,
-    machine: Machine | str | Path,
-    size: int,
-    *,
-    ranks: int | None = None,
-    dtype: Any = "float32",
-    root: int = 0,
-    op: Any = "sum",
-    form: str | None = None,
-    **parameters: Any,
-) -> Plan:
-    """A plan for a standard collective with a payload p * d of `size` bytes on a machine.
-
-    Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
-    in `Composition.plan`, the hierarchy by default that of the machine. Raises ParameterError, PlanError.
-    """
-    from jali.comm.composition import Composition
-
-    collective = collective.replace("-", "_")
-    if collective not in BOUNDED:
-        raise ParameterError(f"no collective {collective!r}; there are {', '.join(BOUNDED)}")
-    target = machine if isinstance(machine, Machine) else Machine.load(machine)
-    ranks = ranks or target.ranks
-    target = machine_for(target, ranks)
-    bytes_ = _core_size(dtype)
-    parts = {"broadcast": 1, "reduce": 1, "all_reduce": 1}.get(collective, ranks)
-    count = max(1, round(size / bytes_ / parts))
-    given = [parameters.get(k) for k in ("hierarchy", "libraries", "stripe", "ring", "depth")]
-    choice = None
-    if all(x is None for x in given) and form is None and not parameters.get("reproducible"):
-        choice = choose(target, collective, float(size), ranks, root)
-        form = choice.form
-    composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)
-    if choice is not None:
-        return Plan(composition, choice.parameters.plan_parameters(), target, choice, collective)
-    if parameters.get("hierarchy") is None and ranks == target.ranks:
-        parameters["hierarchy"] = target.shape
-    return make_plan(composition, target, collective=collective, **parameters)
-
-
-def _core_size(dtype: Any) -> int:
-    return dict(_core.element_types())[element_name(dtype)]
-
-
-def _tiny(core: _core.Composition) -> _core.Composition:
-    """The same composition with as few elements as keep its shape: all divided by the smallest count."""
-    steps = core.steps
-    unit = min((p["count"] for step in steps for p in step), default=1)
-    small = _core.Composition(core.ranks, core.type)
-    for name, counts, given in core.buffers:
-        small.add_buffer(name, [-(-n // unit) for n in counts], given)
-    for number, step in enumerate(steps):
-        if number:
-            small.fence()
-        for p in step:
-            source, target = ((buffer, offset // unit) for buffer, offset in (p["source"], p["target"]))
-            count = p["count"] // unit
-            if p["kind"] == "multicast":
-                small.multicast(source, target, count, p["root"], p["ranks"])
-            else:
-                op = "sum" if p["operation"] == "user" else p["operation"]
-                small.reduce(source, target, count, p["ranks"], p["root"], op)
-    return small
-
-
-def simulation_facts(result: Result) -> dict[str, Any]:
-    """A simulation as plain values: seconds, bytes, GB/s."""
-    return {
-        "time": result.time,
-        "throughput": result.throughput,
-        "fraction_of_bound": result.fraction_of_bound,
-        "bottleneck": result.bottleneck,
-        "bottleneck_seconds": result.bottleneck_load,
-        "levels": {name: {"bytes": n, "transfers": k} for name, (n, k) in result.levels.items()},
-        "stage_windows": [vars(stage) for stage in result.stages],
-        "links": [vars(link) for link in itertools.islice(result.links, 32)],
-    }
-
-
-def simulation_text(result: Result) -> list[str]:
-    """A simulation in lines for people."""
-    machine = result.machine
-    rate = f", {result.throughput:.1f} GB/s" if result.throughput is not None else ""
-    share = f", {result.fraction_of_bound:.0%} of the bound" if result.fraction_of_bound is not None else ""
-    lines = [
-        f"  on {machine.name} ({machine.nodes} node{'s' if machine.nodes > 1 else ''} of {machine.ranks_per_node}): "
-        f"{time_text(result.time)}{rate}{share}"
-    ]
-    for name, (n, transfers) in result.levels.items():
-        if transfers:
-            lines.append(f"    {name:<14}{size_text(n):>12} in {transfers} transfers")
-    if result.bottleneck is not None and result.time > 0:
-        lines.append(
-            f"    bottleneck: {result.bottleneck}, needed for {result.bottleneck_load / result.time:.0%} of the time"
-        )
-    return lines
-
-
-def runners_up_text(candidates: Sequence[Candidate], best: float) -> list[str]:
-    """The plans that came next, with how much longer they take."""
-    return [f"    {c.time / best:>6.2f} x  {c.parameters.describe()}" for c in candidates]
-
-
-def size_text(n: float) -> str:
-    """Bytes in words: 512 B, 16 KiB, 1.5 GiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024 or unit == "GiB":
-            break
-        n /= 1024
-    return f"{n:.4g} {unit}"
-
-
-def time_text(seconds: float) -> str:
-    """Seconds in words: 12 us, 3.4 ms, 1.2 s."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale or unit == "us":
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds} s"
-
-
-__all__ = ["Machine", "Parameters", "Plan", "RunningPlan", "plan_collective"]

@@ -67,10 +67,6 @@ class Contest:
             self.candidates[name] = self._try(name)
         return self.candidates[name]
 
-    def rule_out(self, name: str, note: str) -> None:
-        """A candidate that need not be measured; says why."""
-        self.candidates.setdefault(name, Candidate(name, None, note))
-
     @property
     def best(self) -> str:
         """The fastest so far; the default where nothing could be measured."""

@@ -15,9 +15,6 @@ JALI_INLINE lane_order load_order(const int32_t*) {
 JALI_INLINE real permute(real x, lane_order) {
     return x;
 }
-JALI_INLINE stored_f32 permute_f32(stored_f32 x, const int32_t*) {
-    return x;
-}
 #elif defined(__clang__)
 typedef const int32_t* lane_order;
 JALI_INLINE lane_order load_order(const int32_t* permutation) {
@@ -58,27 +55,6 @@ JALI_INLINE const real* block_at(const JALI_REAL* base, int64_t block) {
     return (const real*)base + block * N;
 }
 
-// stage for complex fields with boundary phases, and for real fields with boundary signs
-// (phases[class][lane]).
-template <int N>
-JALI_INLINE const real* stage_phased(real* tmp, const JALI_REAL* base, uint32_t entry,
-                                     const int32_t* permutations, const JALI_REAL* phases) {
-    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    const real* source = stage<N>(tmp, base, entry, permutations);
-    if (JALI_LIKELY(kind == 0)) return source;
-    apply_phase<N>(tmp, phases + kind * 2 * JALI_LANES);
-    return tmp;
-}
-template <int N>
-JALI_INLINE const real* stage_signed(real* tmp, const JALI_REAL* base, uint32_t entry,
-                                     const int32_t* permutations, const JALI_REAL* signs) {
-    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    const real* source = stage<N>(tmp, base, entry, permutations);
-    if (JALI_LIKELY(kind == 0)) return source;
-    apply_sign<N>(tmp, signs + kind * JALI_LANES);
-    return tmp;
-}
-
 template <int N>
 JALI_INLINE void store_element(JALI_REAL* base, int64_t block, const real* v) {
     real* target = (real*)base + block * N;
@@ -107,45 +83,49 @@ JALI_INLINE stored_f32 narrow(real x) {
 #endif
 }
 template <int N>
-JALI_INLINE const real* block_at_f32(real* tmp, const float* base, int64_t block) {
+JALI_INLINE const real* block_at(real* tmp, const float* base, int64_t block) {
     const stored_f32* source = (const stored_f32*)base + block * N;
     for (int c = 0; c < N; ++c) tmp[c] = widen(source[c]);
     return tmp;
 }
 template <int N>
-JALI_INLINE const real* stage_f32(real* tmp, const float* base, uint32_t entry, const int32_t* permutations) {
+JALI_INLINE const real* stage(real* tmp, const float* base, uint32_t entry, const int32_t* permutations) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    block_at_f32<N>(tmp, base, entry & ENTRY_BLOCK);
+    block_at<N>(tmp, base, entry & ENTRY_BLOCK);
     if (JALI_LIKELY(kind == 0)) return tmp;
     const lane_order order = load_order(permutations + kind * JALI_LANES);
     for (int c = 0; c < N; ++c) tmp[c] = permute(real(tmp[c]), order);
     return tmp;
 }
 template <int N>
-JALI_INLINE const real* stage_phased_f32(real* tmp, const float* base, uint32_t entry,
-                                         const int32_t* permutations, const JALI_REAL* phases) {
-    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    stage_f32<N>(tmp, base, entry, permutations);
-    if (!JALI_LIKELY(kind == 0)) apply_phase<N>(tmp, phases + kind * 2 * JALI_LANES);
-    return tmp;
-}
-template <int N>
-JALI_INLINE const real* stage_signed_f32(real* tmp, const float* base, uint32_t entry,
-                                         const int32_t* permutations, const JALI_REAL* signs) {
-    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    stage_f32<N>(tmp, base, entry, permutations);
-    if (!JALI_LIKELY(kind == 0)) apply_sign<N>(tmp, signs + kind * JALI_LANES);
-    return tmp;
-}
-template <int N>
-JALI_INLINE void store_f32(float* base, int64_t block, const real* v) {
+JALI_INLINE void store_element(float* base, int64_t block, const real* v) {
     stored_f32* target = (stored_f32*)base + block * N;
     for (int c = 0; c < N; ++c) target[c] = narrow(v[c]);
 }
 template <int N>
-JALI_INLINE void store_f32_masked(float* base, int64_t block, const real* v, mask m) {
+JALI_INLINE void store_element_masked(float* base, int64_t block, const real* v, mask m) {
     stored_f32* target = (stored_f32*)base + block * N;
     for (int c = 0; c < N; ++c) target[c] = narrow(select(m, v[c], widen(target[c])));
 }
 #endif
 
+// stage for complex fields with boundary phases, and for real fields with boundary signs
+// (phases[class][lane]), stored as T.
+template <int N, class T>
+JALI_INLINE const real* stage_phased(real* tmp, const T* base, uint32_t entry, const int32_t* permutations,
+                                     const JALI_REAL* phases) {
+    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
+    const real* source = stage<N>(tmp, base, entry, permutations);
+    if (JALI_LIKELY(kind == 0)) return source;
+    apply_phase<N>(tmp, phases + kind * 2 * JALI_LANES);
+    return tmp;
+}
+template <int N, class T>
+JALI_INLINE const real* stage_signed(real* tmp, const T* base, uint32_t entry, const int32_t* permutations,
+                                     const JALI_REAL* signs) {
+    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
+    const real* source = stage<N>(tmp, base, entry, permutations);
+    if (JALI_LIKELY(kind == 0)) return source;
+    apply_sign<N>(tmp, signs + kind * JALI_LANES);
+    return tmp;
+}

@@ -43,67 +43,33 @@ JALI_INLINE void store_site(T* base, int64_t x, const real* v) {
     }
 }
 
-template <int N>
-JALI_INLINE const real* block_at(real* tmp, const JALI_REAL* base, int64_t x) {
+// T is the type of the field in memory: that of the arithmetic, or float under double. Loading is exact, storing
+// rounds to nearest.
+template <int N, class T>
+JALI_INLINE const real* block_at(real* tmp, const T* base, int64_t x) {
     load_site<N>(tmp, base, x);
     return tmp;
 }
-template <int N>
-JALI_INLINE const real* stage(real* tmp, const JALI_REAL* base, uint32_t entry) {
+template <int N, class T>
+JALI_INLINE const real* stage(real* tmp, const T* base, uint32_t entry) {
     load_site<N>(tmp, base, int64_t(entry & ENTRY_BLOCK));
     return tmp;
 }
-template <int N>
-JALI_INLINE const real* stage_phased(real* tmp, const JALI_REAL* base, uint32_t entry,
-                                     const JALI_REAL* phases) {
+template <int N, class T>
+JALI_INLINE const real* stage_phased(real* tmp, const T* base, uint32_t entry, const JALI_REAL* phases) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     stage<N>(tmp, base, entry);
     if (kind != 0) apply_phase<N>(tmp, phases + kind * 2);
     return tmp;
 }
-template <int N>
-JALI_INLINE const real* stage_signed(real* tmp, const JALI_REAL* base, uint32_t entry,
-                                     const JALI_REAL* signs) {
+template <int N, class T>
+JALI_INLINE const real* stage_signed(real* tmp, const T* base, uint32_t entry, const JALI_REAL* signs) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     stage<N>(tmp, base, entry);
     if (kind != 0) apply_sign<N>(tmp, signs + kind);
     return tmp;
 }
-template <int N>
-JALI_INLINE void store_element(JALI_REAL* base, int64_t x, const real* v) {
+template <int N, class T>
+JALI_INLINE void store_element(T* base, int64_t x, const real* v) {
     store_site<N>(base, x, v);
 }
-
-#if JALI_DOUBLE
-// Single-precision storage under double-precision arithmetic. Loading is exact, storing rounds to nearest.
-template <int N>
-JALI_INLINE const real* block_at_f32(real* tmp, const float* base, int64_t x) {
-    load_site<N>(tmp, base, x);
-    return tmp;
-}
-template <int N>
-JALI_INLINE const real* stage_f32(real* tmp, const float* base, uint32_t entry) {
-    load_site<N>(tmp, base, int64_t(entry & ENTRY_BLOCK));
-    return tmp;
-}
-template <int N>
-JALI_INLINE const real* stage_phased_f32(real* tmp, const float* base, uint32_t entry,
-                                         const JALI_REAL* phases) {
-    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    stage_f32<N>(tmp, base, entry);
-    if (kind != 0) apply_phase<N>(tmp, phases + kind * 2);
-    return tmp;
-}
-template <int N>
-JALI_INLINE const real* stage_signed_f32(real* tmp, const float* base, uint32_t entry,
-                                         const JALI_REAL* signs) {
-    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    stage_f32<N>(tmp, base, entry);
-    if (kind != 0) apply_sign<N>(tmp, signs + kind);
-    return tmp;
-}
-template <int N>
-JALI_INLINE void store_f32(float* base, int64_t x, const real* v) {
-    store_site<N>(base, x, v);
-}
-#endif

@@ -1,0 +1,165 @@
+"""Making plans: from parameters, from a machine and some parameters, or from a machine alone, by search.
+
+What is searched for comes from `jali.comm.choice`; here are the defaults and what parameters may look like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from jali import _core
+from jali.comm.bounds import COLLECTIVES as BOUNDED
+from jali.comm.choice import choose, choose_for
+from jali.comm.composition import Composition
+from jali.comm.elements import element_name
+from jali.comm.machine import Machine
+from jali.comm.plan import Plan, hierarchy_of, machine_for
+from jali.errors import ParameterError, PlanError
+
+
+def make_plan(
+    composition: Composition,
+    machine: Machine | str | Path | None = None,
+    *,
+    hierarchy: Any = None,
+    libraries: Sequence[str] | str | None = None,
+    stripe: int | None = None,
+    ring: int | None = None,
+    depth: int | None = None,
+    stripe_weights: Sequence[float] = (),
+    reproducible: bool = False,
+    scratch_limit: int | None = None,
+    pack_below: int = 65536,
+    collective: str | None = None,
+) -> Plan:
+    """See `Composition.plan`."""
+    composition.check()
+    target = None if machine is None else machine_for(machine, composition.ranks)
+    if target is not None and all(x is None for x in (hierarchy, libraries, stripe, ring, depth)):
+        size = Plan(composition, _core.PlanParameters(_core.Hierarchy(composition.ranks))).size
+        choice = choose_for(
+            target, lambda share: composition.core if share > 0 else _tiny(composition.core), size
+        )
+        p = choice.parameters.plan_parameters()
+        parameters = _core.PlanParameters(
+            p.hierarchy,
+            libraries=p.libraries,
+            stripe=p.stripe,
+            stripe_weights=p.stripe_weights,
+            ring=p.ring,
+            depth=p.depth,
+            reproducible=reproducible,
+            scratch_limit=scratch_limit,
+            pack_below=pack_below,
+        )
+        return Plan(composition, parameters, target, None if reproducible else choice, collective)
+    groups = hierarchy_of(composition.ranks, hierarchy)
+    names = [libraries] if isinstance(libraries, str) else list(libraries or ())
+    if target is not None:
+        known = set(target.libraries)
+        for name in names:
+            if name and name not in known:
+                raise PlanError(
+                    f"machine '{target.name}' has no library '{name}'; it has {', '.join(target.libraries)}"
+                )
+        if not names:
+            names = default_libraries(target, groups)
+    parameters = _core.PlanParameters(
+        groups,
+        libraries=names,
+        stripe=stripe or 1,
+        stripe_weights=list(stripe_weights),
+        ring=ring or 1,
+        depth=depth or 1,
+        reproducible=reproducible,
+        scratch_limit=scratch_limit,
+        pack_below=pack_below,
+    )
+    return Plan(composition, parameters, target, collective=collective)
+
+
+def default_libraries(machine: Machine, hierarchy: _core.Hierarchy) -> list[str]:
+    """For each level of a hierarchy the first library of the machine that carries messages across all of it."""
+    names = []
+    for level in range(hierarchy.levels):
+        begin, end = hierarchy.group(level - 1, 0)
+        crossed = {
+            machine.core().level_between(hierarchy.rank_at(begin), hierarchy.rank_at(position))
+            for position in range(begin + 1, end)
+            if hierarchy.group(level, position) != hierarchy.group(level, begin)
+        }
+        usable = [
+            name
+            for name, library in machine.libraries.items()
+            if all(machine.level_names[k] in library.at for k in crossed)
+        ]
+        if not usable:
+            raise PlanError(f"no library of machine '{machine.name}' carries all messages of level {level}")
+        names.append(usable[-1] if 0 not in crossed else usable[0])
+    return names
+
+
+def plan_collective(
+    collective: str,
+    machine: Machine | str | Path,
+    size: int,
+    *,
+    ranks: int | None = None,
+    dtype: Any = "float32",
+    root: int = 0,
+    op: Any = "sum",
+    form: str | None = None,
+    **parameters: Any,
+) -> Plan:
+    """A plan for a standard collective with a payload p * d of `size` bytes on a machine.
+
+    Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
+    in `Composition.plan`, the hierarchy by default that of the machine. Raises ParameterError, PlanError.
+    """
+    collective = collective.replace("-", "_")
+    if collective not in BOUNDED:
+        raise ParameterError(f"no collective {collective!r}; there are {', '.join(BOUNDED)}")
+    target = machine if isinstance(machine, Machine) else Machine.load(machine)
+    ranks = ranks or target.ranks
+    target = machine_for(target, ranks)
+    bytes_ = _core_size(dtype)
+    parts = {"broadcast": 1, "reduce": 1, "all_reduce": 1}.get(collective, ranks)
+    count = max(1, round(size / bytes_ / parts))
+    given = [parameters.get(k) for k in ("hierarchy", "libraries", "stripe", "ring", "depth")]
+    choice = None
+    if all(x is None for x in given) and form is None and not parameters.get("reproducible"):
+        choice = choose(target, collective, float(size), ranks, root)
+        form = choice.form
+    composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)
+    if choice is not None:
+        return Plan(composition, choice.parameters.plan_parameters(), target, choice, collective)
+    if parameters.get("hierarchy") is None and ranks == target.ranks:
+        parameters["hierarchy"] = target.shape
+    return make_plan(composition, target, collective=collective, **parameters)
+
+
+def _core_size(dtype: Any) -> int:
+    return dict(_core.element_types())[element_name(dtype)]
+
+
+def _tiny(core: _core.Composition) -> _core.Composition:
+    """The same composition with as few elements as keep its shape: all divided by the smallest count."""
+    steps = core.steps
+    unit = min((p["count"] for step in steps for p in step), default=1)
+    small = _core.Composition(core.ranks, core.type)
+    for name, counts, given in core.buffers:
+        small.add_buffer(name, [-(-n // unit) for n in counts], given)
+    for number, step in enumerate(steps):
+        if number:
+            small.fence()
+        for p in step:
+            source, target = ((buffer, offset // unit) for buffer, offset in (p["source"], p["target"]))
+            count = p["count"] // unit
+            if p["kind"] == "multicast":
+                small.multicast(source, target, count, p["root"], p["ranks"])
+            else:
+                op = "sum" if p["operation"] == "user" else p["operation"]
+                small.reduce(source, target, count, p["ranks"], p["root"], op)
+    return small

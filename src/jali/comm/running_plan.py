@@ -1,0 +1,154 @@
+"""One rank's part of a plan on a communicator: it owns the schedule, its scratch and its tags.
+
+Arrays are given at every start and are not copied. In host memory the core's executor runs the schedule, in device memory one or
+more launches on jali's stream do.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jali import _core
+from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView
+from jali.comm.device_collectives import data_on_device, is_on_device
+from jali.comm.elements import as_array, element_name
+from jali.errors import ParameterError, PlanError
+
+if TYPE_CHECKING:
+    from jali.comm.communicator import Communicator
+    from jali.comm.plan import Plan
+
+ON_DEVICES = {"peer", "ccl"}  # libraries between devices
+
+
+class RunningPlan:
+    """One rank's part of a plan on one communicator. Made by `Plan.on`.
+
+    All ranks start plans of one communicator in the same order. Arrays must be C-contiguous, of exactly the buffer's
+    size and type; None where a buffer has no elements on this rank. Arrays in device memory are taken as well, all of them then:
+    the plan runs on jali's stream, with libraries "peer" and "ccl", and slices of the device's queues take the place of channels
+    (`depth`).
+    """
+
+    def __init__(self, plan: Plan, communicator: Communicator) -> None:
+        if communicator.size != plan.ranks:
+            raise ParameterError(f"a plan for {plan.ranks} ranks cannot run on {communicator.size}")
+        self.plan = plan
+        self._communicator = weakref.ref(communicator)
+        self._what = plan.collective or "composition"
+        self._on_devices: dict[_core.Gpu, _core.GpuPlan] = {}
+        self._last: _core.GpuEvent | None = None  # of a run on a device
+        self._on_host: _core.PersistentPlan | None = None
+        if not ON_DEVICES & set(plan.parameters.libraries):
+            space = communicator.collectives.space
+            self._on_host = _core.PersistentPlan(plan.schedule(communicator.rank), space, self._what)
+        self._names = [name for name, _, _ in plan.composition.core.buffers if name != "work"]
+        self._element = plan.composition.element
+
+    @property
+    def _core(self) -> _core.PersistentPlan:
+        if self._on_host is None:
+            named = ", ".join(self.plan.parameters.libraries)
+            raise PlanError(f"a plan with libraries {named} is for arrays in device memory; give such arrays")
+        return self._on_host
+
+    def start(self, *arrays: Any, **named: Any) -> RunningPlan:
+        """Start on these arrays, which are kept alive until the end and must not be touched before."""
+        given = self._arrays(arrays, named)
+        if not self._run_on_device(given):
+            self._core.start(*given)
+        return self
+
+    def run(self, *arrays: Any, **named: Any) -> None:
+        """Start and wait; on devices, it is on jali's stream afterwards."""
+        given = self._arrays(arrays, named)
+        if not self._run_on_device(given):
+            self._core.run(*given)
+
+    def _run_on_device(self, arrays: list[Any]) -> bool:
+        there = [a for a in arrays if isinstance(a, DeviceArray | DeviceView)]
+        if not there:
+            self._last = None
+            return False
+        if len(there) != sum(1 for a in arrays if not isinstance(a, np.ndarray) or a.size):
+            raise ParameterError(
+                "some arrays of a plan are in device memory and some are not; give all in the same"
+            )
+        gpu = there[0].gpu
+        plan = self._on_devices.get(gpu)
+        if plan is None:
+            communicator = self._communicator()
+            assert communicator is not None, "a communicator that is gone runs no plans"
+            collectives = communicator.collectives.on_device(gpu)
+            p = self.plan.parameters
+            libraries = [name or collectives.carrier for name in p.libraries] or [collectives.carrier]
+            parameters = _core.PlanParameters(
+                p.hierarchy,
+                libraries=libraries,
+                stripe=p.stripe,
+                stripe_weights=p.stripe_weights,
+                ring=p.ring,
+                reproducible=p.reproducible,
+                pack_below=0,
+            )
+            plan = collectives.plan(self.plan.composition.core, parameters, self._what)
+            self._on_devices[gpu] = plan
+        buffers = [a if isinstance(a, DeviceArray | DeviceView) else None for a in arrays]
+        for number, (name, array) in enumerate(zip(self._names, buffers, strict=False)):
+            size = 0 if array is None else array.nbytes
+            if size != plan.bytes_of(number):
+                raise ParameterError(
+                    f"{self._what}: buffer '{name}' has {plan.bytes_of(number)} bytes on this rank, the array given for it {size}"
+                )
+        plan.run([0 if a is None else a.address for a in buffers])
+        self._last = _core.GpuEvent(gpu, False)
+        gpu.record(self._last)
+        for array in there:
+            if isinstance(array, DeviceView) and array.stream != gpu.stream:
+                gpu.let_wait(LEGACY_STREAM[gpu.kind] if array.stream is None else array.stream)
+        return True
+
+    def test(self) -> bool:
+        """Make progress; whether it has ended. On devices: whether the last run has."""
+        if self._last is not None:
+            return self._last.reached()
+        return self._core.test()
+
+    def wait(self) -> None:
+        """Return when it has ended; after a run on devices at once, since it is on jali's stream.
+
+        Raises RankError if a rank fails or nothing moves for JALI_WATCHDOG seconds.
+        """
+        if self._last is None:
+            self._core.wait()
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not been seen to end."""
+        return not self.test() if self._last is not None else self._core.running
+
+    def _arrays(self, arrays: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
+        unknown = sorted(set(named) - set(self._names))
+        if unknown:
+            raise ParameterError(
+                f"no buffer is named {', '.join(unknown)}; there are {', '.join(self._names)}"
+            )
+        given = list(arrays) + [named.get(name) for name in self._names[len(arrays) :]]
+        result: list[Any] = []
+        for k, x in enumerate(given):
+            if x is None:
+                result.append(np.empty(0, np.uint8))
+                continue
+            array = x if isinstance(x, DeviceArray) else data_on_device(x) if is_on_device(x) else as_array(x)
+            kind = element_name(array.dtype) if isinstance(array, np.ndarray) else array.element
+            if kind != self._element:
+                name = self._names[k] if k < len(self._names) else f"number {k}"
+                given_type = array.dtype if isinstance(array, np.ndarray) else kind
+                raise ParameterError(
+                    f"buffer '{name}' holds {self._element}, the array given for it {given_type}"
+                )
+            result.append(array)
+        return result

@@ -1,0 +1,68 @@
+"""What the documentation names is there: environment variables, options, files. And every variable that is read is documented."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    [*(ROOT / "docs").rglob("*.md"), *(ROOT / f"{n}.md" for n in ("README", "CONTRIBUTING", "ARCHITECTURE"))]
+)
+TABLE = ROOT / "docs" / "reference" / "environment.md"
+VARIABLE = re.compile(r"\bJALI_[A-Z0-9_]*[A-Z0-9]\b")
+FILE = re.compile(r"\b(?:benchmarks|core|docs|examples|src|tests|tools)/[\w./-]+\.(?:cpp|hpp|md|py|toml)\b")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
+# Macros of generated kernels, and what several variables begin with.
+NO_VARIABLES = {"JALI_REAL", "JALI_ONE_THREAD", "JALI_HALO"}
+# What only the tests and their imaginary driver read.
+OF_TESTS = ("JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW")
+# Options of other programs: CMake and NVRTC.
+OF_OTHERS = {"--build", "--fmad", "--install", "--parallel", "--prefix"}
+
+
+def read(*folders: str, kinds: tuple[str, ...]) -> str:
+    files = [p for folder in folders for p in sorted((ROOT / folder).rglob("*")) if p.suffix in kinds]
+    assert files
+    return "\n".join(p.read_text() for p in files)
+
+
+def variables_that_are_read() -> set[str]:
+    """Whatever stands as a name of its own in the code of jali; all of it is read or passed on."""
+    code = read("src/jali", "core", kinds=(".py", ".cpp", ".hpp"))
+    return set(re.findall(r'"(JALI_[A-Z0-9_]*[A-Z0-9])"', code)) - NO_VARIABLES
+
+
+def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """(page, name) of everything of this form that the documentation names."""
+    return sorted(
+        {(str(p.relative_to(ROOT)), name) for p in PAGES for name in pattern.findall(p.read_text())}
+    )
+
+
+def test_every_variable_that_is_named_is_read() -> None:
+    known = variables_that_are_read() | NO_VARIABLES
+    wrong = [(page, v) for page, v in named(VARIABLE) if v not in known and not v.startswith(OF_TESTS)]
+    assert not wrong
+
+
+def test_every_variable_that_is_read_stands_in_the_table() -> None:
+    rows = set(re.findall(r"^\| `(JALI_\w+)` \|", TABLE.read_text(), re.MULTILINE))
+    wanted = {v for v in variables_that_are_read() if not v.startswith(OF_TESTS)}
+    assert rows == wanted
+
+
+def test_every_option_that_is_named_exists() -> None:
+    code = (
+        read("src/jali/cli", "benchmarks", "tools", kinds=(".py",))
+        + (ROOT / "src/jali/cli/main.py").read_text()
+    )
+    known = set(re.findall(r'"(--[a-z][a-z-]*[a-z])"', code)) | OF_OTHERS
+    assert not [(page, option) for page, option in named(OPTION) if option not in known]
+
+
+@pytest.mark.parametrize(("page", "file"), named(FILE), ids=lambda x: x.replace("/", "-"))
+def test_file_that_is_named_exists(page: str, file: str) -> None:
+    assert (ROOT / file).exists(), f"{page} names {file}"

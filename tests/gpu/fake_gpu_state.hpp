@@ -1,0 +1,186 @@
+// What the imaginary driver of fake_gpu.cpp remembers: streams with their late work, events, graphs, memory.
+// Part of fake_gpu.cpp and included nowhere else.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+namespace {
+
+using Address = std::uint64_t;
+std::recursive_mutex big_lock;
+#define GUARD std::lock_guard<std::recursive_mutex> guard(big_lock)
+
+int number(const char* name, int otherwise) {
+    const char* text = std::getenv(name);
+    return text && *text ? std::atoi(text) : otherwise;
+}
+
+struct Stream;
+struct Event {
+    Stream* stream = nullptr; // where it was recorded last, and after how many of its operations
+    std::uint64_t position = 0;
+    bool timed = false;
+    std::shared_ptr<double> time; // when the stream came to it
+};
+struct Stream {
+    std::deque<std::function<void()>> waiting;
+    std::uint64_t done = 0;
+    bool lively = false;                       // a thread looks after it
+    bool busy = false;                         // some thread is running an operation of this stream
+    const int bell = eventfd(0, EFD_NONBLOCK); // somebody asks how far it is
+    void ring() const {
+        const std::uint64_t once = 1;
+        if (write(bell, &once, sizeof once) < 0) return; // rung often enough
+    }
+    bool listen(int milliseconds) const {
+        pollfd wait{bell, POLLIN, 0};
+        std::uint64_t times;
+        return poll(&wait, 1, milliseconds) > 0 && read(bell, &times, sizeof times) > 0;
+    }
+    std::uint64_t last() const { return done + waiting.size() + busy; }
+    // Without the lock while an operation runs: it may wait for another device, and that one for our host.
+    void run_to(std::uint64_t position) {
+        std::unique_lock<std::recursive_mutex> lock(big_lock);
+        while (done < position && (busy || !waiting.empty())) {
+            if (busy) {
+                lock.unlock();
+                sched_yield();
+                lock.lock();
+                continue;
+            }
+            auto work = std::move(waiting.front());
+            waiting.pop_front();
+            busy = true;
+            lock.unlock();
+            work();
+            lock.lock();
+            busy = false;
+            ++done;
+        }
+    }
+};
+struct Graph {
+    std::vector<std::function<void()>> work;
+};
+struct Function {
+    void (*entry)(void**);
+    std::size_t bytes;
+};
+
+Stream default_stream;
+std::vector<Stream*> streams{&default_stream};
+thread_local Graph* capturing = nullptr; // ranks may be threads, and each records for itself
+long timed_events = 0;                   // recorded so far
+struct Block {
+    std::size_t bytes;
+    int file; // other processes map it through /proc
+    int device;
+};
+thread_local int current = 0; // the device that this thread uses
+std::map<Address, Block> blocks;
+struct Mapped {
+    std::size_t bytes;
+    std::pair<dev_t, ino_t> file;
+    int times; // opened and not closed
+};
+std::map<Address, Mapped> mapped; // memory of other processes
+std::size_t in_use = 0;
+int sticky = 0; // an error that every later call returns, as after a fault in a kernel
+
+// Who asks in a loop would keep the lock from those who work.
+void give_way() {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+}
+
+Stream* stream_of(void* handle) {
+    // 1 and 2 are the drivers' names for the default streams
+    return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
+}
+// Runs what nobody waits for, late, or when somebody asks for it; each stream by itself, as on a device.
+void go_on(Stream* stream) {
+    for (;;) {
+        const bool asked = stream->listen(20);
+        std::uint64_t old;
+        {
+            GUARD;
+            old = stream->last();
+        }
+        if (!asked) stream->listen(20);
+        stream->run_to(old);
+    }
+}
+void run_all() {
+    std::vector<std::pair<Stream*, std::uint64_t>> all;
+    {
+        GUARD;
+        for (Stream* stream : streams) all.push_back({stream, stream->last()});
+    }
+    for (auto [stream, position] : all) stream->run_to(position);
+}
+
+int put(void* handle, std::function<void()> work) {
+    GUARD;
+    if (!stream_of(handle)->lively) std::thread(go_on, stream_of(handle)).detach();
+    stream_of(handle)->lively = true;
+    if (sticky) return sticky;
+    if (capturing) {
+        capturing->work.push_back(std::move(work));
+    } else {
+        stream_of(handle)->waiting.push_back(std::move(work));
+    }
+    return 0;
+}
+// Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy
+// touches.
+bool allocated(Address address, std::size_t bytes) {
+    GUARD;
+    auto ours = blocks.upper_bound(address);
+    if (ours != blocks.begin() && (--ours, address + bytes <= ours->first + ours->second.bytes)) return true;
+    auto theirs = mapped.upper_bound(address);
+    return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second.bytes);
+}
+std::uint64_t position_of(void* handle) {
+    GUARD;
+    return stream_of(handle)->last();
+}
+std::size_t device_bytes() {
+    const char* text = std::getenv("JALI_FAKE_GPU_BYTES");
+    return text && *text ? std::strtoull(text, nullptr, 10) : std::size_t{1} << 30;
+}
+
+// What an image begins with.
+struct Image {
+    std::uint64_t magic, bytes;
+};
+constexpr std::uint64_t image_magic = 0x696c616a656b6166;
+std::string image_of(const std::string& object) {
+    const Image head{image_magic, object.size()};
+    return std::string(reinterpret_cast<const char*>(&head), sizeof head) + object;
+}
+
+} // namespace
+
+#define API extern "C" __attribute__((visibility("default"))) int
+// The same function under both names.
+#define BOTH(cuda, hip, parameters, arguments)                                                               \
+    API hip parameters;                                                                                      \
+    API cuda parameters {                                                                                    \
+        return hip arguments;                                                                                \
+    }                                                                                                        \
+    API hip parameters

@@ -1,0 +1,109 @@
+"""Programs that tests start: Python text, `jali` commands, and either on ranks that are processes.
+
+Each runs to its end and must end with the status that the test expects; one that takes too long is killed with all its ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jali.comm.launcher import Launcher, find_launcher, local_ranks
+from jali.errors import RankError
+
+TESTS = Path(__file__).parent
+START = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+
+
+def run_program(
+    command: Sequence[object],
+    *,
+    status: int | None = 0,
+    timeout: float = 240,
+    env: Mapping[str, str] | None = None,
+    path: Sequence[Path] = (),
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and return what it printed.
+
+    `status` is how it must end (None: in any way), `env` its environment (default: that of this process), `path` folders from which
+    it can import, `timeout` seconds. Other options are those of `subprocess.Popen`.
+    """
+    process = subprocess.Popen(
+        list(map(str, command)),
+        env=importing_from(path, env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+    out, err = end_of(process, timeout)
+    if status is not None:
+        said = f"{out[-8000:]}\n{err[-8000:]}"
+        assert process.returncode == status, f"ended with {process.returncode}, not {status}\n{said}"
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def run_python(
+    text: str, *arguments: object, python: str = sys.executable, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run Python text with arguments; options as of `run_program`."""
+    return run_program([python, "-c", text, *arguments], **options)
+
+
+def run_jali(
+    *words: object, python: str = sys.executable, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run `jali WORDS...`; options as of `run_program`."""
+    return run_program([python, "-m", "jali", *words], **options)
+
+
+def on_ranks(ranks: int, *command: object, python: str = sys.executable) -> list[object]:
+    """The command that starts another one on so many MPI ranks, through jali's own launcher; `python` is the interpreter whose MPI
+    library is used."""
+    return [python, "-c", START, ranks, *command]
+
+
+def importing_from(folders: Sequence[Path], env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment (default: that of this process) in which modules are looked for in these folders first."""
+    environment = dict(os.environ if env is None else env)
+    before = environment.get("PYTHONPATH")
+    if folders:
+        environment["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *([before] if before else [])])
+    return environment
+
+
+def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
+    """Wait for the end; what was printed on stdout and on stderr. Fails, and kills the program and its ranks, after `timeout` s."""
+    try:
+        return process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        for pid in (*local_ranks(process.pid), process.pid):
+            os.kill(pid, signal.SIGKILL)
+        out, err = process.communicate()
+        pytest.fail(f"the program did not end within {timeout} s\n{out}\n{err}")
+
+
+def need_mpi() -> Launcher:
+    """The launcher of this environment's MPI library; skips the test where there is none."""
+    pytest.importorskip("mpi4py")
+    try:
+        return find_launcher()
+    except RankError as error:
+        pytest.skip(f"no MPI here: {error}")
+
+
+def need_openmpi() -> str:
+    """The Python of an environment with Open MPI; skips the test where there is none."""
+    python = os.environ.get("JALI_TEST_OPENMPI_PYTHON")
+    if not python:
+        pytest.skip("JALI_TEST_OPENMPI_PYTHON names no Python with Open MPI; `make test` makes one")
+    return python
