@@ -9,6 +9,7 @@ slowest counts; `--device cuda` is the machine's, or what JALI_CUDA_DRIVER and J
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -80,14 +81,14 @@ def main() -> None:
     there = world.collectives.on_device(gpu)
     plan = there.plan_of((call, False))
     say("all_reduce: its plan alone", lambda n: plan.run([case.send.address, case.receive.address], times=n))
-    say("all_reduce(x, out) again", again(lambda: world.all_reduce(case.send, case.receive)))
-    say("all_reduce(x), a new result", again(lambda: world.all_reduce(case.send)))
+    say("all_reduce(x, out) again", again(partial(world.all_reduce, case.send, case.receive)))
+    say("all_reduce(x), a new result", again(partial(world.all_reduce, case.send)))
     say(
         "all_reduce(x, out), not waited for",
-        again(lambda: world.all_reduce(case.send, case.receive, blocking=False)),
+        again(partial(world.all_reduce, case.send, case.receive, blocking=False)),
     )
     x, out = Lent(case.send), Lent(case.receive)
-    say("all_reduce(x, out) of another library", again(lambda: world.all_reduce(x, out)))
+    say("all_reduce(x, out) of another library", again(partial(world.all_reduce, x, out)))
     for name in COLLECTIVES:
         say(
             name, again(JaliSide(world).prepare(DeviceCase(name, options.bytes, world.rank, world.size, gpu)))

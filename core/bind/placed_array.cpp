@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -31,9 +32,18 @@ PlacedArray PlacedArray::like(const std::shared_ptr<const ArrayKind>& kind, cons
     return {kind, address, std::move(memory), reinterpret_cast<std::uintptr_t>(kind->gpu->stream())};
 }
 
-void PlacedArray::let_owner_go_on() const {
-    void* stream = reinterpret_cast<void*>(owner_stream);
-    if (stream != kind->gpu->stream()) kind->gpu->let_wait(stream);
+void let_owners_go_on(std::span<const PlacedArray* const> arrays) {
+    const PlacedArray* last = nullptr; // arrays of one call are mostly on one stream
+    for (const PlacedArray* array : arrays) {
+        if (array == nullptr || !array->owner.is_valid()) continue;
+        Gpu& gpu = *array->kind->gpu;
+        void* stream = reinterpret_cast<void*>(array->owner_stream);
+        if (stream == gpu.stream()) continue;
+        if (last == nullptr || last->owner_stream != array->owner_stream ||
+            last->kind->gpu != array->kind->gpu)
+            gpu.let_wait(stream);
+        last = array;
+    }
 }
 
 const PlacedArray* placed_array(nb::handle object) {
@@ -88,7 +98,15 @@ void bind_placed_array(nb::module_& m) {
                      [](const PlacedArray& self) {
                          return self.owner.is_valid() ? self.owner : nb::object(nb::none());
                      })
-        .def_ro("read_only", &PlacedArray::read_only)
-        .def("let_owner_go_on", &PlacedArray::let_owner_go_on,
-             "Whoever owns the array goes on with it when jali's work so far is done.");
+        .def_ro("read_only", &PlacedArray::read_only);
+    m.def(
+        "let_owners_go_on",
+        [](nb::handle arrays) {
+            std::vector<const PlacedArray*> all;
+            for (nb::handle array : arrays) all.push_back(placed_array(array));
+            let_owners_go_on(all);
+        },
+        "arrays"_a,
+        "Whoever owns these arrays goes on with them when jali's work so far is done; what is none is "
+        "ignored.");
 }

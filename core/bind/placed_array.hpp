@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include <nanobind/nanobind.h>
@@ -39,9 +40,10 @@ struct PlacedArray {
 
     // A new array in memory of jali's; `label` says in reports what it is.
     static PlacedArray like(const std::shared_ptr<const ArrayKind>& kind, const char* label);
-    // Whoever owns the array goes on with it when jali's work so far is done.
-    void let_owner_go_on() const;
 };
+
+// Whoever owns these arrays (null is none) goes on with them when jali's work so far is done.
+void let_owners_go_on(std::span<const PlacedArray* const> arrays);
 
 // The array in a Python object; null if it is none.
 const PlacedArray* placed_array(nanobind::handle object);

@@ -9,8 +9,8 @@
 #include "bind/placed_array.hpp"
 #include "collective/gpu_plan.hpp"
 
+#include <algorithm>
 #include <array>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -201,7 +201,6 @@ class PlannedCalls {
             return read_value(a, call);
         a.array = placed_array(a.given);
         if (a.array == nullptr) {
-            if (type == host_array()) return false;
             if (type == &PyList_Type) {
                 a.lent = nb::steal(PyList_AsTuple(object));
                 return read_value(a, call);
@@ -230,11 +229,6 @@ class PlannedCalls {
         if (hash == -1) PyErr_Clear();
         mix(call.hash, static_cast<std::size_t>(hash));
         return hash != -1;
-    }
-
-    static PyTypeObject* host_array() {
-        static const nb::handle type = nb::object(nb::module_::import_("numpy").attr("ndarray")).release();
-        return reinterpret_cast<PyTypeObject*>(type.ptr());
     }
 
     static bool fits(const Known& known, const Call& call) {
@@ -280,13 +274,22 @@ nb::object run(const Known& known, const Call& call) {
                                                           : nb::none());
         known.plan(nb::tuple(arrays));
     }
-    for (const Argument& a : call.given())
-        if (a.array != nullptr && a.lent.is_valid()) a.array->let_owner_go_on();
+    std::array<const PlacedArray*, most_arguments> arrays{};
+    for (std::size_t k = 0; k < call.count; ++k) arrays[k] = call.arguments[k].array;
+    let_owners_go_on({arrays.data(), call.count});
     nb::object result = known.result.what == Source::argument
                             ? nb::borrow(call.arguments[known.result.number].given)
                         : known.result.what == Source::fresh ? fresh
                                                              : nb::none();
     return known.request.is_valid() ? known.request(known.gpu, result) : result;
+}
+
+// Whether arrays of the host are among the arguments: then there is no plan to be found, and no time to be
+// lost.
+bool on_host(std::span<PyObject* const> arguments) {
+    static PyTypeObject* const array = reinterpret_cast<PyTypeObject*>(
+        nb::object(nb::module_::import_("numpy").attr("ndarray")).release().ptr());
+    return std::any_of(arguments.begin(), arguments.end(), [](PyObject* a) { return Py_TYPE(a) == array; });
 }
 
 // A method of a class whose objects have a PlannedCalls in their attribute `planned_calls`.
@@ -310,7 +313,8 @@ PyObject* call_planned(PyObject* object, PyObject* const* arguments, std::size_t
     const std::size_t all = positional + (names == nullptr ? 0 : PyTuple_GET_SIZE(names));
     const auto ask = [&] { return PyObject_Vectorcall(method->asked, arguments, flagged, names); };
     try {
-        PlannedCalls* calls = positional > 0 && all - 1 <= most_arguments ? calls_of(arguments[0]) : nullptr;
+        if (positional == 0 || all - 1 > most_arguments || on_host({arguments, all})) return ask();
+        PlannedCalls* calls = calls_of(arguments[0]);
         Call call;
         call.method = object;
         call.names = names;

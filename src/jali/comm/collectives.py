@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jali import _core
 from jali.comm import algorithms
+from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import SIZES, Array, check_operation, element_name
 from jali.comm.kept_plans import KeepsPlans
 from jali.errors import ParameterError
@@ -102,7 +103,9 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
             self._compare(Call._make(call), on_device=_on_device(arrays))
         if _on_device(arrays):
             return self._start_on_device(call, arrays, result, blocking, checked)
-        plan = self.plan_of(call)
+        plan = self._plans.get(call)
+        if plan is None or self._crowded:
+            plan = self.plan_of(call)
         if blocking:
             if not plan.run_unless_running(*arrays):
                 self._spare(call).run(*arrays)
@@ -249,7 +252,8 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
 
 
 def _on_device(arrays: tuple[Any, ...]) -> bool:
-    return isinstance(arrays[-1] if arrays[0] is None else arrays[0], _core.PlacedArray)
+    kind = type(arrays[-1] if arrays[0] is None else arrays[0])
+    return kind is DeviceArray or kind is DeviceView
 
 
 def _carriers(communicator: Communicator) -> list[tuple[str, _core.Communicator]]:

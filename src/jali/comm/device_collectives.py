@@ -129,9 +129,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows."""
         plan = self.plan_of((call, checked))
         plan(arrays)
-        for array in arrays:
-            if type(array) is DeviceView:
-                array.let_owner_go_on()
+        _core.let_owners_go_on(arrays)
         if not checked:
             self._planned_calls.note(plan, arrays, result, None if blocking else DeviceRequest)
         return result if blocking else DeviceRequest(self.gpu, result)

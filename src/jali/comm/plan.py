@@ -356,8 +356,7 @@ class RunningPlan:
         plan(tuple(buffers))
         self._last = _core.GpuEvent(gpu, False)
         gpu.record(self._last)
-        for array in there:
-            array.let_owner_go_on()
+        _core.let_owners_go_on(there)
         return True
 
     def test(self) -> bool:
