@@ -321,10 +321,10 @@ PyObject* call_planned(PyObject* object, PyObject* const* arguments, std::size_t
         if (calls == nullptr || !calls->read(call, arguments + 1, all - 1)) return ask();
         if (const auto known = calls->find(call)) return run(*known, call).release().ptr();
         calls->forget_note();
-        PyObject* result = ask();
-        if (result != nullptr) calls->learn(call);
+        nb::object result = nb::steal(ask());
+        if (result.is_valid()) calls->learn(call);
         calls->forget_note();
-        return result;
+        return result.release().ptr();
     } catch (nb::python_error& error) {
         error.restore();
         return nullptr;

@@ -121,6 +121,8 @@ def test_whatever_differs_is_another_call() -> None:
             lambda: c.all_reduce(x, op="".join(["m", "in"])),  # equal words need not be the same
             lambda: c.all_reduce(x, reproducible=True),
             lambda: c.all_reduce(x, algorithm="two_step"),
+            lambda: c.all_reduce(x, algorithm="staged"),  # no plan of devices
+            lambda: c.all_reduce(x, out, algorithm="staged"),
             lambda: c.reduce(x, root=0),
             lambda: c.reduce(x, root=1),
             lambda: c.all_gather(x, counts=[6, 6]),
@@ -134,7 +136,7 @@ def test_whatever_differs_is_another_call() -> None:
         assert results[1].shape == (2, 3)
         assert results[2].element == "fp64"
         both = numbers(0, 6) + numbers(1, 6)
-        for k in (0, 3, 4, 7, 8):
+        for k in (0, 3, 4, 7, 8, 9, 10):
             np.testing.assert_array_equal(results[k].to_host(), both)
         np.testing.assert_array_equal(results[5].to_host(), numbers(1, 6))
         np.testing.assert_array_equal(results[6].to_host(), numbers(0, 6))
