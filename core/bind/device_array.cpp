@@ -68,6 +68,15 @@ void bind_device_array(nb::module_& m) {
                          return nb::tuple(shape);
                      })
         .def_prop_ro(
+            "contiguous",
+            [](const ForeignArray& self) {
+                std::int64_t expected = 1;
+                for (std::size_t k = self.array.ndim(); k-- > 0; expected *= self.array.shape(k))
+                    if (self.array.shape(k) != 1 && self.array.stride(k) != expected) return false;
+                return true;
+            },
+            "In the order of C; false as well for some arrays without elements.")
+        .def_prop_ro(
             "strides",
             [](const ForeignArray& self) {
                 nb::list strides;

@@ -196,13 +196,14 @@ void bind_gpu(nb::module_& m) {
         .def(
             "launch",
             [](Gpu& gpu, const GpuFunction& function, unsigned blocks, unsigned threads,
-               const nb::bytes& arguments) {
+               const nb::bytes& arguments, int times) {
                 std::vector<std::byte> structure(bytes_of(arguments).begin(), bytes_of(arguments).end());
                 void* parameters[] = {structure.data()};
                 gpu.make_current();
-                gpu.launch(function, blocks, threads, parameters, gpu.stream());
+                for (int n = 0; n < times; ++n)
+                    gpu.launch(function, blocks, threads, parameters, gpu.stream());
             },
-            "function"_a, "blocks"_a, "threads"_a, "arguments"_a,
+            "function"_a, "blocks"_a, "threads"_a, "arguments"_a, "times"_a = 1,
             "Puts a kernel that takes one structure on jali's stream.")
         .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
 }

@@ -1,7 +1,9 @@
 // core/collective/gpu_plan in Python: collectives as one launch on each device.
 #include "collective/gpu_plan.hpp"
 #include "bind/errors.hpp"
+#include "bind/placed_array.hpp"
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +16,31 @@
 namespace nb = nanobind;
 using namespace nb::literals;
 using namespace jali;
+
+namespace {
+
+// One array per buffer of the user, or None where this rank has no bytes of it.
+void run_on_arrays(GpuPlan& plan, const nb::tuple& arrays) {
+    std::array<GpuAddress, GpuPlan::most_buffers> addresses{};
+    const std::size_t count =
+        std::min(arrays.size(), addresses.size()); // a plan that has not so many says so
+    for (std::size_t k = 0; k < count; ++k) {
+        const PlacedArray* array = placed_array(arrays[k]);
+        const std::size_t bytes = array != nullptr ? array->kind->nbytes : 0;
+        addresses[k] = array != nullptr ? array->address : 0;
+        if (static_cast<int>(k) >= plan.user_buffers() || bytes == plan.bytes_of(static_cast<int>(k)))
+            continue;
+        const std::string text =
+            plan.what() + ": a buffer has " + std::to_string(plan.bytes_of(static_cast<int>(k))) +
+            " bytes on this rank, " +
+            (array != nullptr ? "the array given for it has " + std::to_string(bytes) : "none was given");
+        raise_python("jali.errors", "ParameterError", text.c_str());
+        throw nb::python_error();
+    }
+    plan.run({addresses.data(), count}, plan.gpu().stream());
+}
+
+} // namespace
 
 void bind_gpu_plan(nb::module_& m) {
     using Released = nb::call_guard<nb::gil_scoped_release>;
@@ -68,13 +95,16 @@ void bind_gpu_plan(nb::module_& m) {
         .def_prop_ro("what", &GpuPlan::what)
         .def_prop_ro("user_buffers", &GpuPlan::user_buffers)
         .def("bytes_of", &GpuPlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")
+        .def("__call__", &run_on_arrays, "arrays"_a,
+             "Puts a run on jali's stream; a PlacedArray or None per buffer. ParameterError for those of "
+             "other sizes.")
         .def(
             "run",
-            [](GpuPlan& plan, const std::vector<GpuAddress>& buffers, nb::object stream) {
+            [](GpuPlan& plan, const std::vector<GpuAddress>& buffers, nb::object stream, int times) {
                 void* on = stream.is_none() ? plan.gpu().stream()
                                             : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
-                plan.run(buffers, on);
+                for (int n = 0; n < times; ++n) plan.run(buffers, on);
             },
-            "buffers"_a, "stream"_a = nb::none(),
-            "Puts a run on a stream (jali's), on addresses of the device.");
+            "buffers"_a, "stream"_a = nb::none(), "times"_a = 1,
+            "Puts runs on a stream (jali's), on addresses of the device.");
 }

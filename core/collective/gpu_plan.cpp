@@ -101,8 +101,8 @@ std::int64_t PeerQueues::queues(Wire wire) const {
            parameters_.most_lanes * size() * parameters_.flagged.slots * 2 * parameters_.flagged.slot_bytes;
 }
 
-void PeerQueues::order(void* stream) {
-    if (gpu()->is_capturing(stream)) return; // a graph is put in order by who launches it
+void PeerQueues::order(void* stream, bool captured) {
+    if (captured) return; // a graph is put in order by who launches it
     if (last_stream_ != nullptr && stream != last_stream_) memory_.order_behind_work(stream);
     last_stream_ = stream;
 }
@@ -221,7 +221,8 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
         throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
     gpu_->make_current();
-    if (queues_) queues_->order(stream);
+    const bool captured = queues_ && gpu_->is_capturing(stream);
+    if (queues_) queues_->order(stream, captured);
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, what_, work());
     for (Stage& stage : stages_) {
@@ -244,7 +245,7 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
                      stream);
     }
     span.reset();
-    if (queues_) queues_->memory_.note_work(stream);
+    if (queues_) queues_->memory_.note_work(stream, captured);
 }
 
 std::string GpuPlan::describe() const {

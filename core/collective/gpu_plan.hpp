@@ -32,7 +32,7 @@ class PeerQueues {
     friend class GpuPlan;
     std::int64_t words(int which) const; // where the words of this kind begin, in bytes
     std::int64_t queues(Wire wire) const;
-    void order(void* stream); // behind what came before
+    void order(void* stream, bool captured); // behind what came before
 
     PeerMemory memory_;
     DeviceProgramParameters parameters_;

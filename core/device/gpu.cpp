@@ -69,6 +69,7 @@ void PinnedMemory::release() noexcept {
 }
 
 GpuAddress Gpu::from_driver(std::size_t bytes) {
+    make_current();
     GpuAddress address = 0;
     const int error = api_.allocate(&address, bytes);
     if (error == gpu_out_of_memory) return 0;
@@ -77,7 +78,6 @@ GpuAddress Gpu::from_driver(std::size_t bytes) {
 }
 
 GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
-    make_current();
     const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, own_pages ? big_unit : 1));
     GpuMemory memory;
     {

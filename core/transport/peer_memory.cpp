@@ -190,6 +190,7 @@ PeerWatch::PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> com
                                    patience = Patience(watchdog_seconds())](unsigned looks) mutable {
         if (looks == 0) patience.moved();
         if (looks % 64 != 63) return pause_core();
+        record_noted();
         if (!in_graph_ && pending_.reached()) return; // nothing of ours is waited for
         try {
             communicator_->check();
@@ -214,12 +215,25 @@ void PeerWatch::abandon() {
     *reinterpret_cast<volatile std::int64_t*>(abandoned_.data()) = 1;
 }
 
-void PeerWatch::note_work(void* stream) {
-    if (gpu_->is_capturing(stream)) {
+// An event is one more call of the driver, so the device's own stream, which is there for ever, gets one
+// only when somebody asks. Until it is reached everything on the stream counts as waiting for others.
+void PeerWatch::note_work(void* stream, bool captured) {
+    if (captured) {
         in_graph_ = true; // and then it may be under way at any time
-    } else {
-        pending_.record(stream);
+        return;
     }
+    noted_ = stream == gpu_->stream();
+    if (!noted_) pending_.record(stream);
+}
+
+void PeerWatch::record_noted() {
+    if (noted_) pending_.record(gpu_->stream());
+    noted_ = false;
+}
+
+void PeerWatch::order_behind_work(void* stream) {
+    record_noted();
+    gpu_->api().check(gpu_->api().stream_wait(stream, pending_.handle(), 0), "ordering work between devices");
 }
 
 namespace {

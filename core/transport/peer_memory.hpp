@@ -85,17 +85,18 @@ class PeerWatch {
     void abandon();               // the host gives up
     // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
     // other ranks.
-    void note_work(void* stream);
+    void note_work(void* stream) { note_work(stream, gpu_->is_capturing(stream)); }
+    void note_work(void* stream, bool captured);
     // What comes on this stream waits for the work that was noted.
-    void order_behind_work(void* stream) {
-        gpu_->api().check(gpu_->api().stream_wait(stream, pending_.handle(), 0),
-                          "ordering work between devices");
-    }
+    void order_behind_work(void* stream);
 
   private:
+    void record_noted();
+
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<Communicator> communicator_;
     GpuEvent pending_;
+    bool noted_ = false; // there is work on the device's own stream that is not behind `pending_` yet
     bool in_graph_ = false;
     PinnedMemory abandoned_;
 };
@@ -127,6 +128,7 @@ class PeerMemory {
     GpuAddress abandoned() const { return watch_->abandoned(); } // not 0: whoever waits shall stop
     void abandon() { watch_->abandon(); }                        // the host gives up
     void note_work(void* stream) { watch_->note_work(stream); }  // see PeerWatch
+    void note_work(void* stream, bool captured) { watch_->note_work(stream, captured); }
     void order_behind_work(void* stream) { watch_->order_behind_work(stream); }
 
   private:

@@ -344,7 +344,7 @@ def test_parts_of_a_group_work_beside_the_whole() -> None:
 
 
 def test_plans_are_kept_per_signature_and_dropped_when_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jali.comm.collectives.KEPT", 8)
+    monkeypatch.setattr("jali.comm.kept_plans.KEPT", 8)
 
     def run(world: comm.Communicator) -> int:
         for count in [*range(1, 40), *range(1, 40)]:

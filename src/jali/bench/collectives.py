@@ -15,6 +15,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -80,17 +81,18 @@ class JaliSide:
 
     def prepare(self, case: Case) -> Callable[[], object]:
         ours, root, how = self.communicator, case.root, self.algorithm.get(case.collective)
-        calls: dict[str, Callable[[], object]] = {
-            "all_reduce": lambda: ours.all_reduce(case.send, case.receive, algorithm=how),
-            "all_gather": lambda: ours.all_gather(case.send, case.receive, algorithm=how),
-            "reduce_scatter": lambda: ours.reduce_scatter(case.send, case.receive, algorithm=how),
-            "broadcast": lambda: ours.broadcast(case.receive, root, algorithm=how),
-            "reduce": lambda: ours.reduce(case.send, case.receive, root=root, algorithm=how),
-            "gather": lambda: ours.gather(case.send, case.receive, root=root, algorithm=how),
-            "scatter": lambda: ours.scatter(case.send, case.receive, root=root, algorithm=how),
-            "all_to_all": lambda: ours.all_to_all(case.send, case.receive, algorithm=how),
+        calls = {
+            "all_reduce": partial(ours.all_reduce, case.send, case.receive),
+            "all_gather": partial(ours.all_gather, case.send, case.receive),
+            "reduce_scatter": partial(ours.reduce_scatter, case.send, case.receive),
+            "broadcast": partial(ours.broadcast, case.receive, root),
+            "reduce": partial(ours.reduce, case.send, case.receive, root=root),
+            "gather": partial(ours.gather, case.send, case.receive, root=root),
+            "scatter": partial(ours.scatter, case.send, case.receive, root=root),
+            "all_to_all": partial(ours.all_to_all, case.send, case.receive),
         }
-        return calls[case.collective]
+        call = calls[case.collective]
+        return partial(call, algorithm=how) if how else call
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """What a communicator keeps for its collectives: the message space, the plans in use, the check of calls.
 
-A call is described by a tuple (the fields of `Call`) that is equal on all ranks. Equal calls share a plan: the least recently
-used of more than `KEPT` plans are dropped, which needs no agreement, since plans take their tags when they
-start. In checked mode ranks compare their calls before anything moves.
+A call is described by a tuple (the fields of `Call`) that is equal on all ranks. Equal calls share a plan (`jali.comm.kept_plans`).
+Which are kept needs no agreement, since plans take their tags when they start. In checked mode ranks compare their calls before anything moves.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import json
 import os
 import platform
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,13 +18,13 @@ from jali import _core
 from jali.comm import algorithms
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import SIZES, Array, check_operation, element_name
+from jali.comm.kept_plans import KeepsPlans
 from jali.errors import ParameterError
 
 if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
     from jali.comm.device_collectives import DeviceCollectives
 
-KEPT = 256  # plans per communicator
 EXCHANGE = "exchange"  # as counts: each rank knows only its own
 
 
@@ -70,20 +68,19 @@ class Request:
         return self._result
 
 
-class Collectives:
+class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
     """The collectives of one communicator; made at its first collective call, which is collective anyway."""
 
     def __init__(self, communicator: Communicator) -> None:
+        super().__init__()
         self._communicator = weakref.ref(communicator)  # which owns this: memory of devices goes when it goes
         self.rank, self.size = communicator.rank, communicator.size
         self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
         self.carriers = _carriers(communicator)
         self.space = _core.MessageSpace(self.carriers)
         self.hosts = _hosts(communicator)
-        self._plans: OrderedDict[tuple[Any, ...], _core.PersistentPlan] = OrderedDict()
-        self._more: dict[
-            tuple[Any, ...], list[_core.PersistentPlan]
-        ] = {}  # for calls under way several times
+        # for calls under way several times
+        self._more: dict[tuple[Any, ...], list[_core.PersistentPlan]] = {}
         self._on_devices: dict[_core.Gpu, DeviceCollectives] = {}
 
     @property
@@ -107,14 +104,14 @@ class Collectives:
         if _on_device(arrays):
             return self._start_on_device(call, arrays, result, blocking, checked)
         plan = self._plans.get(call)
-        if plan is not None and len(self._plans) > KEPT // 2:  # before that, nothing is dropped soon
-            self._plans.move_to_end(call)
+        if plan is None or self._crowded:
+            plan = self.plan_of(call)
         if blocking:
-            if plan is None or not plan.run_unless_running(*arrays):
-                self._prepare(call).run(*arrays)
+            if not plan.run_unless_running(*arrays):
+                self._spare(call).run(*arrays)
             return result
-        if plan is None or plan.running:
-            plan = self._prepare(call)
+        if plan.running:
+            plan = self._spare(call)
         plan.start(*arrays)
         return Request(plan, result)
 
@@ -139,22 +136,21 @@ class Collectives:
         told = self.communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
         return [tuple(json.loads(text)) for text in told]
 
-    def _prepare(self, call: tuple[Any, ...]) -> _core.PersistentPlan:
-        if call in self._plans:
-            spare = self._more.setdefault(call, [])
-            for plan in spare:
-                if not plan.running:
-                    return plan
-            plan = self._make(Call._make(call))
-            spare.append(plan)
-            return plan
-        plan = self._plans[call] = self._make(Call._make(call))
-        while len(self._plans) > KEPT:
-            dropped, _ = self._plans.popitem(last=False)
-            self._more.pop(dropped, None)
-        return plan
+    def _spare(self, call: tuple[Any, ...]) -> _core.PersistentPlan:
+        """Another plan of a call whose own is under way."""
+        spare = self._more.setdefault(call, [])
+        for plan in spare:
+            if not plan.running:
+                return plan
+        spare.append(self._make(call))
+        return spare[-1]
 
-    def _make(self, call: Call) -> _core.PersistentPlan:
+    def _drop(self, calls: list[tuple[Any, ...]]) -> None:
+        for call in calls:
+            self._more.pop(call, None)
+
+    def _make(self, fields: tuple[Any, ...]) -> _core.PersistentPlan:
+        call = Call._make(fields)
         check_operation(call.op, call.dtype)
         row = self.algorithm_of(call)
         composition = self.composition(call, row)

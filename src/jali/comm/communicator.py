@@ -19,7 +19,7 @@ import numpy.typing as npt
 from jali import _core
 from jali.comm.collectives import EXCHANGE, Collectives
 from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.device_collectives import data_on_device, gpu_of, is_on_device
+from jali.comm.device_collectives import data_on_device, gpu_of, is_on_device, lend
 from jali.comm.device_messages import DeviceMessages, PersistentMessage
 from jali.comm.elements import Array, as_array
 from jali.errors import ParameterError, RankError
@@ -58,6 +58,7 @@ class Communicator:
         self.largest_tag: int = core.largest_tag
         self.threads = threads
         self._collectives: Collectives | None = None
+        self.planned_calls = _core.PlannedCalls(lend)  # of collectives on devices
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, DeviceMessages] = {}
 
@@ -111,6 +112,7 @@ class Communicator:
 
     # --- collectives on arrays -------------------------------------------------------------------------------
 
+    @_core.planned
     def all_reduce(
         self,
         x: Any,
@@ -139,6 +141,7 @@ class Communicator:
         arrays = (data,) if out is x else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
+    @_core.planned
     def reduce(
         self,
         x: Any,
@@ -173,6 +176,7 @@ class Communicator:
         arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
+    @_core.planned
     def broadcast(
         self,
         x: Any,
@@ -198,6 +202,7 @@ class Communicator:
         )
         return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
 
+    @_core.planned
     def all_gather(
         self,
         x: Any,
@@ -232,6 +237,7 @@ class Communicator:
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
+    @_core.planned
     def gather(
         self,
         x: Any,
@@ -269,6 +275,7 @@ class Communicator:
         arrays = (data, None if out is None else _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
+    @_core.planned
     def scatter(
         self,
         x: Any,
@@ -306,6 +313,7 @@ class Communicator:
         call = ("scatter", _kind(target), count, root, "sum", False, algorithm, False)
         return (self._collectives or self.collectives).start(call, (data, target), out, blocking, checked)
 
+    @_core.planned
     def reduce_scatter(
         self,
         x: Any,
@@ -343,6 +351,7 @@ class Communicator:
         arrays = (data,) if in_place else (data, _target(out, data))
         return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
 
+    @_core.planned
     def all_to_all(
         self,
         x: Any,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,8 @@ LEGACY_STREAM = {
     "cuda": 1,
     "hip": 0,
 }  # handle of the default stream, which other libraries use unless told otherwise
+# Types of arrays whose interface is of a version that names no stream, and which have DLPack: nobody need ask for it again.
+_BY_DLPACK: set[type] = set()
 _DTYPES = {core: np.dtype(name) for name, core in NAMES.items() if name not in ("bool", "bfloat16")}
 
 
@@ -55,37 +56,36 @@ def stream_handle(stream: Any) -> int | None:
     )
 
 
-@dataclass(frozen=True)
-class DeviceView:
-    """Where an array lies. Valid as long as `owner` lives.
+class DeviceView(_core.PlacedArray):
+    """Where an array of another library lies. Valid as long as `owner`, the array, lives.
 
     `element` is the core's name of the element type, `stream` the handle of the stream on which the owner goes on to
-    use the array (None: it does not say).
+    use the array (None: it does not say, and is taken to use the default stream).
     """
 
-    address: int
-    element: str
-    shape: tuple[int, ...]
-    stream: int | None
-    owner: Any
-    gpu: Any = None
+    __slots__ = ("foreign", "stream")
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * SIZES[self.element]
+    def __init__(
+        self,
+        address: int,
+        element: str,
+        shape: tuple[int, ...],
+        stream: int | None,
+        owner: Any,
+        gpu: _core.Gpu,
+        read_only: bool = False,
+        foreign: Any = None,
+    ) -> None:
+        goes_on = LEGACY_STREAM[gpu.kind] if stream is None else stream
+        super().__init__(gpu, address, shape, element, goes_on, read_only, owner)
+        self.stream = stream
+        self.foreign = foreign  # what was lent, to be kept as long
 
 
-def view_of(x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = False) -> DeviceView:
-    """Where the array `x` lies, for work on `stream` (a handle; None: jali's) of `gpu`.
+def view_of(
+    x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = False, there: bool = False
+) -> DeviceView:
+    """Where the array `x` lies, for work on `stream` (a handle; None: jali's) of `gpu`; `there`: it has said that it is on `gpu`.
 
     From here on that stream waits for what the owner of `x` has put on its own. Raises ParameterError for what is
     not a C-contiguous array of numbers (read-only ones if it is to be `writable`), DeviceError for memory of the host
@@ -97,6 +97,8 @@ def view_of(x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = 
         if stream is not None:
             gpu.let_wait(stream)
         return DeviceView(x.address, x.element, x.shape, gpu.stream, x, gpu)
+    if type(x) in _BY_DLPACK:
+        return _from_dlpack(x, gpu, stream, there)
     try:
         interface = getattr(x, "__cuda_array_interface__", None)
     except (TypeError, ValueError, KeyError, RuntimeError):  # PyTorch: not of this type, or with gradients
@@ -105,7 +107,9 @@ def view_of(x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = 
     if interface is not None and (interface.get("stream") is not None or not hasattr(x, "__dlpack__")):
         return _from_interface(x, interface, gpu, stream, writable)
     if hasattr(x, "__dlpack__"):
-        return _from_dlpack(x, gpu, stream)
+        if interface is not None and interface.get("version", 3) < 3:
+            _BY_DLPACK.add(type(x))
+        return _from_dlpack(x, gpu, stream, there)
     raise DeviceError(
         f"a {type(x).__name__} is not in device memory; give a jali.comm.DeviceArray (DeviceArray.from_host copies "
         "there), or an array of CuPy or PyTorch on the device"
@@ -134,17 +138,18 @@ def _from_interface(
         elif stream != theirs:  # by way of jali's stream, for which it is only a moment
             gpu.wait_for(theirs)
             gpu.let_wait(stream)
-    return DeviceView(address, element_name(dtype), shape, theirs, x, gpu)
+    return DeviceView(address, element_name(dtype), shape, theirs, x, gpu, bool(read_only))
 
 
-def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None) -> DeviceView:
-    kind, ordinal = x.__dlpack_device__()
-    if int(kind) != DLPACK_DEVICES[gpu.kind]:
-        where = "in host memory" if int(kind) in (1, 3, 11) else "on a device of another kind"
-        raise DeviceError(
-            f"a {type(x).__name__} {where} is not on {gpu.name}; DeviceArray.from_host copies NumPy arrays there"
-        )
-    _check_device(gpu, int(ordinal))
+def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None, there: bool) -> DeviceView:
+    if not there:
+        kind, ordinal = x.__dlpack_device__()
+        if int(kind) != DLPACK_DEVICES[gpu.kind]:
+            where = "in host memory" if int(kind) in (1, 3, 11) else "on a device of another kind"
+            raise DeviceError(
+                f"a {type(x).__name__} {where} is not on {gpu.name}; DeviceArray.from_host copies NumPy arrays there"
+            )
+        _check_device(gpu, int(ordinal))
     mine = gpu.stream if stream is None else stream or LEGACY_STREAM[gpu.kind]
     try:
         capsule = x.__dlpack__(stream=mine)
@@ -153,10 +158,10 @@ def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None) -> DeviceView:
     foreign = _core.from_dlpack(capsule)
     if not foreign.element:
         raise ParameterError(f"elements of a {type(x).__name__} of this type cannot be taken")
-    _check_contiguous(
-        foreign.shape, [n * SIZES[foreign.element] for n in foreign.strides], SIZES[foreign.element]
-    )
-    return DeviceView(foreign.address, foreign.element, foreign.shape, None, (x, foreign), gpu)
+    if not foreign.contiguous:
+        item = SIZES[foreign.element]
+        _check_contiguous(foreign.shape, [n * item for n in foreign.strides], item)
+    return DeviceView(foreign.address, foreign.element, foreign.shape, None, x, gpu, foreign=foreign)
 
 
 def _check_device(gpu: _core.Gpu, ordinal: int) -> None:
@@ -182,27 +187,20 @@ def _check_contiguous(shape: Sequence[int], strides: Sequence[int] | None, item:
         expected *= extent
 
 
-class DeviceArray:
+class DeviceArray(_core.PlacedArray):
     """A C-contiguous array in memory of a device of jali's (`gpu`), for other libraries to take without a copy.
 
     `cupy.asarray(a)`, `torch.from_dlpack(a)` and the like share the memory, keep it alive, and let their stream wait
     for what jali has put on its own so far. The way back is to pass their array to jali. `element` is the core's name
-    of the element type, and `dtype` NumPy's (bf16 has one only with ml_dtypes).
+    of the element type, and `dtype` NumPy's (bf16 has one only with ml_dtypes). What it is never changes; `memory` is the block
+    that it is the beginning of, `address` where that is.
     """
+
+    __slots__ = ("__weakref__",)
 
     def __init__(self, gpu: _core.Gpu, memory: _core.GpuMemory, shape: Sequence[int], dtype: npt.DTypeLike):
         """A view of the beginning of `memory`, which is on `gpu`."""
-        self.gpu = gpu
-        self.memory = memory
-        self.address: int = memory.address
-        self.shape = tuple(int(n) for n in shape)
-        self.size = math.prod(self.shape)  # elements
-        self.element = element_name(dtype)
-        self.nbytes = self.size * SIZES[self.element]
-        if self.nbytes > memory.nbytes:
-            raise ParameterError(
-                f"an array of shape {self.shape} and type {self.element} needs {self.nbytes} bytes, not {memory.nbytes}"
-            )
+        super().__init__(gpu, memory, tuple(int(n) for n in shape), element_name(dtype))
 
     @classmethod
     def empty(
@@ -222,16 +220,12 @@ class DeviceArray:
         """A copy as a NumPy array, after jali's work so far; bf16 comes as uint16 bits unless ml_dtypes is imported."""
         array = np.empty(self.shape, element_dtype(self.element))
         raw = np.empty(self.nbytes, np.uint8)
-        self.gpu.download(self.memory, raw)
+        self.gpu.download_address(self.address, raw)
         return raw.view(array.dtype).reshape(self.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
         return element_dtype(self.element)
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
 
     def __repr__(self) -> str:
         return f"<array of shape {self.shape} and type {self.element} on {self.gpu.name}>"

@@ -8,9 +8,10 @@ Work goes on jali's stream, in order with the streams of the arrays' owners; nob
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
-from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,46 +19,59 @@ import numpy as np
 from jali import _core
 from jali.codegen import cache
 from jali.comm import algorithms
-from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView, element_dtype, view_of
+from jali.comm.device_arrays import DLPACK_DEVICES, DeviceView, element_dtype, view_of
 from jali.comm.elements import SIZES, check_operation
+from jali.comm.kept_plans import KeepsPlans
 from jali.errors import DeviceError, ParameterError
 
 if TYPE_CHECKING:
     from jali.comm.collectives import Call, Collectives
 
-KEPT = 256  # plans per communicator and device
 CARRIERS = ("peer", "ccl")
+Key = tuple[tuple[Any, ...], bool]  # a call, and whether overflows are counted
+Plan = Callable[[tuple[Any, ...]], None]  # takes the arrays of a call: a GpuPlan, or another way
+
+
+_open = functools.cache(_core.Gpu.open)  # they live as long as the process
+_KINDS = {number: kind for kind, number in DLPACK_DEVICES.items()}
+
+
+def _place_of(x: Any) -> tuple[str, int] | None:
+    """Kind and number of the device on which an array is, as far as its owner says by DLPack; None if it does not, or it is on none."""
+    ask = getattr(x, "__dlpack_device__", None)
+    if ask is None:
+        return None
+    try:
+        number, ordinal = ask()
+        kind = _KINDS.get(int(number))
+        return None if kind is None else (kind, int(ordinal))
+    except (BufferError, TypeError, ValueError, RuntimeError):
+        return None
 
 
 def is_on_device(x: Any) -> bool:
     """Whether an array lies in device memory, as far as its owner says."""
-    if isinstance(x, DeviceArray):
+    if isinstance(x, _core.PlacedArray):
         return True
     if type(x).__module__.startswith("numpy"):
         return False
     if hasattr(x, "__dlpack_device__"):
-        try:
-            return int(x.__dlpack_device__()[0]) in (2, 10)
-        except (BufferError, TypeError, ValueError, RuntimeError):
-            return False
+        return _place_of(x) is not None
     return hasattr(x, "__cuda_array_interface__")
 
 
 def gpu_of(x: Any) -> _core.Gpu:
     """The core's device on which an array is, opened if need be. Raises DeviceError."""
-    if isinstance(x, DeviceArray):
+    if isinstance(x, _core.PlacedArray):
         return x.gpu
-    kind, ordinal = "cuda", 0
     if hasattr(x, "__dlpack_device__"):
         number, ordinal = (int(n) for n in x.__dlpack_device__())
-        kind = "hip" if number == 10 else "cuda"
-    else:
-        told = getattr(getattr(x, "device", None), "id", None)
-        if told is None:  # the driver knows whose memory it is
-            address = x.__cuda_array_interface__["data"][0]
-            told = max(0, _core.device_of_address(_core.Gpu.open(kind, 0), address))
-        ordinal = int(told)
-    return _core.Gpu.open(kind, ordinal)
+        return _open(_KINDS.get(number, "cuda"), ordinal)
+    told = getattr(getattr(x, "device", None), "id", None)
+    if told is None:  # the driver knows whose memory it is
+        address = x.__cuda_array_interface__["data"][0]
+        told = max(0, _core.device_of_address(_open("cuda", 0), address))
+    return _open("cuda", int(told))
 
 
 class DeviceRequest:
@@ -78,10 +92,11 @@ class DeviceRequest:
         return self._result
 
 
-class DeviceCollectives:
+class DeviceCollectives(KeepsPlans[Key, Plan]):
     """What the collectives of one communicator keep for one device. Made at the first such call, which is collective."""
 
     def __init__(self, owner: Collectives, gpu: _core.Gpu) -> None:
+        super().__init__()
         self._owner = weakref.ref(owner)  # which owns this
         self.gpu = gpu
         self.size = owner.size
@@ -94,7 +109,7 @@ class DeviceCollectives:
             self.why_not_peer = str(error)
         self._ccl: Any = None
         self.why_not_ccl = ""
-        self._plans: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+        self._planned_calls = owner.communicator.planned_calls
 
     @property
     def owner(self) -> Collectives:
@@ -112,19 +127,11 @@ class DeviceCollectives:
         checked: bool = False,
     ) -> Any:
         """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows."""
-        key = (call, True) if checked else call
-        plan = self._plans.get(key)
-        if plan is None:
-            plan = self._plans[key] = self._make(call, checked)
-            while len(self._plans) > KEPT:
-                self._plans.popitem(last=False)
-        elif len(self._plans) > KEPT // 2:
-            self._plans.move_to_end(key)
+        plan = self.plan_of((call, checked))
         plan(arrays)
-        for array in arrays:
-            if type(array) is DeviceView and array.stream != self.gpu.stream:
-                # who owns the array goes on with it after this
-                self.gpu.let_wait(LEGACY_STREAM[self.gpu.kind] if array.stream is None else array.stream)
+        _core.let_owners_go_on(arrays)
+        if not checked:
+            self._planned_calls.note(plan, arrays, result, None if blocking else DeviceRequest)
         return result if blocking else DeviceRequest(self.gpu, result)
 
     def report_overflows(self, call: tuple[Any, ...]) -> None:
@@ -158,10 +165,13 @@ class DeviceCollectives:
             return name
         return f"{name}: {self._plan(call, name).describe()}"
 
-    def _make(self, fields: tuple[Any, ...], checked: bool) -> Any:
+    def _drop(self, calls: list[Key]) -> None:
+        self._planned_calls.clear()
+
+    def _make(self, key: Key) -> Plan:
         from jali.comm.collectives import Call
 
-        call = Call._make(fields)
+        call, checked = Call._make(key[0]), key[1]
         if callable(call.op):
             check_operation(call.op, np.dtype(np.float64))
         else:
@@ -171,23 +181,7 @@ class DeviceCollectives:
             return self._by_ccl(call)
         if name == "staged":
             return self._staged(call)
-        plan = self._plan(call, name, checked)
-        count = plan.user_buffers
-        sizes = [plan.bytes_of(k) for k in range(count)]
-        run, what = plan.run, plan.what
-
-        def go(arrays: tuple[Any, ...]) -> None:
-            addresses = []
-            for size, array in zip(sizes, arrays, strict=True):
-                if (0 if array is None else array.nbytes) != size:
-                    given = (
-                        "none was given" if array is None else f"the array given for it has {array.nbytes}"
-                    )
-                    raise ParameterError(f"{what}: a buffer has {size} bytes on this rank, {given}")
-                addresses.append(0 if array is None else array.address)
-            run(addresses)
-
-        return go
+        return self._plan(call, name, checked)
 
     def _plan(self, call: Call, name: str, checked: bool = False) -> _core.GpuPlan:
         row = algorithms.algorithm(name, call.collective)
@@ -334,6 +328,14 @@ class DeviceCollectives:
                     gpu.upload_address(array.address, copy.view(np.uint8))
 
         return go
+
+
+def lend(x: Any) -> DeviceView | None:
+    """Where an array of another library lies, for jali to work on it now; None if it is not on a device."""
+    place = _place_of(x)
+    if place is not None:
+        return view_of(x, _open(*place), there=True)
+    return data_on_device(x) if is_on_device(x) else None
 
 
 def data_on_device(x: Any, writable: bool = False) -> DeviceView:

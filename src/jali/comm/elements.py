@@ -37,6 +37,7 @@ SIZES = {
     **{name: int(name.lstrip("uint")) // 8 for name in NAMES.values() if "int" in name},
     **{"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "complex64": 8, "complex128": 16},
 }
+_OF_NUMPY = {np.dtype(name): core for name, core in NAMES.items() if name != "bfloat16"}
 OPERATIONS = (
     "sum",
     "prod",
@@ -81,6 +82,8 @@ def element_name(dtype: npt.DTypeLike) -> str:
         kind = np.dtype(dtype)
     except TypeError:
         kind = None
+    if kind in _OF_NUMPY:
+        return _OF_NUMPY[kind]
     if kind is None or kind.name not in NAMES or not kind.isnative:
         raise ParameterError(
             f"elements of type {dtype} cannot be sent; choose one of {', '.join(sorted(set(NAMES)))}"

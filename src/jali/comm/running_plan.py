@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali import _core
-from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView
+from jali.comm.device_arrays import DeviceArray
 from jali.comm.device_collectives import data_on_device, is_on_device
 from jali.comm.elements import as_array, element_name
 from jali.errors import ParameterError, PlanError
@@ -69,7 +69,7 @@ class RunningPlan:
             self._core.run(*given)
 
     def _run_on_device(self, arrays: list[Any]) -> bool:
-        there = [a for a in arrays if isinstance(a, DeviceArray | DeviceView)]
+        there = [a for a in arrays if isinstance(a, _core.PlacedArray)]
         if not there:
             self._last = None
             return False
@@ -96,19 +96,17 @@ class RunningPlan:
             )
             plan = collectives.plan(self.plan.composition.core, parameters, self._what)
             self._on_devices[gpu] = plan
-        buffers = [a if isinstance(a, DeviceArray | DeviceView) else None for a in arrays]
+        buffers = [a if isinstance(a, _core.PlacedArray) else None for a in arrays]
         for number, (name, array) in enumerate(zip(self._names, buffers, strict=False)):
             size = 0 if array is None else array.nbytes
             if size != plan.bytes_of(number):
                 raise ParameterError(
                     f"{self._what}: buffer '{name}' has {plan.bytes_of(number)} bytes on this rank, the array given for it {size}"
                 )
-        plan.run([0 if a is None else a.address for a in buffers])
+        plan(tuple(buffers))
         self._last = _core.GpuEvent(gpu, False)
         gpu.record(self._last)
-        for array in there:
-            if isinstance(array, DeviceView) and array.stream != gpu.stream:
-                gpu.let_wait(LEGACY_STREAM[gpu.kind] if array.stream is None else array.stream)
+        _core.let_owners_go_on(there)
         return True
 
     def test(self) -> bool:

@@ -1,0 +1,112 @@
+#include "bind/placed_array.hpp"
+#include "bind/errors.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace jali {
+
+ArrayKind::ArrayKind(nb::object on, nb::tuple extents, const std::string& name)
+    : gpu_object(std::move(on)), gpu(nb::cast<std::shared_ptr<Gpu>>(gpu_object)), shape(std::move(extents)),
+      type(data_type_of(name)), element(nb::steal(PyUnicode_InternFromString(name.c_str()))) {
+    for (nb::handle extent : shape) size *= nb::cast<std::size_t>(extent);
+    nbytes = size * size_of(type);
+}
+
+bool ArrayKind::operator==(const ArrayKind& other) const {
+    if (this == &other) return true;
+    if (gpu != other.gpu || type != other.type || nbytes != other.nbytes) return false;
+    return shape.is(other.shape) || shape.equal(other.shape);
+}
+
+PlacedArray PlacedArray::like(const std::shared_ptr<const ArrayKind>& kind, const char* label) {
+    auto memory = std::make_shared<GpuMemory>(kind->gpu->allocate(kind->nbytes, label));
+    const GpuAddress address = memory->address();
+    return {kind, address, std::move(memory), reinterpret_cast<std::uintptr_t>(kind->gpu->stream())};
+}
+
+void let_owners_go_on(std::span<const PlacedArray* const> arrays) {
+    const PlacedArray* last = nullptr; // arrays of one call are mostly on one stream
+    for (const PlacedArray* array : arrays) {
+        if (array == nullptr || !array->owner.is_valid()) continue;
+        Gpu& gpu = *array->kind->gpu;
+        void* stream = reinterpret_cast<void*>(array->owner_stream);
+        if (stream == gpu.stream()) continue;
+        if (last == nullptr || last->owner_stream != array->owner_stream ||
+            last->kind->gpu != array->kind->gpu)
+            gpu.let_wait(stream);
+        last = array;
+    }
+}
+
+const PlacedArray* placed_array(nb::handle object) {
+    static PyTypeObject* const base = reinterpret_cast<PyTypeObject*>(nb::type<PlacedArray>().ptr());
+    if (!PyType_IsSubtype(Py_TYPE(object.ptr()), base) || !nb::inst_ready(object)) return nullptr;
+    return nb::inst_ptr<PlacedArray>(object);
+}
+
+} // namespace jali
+
+using namespace jali;
+
+void bind_placed_array(nb::module_& m) {
+    nb::class_<PlacedArray>(m, "PlacedArray", "A C-contiguous array somewhere on a device.")
+        .def(
+            "__init__",
+            [](PlacedArray* self, nb::object gpu, std::shared_ptr<GpuMemory> memory, nb::tuple shape,
+               const std::string& element) {
+                auto kind = std::make_shared<ArrayKind>(std::move(gpu), std::move(shape), element);
+                if (kind->nbytes > memory->size()) {
+                    const std::string text = "an array of shape " +
+                                             std::string(nb::repr(kind->shape).c_str()) + " and type " +
+                                             element + " needs " + std::to_string(kind->nbytes) +
+                                             " bytes, not " + std::to_string(memory->size());
+                    raise_python("jali.errors", "ParameterError", text.c_str());
+                    throw nb::python_error();
+                }
+                const GpuAddress address = memory->address();
+                const auto stream = reinterpret_cast<std::uintptr_t>(kind->gpu->stream());
+                new (self) PlacedArray{std::move(kind), address, std::move(memory), stream};
+            },
+            "gpu"_a, "memory"_a, "shape"_a, "element"_a, "The beginning of a block of jali's memory.")
+        .def(
+            "__init__",
+            [](PlacedArray* self, nb::object gpu, GpuAddress address, nb::tuple shape,
+               const std::string& element, std::uintptr_t owner_stream, bool read_only, nb::object owner) {
+                auto kind = std::make_shared<ArrayKind>(std::move(gpu), std::move(shape), element);
+                new (self)
+                    PlacedArray{std::move(kind), address, nullptr, owner_stream, read_only, std::move(owner)};
+            },
+            "gpu"_a, "address"_a, "shape"_a, "element"_a, "owner_stream"_a, "read_only"_a, "owner"_a,
+            "Where the array `owner` of another library lies, which goes on to use it on that stream.")
+        .def_prop_ro("gpu", [](const PlacedArray& self) { return self.kind->gpu_object; })
+        .def_prop_ro("address", [](const PlacedArray& self) { return self.address; })
+        .def_prop_ro("memory", [](const PlacedArray& self) { return self.memory; })
+        .def_prop_ro("shape", [](const PlacedArray& self) { return self.kind->shape; })
+        .def_prop_ro("element", [](const PlacedArray& self) { return self.kind->element; })
+        .def_prop_ro("size", [](const PlacedArray& self) { return self.kind->size; })
+        .def_prop_ro("nbytes", [](const PlacedArray& self) { return self.kind->nbytes; })
+        .def_prop_ro("ndim", [](const PlacedArray& self) { return self.kind->shape.size(); })
+        .def_prop_ro("owner",
+                     [](const PlacedArray& self) {
+                         return self.owner.is_valid() ? self.owner : nb::object(nb::none());
+                     })
+        .def_ro("read_only", &PlacedArray::read_only);
+    m.def(
+        "let_owners_go_on",
+        [](nb::handle arrays) {
+            std::vector<const PlacedArray*> all;
+            for (nb::handle array : arrays) all.push_back(placed_array(array));
+            let_owners_go_on(all);
+        },
+        "arrays"_a,
+        "Whoever owns these arrays goes on with them when jali's work so far is done; what is none is "
+        "ignored.");
+}

@@ -1,0 +1,340 @@
+"""Later calls of a kind take the plan of the first without asking Python, and nobody can tell but the clock."""
+
+from __future__ import annotations
+
+import inspect
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import REAL
+from test_ccl import Foreign
+
+from jali import _core, comm
+from jali.comm import DeviceArray, algorithms
+from jali.comm.device_collectives import DeviceRequest
+from jali.errors import ParameterError
+
+RANKS = 2
+
+
+@pytest.fixture(autouse=True)
+def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_FAKE_GPUS", "2")
+    monkeypatch.setenv(  # little memory for queues: many communicators come and go
+        "JALI_DEVICE_QUEUES",
+        "lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256",
+    )
+    if REAL and _core.Gpu.count("cuda") < RANKS:
+        pytest.skip("ranks of one process need a device each")
+
+
+def open_gpu() -> Any:
+    from jali.devices import open_device
+
+    return open_device("cuda", comm.current())
+
+
+class Asked:
+    """Counts calls that Python saw."""
+
+    def __init__(self, c: comm.Communicator, gpu: Any) -> None:
+        there = c.collectives.on_device(gpu)
+        self.calls = 0
+        start, weak = type(there).start, weakref.ref(there)  # no cycle: the rank's memory goes with it
+
+        def counted(*arguments: Any) -> Any:
+            self.calls += 1
+            return start(weak(), *arguments)
+
+        there.start = counted  # type: ignore[method-assign]
+
+
+def numbers(rank: int, count: int, dtype: str = "float32") -> Any:
+    return (np.arange(count) % 13 + 3 * rank + 1).astype(dtype)
+
+
+def on_ranks(run: Any, *arguments: Any) -> list[Any]:
+    return comm.virtual_ranks(RANKS, run, *arguments)
+
+
+def arguments_of(name: str, rank: int) -> dict[str, Any]:
+    """Keywords beside the array."""
+    return {"root": 1} if name in ("reduce", "gather", "scatter", "broadcast") else {}
+
+
+def every_collective(name: str, given: bool) -> None:
+    c, gpu = comm.current(), open_gpu()
+    asked = Asked(c, gpu)
+    more = arguments_of(name, c.rank)
+    shapes = {"all_gather": (12,), "gather": (12,), "scatter": (3,), "reduce_scatter": (3,)}
+    for turn in range(4):
+        x = numbers(c.rank + turn, 6)  # another array every time
+        kept = {}
+        for where in ("host", "device"):
+            mine = x.copy() if where == "host" else DeviceArray.from_host(x, gpu)
+            positional = [mine]
+            if name == "scatter":
+                positional = [mine if c.rank == 1 else None]
+            if name != "broadcast" and (given or name == "scatter"):
+                shape = shapes.get(name, (6,))
+                positional.append(
+                    np.zeros(shape, np.float32)
+                    if where == "host"
+                    else DeviceArray.from_host(np.zeros(shape, np.float32), gpu)
+                )
+            kept[where] = getattr(c, name)(*positional, **more)
+            if where == "device" and kept[where] is not None and (given or name == "broadcast"):
+                assert kept[where] is positional[-1]
+        assert (kept["host"] is None) == (kept["device"] is None)
+        if kept["host"] is not None:
+            assert isinstance(kept["device"], DeviceArray)
+            assert kept["device"].shape == kept["host"].shape
+            assert kept["device"].to_host().tobytes() == kept["host"].tobytes(), (name, turn)
+    assert asked.calls == 1
+    assert len(c.planned_calls) == 1
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("name", algorithms.COLLECTIVES)
+def test_python_is_asked_once(name: str, given: bool) -> None:
+    on_ranks(every_collective, name, given)
+
+
+def test_whatever_differs_is_another_call() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        asked = Asked(c, gpu)
+        x = DeviceArray.from_host(numbers(c.rank, 6), gpu)
+        wide = DeviceArray.from_host(numbers(c.rank, 6).reshape(2, 3), gpu)
+        exact = DeviceArray.from_host(numbers(c.rank, 6, "float64"), gpu)
+        out = DeviceArray.empty(gpu, (6,), np.float32)
+        calls = [
+            lambda: c.all_reduce(x),
+            lambda: c.all_reduce(wide),
+            lambda: c.all_reduce(exact),
+            lambda: c.all_reduce(x, out),
+            lambda: c.all_reduce(x, out=out),
+            lambda: c.all_reduce(x, op="max"),
+            lambda: c.all_reduce(x, op="".join(["m", "in"])),  # equal words need not be the same
+            lambda: c.all_reduce(x, reproducible=True),
+            lambda: c.all_reduce(x, algorithm="two_step"),
+            lambda: c.all_reduce(x, algorithm="staged"),  # no plan of devices
+            lambda: c.all_reduce(x, out, algorithm="staged"),
+            lambda: c.reduce(x, root=0),
+            lambda: c.reduce(x, root=1),
+            lambda: c.all_gather(x, counts=[6, 6]),
+            lambda: c.all_gather(x),
+        ]
+        for call in calls:
+            call()
+        assert asked.calls == len(calls)
+        results = [call() for call in calls]
+        assert asked.calls == len(calls)
+        assert results[1].shape == (2, 3)
+        assert results[2].element == "fp64"
+        both = numbers(0, 6) + numbers(1, 6)
+        for k in (0, 3, 4, 7, 8, 9, 10):
+            np.testing.assert_array_equal(results[k].to_host(), both)
+        np.testing.assert_array_equal(results[5].to_host(), numbers(1, 6))
+        np.testing.assert_array_equal(results[6].to_host(), numbers(0, 6))
+        in_place = DeviceArray.from_host(numbers(c.rank, 6), gpu)
+        for turn in range(1, 4):  # not what x and out in two arrays do
+            assert c.all_reduce(in_place, in_place) is in_place
+            np.testing.assert_array_equal(in_place.to_host(), both * 2 ** (turn - 1))
+
+    on_ranks(run)
+
+
+def test_new_results_have_memory_of_their_own() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        results = [c.all_reduce(DeviceArray.from_host(np.full(5, k), gpu)) for k in range(20)]
+        assert len({result.address for result in results}) == 20
+        assert [int(result.to_host()[4]) for result in results] == [2 * k for k in range(20)]
+        held = gpu.memory_held
+        del results
+        assert gpu.memory_held < held
+
+    on_ranks(run)
+
+
+def test_mistakes_are_found_in_later_calls_too() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = DeviceArray.from_host(numbers(c.rank, 6), gpu)
+        out = DeviceArray.empty(gpu, (6,), np.float32)
+        for _ in range(2):
+            c.all_reduce(x, out)
+            c.reduce(x, root=0)
+        short, other = (DeviceArray.empty(gpu, *how) for how in (((2,), np.float32), ((6,), np.int32)))
+        for _ in range(2):
+            with pytest.raises(
+                ParameterError, match="has 24 bytes on this rank, the array given for it has 8"
+            ):
+                c.all_reduce(x, short)
+            with pytest.raises(ParameterError, match="the result is to be int32, but fp32 is sent"):
+                c.all_reduce(x, other)
+            with pytest.raises(ParameterError, match="one array is in device memory"):
+                c.all_reduce(x, np.zeros(6, np.float32))
+            with pytest.raises(ParameterError, match="root 2 does not exist among 2 ranks"):
+                c.reduce(x, root=2)
+            with pytest.raises(ParameterError, match="operation 'plus' is not one of"):
+                c.all_reduce(x, out, "plus")
+            with pytest.raises(TypeError, match="unexpected keyword argument 'into'"):
+                c.all_reduce(x, into=out)  # type: ignore[call-arg]
+            with pytest.raises(ParameterError, match="cannot work in place"):
+                c.all_to_all(x, x)
+        np.testing.assert_array_equal(c.all_reduce(x, out).to_host(), numbers(0, 6) + numbers(1, 6))
+
+    on_ranks(run)
+
+
+def test_checked_calls_are_always_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(said: bool) -> list[str]:
+        c, gpu = comm.current(), open_gpu()
+        more = {"checked": True} if said else {}
+        told = []
+        for value in (100, 100, 60000, 60000):
+            x = DeviceArray.from_host(np.full(8, value, np.float16), gpu)
+            try:
+                c.all_reduce(x, **more)
+                told.append("")
+            except ParameterError as error:
+                told.append(str(error))
+        assert len(c.planned_calls) == 0
+        return told
+
+    for said in (True, False):
+        if not said:
+            monkeypatch.setenv("JALI_CHECKED", "1")
+        for told in on_ranks(run, said):
+            assert [bool(text) for text in told] == [False, False, True, True]
+            assert "16 results are too large for fp16" in told[3]
+
+
+def test_requests_of_later_calls() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        asked = Asked(c, gpu)
+        x = DeviceArray.from_host(numbers(c.rank, 6), gpu)
+        for _ in range(3):
+            request = c.all_reduce(x, blocking=False)
+            assert type(request) is DeviceRequest
+            np.testing.assert_array_equal(request.wait().to_host(), numbers(0, 6) + numbers(1, 6))
+            assert request.test()
+        assert asked.calls == 1
+
+    on_ranks(run)
+
+
+def test_plans_in_use_are_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jali.comm.kept_plans.KEPT", 8)
+
+    def run() -> int:
+        c, gpu = comm.current(), open_gpu()
+        there = c.collectives.on_device(gpu)
+        arrays = [DeviceArray.from_host(numbers(c.rank, n), gpu) for n in range(1, 30)]
+        c.all_reduce(arrays[0])
+        often = next(iter(there._plans.values()))
+        for n, x in enumerate(arrays, 1):
+            for _ in range(2):
+                np.testing.assert_array_equal(c.all_reduce(x).to_host(), numbers(0, n) + numbers(1, n))
+                c.all_reduce(arrays[0])
+        assert any(plan is often for plan in there._plans.values())
+        return len(there._plans)
+
+    assert on_ranks(run) == [8, 8]
+
+
+def test_graphs_and_plans_of_later_calls() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = DeviceArray.from_host(numbers(c.rank, 40), gpu)
+        out = DeviceArray.empty(gpu, (40,), np.float32)
+        c.all_reduce(x, out)
+        graph = _core.GpuGraph(gpu, lambda: c.all_reduce(x, out))
+        for _ in range(5):
+            gpu.fill(out.memory, 3)
+            gpu.launch_graph(graph)
+            c.all_reduce(x)
+            np.testing.assert_array_equal(out.to_host(), numbers(0, 40) + numbers(1, 40))
+
+    on_ranks(run)
+
+
+@pytest.mark.parametrize("face", ["interface", "dlpack"])
+def test_arrays_of_other_libraries_keep_their_order(fake_driver: Path, face: str) -> None:
+    if REAL:
+        pytest.skip("CUDA's driver is the machine's in this run")
+
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        other = Foreign(fake_driver, gpu)
+        asked = Asked(c, gpu)
+        for turn in range(4):
+            x = other.array(numbers(c.rank + turn, 6), face)  # filled late, on the library's stream
+            out = other.array(np.zeros(6, np.float32), face)
+            assert c.all_reduce(x, out) is out
+            wanted = numbers(turn, 6) + numbers(1 + turn, 6)
+            if face == "interface":  # it said its stream, which therefore waits
+                np.testing.assert_array_equal(other.take(out), wanted)
+            gpu.synchronize()
+            np.testing.assert_array_equal(other.take(out), wanted)
+            # two views of one memory are two arrays
+            assert c.all_reduce(x, x) is x
+            gpu.synchronize()
+            np.testing.assert_array_equal(other.take(x), wanted)
+        assert asked.calls == 2
+
+    on_ranks(run)
+
+
+def test_read_only_arrays_are_not_written(fake_driver: Path) -> None:
+    if REAL:
+        pytest.skip("CUDA's driver is the machine's in this run")
+
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        other = Foreign(fake_driver, gpu)
+        x, y, locked = (other.array(numbers(c.rank, 6)) for _ in range(3))
+        locked.__cuda_array_interface__["data"] = (locked.address, True)
+        for _ in range(2):
+            c.all_reduce(x, y)
+            c.all_reduce(locked)
+            with pytest.raises(ParameterError, match="read-only"):
+                c.all_reduce(x, locked)
+
+    on_ranks(run)
+
+
+def test_methods_still_say_what_they_take() -> None:
+    method = comm.Communicator.all_reduce
+    assert list(inspect.signature(method).parameters)[:4] == ["self", "x", "out", "op"]
+    assert list(inspect.signature(comm.current().all_reduce).parameters)[:3] == ["x", "out", "op"]
+    assert (method.__name__, method.__qualname__) == ("all_reduce", "Communicator.all_reduce")
+    assert "element by element" in (method.__doc__ or "")
+    np.testing.assert_array_equal(method(comm.current(), np.ones(2)), np.ones(2))
+    with pytest.raises(TypeError, match="missing 2 required positional arguments: 'self' and 'x'"):
+        method()  # type: ignore[call-arg]
+
+
+def test_a_dropped_communicator_gives_its_memory_back() -> None:
+    def run() -> None:
+        c, gpu = comm.current(), open_gpu()
+        x = DeviceArray.from_host(numbers(c.rank, 6), gpu)
+        c.all_reduce(x)
+        held = gpu.memory_held
+        twin = c.duplicate()
+        for _ in range(3):
+            twin.all_reduce(x)
+        assert len(twin.planned_calls) == 1
+        assert gpu.memory_held > held
+        gpu.synchronize()
+        c.barrier()  # all ranks are done with each other's memory
+        del twin  # nobody has to collect garbage
+        assert gpu.memory_held == held
+
+    on_ranks(run)
