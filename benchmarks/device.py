@@ -16,7 +16,10 @@ os.environ.setdefault(
     "JALI_TUNE", "now"
 )  # before anything is timed; JALI_TUNE=off shows what tuning is worth
 
+import numpy as np
+
 import jali
+from jali.codegen.types import Element
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum
 from jali.lattice.binding import BoundKernel
@@ -44,12 +47,30 @@ def plaquette(X, U, total):
         total += (U[mu][X] * U[nu][X + mu] * U[mu][X + nu].dagger() * U[nu][X].dagger()).trace().real
 
 
+def rows_of_small(lattice: jali.Lattice, element: Element, precision: str) -> list[tuple]:
+    """Fields whose neighbouring sites share 16 bytes."""
+    x, y = (jali.Field(lattice, element, precision=precision) for _ in range(2))
+    for field in (x, y):
+        here = field.local()
+        field.set_local(np.random.default_rng(1).random(here.shape).astype(here.dtype))
+    size = (8 if precision == "float64" else 4) * element.stored_reals * lattice.volume
+    kind = element.type.kind
+    return [
+        (f"copy {kind}", lambda: copy(y, x), 2 * size),
+        (f"axpy {kind}", lambda: axpy(y, x, 0.5), 3 * size),
+        (f"norm {kind}", lambda: lattice.sum(norm2, x), size),
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", default="16,32")
     parser.add_argument("--rows", default="", help="only rows whose name contains one of these words")
     parser.add_argument("--precisions", default="float64,float32")
+    parser.add_argument(
+        "--small", action="store_true", help="also copy, axpy and norm of real and complex fields"
+    )
     arguments = parser.parse_args()
     jali.use_device(arguments.device)
     gpu = jali.Lattice(2, 2).gpu
@@ -76,6 +97,8 @@ def main() -> None:
                 ("overrelaxation", lambda: overrelaxation_sweep(U), 8 * 5 * matrix / 2),
                 ("heat bath", lambda: heat_bath_sweep(U, 5.7, rng), 8 * 5 * matrix / 2),
             ]
+            for element in (jali.Real(), jali.Complex()) if arguments.small else ():
+                rows += rows_of_small(lattice, element, precision)
             for name, work, moved in rows:
                 if arguments.rows and not any(word in name for word in arguments.rows.split(",")):
                     continue
