@@ -6,7 +6,10 @@ On the fake device a kernel runs as one thread, so that tiles are as small as th
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from fake_driver import REAL, make_fake_ccl
 
 import jali
 from jali import _core
+from jali.codegen import gpu_compiler
 from jali.codegen.cache import with_gpu_prelude
 from jali.codegen.gpu_compiler import find_gpu_compiler
 from jali.errors import CompileError
@@ -28,7 +32,7 @@ from jali.tune import room_for, stores, variants_for
 sys.path.insert(0, str(Path(__file__).parents[1] / "tune"))
 from invented_times import forget_in_memory, invent_times
 
-SHAPES = ["64,1,2", "256,1,4", "128,2,1,2", "64,1,2,4"]
+SHAPES = ["64,1,2", "256,1,4", "128,2,1,2", "64,1,1,4", "64,1,2,4"]
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +44,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def own_cache(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kernels.chmod(0o700)
+    shutil.rmtree(kernels / "tune", ignore_errors=True)
     monkeypatch.setenv("JALI_CACHE_DIR", str(kernels))
     monkeypatch.setenv("JALI_TUNE", "off")
     monkeypatch.setenv("JALI_FAKE_GPUS", "2")
@@ -135,8 +140,19 @@ def element_wise(device: str, name: str) -> list[bytes]:
     return [*(np.asarray(s).tobytes() for s in sums), x.local().tobytes(), y.local().tobytes()]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", ELEMENTS)
+# one shape for each kind of packets in the short run, all in the long one
+SHORT = [
+    ("real", "64,1,2,4"),
+    ("three reals", "128,2,1,2"),
+    ("colour vector", "256,1,4"),
+    ("real, float32", "64,1,1,4"),
+]
+LONG = [(name, shape) for name in ELEMENTS for shape in SHAPES if (name, shape) not in SHORT]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), [*SHORT, *(pytest.param(*pair, marks=pytest.mark.full) for pair in LONG)]
+)
 def test_functions_of_single_sites_have_the_bits_of_the_host(name, shape, monkeypatch):
     expected = element_wise("cpu", name)
     monkeypatch.setenv("JALI_LAUNCH", shape)
@@ -163,7 +179,14 @@ def others(device: str) -> list[Any]:
     return [*(np.asarray(f).tobytes() for f in found), rng.state, attempts.exhausted - before]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("shape", "device"),
+    [
+        ("64,1,2", "cuda"),
+        *(pytest.param(shape, "cuda", marks=pytest.mark.full) for shape in SHAPES[1:]),
+        pytest.param("64,1,4", "hip", marks=pytest.mark.full),
+    ],
+)
 def test_all_other_functions_have_the_bits_of_the_host(shape, device, monkeypatch):
     expected = others("cpu")
     monkeypatch.setenv("JALI_LAUNCH", shape)
@@ -186,7 +209,7 @@ def with_halos(device: str) -> list[bytes]:
     return [np.asarray(f).tobytes() for f in (*sums, x.local(), psi.local())]
 
 
-@pytest.mark.parametrize("shape", ["64,1,2", "64,1,4,2"])
+@pytest.mark.parametrize("shape", ["64,1,2", pytest.param("64,1,4,2", marks=pytest.mark.full)])
 def test_every_row_of_halo_policies_has_the_bits_of_the_host(shape, monkeypatch, tmp_path):
     if _core.Gpu.count("cuda") < 2:
         pytest.skip("ranks of one process need a device each: 2")
@@ -239,14 +262,14 @@ def fastest(winner: str) -> Any:
     )
 
 
-def fresh() -> Any:
+def fresh(device: str = "cuda") -> Any:
     """A site function that is compiled nowhere yet, and its fields."""
 
     @jali.site_function
     def halve(X, y, x):
         y[X] = 0.5 * x[X] - y[X]
 
-    lattice = jali.Lattice(16, 16, device="cuda")
+    lattice = jali.Lattice(16, 16, device=device)
     return halve, filled(lattice, jali.Real(), 1), filled(lattice, jali.Real(), 2)
 
 
@@ -267,9 +290,7 @@ def test_few_variants_are_compiled_and_the_fastest_is_remembered(winner, compile
 
     def times(name: str, rank: int) -> float:
         if name == "256,1,2" and winner.startswith("256,1,4"):
-            return 1.6e-3  # on the way to four sites
-        if name == "256,1,1,2" and winner.startswith("256,1,2"):
-            return 1.7e-3
+            return 1.4945e-3  # on the way to four sites: better than one, worse than four
         return float(fastest(winner)(name, rank))
 
     ran = invent_times(monkeypatch, times)
@@ -292,20 +313,22 @@ def test_few_variants_are_compiled_and_the_fastest_is_remembered(winner, compile
     assert np.array_equal(y.local(), 0.5 * x.local() - (0.5 * x.local() - before))
 
 
-def test_kernels_of_many_registers_are_not_given_several_sites(monkeypatch):
+@pytest.mark.parametrize(("kind", "registers"), [("cuda", 90), ("hip", 125)])
+def test_kernels_of_many_registers_are_not_given_several_sites(kind, registers, monkeypatch):
     monkeypatch.setenv("JALI_TUNE", "now")
-    monkeypatch.setattr(tuning, "registers_of", lambda kernel: 65)
+    monkeypatch.setattr(tuning, "registers_of", lambda kernel: registers)
     ran = invent_times(monkeypatch, fastest("256,1"))
-    function, y, x = fresh()
+    function, y, x = fresh(kind)
     function(y, x)
-    assert {name.partition(" ")[0] for _, name in ran} == {"256,1"}
+    bounded = {shape.name for shape in variants_for(kind, registers)}
+    assert {name.partition(" ")[0] for _, name in ran} == bounded
 
 
-@pytest.mark.parametrize("registers", range(8, 256))
-@pytest.mark.parametrize("kind", ["cuda", "hip"])
-def test_at_most_four_variants_are_compiled_whatever_a_kernel_needs(kind, registers):
-    several = sum(room_for(each, registers) for each in (2, 2, 4))  # two neighbours, two sites, four sites
-    assert len(variants_for(kind, registers)) + several <= 4
+def test_room_for_several_sites_is_a_matter_of_what_they_load():
+    assert room_for(4, 52, 4)  # the norm of a real field in float64
+    assert room_for(2, 76, 36)  # norms of SU(3) matrices in float32
+    assert not room_for(2, 86, 72)  # an axpy of such matrices in float64
+    assert not room_for(2, 130, 0)
 
 
 def test_neighbours_are_loaded_together_where_they_make_sixteen_bytes(monkeypatch):
@@ -394,10 +417,20 @@ def nvrtc():
             pytest.skip(str(error).splitlines()[0])
 
 
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-@pytest.mark.parametrize("shape", ["256,1", "256,1,2", "256,1,4", "256,1,1,2", "256,1,1,4"])
+@pytest.mark.parametrize(
+    ("shape", "precision"),
+    [
+        ("256,1,4", "float64"),
+        ("256,1,1,4", "float32"),
+        *(
+            pytest.param(shape, precision, marks=pytest.mark.full)
+            for shape in ("256,1", "256,1,2", "256,1,4", "256,1,1,2", "256,1,2,4")
+            for precision in ("float64", "float32")
+        ),
+    ],
+)
 def test_shapes_compile_for_sm_90_and_keep_all_sites_in_registers(
-    shape, precision, nvrtc, monkeypatch, tmp_path
+    shape, precision, nvrtc, monkeypatch, tmp_path, request
 ):
     tmp_path.chmod(0o700)
     monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path))
@@ -406,27 +439,62 @@ def test_shapes_compile_for_sm_90_and_keep_all_sites_in_registers(
     lattice = jali.Lattice(4, 6, 8, device="cuda")
     x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))
     u, v = (jali.Field(lattice, jali.Complex(), precision=precision) for _ in range(2))
-    a, b = (jali.Field(lattice, jali.Matrix(3), precision=precision) for _ in range(2))
-    rng = jali.Random(1)
-    for one, other in ((x, y), (u, v), (a, b)):
-        axpy.kernels(other, one, 0.5)
-        swap.kernels(other, one)
-        norms.kernels(one, other, lattice=lattice, sums=Sums())
+    axpy.kernels(y, x, 0.5)
+    swap.kernels(u, v)
+    norms.kernels(x, y, lattice=lattice, sums=Sums())
     mix.kernels(x, 0.5, over=jali.EVEN)
-    noise.kernels(x, rng, lattice=lattice, sums=Sums())
-    attempts.kernels(x, rng, lattice=lattice, sums=Sums())
-    sources = sorted(tmp_path.glob("*.cu"))
-    assert len(sources) >= 12
-    for source in sources:
-        text = source.read_text()
+    if request.node.get_closest_marker("full"):
+        a, b = (jali.Field(lattice, jali.Matrix(3), precision=precision) for _ in range(2))
+        axpy.kernels(a, b, 0.5)
+        norms.kernels(a, b, lattice=lattice, sums=Sums())
+        attempts.kernels(x, jali.Random(1), lattice=lattice, sums=Sums())
+    several = set()
+    for source in sorted(tmp_path.glob("*.cu")):
         if source.stem.startswith("kit"):
             continue
-        assert ("JALI_SITES" in text) == (shape != "256,1")
-        (found,) = [
-            r
-            for name, r in resources_of(nvrtc.compile(with_gpu_prelude(text), source.stem, "sm_90")).items()
-            if name == "kernel"
-        ]
-        print(f"{shape} {source.stem.rpartition('-')[0]} {precision}: {found.registers} registers")
+        text, name = source.read_text(), source.stem.rpartition("-")[0]
+        if "JALI_SITES" in text:
+            several.add(name)
+        found = resources_of(nvrtc.compile(with_gpu_prelude(text), name, "sm_90"))["kernel"]
+        print(f"{shape} {name} {precision}: {found.registers} registers")
         assert 0 < found.registers <= 255
-        assert found.stack == 0, source.stem
+        assert found.stack == 0, name
+    of_single_sites = {"axpy", "norms"} | ({"swap"} if precision == "float32" else set())
+    if shape == "256,1":
+        assert several == set()
+    else:
+        assert several >= of_single_sites
+        assert ("mix" in several) == (not shape.startswith("256,1,1"))
+
+
+@pytest.mark.parametrize(
+    ("shape", "precision", "loads", "stores"),
+    [
+        ("256,1,2", "float64", {"f64": 4}, {"f64": 2}),
+        ("256,1,4", "float64", {"f64": 8}, {"f64": 4}),
+        # what is stored singly are ends where not all neighbours are there
+        ("256,1,1,2", "float64", {"v2.f64": 2}, {"v2.f64": 1, "f64": 2}),
+        ("256,1,1,4", "float32", {"v4.f32": 2}, {"v4.f32": 1, "f32": 4}),
+        ("256,1,2,4", "float32", {"v4.f32": 4}, {"v4.f32": 2, "f32": 8}),
+    ],
+)
+def test_a_thread_loads_all_its_sites_before_it_stores_the_first(
+    shape, precision, loads, stores, nvrtc, monkeypatch, tmp_path
+):
+    """By what NVRTC hands to the assembler, which keeps the order of loads and stores that may meet."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("JALI_LAUNCH", shape)
+    monkeypatch.setenv("JALI_FAKE_COMPILER", "idle")
+    lattice = jali.Lattice(4, 6, 8, device="cuda")
+    x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))
+    axpy.kernels(y, x, 0.5)
+    (source,) = tmp_path.glob("axpy-*.cu")
+    for what in ("code", "code_size"):
+        function = {"code": "nvrtcGetPTX", "code_size": "nvrtcGetPTXSize"}[what]
+        monkeypatch.setitem(gpu_compiler._FUNCTIONS, what, (function, ""))
+    text = nvrtc.compile(with_gpu_prelude(source.read_text()), "axpy", "sm_90").decode()
+    accesses = re.findall(r"\b(ld|st)\.global\.((?:v\d\.)?f\d+)", text)
+    assert Counter(t for way, t in accesses if way == "ld") == loads
+    assert Counter(t for way, t in accesses if way == "st") == stores
+    assert [way for way, _ in accesses] == ["ld"] * sum(loads.values()) + ["st"] * sum(stores.values())

@@ -227,10 +227,11 @@ class LaunchTuning:
             return [float(s) for s in rehearsal.kernel(repetitions)]
 
         contest = Contest(DEFAULT_SHAPE.name, measure)
-        registers = registers_of(kernel)
-        for shape in variants_for(kernel.lattice.gpu.kind, registers):
+        bounded = variants_for(kernel.lattice.gpu.kind, registers_of(kernel))
+        for shape in bounded:
             contest.enter(shape.name)
-        self._enter_several(contest, registers)
+        if len(bounded) == 1:  # so that at most four are compiled
+            self._enter_several(contest, kernel)
         compiled = Shape.parse(contest.best) or DEFAULT_SHAPE
         for threads in THREADS:
             if threads < compiled.bound:
@@ -243,14 +244,16 @@ class LaunchTuning:
                     contest.enter(started.in_waves(waves).name)
         return contest
 
-    def _enter_several(self, contest: Contest, registers: int) -> None:
+    def _enter_several(self, contest: Contest, kernel: Any) -> None:
         """Wide loads, where there are any, then more sites per thread for as long as that is faster."""
-        if self.width > 1 and room_for(self.width, registers):
+        words = kernel.text.analysis.loads * (2 if kernel.program.precision == "float64" else 1)
+        registers = registers_of(kernel)
+        if self.width > 1 and room_for(self.width, registers, words):
             contest.enter(DEFAULT_SHAPE.with_sites(1, self.width).name)
         for sites in SEVERAL[1:]:
             best = Shape.parse(contest.best) or DEFAULT_SHAPE
             more = best.with_sites(sites, best.width)
-            if not room_for(more.each, registers):
+            if not room_for(more.each, registers, words):
                 return
             contest.enter(more.name)
             if contest.best != more.name:

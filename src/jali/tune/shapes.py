@@ -86,6 +86,7 @@ _BOUNDS = (DEFAULT_SHAPE, Shape(128, 3, 128), Shape(256, 2, 256), Shape(256, 3, 
 THREADS = (128, 64)
 WAVES = (1, 4)
 MOST_OF_SEVERAL = 128  # registers of a thread that may be needed for several sites
+PLACES = 4  # registers for where a site is
 
 
 def variants_for(kind: str, registers: int) -> tuple[Shape, ...]:
@@ -98,7 +99,7 @@ def variants_for(kind: str, registers: int) -> tuple[Shape, ...]:
     return tuple(s for s in _BOUNDS if s is DEFAULT_SHAPE or s.most_registers < registers)
 
 
-def room_for(each: int, registers: int) -> bool:
-    """Whether a thread has registers for so many sites of a kernel that needs so many for one. Kernels for which it does are
-    not bounded by `variants_for`, so that no kernel is compiled more than four times."""
-    return each * registers <= MOST_OF_SEVERAL
+def room_for(each: int, registers: int, words: int) -> bool:
+    """Whether a thread may have registers for so many sites of a kernel that needs `registers` for one, of which so many
+    4-byte words are what it loads; the rest is mostly needed once."""
+    return registers + (each - 1) * (words + PLACES) <= MOST_OF_SEVERAL
