@@ -152,8 +152,9 @@ def load_on_device(
 ) -> tuple[Any, Path]:
     """The kernel on a device (of the core) and the path of its source; compiles on first use.
 
-    `threads` is the number of threads of its blocks, `blocks` how many of them should fit a multiprocessor. A text of several sites
-    per thread takes `sites` rounds of `width` neighbours. Raises CompileError: no compiler, rejected text, unusable cache; DeviceError: the device does not take the code.
+    `threads` is the number of threads of its blocks, `blocks` how many of them should fit a multiprocessor; a text of several
+    sites per thread takes `sites` rounds of `width` neighbours. Raises CompileError: no compiler, rejected text, unusable cache;
+    DeviceError: the device does not take the code.
     """
     scalar = "double" if precision == "float64" else "float"
     head = f"#define JALI_LANES 1\n#define JALI_REAL {scalar}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
