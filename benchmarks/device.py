@@ -16,13 +16,30 @@ os.environ.setdefault(
     "JALI_TUNE", "now"
 )  # before anything is timed; JALI_TUNE=off shows what tuning is worth
 
+import numpy as np
 from site_functions import axpy, copy, norm2, plaquette
 
 import jali
+from jali.codegen.types import Element
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum
 from jali.lattice.binding import BoundKernel
 from jali.profile.device_roofs import copy_rate, seconds_on
+
+
+def rows_of_small(lattice: jali.Lattice, element: Element, precision: str) -> list[tuple]:
+    """Fields whose neighbouring sites share 16 bytes."""
+    x, y = (jali.Field(lattice, element, precision=precision) for _ in range(2))
+    for field in (x, y):
+        here = field.local()
+        field.set_local(np.random.default_rng(1).random(here.shape).astype(here.dtype))
+    size = (8 if precision == "float64" else 4) * element.stored_reals * lattice.volume
+    kind = element.type.kind
+    return [
+        (f"copy {kind}", lambda: copy(y, x), 2 * size),
+        (f"axpy {kind}", lambda: axpy(y, x, 0.5), 3 * size),
+        (f"norm {kind}", lambda: lattice.sum(norm2, x), size),
+    ]
 
 
 def main() -> None:
@@ -31,6 +48,9 @@ def main() -> None:
     parser.add_argument("--sizes", default="16,32")
     parser.add_argument("--rows", default="", help="only rows whose name contains one of these words")
     parser.add_argument("--precisions", default="float64,float32")
+    parser.add_argument(
+        "--small", action="store_true", help="also copy, axpy and norm of real and complex fields"
+    )
     arguments = parser.parse_args()
     jali.use_device(arguments.device)
     gpu = jali.Lattice(2, 2).gpu
@@ -57,6 +77,8 @@ def main() -> None:
                 ("overrelaxation", lambda: overrelaxation_sweep(U), 8 * 5 * matrix / 2),
                 ("heat bath", lambda: heat_bath_sweep(U, 5.7, rng), 8 * 5 * matrix / 2),
             ]
+            for element in (jali.Real(), jali.Complex()) if arguments.small else ():
+                rows += rows_of_small(lattice, element, precision)
             for name, work, moved in rows:
                 if arguments.rows and not any(word in name for word in arguments.rows.split(",")):
                     continue

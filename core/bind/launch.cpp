@@ -143,13 +143,12 @@ void bind_launch(nb::module_& m) {
             "Another row for halos, on all ranks alike. Graphs keep the row that they were recorded with.")
         .def(
             "set_kernel",
-            [](BoundLaunch& self, const GpuFunction& kernel, int threads, int waves) {
-                self.launch->set_kernel(kernel, threads, waves);
+            [](BoundLaunch& self, const GpuFunction& kernel, int threads, int waves, int sites) {
+                self.launch->set_kernel(kernel, threads, waves, sites);
             },
-            "kernel"_a, "threads"_a, "waves"_a = 0,
+            "kernel"_a, "threads"_a, "waves"_a = 0, "sites"_a = 1,
             "The same kernel compiled or started otherwise; waves: blocks at most, in units of what the "
-            "device "
-            "holds at once, 0 for any number.")
+            "device holds at once, 0 for any number; sites: of a thread, at a time, as it was compiled.")
         .def_prop_ro(
             "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },
             "Whether a run would exchange halos now; the same on all ranks.")

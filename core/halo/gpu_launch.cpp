@@ -126,7 +126,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
         words[3] = static_cast<std::uint64_t>(whole_.size());
     }
     void* parameters[] = {arguments_.data()};
-    std::int64_t blocks = (positions.size() + d.threads - 1) / d.threads;
+    const std::int64_t tile = std::int64_t{d.threads} * d.sites;
+    std::int64_t blocks = (positions.size() + tile - 1) / tile;
     if (d.sums.added_by_kernel)
         blocks = std::min(blocks, resident_blocks_); // each adds to the device's words
     if (d.waves > 0) blocks = std::min(blocks, d.waves * resident_blocks_);

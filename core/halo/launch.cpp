@@ -135,12 +135,14 @@ void Launch::set_policy(const HaloPolicy& policy) {
     definition_.policy = &policy;
 }
 
-void Launch::set_kernel(const GpuFunction& kernel, int threads, int waves) {
+void Launch::set_kernel(const GpuFunction& kernel, int threads, int waves, int sites) {
     if (definition_.layout->gpu() == nullptr) throw LayoutError("launch: no kernel of a device runs here");
-    if (kernel.handle == nullptr || threads < 1 || waves < 0) throw LayoutError("launch: no kernel");
+    if (kernel.handle == nullptr || threads < 1 || waves < 0 || sites < 1)
+        throw LayoutError("launch: no kernel");
     definition_.gpu_kernel = kernel;
     definition_.threads = threads;
     definition_.waves = waves;
+    definition_.sites = sites;
     kernel_changed();
 }
 

@@ -63,6 +63,7 @@ struct LaunchDefinition {
     KernelFunction kernel = nullptr; // on the host,
     GpuFunction gpu_kernel;          // or on the layout's device
     int threads = 0;                 // per block of it
+    int sites = 1;                   // per thread of it, at a time
     int waves = 0; // blocks of a launch at most, in units of what the device holds at once; 0: any number
     const std::uint64_t* words = nullptr; // read at every run; the owner keeps them and may change scalars
     int nwords = 0;
@@ -93,8 +94,9 @@ class Launch {
     // Other ways to do the same, none of which changes a bit. Graphs keep the way they were recorded.
     // Another row for halos, on all ranks alike; exchanges are prepared anew.
     void set_policy(const HaloPolicy& policy);
-    // The same kernel compiled or started otherwise, on a device. Throws LayoutError on the host.
-    void set_kernel(const GpuFunction& kernel, int threads, int waves);
+    // The same kernel compiled (for so many sites per thread) or started otherwise, on a device. Throws
+    // LayoutError on the host.
+    void set_kernel(const GpuFunction& kernel, int threads, int waves, int sites);
     // Whether a run would exchange halos now; the same on all ranks.
     bool halos_stale() const;
     // The schedule of a run in which all ghosts that it reads are stale; null if it reads none.

@@ -114,9 +114,21 @@ def test_ranks_choose_the_least_maximum(ranks):
 
 
 def test_shapes_have_names_and_only_sensible_ones_are_read():
-    for shape in (Shape(256, 1, 256), Shape(256, 2, 64), Shape(128, 3, 128, 4), Shape(256, 1, 128, 1)):
+    for shape in (
+        Shape(256, 1, 256),
+        Shape(256, 2, 64),
+        Shape(128, 3, 128, 4),
+        Shape(256, 1, 128, 1),
+        Shape(256, 1, 256, sites=2),
+        Shape(256, 1, 256, width=4),
+        Shape(256, 1, 64, 4, sites=4, width=2),
+    ):
         assert Shape.parse(shape.name) == shape
     assert Shape(256, 2, 128, 1).name == "256,2 as 128 threads in 1 wave"
+    assert Shape(256, 1, 256, sites=2).name == "256,1,2"
+    assert Shape(256, 1, 256, width=2).name == "256,1,1,2"
+    assert Shape(256, 1, 64, 4, sites=4, width=2).name == "256,1,4,2 as 64 threads in 4 waves"
+    assert Shape(256, 1, 64, 4, sites=4, width=2).each == 8
     for name in (
         "",
         "256",
@@ -124,6 +136,10 @@ def test_shapes_have_names_and_only_sensible_ones_are_read():
         "4096,1",
         "256,1 as 512 threads",
         "256,1 in 99 waves",
+        "256,1,3",
+        "256,1,0",
+        "256,1,2,16",
+        "256,1,2,2,2",
         "rm -rf",
         "256,1\n",
     ):

@@ -141,15 +141,25 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
 
 
 def load_on_device(
-    gpu: Any, name: str, text: str, precision: str, threads: int = 128, blocks: int = 1
+    gpu: Any,
+    name: str,
+    text: str,
+    precision: str,
+    threads: int = 128,
+    blocks: int = 1,
+    sites: int = 1,
+    width: int = 1,
 ) -> tuple[Any, Path]:
     """The kernel on a device (of the core) and the path of its source; compiles on first use.
 
-    `threads` is the number of threads of its blocks, `blocks` how many of them should fit a multiprocessor. Raises
-    CompileError: no compiler, rejected text, unusable cache; DeviceError: the device does not take the code.
+    `threads` is the number of threads of its blocks, `blocks` how many of them should fit a multiprocessor; a text of several
+    sites per thread takes `sites` rounds of `width` neighbours. Raises CompileError: no compiler, rejected text, unusable cache;
+    DeviceError: the device does not take the code.
     """
     scalar = "double" if precision == "float64" else "float"
     head = f"#define JALI_LANES 1\n#define JALI_REAL {scalar}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
+    if sites * width > 1:
+        head += f"#define JALI_SITES {sites}\n#define JALI_WIDTH {width}\n"
     image, source = _image(gpu, name, head, text)
     with _guard:
         found = _on_device.get((gpu.ordinal, str(source)))

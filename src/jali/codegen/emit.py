@@ -14,6 +14,7 @@ from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.operations import Operations, Value, Variant, Word, coordinate_text, offset_text
 from jali.codegen.passes import RENAMING, Analysis, analyse, reachable
+from jali.codegen.several import SeveralSites, most_neighbours
 
 FIRST_WORD = 8  # words 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
@@ -27,6 +28,7 @@ class KernelText:
     text: str
     words: list[Word]
     analysis: Analysis
+    most_neighbours: int  # of a device, that a thread may load together
 
 
 def emit(program: SiteProgram, variant: Variant) -> KernelText:
@@ -49,7 +51,8 @@ class _Emitter(Operations):
         self.variant = variant
         self.analysis = analysis
         self.lines: list[str] = []
-        self.depth = 2
+        self.several = SeveralSites() if variant.several else None
+        self.depth = 3 if variant.several else 2
         self.values: dict[int, Value] = {}
         self.words: list[Word] = []
         self.constants: dict[str, str] = {}
@@ -185,6 +188,10 @@ class _Emitter(Operations):
         """The name of a field's base pointer; numbered by first use, so that the text does not depend on who is bound."""
         return f"f{self.word(Word('field', slot))}"
 
+    def load_ahead(self, name: str, pointer: str, reals: int) -> str:
+        assert self.several is not None
+        return self.several.load(name, pointer, reals)
+
     # ---- the whole -------------------------------------------------------------------------------
 
     def run(self) -> KernelText:
@@ -196,7 +203,8 @@ class _Emitter(Operations):
             self._release(position)
         self.position = len(analysis.order)
         self._effects()
-        return KernelText(program.name, self._assemble(), self.words, analysis)
+        neighbours = most_neighbours(program, self.variant, analysis)
+        return KernelText(program.name, self._assemble(), self.words, analysis, neighbours)
 
     def _effects(self) -> None:
         component = 0
@@ -219,22 +227,13 @@ class _Emitter(Operations):
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
         for total in sums:
             for part in self.parts(total.value):
-                if self.variant.adds:
-                    self.line(
-                        f"add_to_sums(d{component}, double(({part}).value), words + {component} * SUM_WORDS);"
-                    )
-                    component += 1
-                    continue
-                inside = f"select(active, {part}, splat(0))" if self.variant.masked else part
-                self.line(
-                    f"store_sum(sums + ({component} * sum_stride + (i - begin)) * JALI_LANES, {inside});"
-                )
+                self._contribute(component, part)
                 component += 1
         # A stored value that is still a bare load of another stored field must be read before that field is written.
         written = {s.slot for s in stores}
         for store in stores:
             value = store.value
-            if value.op == "load" and value.attrs[0] in written and len(stores) > 1:
+            if value.op == "load" and value.attrs[0] in written and len(stores) > 1 and not self.several:
                 source, copy = self.array(value), self.buffer(value.type.reals, value)
                 self.line(f"copy<{value.type.reals}>({copy}, {source});")
                 self.values[value.number] = Value(value.type.reals, copy)
@@ -249,10 +248,30 @@ class _Emitter(Operations):
                 array = packed
             targets.append((store.slot, array, reals))
         for slot, array, reals in targets:
+            if self.several is not None:
+                self.line(f"copy<{reals}>({self.several.store(self.field(slot), reals)}, {array});")
+                continue
             if self.variant.masked:
                 self.line(f"store_element_masked<{reals}>({self.field(slot)}, x, {array}, active);")
             else:
                 self.line(f"store_element<{reals}>({self.field(slot)}, x, {array});")
+
+    def _contribute(self, component: int, part: str) -> None:
+        """A site's term of a sum."""
+        i = "i" if self.several is None else "own.i[j]"
+        if self.variant.adds:
+            statement = (
+                f"add_to_sums(d{component}, double(({{value}}).value), words + {component} * SUM_WORDS);"
+            )
+        else:
+            statement = (
+                f"store_sum(sums + ({component} * sum_stride + ({i} - begin)) * JALI_LANES, {{value}});"
+            )
+        if self.several is not None:
+            self.line(f"{self.several.add(component, statement)} = {part};")
+            return
+        inside = f"select(active, {part}, splat(0))" if self.variant.masked else part
+        self.line(statement.format(value=inside))
 
     def _assemble(self) -> str:
         program, analysis = self.program, self.analysis
@@ -305,6 +324,22 @@ class _Emitter(Operations):
         lanes, numbering = self._site_number() if analysis.randoms else ([], [])
         head += lanes
         out += ["    " + line for line in head]
+        of_site = ["        " + line for line in numbering]
+        of_site += [f"        real {name}[{reals}];" for name, reals in self.sizes.items()]
+        of_site = ["    " * (self.depth - 2) + line for line in of_site] + self.lines
+        if self.several is not None:
+            out += self.several.text(of_site, counts=bool(analysis.bodies))
+        else:
+            out += self._loop(of_site)
+        if self.variant.adds:
+            out += [f"    end_sums(d{k}, words + {k} * SUM_WORDS);" for k in range(count)]
+            out.append(f"    add_words((int64_t*)w[2], words, {count} * SUM_WORDS);")
+        out += ["}", ""]
+        return "\n".join(out)
+
+    def _loop(self, of_site: list[str]) -> list[str]:
+        """The loop over positions around the lines of a site."""
+        out = []
         if self._streams():
             out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
             out.append("        const int64_t i = position_at(turn, begin, end);")
@@ -315,16 +350,7 @@ class _Emitter(Operations):
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
         if self.variant.masked:
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
-        out += ["        " + line for line in numbering]
-        for name, reals in self.sizes.items():
-            out.append(f"        real {name}[{reals}];")
-        out += self.lines
-        out.append("    }")
-        if self.variant.adds:
-            out += [f"    end_sums(d{k}, words + {k} * SUM_WORDS);" for k in range(count)]
-            out.append(f"    add_words((int64_t*)w[2], words, {count} * SUM_WORDS);")
-        out += ["}", ""]
-        return "\n".join(out)
+        return [*out, *of_site, "    }"]
 
     def _streams(self) -> bool:
         """Whether memory is read that sites do not share and that is not written, and enough to pay for the order."""

@@ -172,6 +172,7 @@ GPU_PRELUDE = (
     "random.hpp",
     "kernel.hpp",
     "sums_gpu.hpp",
+    "several.hpp",
 )
 
 

@@ -25,6 +25,7 @@ class Variant:
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
     adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
+    several: bool = False  # or several sites (codegen.several)
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,9 @@ class Operations:
     def field(self, slot: int) -> str:
         raise AssertionError
 
+    def load_ahead(self, name: str, pointer: str, reals: int) -> str:
+        raise AssertionError
+
     # ---- operations ------------------------------------------------------------------------------
 
     def _const(self, node: Node) -> None:
@@ -150,7 +154,9 @@ class Operations:
         name = f"p{self.number(node)}"
         source = self.field(slot)
         if not any(offset):
-            if slot in self.variant.single or self.variant.gpu:
+            if self.variant.several and self.loop is None:
+                self.line(f"const real* const {name} = {self.load_ahead(name, source, reals)};")
+            elif slot in self.variant.single or self.variant.gpu:
                 staged = self.buffer(reals, node)
                 self.line(f"const real* const {name} = block_at<{reals}>({staged}, {self.field(slot)}, x);")
             else:

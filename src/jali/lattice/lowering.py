@@ -5,6 +5,7 @@ Here a program meets a lattice: races are checked against its extents, halo item
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from jali.codegen import cache
@@ -67,8 +68,12 @@ def _compile(
 ) -> CompiledKernel:
     text = _emit(program, variant)
     if gpu is not None:
+        if shape.each > 1:
+            one, text = text, _emit(program, replace(variant, several=True))
+            assert text.words == one.words, "launches are bound once for all shapes"
+        compiled_for = shape.bound, shape.blocks, shape.sites, shape.width
         function, source = cache.load_on_device(
-            gpu, program.name, text.text, program.precision, shape.bound, shape.blocks
+            gpu, program.name, text.text, program.precision, *compiled_for
         )
         return CompiledKernel(text, 0, source, function, shape.threads)
     address, source = cache.load(program.name, text.text, variant.lanes, program.precision)

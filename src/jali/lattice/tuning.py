@@ -28,10 +28,11 @@ from jali.tune import (
     Tuner,
     mode,
     over_ranks,
+    room_for,
     tuner_of,
     variants_for,
 )
-from jali.tune.shapes import THREADS, WAVES
+from jali.tune.shapes import SEVERAL, THREADS, WAVES
 
 FEWEST_POSITIONS = 4096  # of a kernel that is worth a measurement: fewer do not fill a device
 SHORTEST = 10e-6  # seconds: below, starting a kernel takes as long as the kernel
@@ -56,8 +57,8 @@ class Tunings:
     def attach(self, kernel: Any, compile_shape: Compile) -> None:
         """Gives the launch its shape and its open questions. `compile_shape` returns the core's function."""
         kernel.launch_choice = self.words
-        if self.shape.waves:
-            kernel.launch.set_kernel(kernel.function, self.shape.threads, self.shape.waves)
+        if self.shape.waves or self.shape.each > 1:
+            _start(kernel, kernel.function, self.shape)
         if self.launch is not None:
             self.launch.compile_shape = compile_shape
             kernel.tunings.append(self.launch)
@@ -88,9 +89,15 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
         halo = HaloTuning(_halo_question(program, digest, lattice, sites, graphs), tuner_of(gpu), graphs)
     if gpu is None:
         return Tunings(DEFAULT_SHAPE, "", None, halo)
-    forced = _forced_shape()
-    if forced is not None:
-        return Tunings(forced, f"{forced.name}: JALI_LAUNCH", None, halo)
+    # the most neighbours that this kernel can load together here
+    width = text.most_neighbours if sites.blocks is None else 1
+    asked_shape = _forced_shape()
+    if asked_shape is not None:
+        forced = asked_shape.with_sites(asked_shape.sites, min(asked_shape.width, width))
+        words = f"{forced.name}: JALI_LAUNCH"
+        if forced != asked_shape:
+            words += f"={asked_shape.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
+        return Tunings(forced, words, None, halo)
     if asked == "off":
         return Tunings(DEFAULT_SHAPE, f"{DEFAULT_SHAPE.name}: the default, JALI_TUNE=off", None, halo)
     positions = _positions(sites)
@@ -98,16 +105,17 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
         words = f"{DEFAULT_SHAPE.name}: the default, {positions} positions are too few to tune for"
         return Tunings(DEFAULT_SHAPE, words, None, halo)
     box = "x".join(map(str, lattice.local_extents))
-    question = Question("launch", program.name, digest, f"{positions} positions of {box}")
+    listed = "" if sites.blocks is None else "listed "
+    question = Question("launch", program.name, digest, f"{positions} {listed}positions of {box}")
     tuner = tuner_of(gpu)
     entry = tuner.recall(question)
-    shape = None if entry is None else Shape.parse(entry.chosen)
+    shape = _usable(entry, width)
     if entry is not None and shape is not None:
         return Tunings(shape, f"{entry.summary()}, measured {entry.measured}", None, halo)
     words = f"{DEFAULT_SHAPE.name}: the default, not measured"
     if asked == "cached":
         return Tunings(DEFAULT_SHAPE, words, None, halo)
-    return Tunings(DEFAULT_SHAPE, words, LaunchTuning(question, tuner, asked != "on"), halo)
+    return Tunings(DEFAULT_SHAPE, words, LaunchTuning(question, tuner, asked != "on", width), halo)
 
 
 def _positions(sites: Any) -> int:
@@ -115,16 +123,36 @@ def _positions(sites: Any) -> int:
 
 
 def _forced_shape() -> Shape | None:
-    """JALI_LAUNCH: threads of a block and blocks that a multiprocessor should hold, for experiments. Raises ParameterError."""
+    """JALI_LAUNCH: threads of a block, blocks that a multiprocessor should hold and, if wanted, sites per thread and neighbours that
+    are loaded together, for experiments. Raises ParameterError."""
     text = os.environ.get("JALI_LAUNCH")
     if not text:
         return None
     numbers = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
-    if len(numbers) != 2 or not 64 <= numbers[0] <= 1024 or numbers[0] % 64 or not 1 <= numbers[1] <= 32:
+    numbers += [1] * (4 - len(numbers)) if len(numbers) >= 2 else [0] * 3
+    threads, blocks, sites, width = numbers if len(numbers) == 4 else [0] * 4
+    sensible = 64 <= threads <= 1024 and threads % 64 == 0 and 1 <= blocks <= 32
+    if not sensible or sites not in SEVERAL or width not in SEVERAL:
         raise ParameterError(
-            f"JALI_LAUNCH={text} should be threads (64 to 1024, whole warps of 64) and blocks (1 to 32), such as 256,1"
+            f"JALI_LAUNCH={text} should be threads (64 to 1024, whole warps of 64), blocks (1 to 32) and, if wanted, sites per "
+            "thread (1, 2 or 4) and neighbours loaded together (1, 2 or 4), such as 256,1 or 256,1,2"
         )
-    return Shape(numbers[0], numbers[1], numbers[0])
+    return Shape(threads, blocks, threads, 0, sites, width)
+
+
+def _usable(entry: Entry | None, width: int) -> Shape | None:
+    """What a remembered answer says, if this kernel can be started like that; files may be edited."""
+    shape = None if entry is None else Shape.parse(entry.chosen)
+    return shape if shape is not None and shape.width <= width else None
+
+
+def _start(kernel: Any, function: Any, shape: Shape) -> None:
+    kernel.launch.set_kernel(function, shape.threads, shape.waves, shape.each)
+
+
+def registers_of(kernel: Any) -> int:
+    """Registers that a thread of a kernel takes as it is compiled by default."""
+    return int(kernel.function.registers)
 
 
 def sites_at_once(gpu: Any, function: Any, threads: int) -> int:
@@ -137,9 +165,10 @@ class LaunchTuning:
 
     compile_shape: Compile
 
-    def __init__(self, question: Question, tuner: Tuner, at_once: bool):
+    def __init__(self, question: Question, tuner: Tuner, at_once: bool, width: int):
         self.question = question
         self.tuner = tuner
+        self.width = width  # the most neighbours that may be loaded together
         self.look_after = 1 if at_once else FIRST_LOOK
         self.at_once = at_once
         self.runs = 0
@@ -151,7 +180,7 @@ class LaunchTuning:
             return False
         self.look_after *= 4
         entry = self.tuner.recall(self.question)  # another launch of the kernel may have been measured
-        if entry is None:
+        if entry is None or _usable(entry, self.width) is None:
             try:
                 entry = self._measure(kernel)
             except MemoryError:
@@ -160,8 +189,8 @@ class LaunchTuning:
             if entry is None:
                 return self.at_once
             self.tuner.remember(entry)
-        shape = Shape.parse(entry.chosen) or DEFAULT_SHAPE
-        kernel.launch.set_kernel(self.compile_shape(shape), shape.threads, shape.waves)
+        shape = _usable(entry, self.width) or DEFAULT_SHAPE
+        _start(kernel, self.compile_shape(shape), shape)
         kernel.launch_choice = f"{entry.summary()}, measured {entry.measured}"
         return True
 
@@ -181,7 +210,7 @@ class LaunchTuning:
             return self._contest(kernel, rehearsal).entry(self.question)
         finally:
             # also after an error: the launch goes on as it was
-            kernel.launch.set_kernel(kernel.function, DEFAULT_SHAPE.threads, 0)
+            _start(kernel, kernel.function, DEFAULT_SHAPE)
             rehearsal.finish()
 
     def _contest(self, kernel: Any, rehearsal: Any) -> Contest:
@@ -194,12 +223,15 @@ class LaunchTuning:
                 raise Impossible(str(error).partition("\n")[0]) from None
             if function.most_threads and shape.threads > function.most_threads:
                 raise Impossible(f"its registers let a block have {function.most_threads} threads only")
-            kernel.launch.set_kernel(function, shape.threads, shape.waves)
+            _start(kernel, function, shape)
             return [float(s) for s in rehearsal.kernel(repetitions)]
 
         contest = Contest(DEFAULT_SHAPE.name, measure)
-        for shape in variants_for(kernel.lattice.gpu.kind, kernel.function.registers):
+        bounded = variants_for(kernel.lattice.gpu.kind, registers_of(kernel))
+        for shape in bounded:
             contest.enter(shape.name)
+        if len(bounded) == 1:  # so that at most four are compiled
+            self._enter_several(contest, kernel)
         compiled = Shape.parse(contest.best) or DEFAULT_SHAPE
         for threads in THREADS:
             if threads < compiled.bound:
@@ -208,9 +240,24 @@ class LaunchTuning:
         if not kernel.variant.adds:  # which takes several sites per thread anyway
             held = sites_at_once(kernel.lattice.gpu, self.compile_shape(started), started.threads)
             for waves in WAVES:
-                if waves * held < _positions(kernel.sites):
+                if waves * held * started.each < _positions(kernel.sites):
                     contest.enter(started.in_waves(waves).name)
         return contest
+
+    def _enter_several(self, contest: Contest, kernel: Any) -> None:
+        """Wide loads, where there are any, then more sites per thread for as long as that is faster."""
+        words = kernel.text.analysis.loads * (2 if kernel.program.precision == "float64" else 1)
+        registers = registers_of(kernel)
+        if self.width > 1 and room_for(self.width, registers, words):
+            contest.enter(DEFAULT_SHAPE.with_sites(1, self.width).name)
+        for sites in SEVERAL[1:]:
+            best = Shape.parse(contest.best) or DEFAULT_SHAPE
+            more = best.with_sites(sites, best.width)
+            if not room_for(more.each, registers, words):
+                return
+            contest.enter(more.name)
+            if contest.best != more.name:
+                return
 
 
 class HaloTuning:

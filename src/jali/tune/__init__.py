@@ -13,7 +13,7 @@ anything is decided, so that all ranks decide alike, and a remembered answer cou
 
 from jali.tune.choice import Contest, Impossible, alone, over_ranks
 from jali.tune.entry import Candidate, Entry, Question
-from jali.tune.shapes import DEFAULT_SHAPE, Shape, variants_for
+from jali.tune.shapes import DEFAULT_SHAPE, Shape, room_for, variants_for
 from jali.tune.store import Store, stores, tune_directory
 from jali.tune.tuner import MODES, Tuner, mode, tuner_of
 
@@ -31,6 +31,7 @@ __all__ = [
     "alone",
     "mode",
     "over_ranks",
+    "room_for",
     "stores",
     "tune_directory",
     "tuner_of",

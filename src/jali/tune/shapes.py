@@ -1,9 +1,10 @@
 """How a kernel is compiled for a device and started on it: the candidates of launch questions.
 
-Compiled: threads of a block and how many blocks a multiprocessor should hold, which bounds the registers of a thread. At most
-four, of which those are left out that bound nothing (a kernel that needs 70 registers is the same under a bound of 128).
-Started: with fewer threads than it was compiled for, or with so few blocks that a thread computes several sites one
-after the other; this needs no compilation. The width of loads is no question: storage is made of 16-byte packets.
+Compiled, at most four times: threads of a block and how many blocks a multiprocessor should hold, which bounds the registers
+of a thread, for kernels that need many; sites per thread and, where neighbouring sites lie side by side in less than 16
+bytes, the width of loads, for kernels that need few. What changes nothing is left out (a kernel that needs 70 registers is the same under a
+bound of 128). Started: with fewer threads than it was compiled for, or with so few blocks that a thread goes
+through several sites one after the other; this needs no compilation.
 """
 
 from __future__ import annotations
@@ -13,23 +14,35 @@ from dataclasses import dataclass, replace
 
 REGISTERS = 65536  # of a multiprocessor, on every NVIDIA architecture that is supported
 MOST_REGISTERS = 255  # of a thread
-_NAME = re.compile(r"(\d+),(\d+)(?: as (\d+) threads)?(?: in (\d+) waves?)?")
+_NAME = re.compile(r"(\d+),(\d+)(?:,(\d+))?(?:,(\d+))?(?: as (\d+) threads)?(?: in (\d+) waves?)?")
+SEVERAL = (1, 2, 4)  # sites per thread, and neighbours that are loaded together
 
 
 @dataclass(frozen=True)
 class Shape:
     """`bound` threads and `blocks` were compiled for; `threads` of a block run; at most `waves` times as many blocks as the
-    device holds at once (0: one site per thread)."""
+    device holds at once (0: any number). A thread takes `sites` times `width` sites at once, of which `width` are neighbours."""
 
     bound: int
     blocks: int
     threads: int
     waves: int = 0
+    sites: int = 1
+    width: int = 1
+
+    @property
+    def each(self) -> int:
+        """Sites of a thread at a time."""
+        return self.sites * self.width
 
     @property
     def name(self) -> str:
-        """As it stands in the tuner's files: "256,2", "256,2 as 128 threads in 4 waves"."""
+        """As it stands in the tuner's files: "256,2", "256,2 as 128 threads in 4 waves", "256,1,2", "256,1,1,2"."""
         text = f"{self.bound},{self.blocks}"
+        if self.each > 1:
+            text += f",{self.sites}"
+        if self.width > 1:
+            text += f",{self.width}"
         if self.threads != self.bound:
             text += f" as {self.threads} threads"
         if self.waves:
@@ -42,18 +55,24 @@ class Shape:
         found = _NAME.fullmatch(name)
         if found is None:
             return None
-        bound, blocks, threads, waves = (int(n) if n else 0 for n in found.groups())
+        bound, blocks, threads, waves = (int(n or 0) for n in found.group(1, 2, 5, 6))
+        sites, width = (int(n or 1) for n in found.group(3, 4))
         threads = threads or bound
         sensible = 32 <= threads <= bound <= 1024 and 1 <= blocks <= 32 and waves <= 64
-        return cls(bound, blocks, threads, waves) if sensible else None
+        sensible = sensible and sites in SEVERAL and width in SEVERAL
+        return cls(bound, blocks, threads, waves, sites, width) if sensible else None
 
     def with_threads(self, threads: int) -> Shape:
         """The same compiled kernel, started otherwise."""
         return replace(self, threads=threads)
 
     def in_waves(self, waves: int) -> Shape:
-        """The same, with several sites per thread."""
+        """The same, with so few blocks."""
         return replace(self, waves=waves)
+
+    def with_sites(self, sites: int, width: int = 1) -> Shape:
+        """Compiled for so many sites per thread, and so many neighbours of each loaded together."""
+        return replace(self, sites=sites, width=width)
 
     @property
     def most_registers(self) -> int:
@@ -66,6 +85,8 @@ DEFAULT_SHAPE = Shape(256, 1, 256)
 _BOUNDS = (DEFAULT_SHAPE, Shape(128, 3, 128), Shape(256, 2, 256), Shape(256, 3, 256))
 THREADS = (128, 64)
 WAVES = (1, 4)
+MOST_OF_SEVERAL = 128  # registers of a thread that may be needed for several sites
+PLACES = 4  # registers for where a site is
 
 
 def variants_for(kind: str, registers: int) -> tuple[Shape, ...]:
@@ -76,3 +97,9 @@ def variants_for(kind: str, registers: int) -> tuple[Shape, ...]:
     if kind != "cuda":
         return _BOUNDS[:1]
     return tuple(s for s in _BOUNDS if s is DEFAULT_SHAPE or s.most_registers < registers)
+
+
+def room_for(each: int, registers: int, words: int) -> bool:
+    """Whether a thread may have registers for so many sites of a kernel that needs `registers` for one, of which so many
+    4-byte words are what it loads; the rest is mostly needed once."""
+    return registers + (each - 1) * (words + PLACES) <= MOST_OF_SEVERAL

@@ -1,0 +1,78 @@
+"""Several sites per thread of a device: the same text for any number of them (`prelude/several.hpp` says how they are taken).
+
+The emitter computes all values of a site before it writes the first, so a thread may do so for several: fields are loaded for
+all of its sites, then values are computed site by site, then everything is stored and added up. No operation is done
+otherwise than for one site per thread, so no bit changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jali.codegen.ir import SiteProgram
+from jali.codegen.operations import Variant
+from jali.codegen.passes import Analysis
+
+WIDEST = 16  # bytes that a thread loads at once
+
+
+@dataclass
+class SeveralSites:
+    """What stands around the computation of one site: declarations and loads before it, effects after it."""
+
+    before: list[str] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+    sums: list[str] = field(default_factory=list)
+
+    def load(self, name: str, pointer: str, reals: int) -> str:
+        """Loads an element of all sites ahead; returns the expression for that of site j."""
+        self.before += [f"real {name}_of[EACH][{reals}];", f"load_sites<{reals}>({name}_of, {pointer}, own);"]
+        return f"{name}_of[j]"
+
+    def store(self, pointer: str, reals: int) -> str:
+        """Stores an element of all sites at the end; returns where that of site j is to be put."""
+        name = f"{pointer}_new"
+        self.before.append(f"real {name}[EACH][{reals}];")
+        self.stores.append(f"store_sites<{reals}>({pointer}, own, {name});")
+        return f"{name}[j]"
+
+    def add(self, component: int, statement: str) -> str:
+        """Contributes to a sum at the end by a statement about `{value}`; returns what is to be set for site j."""
+        name = f"term{component}"
+        self.before.append(f"real {name}[EACH];")
+        self.sums.append(statement.format(value=f"{name}[j]"))
+        return f"{name}[j]"
+
+    def text(self, of_site: list[str], counts: bool) -> list[str]:
+        """The loop over tiles around the lines of a site. `counts`: a site that is not there must not be computed."""
+        out = ["    JALI_FOR_EACH_TILE(tile, begin, end) {"]
+        out.append("        const thread_sites own = sites_of_thread(tile, begin, end, blocks);")
+        out += ["        " + line for line in self.before]
+        out += ["        JALI_UNROLL", "        for (int j = 0; j < EACH; ++j) {"]
+        if counts:
+            out.append("            if (!own.there[j]) continue;")
+        out.append("            const int64_t x = own.x[j];")
+        out += of_site
+        out.append("        }")
+        out += ["        " + line for line in self.stores]
+        if self.sums:
+            out += ["        JALI_UNROLL", "        for (int j = 0; j < EACH; ++j) {"]
+            out.append("            if (!own.there[j]) continue;")
+            out += ["            " + line for line in self.sums]
+            out.append("        }")
+        return [*out, "    }"]
+
+
+def most_neighbours(program: SiteProgram, variant: Variant, analysis: Analysis) -> int:
+    """How many neighbouring sites make accesses of 16 bytes of all fields; 1 where other sites are read.
+
+    Packets are those of `packet_size` in memory_gpu.hpp.
+    """
+    if not variant.gpu or any(any(offset) for offsets in analysis.reads.values() for offset in offsets):
+        return 1
+    packets = []
+    for slot in {*analysis.reads, *analysis.writes}:
+        scalar = 4 if slot in variant.single or program.precision == "float32" else 8
+        reals = program.fields[slot].element.stored_reals
+        packets.append(max(scalar * n for n in (1, 2, 4) if scalar * n <= WIDEST and reals % n == 0))
+    return WIDEST // max(packets) if packets else 1
