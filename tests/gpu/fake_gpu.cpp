@@ -317,6 +317,18 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
         entry(&argument);
     });
 }
+// In order all the same: how early a kernel may begin is up to the driver.
+struct Launch {
+    unsigned grid[3], block[3], shared_bytes;
+    void* stream;
+    const int* attributes;
+    unsigned count;
+};
+extern "C" int cuLaunchKernelEx(const Launch* launch, void* function, void** parameters, void** extra) {
+    const auto& [g, b, shared, stream, attributes, count] = *launch;
+    if (count != 1 || attributes[0] != 6 || attributes[2] != 1) return 1;
+    return cuLaunchKernel(function, g[0], g[1], g[2], b[0], b[1], b[2], shared, stream, parameters, extra);
+}
 BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode), (stream, mode)) {
     GUARD;
     (void)stream;

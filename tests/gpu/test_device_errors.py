@@ -226,3 +226,18 @@ def test_switches_for_experiments_say_what_they_take(name, value, monkeypatch):
 
     with pytest.raises(jali.ParameterError, match=f"{name}={value} should be"):
         fill(jali.Lattice(4, 4, device="cuda").field(jali.Real()))
+
+
+def test_early_launch_is_on_or_off(fake_environment):
+    out = run("fails(lambda: Lattice(4, 4, device='cuda'))", fake_environment, JALI_EARLY_LAUNCH="maybe")
+    assert "JALI_EARLY_LAUNCH=maybe; there are on and off" in out
+    sums = [
+        run(
+            "from jali.gauge import GaugeField, plaquette\n"
+            "print(plaquette(GaugeField(Lattice(4, 4, device='cuda'), SU(2)).hot_start(seed=1)).hex())",
+            fake_environment,
+            JALI_EARLY_LAUNCH=early,
+        )
+        for early in ("on", "off")
+    ]
+    assert sums[0] == sums[1]

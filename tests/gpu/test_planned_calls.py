@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_driver import REAL
-from test_ccl import Foreign
+from test_foreign_arrays import Foreign
 
 from jali import _core, comm
 from jali.comm import DeviceArray, algorithms
