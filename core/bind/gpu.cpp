@@ -32,6 +32,7 @@ std::span<const std::byte> bytes_of(const nb::bytes& image) {
 
 void bind_gpu(nb::module_& m) {
     translate_error<GpuError>("DeviceError");
+    translate_error<PeerWayError>("ParameterError");
 
     nb::class_<GpuMemory>(m, "GpuMemory", "A labelled block of device memory.")
         .def_prop_ro("address", &GpuMemory::address)
@@ -83,6 +84,19 @@ void bind_gpu(nb::module_& m) {
         .def_prop_ro("free_memory", &Gpu::free_memory)
         .def_prop_ro("memory_held", [](const Gpu& gpu) { return gpu.ledger().held(); })
         .def_prop_ro("memory_peak", [](const Gpu& gpu) { return gpu.ledger().peak(); })
+        .def_prop_ro(
+            "peer_handles", [](const Gpu& gpu) { return name_of(gpu.peer_way()); },
+            "The way in which other processes map this device's memory: \"ipc\" or \"virtual\".")
+        .def(
+            "why_not_peer_handles",
+            [](const Gpu& gpu) {
+                nb::dict ways;
+                for (const PeerWayRow& row : peer_ways)
+                    ways[row.name] = gpu.allows(row.way) ? gpu.why_not_peer_way(row.way)
+                                                         : std::string("JALI_PEER_HANDLES leaves it out");
+                return ways;
+            },
+            "Every way to export memory, with why the driver refuses; empty where it does not.")
         .def_prop_ro("memory_cached", &Gpu::cached)
         .def("memory_usage",
              [](const Gpu& gpu) {

@@ -24,6 +24,15 @@ void* stream_or(const Gpu& gpu, const nb::object& stream) {
 } // namespace
 
 void bind_peer_message(nb::module_& m) {
+    m.def(
+        "agree_on_peer_handles",
+        [](const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+            return agree_on_peer_way(gpu, communicator);
+        },
+        "gpu"_a, "communicator"_a, nb::call_guard<nb::gil_scoped_release>(),
+        "Tries how processes can map each other's device memory and chooses; why they cannot, or empty. "
+        "Collective.");
+
     nb::class_<PeerPost>(m, "PeerPost", "What the messages between devices of one rank share.")
         .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a,
              nb::call_guard<nb::gil_scoped_release>())

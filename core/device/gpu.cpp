@@ -9,20 +9,6 @@
 
 namespace jali {
 
-namespace {
-
-constexpr std::size_t small_unit = 512, big_unit = std::size_t{2} << 20;
-
-// Sizes of blocks in the pool: few enough that freed blocks fit again.
-std::size_t pool_size(std::size_t bytes) {
-    if (bytes >= big_unit) return (bytes + big_unit - 1) / big_unit * big_unit;
-    std::size_t size = small_unit;
-    while (size < bytes) size *= 2;
-    return size;
-}
-
-} // namespace
-
 // ---- memory --------------------------------------------------------------------------------------------
 
 GpuMemory& GpuMemory::operator=(GpuMemory&& other) noexcept {
@@ -66,66 +52,6 @@ void PinnedMemory::release() noexcept {
     gpu_.reset();
     data_ = nullptr;
     size_ = 0;
-}
-
-GpuAddress Gpu::from_driver(std::size_t bytes) {
-    make_current();
-    GpuAddress address = 0;
-    const int error = api_.allocate(&address, bytes);
-    if (error == gpu_out_of_memory) return 0;
-    if (error != gpu_success) api_.fail(error, "allocating " + readable_bytes(bytes) + " on " + name_);
-    return address;
-}
-
-GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
-    const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, own_pages ? big_unit : 1));
-    GpuMemory memory;
-    {
-        std::lock_guard lock(mutex_);
-        const auto found = free_.lower_bound(wanted);
-        if (found != free_.end() && found->first <= wanted + wanted / 8) {
-            memory.held_ = found->first;
-            memory.address_ = found->second;
-            free_.erase(found);
-        }
-    }
-    if (memory.address_ == 0) {
-        memory.held_ = wanted;
-        memory.address_ = wanted <= total_memory_ ? from_driver(wanted) : 0;
-        if (memory.address_ == 0 && cached() > 0) {
-            trim();
-            memory.address_ = from_driver(wanted);
-        }
-        if (memory.address_ == 0)
-            ledger_.refuse(bytes, label,
-                           "only " + readable_bytes(free_memory()) + " of " + readable_bytes(total_memory_) +
-                               " are left on device " + std::to_string(ordinal_) + " (" + name_ + ")",
-                           "device");
-    }
-    memory.size_ = bytes;
-    memory.label_ = ledger_.book(bytes, label);
-    memory.gpu_ = shared_from_this();
-    return memory;
-}
-
-void Gpu::give_back(GpuMemory& memory) noexcept {
-    ledger_.strike(memory.size_, memory.label_);
-    std::lock_guard lock(mutex_);
-    free_.emplace(memory.held_, memory.address_);
-}
-
-std::size_t Gpu::cached() const {
-    std::lock_guard lock(mutex_);
-    std::size_t bytes = 0;
-    for (const auto& [size, address] : free_) bytes += size;
-    return bytes;
-}
-
-void Gpu::trim() {
-    make_current();
-    std::lock_guard lock(mutex_);
-    for (const auto& [size, address] : free_) api_.release(address); // waits for the device
-    free_.clear();
 }
 
 PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
@@ -209,6 +135,7 @@ std::shared_ptr<Gpu> Gpu::open(GpuKind kind, int ordinal) {
             throw GpuError(std::string("there is no ") + name_of(kind) + " device " +
                            std::to_string(ordinal) + "; this process sees " + std::to_string(devices));
         gpu = std::shared_ptr<Gpu>(new Gpu(GpuApi::get(kind), ordinal));
+        gpu->use_peer_way(gpu->first_peer_way());
     }
     return gpu;
 }
@@ -225,6 +152,11 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
                "asking for a device's " #member);
     JALI_GPU_ATTRIBUTES(JALI_ASK)
 #undef JALI_ASK
+    forced_way_ = forced_peer_way();
+    constexpr int cuda_network_reads_virtual = 110; // an attribute; HIP has none
+    int network = 0;
+    if (cuda && api_.device_attribute(&network, cuda_network_reads_virtual, device_) == gpu_success)
+        network_reads_virtual_ = network != 0;
     api_.check(api_.context_retain(&context_, device_), "opening " + name_);
     make_current();
     // It does not wait for the default stream, and its kernels go before those of others: they are what the

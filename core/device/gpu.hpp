@@ -8,13 +8,17 @@
 
 #include "device/gpu_api.hpp"
 #include "device/ledger.hpp"
+#include "device/peer_way.hpp"
+#include "device/virtual_memory.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -162,6 +166,19 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     GpuMemory allocate(std::size_t bytes, std::string_view label, bool own_pages = false);
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
     const Ledger& ledger() const { return ledger_; }
+
+    // How other processes shall map this device's memory: what JALI_PEER_HANDLES says, else the first way in
+    // which the driver exports any. The pool's memory is made for it from then on.
+    PeerWay peer_way() const { return peer_way_; }
+    bool allows(PeerWay way) const { return !forced_way_ || *forced_way_ == way; } // JALI_PEER_HANDLES
+    void use_peer_way(PeerWay way) { peer_way_ = way; }                            // the other one failed
+    // Empty if the driver exports memory in this way, else its words. Tries it.
+    std::string why_not_peer_way(PeerWay way) const;
+    // The block with a handle that holds this address, if it is one of the pool's; else null.
+    const VirtualBlock* virtual_block(GpuAddress address) const;
+    int device() const { return device_; } // as the driver names it
+    bool network_reads_virtual() const { return network_reads_virtual_; }
+
     std::size_t cached() const; // bytes that are free in the pool
     void trim();                // gives what is free in the pool back to the driver
 
@@ -202,8 +219,16 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     friend class PinnedMemory;
     Gpu(const GpuApi& api, int ordinal);
     void listen() const;
+    struct Segment { // of the pool's memory with handles: a block, or several small ones
+        VirtualBlock block;
+        std::size_t in_use = 0; // blocks
+    };
     void give_back(GpuMemory& memory) noexcept;
     GpuAddress from_driver(std::size_t bytes);
+    GpuAddress plain_from_driver(std::size_t bytes);
+    GpuAddress virtual_from_driver(std::size_t bytes);
+    PeerWay first_peer_way() const;
+    Segment* segment_of(GpuAddress address); // with the mutex held
 
     const GpuApi& api_;
     int ordinal_, device_ = 0;
@@ -220,6 +245,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     Ledger ledger_, pinned_ledger_;
     mutable std::mutex mutex_;
     std::multimap<std::size_t, GpuAddress> free_; // by size
+    std::map<GpuAddress, Segment> segments_;      // by where they begin
+    std::optional<PeerWay> forced_way_;
+    std::atomic<PeerWay> peer_way_{PeerWay::ipc};
+    bool network_reads_virtual_ = false;
     std::vector<std::byte> kit_image_;
     std::map<std::string, GpuFunction> kit_;
 };

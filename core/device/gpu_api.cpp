@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include <dlfcn.h>
@@ -53,6 +54,9 @@ std::unique_ptr<GpuApi> load(GpuKind kind) {
     api->member =                                                                                            \
         reinterpret_cast<decltype(api->member)>(find(kind == GpuKind::cuda ? #cuda_name : #hip_name));
     JALI_GPU_FUNCTIONS(JALI_FIND)
+    std::swap(missing, api->lacking);
+    JALI_GPU_OPTIONAL_FUNCTIONS(JALI_FIND)
+    std::swap(missing, api->lacking);
 #undef JALI_FIND
     if (kind == GpuKind::cuda)
         api->launch_early = reinterpret_cast<decltype(api->launch_early)>(dlsym(handle, "cuLaunchKernelEx"));
@@ -96,6 +100,14 @@ std::string GpuApi::text_of(int error) const {
     if (error_text != nullptr) error_text(error, &text);
     return std::string(name != nullptr ? name : "error " + std::to_string(error)) +
            (text != nullptr ? ", " + std::string(text) : "");
+}
+
+// HIP took the address of the descriptor before 7.1, and takes the descriptor since.
+int GpuApi::import_descriptor(GpuHandle* handle, int descriptor) const {
+    constexpr int file_descriptor = 1, hip_by_value = 70100000;
+    const bool by_value = kind == GpuKind::cuda || version >= hip_by_value;
+    void* shared = by_value ? reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)) : &descriptor;
+    return virtual_import(handle, shared, file_descriptor);
 }
 
 void GpuApi::fail(int error, std::string_view what) const {

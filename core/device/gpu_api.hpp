@@ -26,8 +26,26 @@ struct GpuError : std::runtime_error {
 
 using GpuAddress = std::uint64_t;
 
+using GpuHandle = std::uint64_t; // of physical memory
+
 struct IpcHandle {
     char bytes[64];
+};
+
+// What memory that has a handle of its own shall be, and who may use it; laid out alike in both drivers.
+struct VirtualProperties {
+    int kind = 1;        // pinned, the only one
+    int handle_kind = 1; // exported as a file descriptor
+    int place = 1;       // on a device
+    int device = 0;
+    void* unused = nullptr;
+    unsigned char compressed = 0, network = 0; // network: adapters may read and write it
+    unsigned char rest[6] = {};
+};
+struct VirtualAccess {
+    int place = 1; // a device
+    int device = 0;
+    int rights = 3; // to read and to write
 };
 
 // One line for each, however long.
@@ -88,6 +106,21 @@ struct IpcHandle {
     row(error_name, cuGetErrorName, hipDrvGetErrorName, (int error, const char** text)) \
     row(error_text, cuGetErrorString, hipDrvGetErrorString, (int error, const char** text))
 
+// Likewise, but jali works without them (see virtual_memory.hpp): null where the driver lacks one.
+#define JALI_GPU_OPTIONAL_FUNCTIONS(row) \
+    row(virtual_create, cuMemCreate, hipMemCreate, (GpuHandle* handle, std::size_t bytes, const VirtualProperties* properties, unsigned long long flags)) \
+    row(virtual_release, cuMemRelease, hipMemRelease, (GpuHandle handle)) \
+    row(virtual_reserve, cuMemAddressReserve, hipMemAddressReserve, (GpuAddress* address, std::size_t bytes, std::size_t alignment, GpuAddress wish, unsigned long long flags)) \
+    row(virtual_unreserve, cuMemAddressFree, hipMemAddressFree, (GpuAddress address, std::size_t bytes)) \
+    row(virtual_map, cuMemMap, hipMemMap, (GpuAddress address, std::size_t bytes, std::size_t offset, GpuHandle handle, unsigned long long flags)) \
+    row(virtual_unmap, cuMemUnmap, hipMemUnmap, (GpuAddress address, std::size_t bytes)) \
+    row(virtual_access, cuMemSetAccess, hipMemSetAccess, (GpuAddress address, std::size_t bytes, const VirtualAccess* access, std::size_t count)) \
+    row(virtual_granularity, cuMemGetAllocationGranularity, hipMemGetAllocationGranularity, (std::size_t* bytes, const VirtualProperties* properties, int which)) \
+    row(virtual_export, cuMemExportToShareableHandle, hipMemExportToShareableHandle, (void* shared, GpuHandle handle, int kind, unsigned long long flags)) \
+    row(virtual_import, cuMemImportFromShareableHandle, hipMemImportFromShareableHandle, (GpuHandle* handle, void* shared, int kind)) \
+    row(virtual_retain, cuMemRetainAllocationHandle, hipMemRetainAllocationHandle, (GpuHandle* handle, GpuAddress address)) \
+    row(address_range, cuMemGetAddressRange_v2, hipMemGetAddressRange, (GpuAddress* begin, std::size_t* bytes, GpuAddress address))
+
 // row(member, number in CUDA, number in HIP): attributes of a device
 #define JALI_GPU_ATTRIBUTES(row) \
     row(warp_size, 10, 87) \
@@ -124,9 +157,14 @@ struct GpuApi {
 
 #define JALI_DECLARE(member, cuda, hip, parameters) int(*member) parameters = nullptr;
     JALI_GPU_FUNCTIONS(JALI_DECLARE)
+    JALI_GPU_OPTIONAL_FUNCTIONS(JALI_DECLARE)
 #undef JALI_DECLARE
     // CUDA's alone, since version 11.8; null where it is not there.
     int (*launch_early)(const CudaLaunch* launch, void* function, void** parameters, void** extra) = nullptr;
+    std::string lacking; // functions that could be missing and are
+
+    // Memory of a file descriptor, which stays the caller's; the driver's answer.
+    int import_descriptor(GpuHandle* handle, int descriptor) const;
 
     // The driver of this kind, loaded and initialised once; JALI_CUDA_DRIVER and JALI_HIP_DRIVER name another
     // file than the usual one. Throws GpuError that says what was looked for and what is missing.

@@ -68,7 +68,8 @@ void FieldStorage::map_ghosts(Communicator& communicator) {
     for (const Slab& slab : layout_->slabs()) wanted[slab.to] = 1;
     const GpuAddress ghosts = device_.address() + static_cast<std::size_t>(owned_) * block_bytes_;
     try {
-        mapping_ = std::make_unique<PeerMapping>(layout_->gpu(), communicator, ghosts, wanted);
+        mapping_ = std::make_unique<PeerMapping>(layout_->gpu(), communicator, ghosts,
+                                                 static_cast<std::size_t>(ghosts_) * block_bytes_, wanted);
     } catch (const CannotMap& error) {
         throw CannotMap("neighbours cannot write the ghosts of '" + label_ + "' (" + error.what() +
                         "); a halo policy of store needs no mapped fields");

@@ -235,7 +235,7 @@ void* Layout::bulk_stream() {
 }
 
 const std::string& Layout::why_no_mailbox(Communicator& communicator) {
-    if (!why_no_mailbox_) why_no_mailbox_ = PeerMemory::why_not(*gpu_, communicator);
+    if (!why_no_mailbox_) why_no_mailbox_ = PeerMemory::why_not(gpu_, communicator);
     return *why_no_mailbox_;
 }
 

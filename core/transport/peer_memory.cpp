@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <mutex>
 
 #include <unistd.h>
@@ -11,12 +13,16 @@ namespace jali {
 
 namespace {
 
+void write_text(std::span<char> to, const std::string& text) {
+    std::strncpy(to.data(), text.c_str(), to.size() - 1);
+}
+
 PeerCard own_card(const Gpu& gpu) {
     PeerCard card{};
     card.process = getpid();
     card.ordinal = gpu.ordinal();
     gethostname(card.host, sizeof card.host - 1);
-    std::strncpy(card.device, gpu.identity().c_str(), sizeof card.device - 1);
+    write_text(card.device, gpu.identity());
     return card;
 }
 
@@ -38,8 +44,8 @@ std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
     return *std::max_element(all.begin(), all.end());
 }
 
-std::string PeerMemory::why_not(Gpu& gpu, Communicator& communicator) {
-    const PeerCard mine = own_card(gpu);
+std::string PeerMemory::why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+    const PeerCard mine = own_card(*gpu);
     const auto cards = exchange(communicator, mine);
     std::int64_t trouble = 0; // 1: other host, 2: no way between two devices, 4: one device and one process
     for (int r = 0; r < communicator.size(); ++r) {
@@ -52,39 +58,24 @@ std::string PeerMemory::why_not(Gpu& gpu, Communicator& communicator) {
             if (other.process == mine.process) trouble |= 4;
         } else if (other.process == mine.process) {
             int can = 0;
-            gpu.api().check(gpu.api().can_access_peer(&can, gpu.ordinal(), static_cast<int>(other.ordinal)),
-                            "asking for peer access");
+            gpu->api().check(
+                gpu->api().can_access_peer(&can, gpu->ordinal(), static_cast<int>(other.ordinal)),
+                "asking for peer access");
             if (can == 0) trouble |= 2;
         }
     }
-    // Between processes one device may have different numbers: trying is what tells.
-    GpuMemory tried = gpu.allocate(std::size_t{2} << 20, "trying peer access");
-    PeerCard offer = mine;
-    const int exported = gpu.api().ipc_export(&offer.handle, tried.address());
-    offer.address = exported == gpu_success ? tried.address() : 0;
-    const auto offers = exchange(communicator, offer);
-    for (int r = 0; r < communicator.size() && trouble == 0; ++r) {
-        if (r == communicator.rank() || offers[r].process == mine.process) continue;
-        GpuAddress address = 0;
-        if (offers[r].address == 0 ||
-            gpu.api().ipc_open(&address, offers[r].handle, lazy_peer_access) != gpu_success) {
-            trouble |= 2;
-        } else {
-            gpu.api().ipc_close(address);
-        }
-    }
     std::vector<std::int64_t> all{(trouble >> 0) & 1, (trouble >> 1) & 1, (trouble >> 2) & 1};
-    communicator.all_reduce_sum(all); // also keeps everybody's memory until all have tried
+    communicator.all_reduce_sum(all);
     if (all[0] > 0) return "ranks run on several hosts";
-    if (all[1] > 0) return "the driver lets some device reach another's memory neither directly nor by IPC";
+    if (all[1] > 0) return "the driver lets some device of a process not reach another's memory";
     if (all[2] > 0) return "ranks of one process share a device";
-    return "";
+    return agree_on_peer_way(gpu, communicator);
 }
 
 PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
                        std::string waiting)
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)) {
-    const std::string trouble = why_not(*gpu_, *communicator_);
+    const std::string trouble = why_not(gpu_, *communicator_);
     if (!trouble.empty()) throw GpuError("devices cannot exchange messages through their memory: " + trouble);
     watch_ = std::make_unique<PeerWatch>(gpu_, communicator_, std::move(waiting));
 }
@@ -97,24 +88,66 @@ void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_vie
         communicator_->barrier(); // nor has one mapped
         memory_.release();
     }
-    // at least what has an allocation of its own, since the whole allocation is mapped
-    memory_ = gpu_->allocate(std::max(bytes, std::size_t{2} << 20), label);
+    memory_ = gpu_->allocate(bytes, label, true);
     if (zeroed > 0) gpu_->fill(memory_.address(), 0, zeroed);
     gpu_->synchronize();
-    mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address());
+    mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address(), memory_.size());
 }
 
-PeerCard card_of(const Gpu& gpu, GpuAddress address) {
-    PeerCard card = own_card(gpu);
-    card.address = address;
-    if (address == 0) return card;
-    gpu.make_current();
+// ---- offers and what is made of them -------------------------------------------------------------------
+
+void PeerOffer::by_ipc(const Gpu& gpu, GpuAddress address, std::string& trouble) {
     GpuAddress begin = 0;
     int error = gpu.api().pointer_attribute(&begin, pointer_range_start, address);
-    if (error == gpu_success) error = gpu.api().ipc_export(&card.handle, begin);
-    card.offset = address - begin;
-    card.exported = error == gpu_success ? 1 : 0;
-    return card;
+    if (error == gpu_success) error = gpu.api().ipc_export(&card_.handle, begin);
+    if (error == gpu_success) {
+        card_.way = PeerWay::ipc;
+        card_.offset = address - begin;
+    } else {
+        trouble += "ipc: " + gpu.api().text_of(error);
+    }
+}
+
+void PeerOffer::by_descriptor(const Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting,
+                              std::string& trouble) {
+    static std::mutex mutex;
+    try {
+        GpuAddress begin = 0;
+        if (const VirtualBlock* own = gpu.virtual_block(address)) {
+            std::lock_guard lock(mutex);
+            descriptors_ = own->offered; // arrays that share a block share its descriptor
+            if (!descriptors_) {
+                std::vector<SharedPiece> pieces;
+                pieces.push_back(export_virtual(gpu.api(), *own));
+                descriptors_ = std::make_shared<DescriptorOffer>(std::move(pieces));
+                if (lasting) own->offered = descriptors_;
+            }
+            begin = own->address;
+            card_.bytes = own->bytes;
+        } else {
+            auto pieces = export_foreign(gpu.api(), address, bytes, begin);
+            card_.bytes = 0;
+            for (const SharedPiece& piece : pieces) card_.bytes += piece.bytes;
+            descriptors_ = std::make_shared<DescriptorOffer>(std::move(pieces));
+        }
+        card_.way = PeerWay::descriptor;
+        card_.offset = address - begin;
+        card_.ticket = descriptors_->ticket();
+    } catch (const std::runtime_error& error) { // the driver's or the socket's
+        trouble += std::string(trouble.empty() ? "" : "; ") + "virtual: " + error.what();
+    }
+}
+
+PeerOffer::PeerOffer(Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting) : card_(own_card(gpu)) {
+    card_.address = address;
+    if (address == 0) return;
+    gpu.make_current();
+    std::string trouble;
+    const bool with_handle = gpu.virtual_block(address) != nullptr;
+    if (!with_handle && gpu.allows(PeerWay::ipc)) by_ipc(gpu, address, trouble);
+    if (card_.way == PeerWay::none && (with_handle || gpu.allows(PeerWay::descriptor)))
+        by_descriptor(gpu, address, bytes, lasting, trouble);
+    if (card_.way == PeerWay::none) write_text(card_.why_not, trouble);
 }
 
 MappedCard::MappedCard(const std::shared_ptr<Gpu>& gpu, const PeerCard& card) : gpu_(gpu) {
@@ -128,15 +161,27 @@ MappedCard::MappedCard(const std::shared_ptr<Gpu>& gpu, const PeerCard& card) : 
         const int error = peer.let_reach(*gpu_);
         if (error != gpu_success && error != gpu_peer_enabled)
             throw GpuError("peer access: " + gpu_->api().text_of(error));
+        if (card.way == PeerWay::descriptor) // of which each block has rights of its own
+            let_use_virtual(gpu_->api(), gpu_->device(), card.address - card.offset, card.bytes);
         return;
     }
-    if (card.exported == 0) throw GpuError("its driver does not export it");
-    const int error = gpu_->api().ipc_open(&opened_, card.handle, lazy_peer_access);
-    if (error != gpu_success) {
-        opened_ = 0;
-        throw GpuError(gpu_->api().text_of(error));
+    if (card.way == PeerWay::ipc) {
+        const int error = gpu_->api().ipc_open(&opened_, card.handle, lazy_peer_access);
+        if (error != gpu_success) {
+            opened_ = 0;
+            throw GpuError(gpu_->api().text_of(error));
+        }
+        address_ = opened_ + card.offset;
+    } else if (card.way == PeerWay::descriptor) {
+        try {
+            imported_ = import_virtual(gpu_->api(), gpu_->device(), fetch_descriptors(card.ticket));
+        } catch (const DescriptorError& error) {
+            throw GpuError(error.what());
+        }
+        address_ = imported_.address + card.offset;
+    } else {
+        throw GpuError(std::string("its driver does not export it (") + card.why_not + ")");
     }
-    address_ = opened_ + card.offset;
 }
 
 MappedCard& MappedCard::operator=(MappedCard&& other) noexcept {
@@ -145,23 +190,27 @@ MappedCard& MappedCard::operator=(MappedCard&& other) noexcept {
         gpu_ = std::move(other.gpu_);
         address_ = std::exchange(other.address_, 0);
         opened_ = std::exchange(other.opened_, 0);
+        imported_ = std::exchange(other.imported_, {});
     }
     return *this;
 }
 
 void MappedCard::close() noexcept {
-    if (opened_ == 0) return;
+    if (opened_ == 0 && imported_.address == 0) return;
     try {
         gpu_->make_current();
-        gpu_->api().ipc_close(opened_);
+        if (opened_ != 0) gpu_->api().ipc_close(opened_);
+        drop_imported(gpu_->api(), imported_);
     } catch (const GpuError&) { // a device that is lost says so elsewhere
     }
     address_ = opened_ = 0;
+    imported_ = {};
 }
 
 PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
-                         const std::vector<char>& wanted) {
-    const auto cards = exchange(communicator, card_of(*gpu, mine));
+                         std::size_t bytes, const std::vector<char>& wanted) {
+    const PeerOffer offer(*gpu, mine, bytes); // until all have mapped it
+    const auto cards = exchange(communicator, offer.card());
     std::string trouble;
     for (int r = 0; r < communicator.size(); ++r) {
         mapped_.emplace_back();
@@ -172,13 +221,140 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
         try {
             mapped_.back() = MappedCard(gpu, cards[r]);
         } catch (const GpuError& error) {
-            trouble = "mapping the memory of rank " + std::to_string(r) + ": " + error.what();
+            trouble = "mapping the memory of rank " + std::to_string(r) +
+                      (cards[r].way == PeerWay::none
+                           ? ""
+                           : std::string(" by its ") + name_of(cards[r].way) + " handle") +
+                      ": " + error.what();
         }
         addresses_.push_back(mapped_.back().address());
     }
     const auto failed = static_cast<std::size_t>(trouble.empty() ? 0 : 1);
     if (largest_on_ranks(communicator, failed) == 0) return; // all is there and mapped
     throw CannotMap(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
+}
+
+// ---- which way works -----------------------------------------------------------------------------------
+
+// Memory of the driver's, made in one way, to find out whether other processes can map it. Where there is
+// some it is kept for the next trial: giving it back would wait for the device, which may wait for ranks that
+// are gone.
+class PeerTrial {
+  public:
+    static std::shared_ptr<const PeerTrial> of(Gpu& gpu, PeerWay way) {
+        static std::mutex mutex;
+        static auto* kept = // never destroyed: the driver may go first
+            new std::map<std::pair<const Gpu*, PeerWay>, std::shared_ptr<const PeerTrial>>;
+        std::lock_guard lock(mutex);
+        auto& trial = (*kept)[{&gpu, way}];
+        if (!trial || !trial->trouble_.empty()) trial = std::make_shared<const PeerTrial>(gpu, way);
+        return trial;
+    }
+    PeerTrial(Gpu& gpu, PeerWay way) : gpu_(gpu) {
+        gpu.make_current();
+        offer_.card_ = own_card(gpu);
+        if (!gpu.allows(way)) {
+            trouble_ = "JALI_PEER_HANDLES leaves it out";
+            return;
+        }
+        if (way == PeerWay::descriptor) {
+            try {
+                block_ = make_virtual(gpu.api(), gpu.device(), 1, gpu.network_reads_virtual());
+                offer_.card_.address = block_.address;
+                if (block_.address != 0) {
+                    std::vector<SharedPiece> pieces;
+                    pieces.push_back(export_virtual(gpu.api(), block_));
+                    offer_.descriptors_ = std::make_shared<DescriptorOffer>(std::move(pieces));
+                    offer_.card_.ticket = offer_.descriptors_->ticket();
+                }
+            } catch (const std::runtime_error& error) { // the driver's or the socket's
+                trouble_ = error.what();
+            }
+        } else if (gpu.api().allocate(&plain_, 1) == gpu_success) {
+            offer_.card_.address = plain_;
+            const int error = gpu.api().ipc_export(&offer_.card_.handle, plain_);
+            if (error != gpu_success) trouble_ = gpu.api().text_of(error);
+        }
+        if (trouble_.empty() && offer_.card_.address == 0) trouble_ = "the device has no memory left";
+        if (trouble_.empty()) offer_.card_.way = way;
+    }
+    ~PeerTrial() { // of what could not be exported
+        if (plain_ != 0) gpu_.api().release(plain_);
+        unmake_virtual(gpu_.api(), block_);
+    }
+    PeerTrial(const PeerTrial&) = delete;
+    const PeerCard& card() const { return offer_.card(); }
+    const std::string& trouble() const { return trouble_; }
+
+  private:
+    Gpu& gpu_;
+    PeerOffer offer_;
+    GpuAddress plain_ = 0;
+    VirtualBlock block_;
+    std::string trouble_;
+};
+
+namespace {
+
+// Between all processes; empty, or the first rank's trouble.
+std::string try_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, PeerWay way) {
+    struct Text {
+        char text[320];
+    };
+    const auto trial = PeerTrial::of(*gpu, way);
+    const auto cards = exchange(communicator, trial->card());
+    std::string trouble = trial->trouble();
+    for (int r = 0; r < communicator.size() && trouble.empty(); ++r) {
+        const PeerCard &mine = trial->card(), &other = cards[r];
+        if (other.process == mine.process || std::strcmp(other.host, mine.host) != 0) continue;
+        if (other.way == PeerWay::none) continue; // it says why itself
+        try {
+            MappedCard mapped(gpu, other);
+        } catch (const GpuError& error) {
+            trouble = error.what();
+        }
+    }
+    Text mine{};
+    write_text(mine.text, trouble);
+    const auto all = exchange(communicator, mine); // also keeps everybody's memory until all have tried
+    for (const Text& one : all)
+        if (one.text[0] != '\0') return one.text;
+    return "";
+}
+
+} // namespace
+
+std::string agree_on_peer_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+    struct Place {
+        std::int64_t process;
+        PeerWay way;
+    };
+    const auto places = exchange(communicator, Place{getpid(), gpu->peer_way()});
+    PeerWay first = PeerWay::ipc; // what a pool is made for already, it need not be made for anew
+    bool processes = false;
+    for (const Place& place : places) {
+        first = std::max(first, place.way);
+        processes = processes || place.process != places.front().process;
+    }
+    if (!processes) return "";
+    std::string why[std::size(peer_ways)];
+    for (const bool begun : {true, false}) {
+        for (const PeerWayRow& row : peer_ways) {
+            if ((row.way == first) != begun) continue;
+            std::string& trouble = why[&row - peer_ways];
+            trouble = try_way(gpu, communicator, row.way);
+            if (trouble.empty()) {
+                gpu->use_peer_way(row.way);
+                return "";
+            }
+        }
+    }
+    std::string trouble;
+    for (const PeerWayRow& row : peer_ways)
+        trouble += (trouble.empty() ? "" : "; ") + std::string(row.name) + ": " + why[&row - peer_ways];
+    return "processes cannot map each other's device memory (" + trouble +
+           "); let them share a container with its network and IPC namespaces, or use rows that need no such "
+           "memory: ccl, direct or staged";
 }
 
 PeerWatch::PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,

@@ -1,12 +1,14 @@
 // A block of this rank's device memory that the other ranks of a communicator on this host have mapped.
 //
-// Between processes it is mapped by the driver's IPC handles; devices of one process reach each other
-// directly. Whether all ranks can do it is found out together, so that all do the same. Kernels that wait for
-// words in such memory are told to stop by `abandoned()`, when the host has heard that a rank failed.
+// Between processes it is mapped by the driver's IPC handles or by file descriptors (device/peer_way.hpp);
+// devices of one process reach each other directly. Whether all ranks can do it is found out together, so
+// that all do the same. Kernels that wait for words in such memory are told to stop by `abandoned()`, when
+// the host has heard that a rank failed.
 #pragma once
 
 #include "device/gpu.hpp"
 #include "transport/communicator.hpp"
+#include "transport/descriptors.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -24,14 +26,33 @@ class CannotMap : public GpuError {
 // What a rank tells others about its device and a block of its memory, so that they can map it.
 struct PeerCard {
     std::int64_t process, ordinal;
-    GpuAddress address;   // 0: none is offered
-    std::uint64_t offset; // from where its allocation begins
-    std::int64_t exported;
-    IpcHandle handle; // of the allocation
+    GpuAddress address;          // 0: none is offered
+    std::uint64_t offset, bytes; // from where its allocation begins; what is mapped of that, if it is known
+    PeerWay way;                 // in which other processes map it; none: they cannot
+    IpcHandle handle;            // of the allocation
+    DescriptorTicket ticket;     // for the allocation
     char host[64], device[40];
+    char why_not[104]; // where there is no way
 };
-// Of any address of this rank's device memory; `exported` says whether other processes can map it.
-PeerCard card_of(const Gpu& gpu, GpuAddress address);
+
+// A block of this rank's device memory that other ranks may map while this stands; what they have mapped
+// stays mapped.
+class PeerOffer {
+  public:
+    PeerOffer() = default;
+    // Of the `bytes` bytes from `address` on, whoever has made the memory; none for an address of 0.
+    // `lasting`: where the memory is of the device's pool, the offer stands as long as that keeps it.
+    PeerOffer(Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting = false);
+    const PeerCard& card() const { return card_; }
+
+  private:
+    friend class PeerTrial;
+    void by_ipc(const Gpu& gpu, GpuAddress address, std::string& trouble);
+    void by_descriptor(const Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting,
+                       std::string& trouble);
+    PeerCard card_{};
+    std::shared_ptr<DescriptorOffer> descriptors_;
+};
 
 // The memory of one card as this rank's device sees it. The allocation that it is part of is mapped as a
 // whole, and must outlive this.
@@ -50,6 +71,7 @@ class MappedCard {
     void close() noexcept;
     std::shared_ptr<Gpu> gpu_;
     GpuAddress address_ = 0, opened_ = 0;
+    ImportedRange imported_;
 };
 
 // Device memory of every rank as this rank's device sees it. The allocations that it is part of are mapped as
@@ -57,11 +79,11 @@ class MappedCard {
 // them mapped, whatever their owner does.
 class PeerMapping {
   public:
-    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none; `wanted` says
-    // whose memory this rank wants to reach (empty: everybody's). Throws CannotMap on all ranks where some
-    // memory cannot be mapped.
+    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none, and `bytes` what
+    // is to be reached from there on; `wanted` says whose memory this rank wants to reach (empty:
+    // everybody's). Throws CannotMap on all ranks where some memory cannot be mapped.
     PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
-                const std::vector<char>& wanted = {});
+                std::size_t bytes, const std::vector<char>& wanted = {});
     PeerMapping(const PeerMapping&) = delete;
 
     GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where none was offered or wanted
@@ -112,8 +134,8 @@ class PeerMemory {
     PeerMemory(const PeerMemory&) = delete;
 
     // Empty if every rank's device can be reached by every other; else why not. Collective; the same on all
-    // ranks.
-    static std::string why_not(Gpu& gpu, Communicator& communicator);
+    // ranks. See agree_on_peer_way.
+    static std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 
     // A block of so many bytes, of which the first `zeroed` are 0, in place of the one before: all ranks wait
     // for their devices. Collective, with equal numbers.
@@ -138,6 +160,11 @@ class PeerMemory {
     std::unique_ptr<PeerWatch> watch_;
     std::unique_ptr<PeerMapping> mapping_;
 };
+
+// Tries the ways to map memory between the processes of a communicator and lets the device's pool make its
+// memory for the first that works: empty, or why none does. Ranks on other hosts are left out. Collective;
+// the same on all ranks. What was allocated before stays what it is.
+std::string agree_on_peer_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 
 // The largest of what the ranks of a communicator say. Collective.
 std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine);

@@ -45,13 +45,15 @@ std::int64_t unit_of(GpuAddress from, GpuAddress to) {
 PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator)
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)),
       why_not_(static_cast<std::size_t>(communicator_->size())),
-      words_(gpu_->allocate(most_messages * place_bytes, "message counters")),
+      no_way_(agree_on_peer_way(gpu_, *communicator_)),
+      words_(gpu_->allocate(most_messages * place_bytes, "message counters", true)),
       watch_(gpu_, communicator_, "waited for its device, where messages of other ranks may be missing"),
       beside_(gpu_), fork_(gpu_, false), join_(gpu_, false) {
     gpu_->kit("pass_messages"); // not to be loaded while something waits on the device
     gpu_->fill(words_.address(), 0, words_.size());
     gpu_->synchronize();
-    const PeerCard mine = card_of(*gpu_, words_.address());
+    const PeerOffer offer(*gpu_, words_.address(), words_.size()); // until all have mapped it
+    const PeerCard& mine = offer.card();
     const auto told = communicator_->all_gather(std::as_bytes(std::span(&mine, 1)));
     const auto ranks = static_cast<std::size_t>(size());
     std::vector<std::byte> reached(ranks, std::byte{1});
@@ -77,8 +79,8 @@ PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> commu
                 if (can == 0) throw GpuError("the driver lets the two devices not access each other");
                 mapped_[r] = MappedCard(gpu_, other);
             } catch (const GpuError& error) {
-                why_not_[r] =
-                    "the memory of rank " + std::to_string(r) + " cannot be mapped: " + error.what();
+                why_not_[r] = "the memory of rank " + std::to_string(r) + " cannot be mapped: " +
+                              (same_process || no_way_.empty() ? error.what() : no_way_);
             }
         }
         if (!why_not_[r].empty()) reached[r] = std::byte{0};
@@ -125,10 +127,11 @@ PeerMessage::PeerMessage(std::shared_ptr<PeerPost> post, int peer, bool sends, G
     : post_(std::move(post)), peer_(peer), number_(post_->take_place()), sends_(sends), address_(address),
       bytes_(bytes) {
     if (sends_ || bytes_ == 0) return;
-    card_ = card_of(*post_->gpu_, address_);
-    if (card_.exported == 0 && post_->cards_[peer_].process != card_.process) {
+    offer_ = PeerOffer(*post_->gpu_, address_, bytes_, true);
+    const PeerCard& card = offer_.card();
+    if (card.way == PeerWay::none && post_->cards_[peer_].process != card.process) {
         landing_ = post_->gpu_->allocate(bytes_, "landing of a message");
-        card_ = card_of(*post_->gpu_, landing_.address());
+        offer_ = PeerOffer(*post_->gpu_, landing_.address(), bytes_, true);
     }
 }
 
@@ -140,8 +143,8 @@ PeerMessage::~PeerMessage() {
 std::vector<std::byte> PeerMessage::told() const {
     std::vector<std::byte> text(told_bytes);
     const std::int64_t number = number_;
-    std::memcpy(text.data(), &card_, sizeof card_);
-    std::memcpy(text.data() + sizeof card_, &number, sizeof number);
+    std::memcpy(text.data(), &offer_.card(), sizeof(PeerCard));
+    std::memcpy(text.data() + sizeof(PeerCard), &number, sizeof number);
     return text;
 }
 

@@ -59,6 +59,7 @@ class PeerPost {
     std::shared_ptr<Communicator> communicator_;
     std::vector<std::string> why_not_;
     bool all_reached_ = false;
+    std::string no_way_; // between processes
     GpuMemory words_;
     std::vector<PeerCard> cards_; // of everybody's words
     std::vector<MappedCard> mapped_;
@@ -113,7 +114,7 @@ class PeerMessage {
     std::size_t bytes_;
     Way way_ = Way::store;
     GpuMemory landing_;
-    PeerCard card_{};      // of what is written, at the receiver
+    PeerOffer offer_;      // of what is written, at the receiver
     MappedCard mapped_;    // the same, at the sender
     GpuAddress other_ = 0; // the word at the other end
 };

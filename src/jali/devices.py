@@ -23,6 +23,7 @@ KINDS = ("cuda", "hip")
 
 _default: str | None = None
 _ordinals: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+_agreed: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # devices by name
 _guard = threading.Lock()
 
 
@@ -41,7 +42,8 @@ def default_device() -> str:
 def open_device(name: str | None, communicator: Any) -> Any:
     """The core's device of this name for this rank, ready for kernels; None is the host's processor.
 
-    Collective over the ranks of `communicator`. Raises DeviceError: no such device, no driver, too old a driver.
+    Collective over the ranks of `communicator`. Raises DeviceError: no such device, no driver, too old a driver;
+    ParameterError: JALI_PEER_HANDLES names no way.
     """
     kind, ordinal = parse_device(name or default_device())
     if kind == "cpu":
@@ -52,6 +54,7 @@ def open_device(name: str | None, communicator: Any) -> Any:
     if ordinal is None:
         ordinal = _rank_on_host(communicator) % count
     gpu = _core.Gpu.open(kind, ordinal)
+    _agree_on_peer_handles(gpu, communicator)
     gpu.set_kit(cache.gpu_kit(gpu))
     _core.suggest_ccl_library(kind, find_library(kind))
     return gpu
@@ -65,6 +68,21 @@ def parse_device(name: str) -> tuple[str, int | None]:
     if kind not in KINDS or (colon and not number.isdigit()):
         raise DeviceError(f"device {name!r} is unknown; use 'cpu', 'cuda', 'cuda:<number>' or 'hip'")
     return kind, int(number) if colon else None
+
+
+def _agree_on_peer_handles(gpu: Any, communicator: Any) -> None:
+    """How processes map each other's device memory is chosen before any is allocated. Collective at first, then remembered.
+
+    Whether there is a way at all is asked again by whoever needs one.
+    """
+    device = f"{gpu.kind}:{gpu.ordinal}"
+    with _guard:
+        known = _agreed.setdefault(communicator, set())
+        if device in known:
+            return
+        known.add(device)
+    if communicator.size > 1:
+        _core.agree_on_peer_handles(gpu, communicator.core)
 
 
 def _rank_on_host(communicator: Any) -> int:

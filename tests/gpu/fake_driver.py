@@ -22,9 +22,9 @@ VARIABLES = {
 }
 
 
-def make_fake_driver() -> Path:
-    """The fake driver, compiled once for all processes that run this text of it."""
-    return _build(SOURCE, "-std=c++17", "-pthread")
+def make_fake_driver(*options: str) -> Path:
+    """The fake driver, compiled once for all processes that run this text of it; `options` are the compiler's."""
+    return _build(SOURCE, "-std=c++17", "-pthread", *options)
 
 
 def make_fake_ccl(*options: str) -> Path:

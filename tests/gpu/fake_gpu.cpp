@@ -6,11 +6,13 @@
 // its host waits for something else: what has been left alone for a while runs, too.) Copies must stay inside
 // one allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
 // JALI_FAKE_GPU_BYTES (1 GiB); of the largest
-// allocation that other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_COMPILER=idle kernels are
+// allocation that other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports
+// no IPC handles, with JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and
+// JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the same of memory with handles. With JALI_FAKE_COMPILER=idle kernels are
 // compiled to nothing and do nothing, for tests that want the texts only.
 //
-// Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, the compiler in
-// fake_gpu_compiler.hpp. One file is compiled, this one.
+// Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, memory with handles in
+// fake_gpu_virtual.hpp, the compiler in fake_gpu_compiler.hpp. One file is compiled, this one.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -32,6 +34,7 @@
 
 #include "fake_gpu_compiler.hpp"
 #include "fake_gpu_state.hpp"
+#include "fake_gpu_virtual.hpp"
 
 BOTH(cuInit, hipInit, (unsigned flags), (flags)) {
     return flags == 0 ? number("JALI_FAKE_INIT_ERROR", 0) : 1;
@@ -41,7 +44,7 @@ API cuDriverGetVersion(int* version) {
     return 0;
 }
 API hipDriverGetVersion(int* version) {
-    *version = 60342131; // 6.3, patch 42131
+    *version = number("JALI_FAKE_HIP_VERSION", 60342131); // 6.3, patch 42131
     return 0;
 }
 BOTH(cuDeviceGetCount, hipGetDeviceCount, (int* count), (count)) {
@@ -385,7 +388,8 @@ struct Handle {
 BOTH(cuIpcGetMemHandle, hipIpcGetMemHandle, (Handle * handle, Address address), (handle, address)) {
     GUARD;
     const auto found = blocks.find(address);
-    if (found == blocks.end() || number("JALI_FAKE_NO_PEERS", 0)) return 801;
+    if (found == blocks.end()) return 1; // such as memory with a handle
+    if (number("JALI_FAKE_NO_PEERS", 0) || number("JALI_FAKE_NO_IPC", 0)) return 801;
     if (found->second.bytes > static_cast<std::size_t>(number("JALI_FAKE_EXPORT_BYTES", 1 << 30))) return 801;
     // as memory of the driver's own pools, which cannot be exported
     if (found->second.bytes == static_cast<std::size_t>(number("JALI_FAKE_NOT_EXPORTED", 0))) return 801;
@@ -399,6 +403,7 @@ BOTH(cuIpcOpenMemHandle_v2, hipIpcOpenMemHandle, (Address * address, Handle hand
     (void)flags;
     long words[3];
     std::memcpy(words, handle.bytes, sizeof words);
+    if (number("JALI_FAKE_NO_IPC_OPEN", 0)) return 801;
     if (words[0] == getpid()) return 201; // as the real one, which maps nothing twice
     const int file =
         open(("/proc/" + std::to_string(words[0]) + "/fd/" + std::to_string(words[1])).c_str(), O_RDWR);
@@ -430,10 +435,17 @@ BOTH(cuIpcCloseMemHandle, hipIpcCloseMemHandle, (Address address), (address)) {
 }
 BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Address address),
      (value, which, address)) {
-    if (!allocated(address, 1)) return 1;
+    {
+        GUARD; // whose memory it is everybody may ask
+        if (!allocated(address, 1) && virtual_at(address) == virtuals.end()) return 1;
+    }
     if (which == 2) *static_cast<unsigned*>(value) = 2;
-    if (which == 11) { // where its allocation begins
+    if (which == 11) { // where its allocation begins, or the range of addresses that it is mapped in
         GUARD;
+        if (virtual_at(address) != virtuals.end()) {
+            *static_cast<Address*>(value) = (--reserved.upper_bound(address))->first;
+            return 0;
+        }
         auto ours = blocks.upper_bound(address);
         if (ours == blocks.begin()) return 1;
         *static_cast<Address*>(value) = (--ours)->first;
@@ -442,14 +454,17 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
         GUARD;
         auto ours = blocks.upper_bound(address);
         const bool inside = ours != blocks.begin() && (--ours, address < ours->first + ours->second.bytes);
-        *static_cast<int*>(value) = inside ? ours->second.device : 0;
+        const auto handled = virtual_at(address);
+        *static_cast<int*>(value) = inside                      ? ours->second.device
+                                    : handled != virtuals.end() ? handled->second.memory->device
+                                                                : 0;
     }
     return 0;
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {
-    static const std::map<int, const char*> names{{1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"},
-                                                  {100, "NO_DEVICE"},   {200, "INVALID_IMAGE"},
-                                                  {500, "NOT_FOUND"},   {600, "NOT_READY"}};
+    static const std::map<int, const char*> names{
+        {1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"}, {100, "NO_DEVICE"},    {200, "INVALID_IMAGE"},
+        {500, "NOT_FOUND"},   {600, "NOT_READY"},   {801, "NOT_SUPPORTED"}};
     *text = names.count(error) ? names.at(error) : "SOME_ERROR";
     return 0;
 }

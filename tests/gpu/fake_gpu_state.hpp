@@ -1,6 +1,7 @@
 // What the imaginary driver of fake_gpu.cpp remembers: streams with their late work, events, graphs, memory.
 // Part of fake_gpu.cpp and included nowhere else.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -100,6 +101,24 @@ struct Mapped {
     int times; // opened and not closed
 };
 std::map<Address, Mapped> mapped; // memory of other processes
+// Memory with handles: it is there while somebody holds its handle or has it mapped.
+struct Physical {
+    std::size_t bytes;
+    int file, device; // device -1: of another process, which has been charged for it
+    std::size_t charged;
+    ~Physical();
+};
+std::map<std::uint64_t, std::pair<std::shared_ptr<Physical>, int>> handles; // with the number of holders
+std::uint64_t last_handle = 0;
+std::map<Address, std::size_t> reserved;
+struct Virtual {
+    std::size_t bytes;
+    std::shared_ptr<Physical> memory;
+    std::uint64_t handle;
+    std::uint64_t devices = 0; // that may use it, a bit each
+};
+std::map<Address, Virtual> virtuals;
+constexpr std::size_t virtual_unit = std::size_t{2} << 20;
 std::size_t in_use = 0;
 int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
@@ -146,12 +165,31 @@ int put(void* handle, std::function<void()> work) {
     }
     return 0;
 }
+Physical::~Physical() {
+    in_use -= charged;
+    close(file);
+}
+std::map<Address, Virtual>::iterator virtual_at(Address address) {
+    auto found = virtuals.upper_bound(address);
+    if (found == virtuals.begin() || address >= (--found)->first + found->second.bytes) return virtuals.end();
+    return found;
+}
+// Whether the current device may touch these bytes of memory with handles, which may be several mappings.
+bool usable_virtual(Address address, std::size_t bytes) {
+    for (Address at = address, end = address + std::max<std::size_t>(bytes, 1); at < end;) {
+        const auto found = virtual_at(at);
+        if (found == virtuals.end() || !(found->second.devices >> current & 1)) return false;
+        at = found->first + found->second.bytes;
+    }
+    return true;
+}
 // Whether bytes lie inside one allocation, of this process or of another, as everything must that a copy
 // touches.
 bool allocated(Address address, std::size_t bytes) {
     GUARD;
     auto ours = blocks.upper_bound(address);
     if (ours != blocks.begin() && (--ours, address + bytes <= ours->first + ours->second.bytes)) return true;
+    if (usable_virtual(address, bytes)) return true;
     auto theirs = mapped.upper_bound(address);
     return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second.bytes);
 }

@@ -149,7 +149,8 @@ try:
         try:
             gpu = _core.Gpu.open(kind, ordinal)
             one = {"name": gpu.name, "architecture": gpu.architecture, "bytes": gpu.total_memory,
-                   "free_bytes": gpu.free_memory, "multiprocessors": gpu.multiprocessors}
+                   "free_bytes": gpu.free_memory, "multiprocessors": gpu.multiprocessors,
+                   "peer_handles": {"chosen": gpu.peer_handles, "why_not": gpu.why_not_peer_handles()}}
         except JaliError as error:
             one = {"missing": str(error)}
         found["gpus"].append(one)
@@ -216,6 +217,7 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
     for ordinal, gpu in enumerate(found["gpus"]):
         words = _first_line(gpu["missing"]) if "missing" in gpu else _gpu_words(gpu)
         rows.append(("", f"{kind}:{ordinal}  {words}"))
+        rows += [("", f"        {words}") for words in _peer_words(gpu)]
     # without a device nobody misses the compiler, but one that is there is worth a line
     if "missing" not in compiler:
         rows.append(
@@ -232,6 +234,19 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
 def _gpu_words(gpu: dict[str, Any]) -> str:
     free = f"{gpu['free_bytes'] / 2**30:.1f} of {gpu['bytes'] / 2**30:.1f} GiB free"
     return ", ".join(filter(None, [gpu["name"], gpu["architecture"], free]))
+
+
+def _peer_words(gpu: dict[str, Any]) -> list[str]:
+    """How other processes map the device's memory, and why not in the other ways."""
+    if "missing" in gpu:
+        return []
+    chosen, why_not = gpu["peer_handles"]["chosen"], gpu["peer_handles"]["why_not"]
+    closed = [f"{way}: {_first_line(why)}" for way, why in why_not.items() if why]
+    if why_not[chosen]:
+        return [f"other processes cannot map its memory ({'; '.join(closed)})"]
+    also = [way for way, why in why_not.items() if way != chosen and not why]
+    more = [f"{' and '.join(also)} would work too"] if also else []
+    return [f"other processes map its memory by {'; '.join([f'{chosen} handles', *more, *closed])}"]
 
 
 def _tuner_words(tuner: dict[str, Any]) -> str:

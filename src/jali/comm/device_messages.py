@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 STORE_UP_TO = 4 << 20  # bytes; longer messages go by the copy engine, which is faster but begins later
 WAYS = ("store", "copy", "ccl", "staged")
-TOLD_BYTES = 2048  # of what one end tells the other
+TOLD_BYTES = 4096  # of what one end tells the other
 _PEER = ("store", "copy")
 
 

@@ -1,0 +1,175 @@
+// The pool of a device's memory: where its blocks come from, and where they are kept.
+//
+// Memory comes from the driver's ordinary allocations or, where other processes shall map it by file
+// descriptors, as segments with a handle each: a large block is a segment, small blocks share one.
+#include "device/gpu.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+constexpr std::size_t small_unit = 512, big_unit = std::size_t{2} << 20;
+
+// Sizes of blocks in the pool: few enough that freed blocks fit again.
+std::size_t pool_size(std::size_t bytes) {
+    if (bytes >= big_unit) return (bytes + big_unit - 1) / big_unit * big_unit;
+    std::size_t size = small_unit;
+    while (size < bytes) size *= 2;
+    return size;
+}
+
+} // namespace
+
+GpuAddress Gpu::plain_from_driver(std::size_t bytes) {
+    GpuAddress address = 0;
+    const int error = api_.allocate(&address, bytes);
+    if (error == gpu_out_of_memory) return 0;
+    if (error != gpu_success) api_.fail(error, "allocating " + readable_bytes(bytes) + " on " + name_);
+    return address;
+}
+
+GpuAddress Gpu::virtual_from_driver(std::size_t bytes) {
+    VirtualBlock block;
+    try {
+        block = make_virtual(api_, device_, std::max(bytes, big_unit), network_reads_virtual_);
+    } catch (const GpuError& error) {
+        throw GpuError("allocating " + readable_bytes(bytes) + " on " + name_ +
+                       " that other processes can map by file descriptors" +
+                       (forced_way_ ? " (JALI_PEER_HANDLES=virtual; auto chooses a way that works)" : "") +
+                       ": " + error.what());
+    }
+    if (block.address == 0) return 0;
+    std::lock_guard lock(mutex_);
+    segments_[block.address] = {block, 1};
+    if (bytes < big_unit) // the first one is handed out
+        for (std::size_t at = bytes; at + bytes <= block.bytes; at += bytes)
+            free_.emplace(bytes, block.address + at);
+    return block.address;
+}
+
+GpuAddress Gpu::from_driver(std::size_t bytes) {
+    make_current();
+    return peer_way_ == PeerWay::descriptor ? virtual_from_driver(bytes) : plain_from_driver(bytes);
+}
+
+GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
+    const bool with_handle = peer_way() == PeerWay::descriptor;
+    const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, own_pages ? big_unit : 1));
+    GpuMemory memory;
+    {
+        std::lock_guard lock(mutex_);
+        auto found = free_.lower_bound(wanted);
+        // what was allocated before handles were wanted has none
+        while (with_handle && found != free_.end() && segment_of(found->second) == nullptr) ++found;
+        if (found != free_.end() && found->first <= wanted + wanted / 8) {
+            memory.held_ = found->first;
+            memory.address_ = found->second;
+            free_.erase(found);
+            if (Segment* segment = segment_of(memory.address_)) ++segment->in_use;
+        }
+    }
+    if (memory.address_ == 0) {
+        memory.held_ = wanted;
+        memory.address_ = wanted <= total_memory_ ? from_driver(wanted) : 0;
+        if (memory.address_ == 0 && cached() > 0) {
+            trim();
+            memory.address_ = from_driver(wanted);
+        }
+        if (memory.address_ == 0)
+            ledger_.refuse(bytes, label,
+                           "only " + readable_bytes(free_memory()) + " of " + readable_bytes(total_memory_) +
+                               " are left on device " + std::to_string(ordinal_) + " (" + name_ + ")",
+                           "device");
+    }
+    memory.size_ = bytes;
+    memory.label_ = ledger_.book(bytes, label);
+    memory.gpu_ = shared_from_this();
+    return memory;
+}
+
+void Gpu::give_back(GpuMemory& memory) noexcept {
+    ledger_.strike(memory.size_, memory.label_);
+    std::lock_guard lock(mutex_);
+    free_.emplace(memory.held_, memory.address_);
+    if (Segment* segment = segment_of(memory.address_)) --segment->in_use;
+}
+
+std::size_t Gpu::cached() const {
+    std::lock_guard lock(mutex_);
+    std::size_t bytes = 0;
+    for (const auto& [size, address] : free_) bytes += size;
+    return bytes;
+}
+
+void Gpu::trim() {
+    make_current();
+    std::lock_guard lock(mutex_);
+    if (!segments_.empty()) // the driver waits for the device before it releases what has no handle
+        api_.check(api_.context_synchronize(), "waiting for the device");
+    std::erase_if(free_, [&](const auto& kept) {
+        const Segment* segment = segment_of(kept.second);
+        if (segment == nullptr) api_.release(kept.second);
+        return segment == nullptr || segment->in_use == 0;
+    });
+    std::erase_if(segments_, [&](const auto& entry) {
+        if (entry.second.in_use > 0) return false;
+        unmake_virtual(api_, entry.second.block);
+        return true;
+    });
+}
+
+// ---- memory that other processes map -------------------------------------------------------------------
+
+Gpu::Segment* Gpu::segment_of(GpuAddress address) {
+    auto found = segments_.upper_bound(address);
+    if (found == segments_.begin()) return nullptr;
+    --found;
+    return address < found->first + found->second.block.bytes ? &found->second : nullptr;
+}
+
+const VirtualBlock* Gpu::virtual_block(GpuAddress address) const {
+    std::lock_guard lock(mutex_);
+    const Segment* segment = const_cast<Gpu*>(this)->segment_of(address);
+    return segment != nullptr ? &segment->block : nullptr;
+}
+
+std::string Gpu::why_not_peer_way(PeerWay way) const {
+    make_current();
+    if (way == PeerWay::descriptor) {
+        try {
+            const VirtualBlock block = make_virtual(api_, device_, 1, false);
+            if (block.address == 0) return "the device has no memory left to try it";
+            std::string trouble;
+            try {
+                export_virtual(api_, block);
+            } catch (const GpuError& error) {
+                trouble = error.what();
+            }
+            unmake_virtual(api_, block);
+            return trouble;
+        } catch (const GpuError& error) {
+            return error.what();
+        }
+    }
+    GpuAddress address = 0;
+    int error = api_.allocate(&address, small_unit);
+    if (error == gpu_out_of_memory) return "the device has no memory left to try it";
+    if (error == gpu_success) {
+        IpcHandle handle;
+        error = api_.ipc_export(&handle, address);
+        api_.release(address);
+    }
+    return error == gpu_success ? "" : "exporting memory: " + api_.text_of(error);
+}
+
+PeerWay Gpu::first_peer_way() const {
+    if (forced_way_) return *forced_way_;
+    if (!why_not_peer_way(PeerWay::ipc).empty() && why_not_peer_way(PeerWay::descriptor).empty())
+        return PeerWay::descriptor;
+    return PeerWay::ipc; // also where there is no way: ordinary memory
+}
+
+} // namespace jali

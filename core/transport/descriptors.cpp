@@ -1,0 +1,232 @@
+#include "transport/descriptors.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include <pthread.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace jali {
+
+namespace {
+
+constexpr int patience_of_asker = 10, patience_of_giver = 2; // seconds
+
+struct Question {
+    std::uint64_t secret, number;
+};
+// A packet each for the pieces, with their descriptors, and one at the end.
+struct Answer {
+    enum : std::int64_t { piece, end, unknown };
+    std::int64_t what;
+    std::uint64_t bytes;
+};
+
+struct Address {
+    sockaddr_un name{};
+    socklen_t length = 0;
+};
+
+// The name begins with a zero: no file, gone with its process.
+Address address_of(const DescriptorTicket& ticket) {
+    Address address;
+    address.name.sun_family = AF_UNIX;
+    const int letters =
+        std::snprintf(address.name.sun_path + 1, sizeof address.name.sun_path - 1, "jali-descriptors-%016llx",
+                      static_cast<unsigned long long>(ticket.name));
+    address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + letters);
+    return address;
+}
+
+void set_patience(int socket, int seconds) {
+    const timeval wait{seconds, 0};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
+}
+
+bool send_answer(int socket, Answer answer, int descriptor) {
+    iovec data{&answer, sizeof answer};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    if (descriptor >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr* head = CMSG_FIRSTHDR(&message);
+        head->cmsg_level = SOL_SOCKET;
+        head->cmsg_type = SCM_RIGHTS;
+        head->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
+    }
+    return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof answer);
+}
+
+// Empty if an answer came; `descriptor` is what came with it.
+std::string receive_answer(int socket, Answer& answer, Descriptor& descriptor) {
+    iovec data{&answer, sizeof answer};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    ssize_t got;
+    do {
+        got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return "no answer within " + std::to_string(patience_of_asker) + " s";
+    if (got < 0) return std::strerror(errno);
+    if (got != static_cast<ssize_t>(sizeof answer)) return "it hung up";
+    for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr; head = CMSG_NXTHDR(&message, head)) {
+        if (head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) continue;
+        int number = -1;
+        std::memcpy(&number, CMSG_DATA(head), sizeof number);
+        descriptor = Descriptor(number);
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0 && descriptor.number() < 0)
+        return "this process has no room for another file descriptor (ulimit -n)";
+    return "";
+}
+
+// What a process has on offer, and the thread that hands it out. Never destroyed: the thread may outlive
+// main.
+class Counter {
+  public:
+    // Of this process: a child of a fork has its own.
+    static Counter& get() {
+        static std::mutex mutex;
+        static Counter* counter = nullptr;
+        std::lock_guard lock(mutex);
+        if (counter == nullptr || counter->process_ != getpid()) counter = new Counter;
+        return *counter;
+    }
+
+    DescriptorTicket offer(std::vector<SharedPiece> pieces) {
+        std::lock_guard lock(mutex_);
+        offers_[++last_] = std::make_shared<const std::vector<SharedPiece>>(std::move(pieces));
+        return {process_, random_[0], random_[1], last_};
+    }
+    void withdraw(const DescriptorTicket& ticket) {
+        std::lock_guard lock(mutex_);
+        offers_.erase(ticket.number);
+    }
+
+  private:
+    Counter() : process_(getpid()) {
+        if (getrandom(random_, sizeof random_, 0) != static_cast<ssize_t>(sizeof random_))
+            throw DescriptorError(std::string("no random number: ") + std::strerror(errno));
+        listening_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+        const Address address = address_of({process_, random_[0], 0, 0});
+        const int number = listening_.number();
+        if (number < 0 ||
+            bind(number, reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0 ||
+            listen(number, SOMAXCONN) != 0)
+            throw DescriptorError(std::string("no socket to pass file descriptors on: ") +
+                                  std::strerror(errno));
+        // signals are for the program's own threads
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        std::thread([this] { serve(); }).detach();
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    void serve() {
+        for (;;) {
+            const Descriptor asker(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC));
+            if (asker.number() >= 0) {
+                answer(asker.number());
+            } else if (errno != EINTR && errno != ECONNABORTED) {
+                usleep(10000); // no descriptor left, say: others may close theirs
+            }
+        }
+    }
+
+    void answer(int asker) {
+        ucred who{};
+        socklen_t length = sizeof who;
+        Question question{};
+        set_patience(asker, patience_of_giver);
+        if (getsockopt(asker, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != geteuid()) return;
+        if (recv(asker, &question, sizeof question, 0) != static_cast<ssize_t>(sizeof question) ||
+            question.secret != random_[1])
+            return;
+        std::shared_ptr<const std::vector<SharedPiece>> pieces;
+        {
+            std::lock_guard lock(mutex_);
+            if (const auto found = offers_.find(question.number); found != offers_.end())
+                pieces = found->second;
+        }
+        if (!pieces) {
+            send_answer(asker, {Answer::unknown, 0}, -1);
+            return;
+        }
+        for (const SharedPiece& piece : *pieces)
+            if (!send_answer(asker, {Answer::piece, piece.bytes}, piece.descriptor.number())) return;
+        send_answer(asker, {Answer::end, 0}, -1);
+    }
+
+    const pid_t process_;
+    std::uint64_t random_[2] = {}; // the socket's name, which everybody can read, and the secret
+    std::uint64_t last_ = 0;
+    Descriptor listening_;
+    std::mutex mutex_;
+    std::map<std::uint64_t, std::shared_ptr<const std::vector<SharedPiece>>> offers_;
+};
+
+} // namespace
+
+DescriptorOffer::DescriptorOffer(std::vector<SharedPiece> pieces)
+    : ticket_(Counter::get().offer(std::move(pieces))) {
+}
+
+DescriptorOffer::~DescriptorOffer() {
+    if (ticket_.process == getpid()) Counter::get().withdraw(ticket_); // else the child of a fork
+}
+
+std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket) {
+    const std::string from = "file descriptors of process " + std::to_string(ticket.process) + ": ";
+    const Descriptor socket_of(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const int number = socket_of.number();
+    if (number < 0) throw DescriptorError(from + "no socket: " + std::strerror(errno));
+    set_patience(number, patience_of_asker);
+    const Address address = address_of(ticket);
+    int connected;
+    do {
+        connected = connect(number, reinterpret_cast<const sockaddr*>(&address.name), address.length);
+    } while (connected != 0 && errno == EINTR);
+    if (connected != 0)
+        throw DescriptorError(
+            from + "its socket cannot be reached (" + std::strerror(errno) +
+            "); it has ended, or the two run in containers with network namespaces of their own");
+    const Question question{ticket.secret, ticket.number};
+    if (send(number, &question, sizeof question, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof question))
+        throw DescriptorError(from + "asking for them: " + std::strerror(errno));
+    std::vector<SharedPiece> pieces;
+    for (;;) {
+        Answer answer{};
+        Descriptor descriptor;
+        const std::string trouble = receive_answer(number, answer, descriptor);
+        if (!trouble.empty()) throw DescriptorError(from + trouble);
+        if (answer.what == Answer::end) return pieces;
+        if (answer.what != Answer::piece || descriptor.number() < 0)
+            throw DescriptorError(from + "the memory is not on offer any more");
+        pieces.push_back({std::move(descriptor), static_cast<std::size_t>(answer.bytes)});
+    }
+}
+
+} // namespace jali

@@ -1,0 +1,46 @@
+// File descriptors for other processes of this user on this host.
+//
+// Who offers some gets a ticket, a few numbers that travel like any message; who has the ticket fetches
+// duplicates, as often as it likes while the offer stands. A thread of the offering process hands them out
+// over a socket in Linux's abstract namespace (SCM_RIGHTS), so that neither the program there has to be in a
+// certain place nor the right to look into another process is needed (ptrace, which containers and Yama
+// withhold). Both processes must share a network namespace.
+#pragma once
+
+#include "device/virtual_memory.hpp"
+
+#include <cstdint>
+#include <stdexcept>
+#include <vector>
+
+namespace jali {
+
+struct DescriptorError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+struct DescriptorTicket {
+    std::int64_t process;
+    std::uint64_t name;   // of its socket
+    std::uint64_t secret; // who does not know it gets nothing
+    std::uint64_t number; // of the offer
+};
+
+// Descriptors with the sizes of what they stand for; withdrawn, and closed, when dropped.
+class DescriptorOffer {
+  public:
+    // Throws DescriptorError where there can be no socket.
+    explicit DescriptorOffer(std::vector<SharedPiece> pieces);
+    ~DescriptorOffer();
+    DescriptorOffer(const DescriptorOffer&) = delete;
+    const DescriptorTicket& ticket() const { return ticket_; }
+
+  private:
+    DescriptorTicket ticket_{};
+};
+
+// What a ticket stands for, from another process or this one. Waits a few seconds at most. Throws
+// DescriptorError that says why it cannot be had.
+std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket);
+
+} // namespace jali

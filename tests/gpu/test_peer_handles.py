@@ -1,0 +1,423 @@
+"""Ways in which processes map each other's device memory: IPC handles, and memory with handles where IPC is refused."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_driver import REAL, make_fake_ccl, make_fake_driver
+
+import jali
+from jali import _core, comm
+from jali.comm.device_arrays import DeviceArray
+from jali.devices import open_device
+
+# How the second way comes to be used: named, or because the driver does not export, or does not open.
+SECOND_WAY = {
+    "named": {"JALI_PEER_HANDLES": "virtual"},
+    "not exported": {"JALI_FAKE_NO_IPC": "1"},
+    "not opened": {"JALI_FAKE_NO_IPC_OPEN": "1"},
+    "by HIP 7.1": {"JALI_PEER_HANDLES": "virtual", "JALI_FAKE_HIP_VERSION": "70151831"},  # imports otherwise
+}
+ROWS = ("ghosts-overlap", "ghosts-wait", "store-overlap", "copy-overlap")
+
+imaginary = pytest.mark.skipif(REAL, reason="needs an imaginary driver")
+
+
+def on_processes(text: str, environment: dict[str, str], ranks: int = 2, status: int = 0) -> str:
+    """What `ranks` processes print that have this module as `t`."""
+    program = f"import sys\nsys.path.insert(0, {os.path.dirname(__file__)!r})\nimport test_peer_handles as t\n{text}"
+    start = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", start, sys.executable, "-c", program],
+        env={**environment, **({} if REAL else {"JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())})},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert (done.returncode != 0) == (status != 0), done.stderr
+    return done.stdout + (done.stderr if status else "")
+
+
+@jali.site_function
+def spread(X, out, x):
+    mu, nu = X.directions()
+    out[X] = x[X + mu - nu] - 2 * x[X - mu] + x[X + 2 * nu]
+
+
+def halos(device: str) -> list[bytes]:
+    """Fields that come and go and get more ghosts, as bytes of the whole lattice."""
+    ranks = comm.current()
+    lattice = jali.Lattice(8, 12, grid=(1, ranks.size), device=device)
+    found = []
+    for number in range(3):
+        x, out = (lattice.field(jali.Vector(3)) for _ in range(2))
+        x[...] = np.random.default_rng(number).normal(size=(*x[...].shape, 2)).view(complex)[..., 0]
+        for _ in range(3):
+            spread(out, x)
+            x.assign(out)
+        found.append(x[...].tobytes())
+    return found
+
+
+def collectives(device: str) -> list[bytes]:
+    c = comm.current()
+    rng = np.random.default_rng(c.rank)
+    found = []
+    for count in (3, 1000, 300_000):
+        values = rng.integers(-1000, 1000, count).astype(np.float64)  # sums are exact
+        x = DeviceArray.from_host(values, open_device(device, c)) if device != "cpu" else values
+        for y in (c.all_reduce(x), c.all_gather(x)):
+            found.append(np.asarray(y.to_host() if isinstance(y, DeviceArray) else y).tobytes())
+    return found
+
+
+def messages(device: str) -> None:
+    """Round a ring, short and long, by both ways of peers, some in a graph."""
+    c, gpu = comm.current(), open_device(device, comm.current())
+    right, left = (c.rank + 1) % c.size, (c.rank - 1) % c.size
+    for way in ("store", "copy"):
+        for count in (1, 1000, 3 << 20):
+            x, y = (DeviceArray.from_host(np.zeros(count, np.uint8), gpu) for _ in range(2))
+            ends = [c.persistent_send(x, right, way=way), c.persistent_receive(y, left)]
+            for number in range(3):
+                gpu.upload_address(x.address, np.full(count, 10 * c.rank + number, np.uint8))
+                if number < 2:
+                    c.start(ends)
+                else:
+                    gpu.launch_graph(_core.GpuGraph(gpu, lambda ends=ends: c.start(ends)))
+                assert np.all(y.to_host() == 10 * left + number), (way, count, number)
+            assert ends[1]._core is not None
+            assert not ends[1]._core.lands_beside
+            c.barrier()
+
+
+def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
+    """What the tests of both ways run: the same bits as on the host."""
+    wanted = halos("cpu")
+    for row in rows:
+        os.environ["JALI_HALO_POLICY"] = row
+        assert halos(device) == wanted, row
+    assert collectives(device) == collectives("cpu")
+    messages(device)
+    print(open_device(device, comm.current()).peer_handles == way, flush=True)
+
+
+@pytest.mark.mpi
+@imaginary
+@pytest.mark.parametrize(
+    ("device", "how"),
+    [
+        ("cuda", "not exported"),
+        *(
+            pytest.param(device, how, marks=pytest.mark.full)
+            for device, how in (
+                ("hip", "named"),
+                ("hip", "by HIP 7.1"),
+                ("cuda", "named"),
+                ("cuda", "not opened"),
+            )
+        ),
+    ],
+)
+def test_processes_map_memory_with_handles(device: str, how: str, fake_environment: dict[str, str]) -> None:
+    text = f"t.everything({device!r}, 'virtual')"
+    environment = {**fake_environment, **SECOND_WAY[how]}
+    assert on_processes(text, environment).split() == ["True", "True"]
+
+
+@pytest.mark.mpi
+@pytest.mark.gpu
+@pytest.mark.parametrize("way", ["ipc", "virtual"])
+def test_two_real_devices_by_either_way(way: str) -> None:
+    if _core.Gpu.count("cuda") < 2:
+        pytest.skip("needs two GPUs")
+    environment = {**os.environ, "JALI_PEER_HANDLES": way}
+    assert on_processes(f"t.everything('cuda', {way!r})", environment).split() == ["True", "True"]
+
+
+def alone(text: str, environment: dict[str, str]) -> str:
+    """What one process prints that has this module as `t`."""
+    program = f"import sys\nsys.path.insert(0, {os.path.dirname(__file__)!r})\nimport test_peer_handles as t\n{text}"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**environment, "JALI_FAKE_GPUS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_devices_of_one_process_use_memory_with_handles(fake_environment: dict[str, str]) -> None:
+    """Such memory is closed to other devices until each has been let in."""
+    environment = dict(os.environ) if REAL else fake_environment
+    if REAL and _core.Gpu.count("cuda") < 2:
+        pytest.skip("needs two GPUs")
+    text = "t.comm.virtual_ranks(2, t.everything, 'cuda', 'virtual', ('ghosts-overlap', 'copy-overlap'))"
+    assert alone(text, {**environment, "JALI_PEER_HANDLES": "virtual"}).split() == ["True"] * 2
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def come_and_go(device: str) -> None:
+    """Descriptors that are open after some mappings are as many as after many."""
+    c, gpu = comm.current(), open_device(device, comm.current())
+
+    def once(number: int) -> None:
+        halos(device)
+        x, y = (DeviceArray.from_host(np.zeros(2 << 20, np.uint8), gpu) for _ in range(2))
+        ends = [c.persistent_send(x, 1 - c.rank), c.persistent_receive(y, 1 - c.rank)]
+        c.start(ends)
+        gpu.synchronize()
+        c.barrier()
+        del ends
+        halos(device)  # what was dropped is closed when the device has come by
+        c.barrier()
+        if number % 2:
+            gpu.trim()
+
+    open_before = []
+    for number in range(14):
+        once(number)
+        open_before.append(descriptors())
+    assert max(open_before[-4:]) <= max(open_before[2:6]), open_before
+    print("even", flush=True)
+
+
+@pytest.mark.mpi
+def test_many_mappings_leave_no_descriptor_open(fake_environment: dict[str, str]) -> None:
+    if REAL and _core.Gpu.count("cuda") < 2:
+        pytest.skip("needs two GPUs")
+    found = dict(os.environ) if REAL else fake_environment
+    environment = {**found, "JALI_PEER_HANDLES": "virtual", "JALI_HALO_POLICY": "ghosts-wait"}
+    assert on_processes("t.come_and_go('cuda')", environment).split() == ["even", "even"]
+
+
+class Expandable:
+    """Memory that another library has put together: pieces with handles, one behind the other, in a larger range."""
+
+    def __init__(self, pieces: int, offset: int, bytes_: int) -> None:
+        driver = ctypes.CDLL(os.environ["JALI_CUDA_DRIVER"])
+        word, unit = ctypes.c_uint64, 2 << 20
+        properties = (ctypes.c_int * 8)(1, 1, 1, comm.current().rank)
+        access = (ctypes.c_int * 3)(1, comm.current().rank, 3)
+        begin, zero = word(), word(0)
+        assert driver.cuMemAddressReserve(ctypes.byref(begin), word(8 * unit), zero, zero, zero) == 0
+        at = begin.value + unit
+        for number in range(pieces):
+            handle = word()
+            place = word(at + number * unit)
+            assert driver.cuMemCreate(ctypes.byref(handle), word(unit), properties, zero) == 0
+            assert driver.cuMemMap(place, word(unit), zero, handle, zero) == 0
+            assert driver.cuMemRelease(handle) == 0
+        assert driver.cuMemSetAccess(word(at), word(pieces * unit), access, word(1)) == 0
+        self.__cuda_array_interface__ = {
+            "shape": (bytes_,),
+            "typestr": "|u1",
+            "data": (at + offset, False),
+            "strides": None,
+            "version": 3,
+            "stream": 1,
+        }
+
+
+def from_elsewhere(beside: bool) -> None:
+    c, gpu = comm.current(), open_device("cuda", comm.current())
+    count = 3 << 20
+    x = Expandable(3, (2 << 20) - 5, count)  # over all three
+    address = x.__cuda_array_interface__["data"][0]
+    end = c.persistent_receive(x, 0) if c.rank else c.persistent_send(x, 1)
+    for number in range(3):
+        wanted = ((np.arange(count) * 7 + number) % 251).astype(np.uint8)
+        if c.rank == 0:
+            gpu.upload_address(address, wanted)
+        end.start()
+        got = np.empty(count, np.uint8)
+        gpu.download_address(address, got)
+        assert np.array_equal(got, wanted), number
+    assert end._core is not None
+    print(c.rank == 0 or end._core.lands_beside == beside, flush=True)
+    c.barrier()
+
+
+@pytest.mark.mpi
+@imaginary
+def test_pieces_of_another_library_are_mapped_one_behind_the_other(fake_environment: dict[str, str]) -> None:
+    """As PyTorch's expandable segments are made, which IPC handles cannot pass on."""
+    assert on_processes("t.from_elsewhere(False)", fake_environment).split() == ["True", "True"]
+
+
+@pytest.mark.mpi
+@imaginary
+@pytest.mark.full
+def test_pieces_of_another_library_land_beside_where_only_ipc_is_allowed(
+    fake_environment: dict[str, str],
+) -> None:
+    environment = {**fake_environment, "JALI_PEER_HANDLES": "ipc"}
+    assert on_processes("t.from_elsewhere(True)", environment).split() == ["True", "True"]
+
+
+NO_WAY = [
+    ({"JALI_FAKE_NO_IPC": "1", "JALI_FAKE_NO_VIRTUAL": "1"}, ("NOT_SUPPORTED", "NOT_SUPPORTED")),
+    ({"JALI_FAKE_NO_IPC": "1", "JALI_FAKE_NO_VIRTUAL_IMPORT": "1"}, ("NOT_SUPPORTED", "importing memory")),
+    ({"JALI_FAKE_NO_IPC": "1", "JALI_PEER_HANDLES": "ipc"}, ("NOT_SUPPORTED", "leaves it out")),
+]
+
+
+@pytest.mark.mpi
+@imaginary
+@pytest.mark.parametrize(
+    ("settings", "reasons"),
+    [NO_WAY[0], *(pytest.param(*case, marks=pytest.mark.full) for case in NO_WAY[1:])],
+)
+def test_where_no_way_works_errors_say_why_and_what_to_do(
+    settings: dict[str, str], reasons: tuple[str, str], fake_environment: dict[str, str]
+) -> None:
+    text = """
+import os, jali
+wanted = t.halos("cpu")
+os.environ["JALI_HALO_POLICY"] = ""
+assert t.halos("cuda") == wanted  # another row, said once
+os.environ["JALI_HALO_POLICY"] = "ghosts-wait"
+try:
+    t.halos("cuda")
+except jali.DeviceError as error:
+    print(error, flush=True)
+c, gpu = t.comm.current(), t.open_device("cuda", t.comm.current())
+x = t.DeviceArray.from_host(t.np.zeros(4), gpu)
+try:
+    c.persistent_send(x, 1 - c.rank, way="store")
+except jali.DeviceError as error:
+    print(error, flush=True)
+"""
+    said = on_processes(text, {**fake_environment, **settings}).splitlines()
+    assert len(said) == 4
+    for line in said:
+        _, ipc, rest = line.partition("(ipc: ")
+        by_ipc, virtual, by_descriptor = rest.partition("; virtual: ")
+        assert (ipc, virtual) == ("(ipc: ", "; virtual: "), line
+        assert reasons[0] in by_ipc
+        assert reasons[1] in by_descriptor
+        assert "rows that need no such memory: ccl, direct or staged" in line
+
+
+@pytest.mark.mpi
+@imaginary
+def test_a_rank_that_fails_beside_mapped_memory_stops_the_others(fake_environment: dict[str, str]) -> None:
+    text = """
+t.halos("cuda")
+if t.comm.current().rank == 1:
+    raise ArithmeticError("rank 1 has had enough")
+t.halos("cuda")
+"""
+    start = time.monotonic()
+    environment = {**fake_environment, "JALI_PEER_HANDLES": "virtual"}
+    said = on_processes(text, environment, status=1)
+    assert "rank 1 has had enough" in said
+    assert time.monotonic() - start < 120
+
+
+@imaginary
+def test_an_unknown_way_is_refused_with_the_choices(fake_environment: dict[str, str]) -> None:
+    text = """
+import jali
+try:
+    jali.Lattice(4, 4, device="cuda")
+except jali.ParameterError as error:
+    print(error)
+"""
+    said = alone(text, {**fake_environment, "JALI_PEER_HANDLES": "fabric"})
+    assert "JALI_PEER_HANDLES=fabric" in said
+    assert "choose from auto, ipc, virtual" in said
+
+
+@imaginary
+def test_an_old_driver_has_one_way(fake_environment: dict[str, str]) -> None:
+    driver = str(make_fake_driver("-DWITHOUT_VIRTUAL_MEMORY", "-Wno-unused-function", "-Wno-unused-variable"))
+    environment = {**fake_environment, "JALI_CUDA_DRIVER": driver, "JALI_HIP_DRIVER": driver}
+    text = """
+for kind in ("cuda", "hip"):
+    gpu = t._core.Gpu.open(kind, 0)
+    print(gpu.peer_handles, repr(gpu.why_not_peer_handles()))
+    gpu.allocate(1000, "some").nbytes
+"""
+    cuda, hip = alone(text, environment).splitlines()
+    assert cuda.startswith("ipc {'ipc': '', 'virtual': 'the driver lacks cuMemCreate, ")
+    assert hip.startswith("ipc {'ipc': '', 'virtual': 'the driver lacks hipMemCreate, ")
+    text = """
+import jali
+gpu = t._core.Gpu.open("cuda", 0)
+try:
+    gpu.allocate(1000, "some")
+except jali.DeviceError as error:
+    print(error)
+"""
+    said = alone(text, {**environment, "JALI_PEER_HANDLES": "virtual"})
+    assert "JALI_PEER_HANDLES=virtual; auto chooses a way that works" in said
+    assert "the driver lacks cuMemCreate" in said
+
+
+@imaginary
+def test_the_pool_of_memory_with_handles_gives_back_what_it_took(fake_environment: dict[str, str]) -> None:
+    text = """
+gpu = t._core.Gpu.open("cuda", 0)
+free = gpu.free_memory
+kept = [gpu.allocate(n, "some") for n in (1, 1000, 70_000, 3 << 20)]
+assert len({memory.address for memory in kept}) == 4
+used = free - gpu.free_memory
+assert used == 10 << 20, used  # three segments for small blocks of three sizes, one of 4 MiB
+assert gpu.memory_held == 1 + 1000 + 70_000 + (3 << 20)
+first = kept.pop(0)
+del first
+gpu.trim()
+assert free - gpu.free_memory == 8 << 20
+again = gpu.allocate(900, "more")  # beside the block of 1000
+assert free - gpu.free_memory == 8 << 20
+del kept, again
+gpu.trim()
+assert gpu.free_memory == free and gpu.memory_cached == 0
+try:
+    gpu.allocate(2 << 30, "too much")
+except MemoryError as error:
+    assert "'too much' asked for 2.0 GiB" in str(error)
+    print("fine")
+"""
+    assert alone(text, {**fake_environment, "JALI_PEER_HANDLES": "virtual"}) == "fine\n"
+
+
+@imaginary
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "other processes map its memory by ipc handles; virtual would work too"),
+        ({"JALI_FAKE_NO_IPC": "1"}, "by virtual handles; ipc: exporting memory: NOT_SUPPORTED"),
+        ({"JALI_PEER_HANDLES": "virtual"}, "by virtual handles; ipc: JALI_PEER_HANDLES leaves it out"),
+        (
+            {"JALI_FAKE_NO_PEERS": "1"},
+            "other processes cannot map its memory (ipc: exporting memory: NOT_SUPPORTED",
+        ),
+        ({"JALI_PEER_HANDLES": "fabric"}, "choose from auto, ipc, virtual"),
+    ],
+)
+def test_info_says_which_ways_there_are(
+    settings: dict[str, str], words: str, fake_environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jali", "info"],
+        env={**fake_environment, "JALI_CACHE_DIR": str(tmp_path), **settings},
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(words) == 2, done.stdout  # of cuda and of hip
