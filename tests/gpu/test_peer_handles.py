@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_driver import REAL, make_fake_ccl, make_fake_driver
+from fake_driver import PATH, REAL, make_fake_ccl, make_fake_driver
+from programs import on_ranks, run_program
 
 import jali
 from jali import _core, comm
@@ -30,19 +30,17 @@ ROWS = ("ghosts-overlap", "ghosts-wait", "store-overlap", "copy-overlap")
 imaginary = pytest.mark.skipif(REAL, reason="needs an imaginary driver")
 
 
-def on_processes(text: str, environment: dict[str, str], ranks: int = 2, status: int = 0) -> str:
-    """What `ranks` processes print that have this module as `t`."""
-    program = f"import sys\nsys.path.insert(0, {os.path.dirname(__file__)!r})\nimport test_peer_handles as t\n{text}"
-    start = f"import sys; from jali.comm.launcher import launch; sys.exit(launch({ranks}, sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", start, sys.executable, "-c", program],
-        env={**environment, **({} if REAL else {"JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())})},
-        capture_output=True,
-        text=True,
-        timeout=280,
+def on_processes(text: str, environment: dict[str, str], ranks: int = 2, fails: bool = False) -> str:
+    """What `ranks` processes print that have this module as `t`; if they shall fail, what they say about it too."""
+    imaginary = {} if REAL else {"JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())}
+    done = run_program(
+        on_ranks(ranks, sys.executable, "-c", f"import test_peer_handles as t\n{text}"),
+        status=None if fails else 0,
+        env={**environment, **imaginary},
+        path=PATH,
     )
-    assert (done.returncode != 0) == (status != 0), done.stderr
-    return done.stdout + (done.stderr if status else "")
+    assert (done.returncode != 0) == fails, done.stderr
+    return done.stdout + (done.stderr if fails else "")
 
 
 @jali.site_function
@@ -144,16 +142,8 @@ def test_two_real_devices_by_either_way(way: str) -> None:
 
 def alone(text: str, environment: dict[str, str]) -> str:
     """What one process prints that has this module as `t`."""
-    program = f"import sys\nsys.path.insert(0, {os.path.dirname(__file__)!r})\nimport test_peer_handles as t\n{text}"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**environment, "JALI_FAKE_GPUS": "2"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    command = [sys.executable, "-c", f"import test_peer_handles as t\n{text}"]
+    return run_program(command, env={**environment, "JALI_FAKE_GPUS": "2"}, path=PATH).stdout
 
 
 def test_devices_of_one_process_use_memory_with_handles(fake_environment: dict[str, str]) -> None:
@@ -195,6 +185,7 @@ def come_and_go(device: str) -> None:
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_many_mappings_leave_no_descriptor_open(fake_environment: dict[str, str]) -> None:
     if REAL and _core.Gpu.count("cuda") < 2:
         pytest.skip("needs two GPUs")
@@ -322,7 +313,7 @@ t.halos("cuda")
 """
     start = time.monotonic()
     environment = {**fake_environment, "JALI_PEER_HANDLES": "virtual"}
-    said = on_processes(text, environment, status=1)
+    said = on_processes(text, environment, fails=True)
     assert "rank 1 has had enough" in said
     assert time.monotonic() - start < 120
 
@@ -401,7 +392,11 @@ except MemoryError as error:
     [
         ({}, "other processes map its memory by ipc handles; virtual would work too"),
         ({"JALI_FAKE_NO_IPC": "1"}, "by virtual handles; ipc: exporting memory: NOT_SUPPORTED"),
-        ({"JALI_PEER_HANDLES": "virtual"}, "by virtual handles; ipc: JALI_PEER_HANDLES leaves it out"),
+        pytest.param(
+            {"JALI_PEER_HANDLES": "virtual"},
+            "by virtual handles; ipc: JALI_PEER_HANDLES leaves it out",
+            marks=pytest.mark.full,
+        ),
         (
             {"JALI_FAKE_NO_PEERS": "1"},
             "other processes cannot map its memory (ipc: exporting memory: NOT_SUPPORTED",
@@ -412,12 +407,6 @@ except MemoryError as error:
 def test_info_says_which_ways_there_are(
     settings: dict[str, str], words: str, fake_environment: dict[str, str], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "jali", "info"],
-        env={**fake_environment, "JALI_CACHE_DIR": str(tmp_path), **settings},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count(words) == 2, done.stdout  # of cuda and of hip
+    environment = {**fake_environment, "JALI_CACHE_DIR": str(tmp_path), **settings}
+    said = run_program([sys.executable, "-m", "jali", "info"], env=environment).stdout
+    assert said.count(words) == 2, said  # of cuda and of hip
