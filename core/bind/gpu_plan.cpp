@@ -37,6 +37,7 @@ void run_on_arrays(GpuPlan& plan, const nb::tuple& arrays) {
         raise_python("jali.errors", "ParameterError", text.c_str());
         throw nb::python_error();
     }
+    nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
     plan.run({addresses.data(), count}, plan.gpu().stream());
 }
 
@@ -103,6 +104,7 @@ void bind_gpu_plan(nb::module_& m) {
             [](GpuPlan& plan, const std::vector<GpuAddress>& buffers, nb::object stream, int times) {
                 void* on = stream.is_none() ? plan.gpu().stream()
                                             : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
+                nb::gil_scoped_release released;
                 for (int n = 0; n < times; ++n) plan.run(buffers, on);
             },
             "buffers"_a, "stream"_a = nb::none(), "times"_a = 1,

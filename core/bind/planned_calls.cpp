@@ -265,6 +265,7 @@ nb::object run(const Known& known, const Call& call) {
             if (source.what == Source::argument) addresses[k] = call.arguments[source.number].array->address;
             if (source.what == Source::fresh) addresses[k] = fresh_address;
         }
+        nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
         known.gpu_plan->run({addresses.data(), known.buffers.size()}, known.gpu_plan->gpu().stream());
     } else {
         nb::list arrays;

@@ -206,6 +206,7 @@ void Gpu::synchronize() const {
             for (const auto& [owner, action] : while_waiting_) action(looks);
     }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
+    ++times_idle_;
 }
 
 bool Gpu::is_capturing(void* stream) const {

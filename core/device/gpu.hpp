@@ -156,7 +156,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     void make_current() const; // for the calling thread: before any call of the driver
     void* stream() const { return stream_; }
-    void synchronize() const; // the device's own stream
+    void synchronize() const;                                // the device's own stream
+    std::uint64_t times_idle() const { return times_idle_; } // how often that has found it idle
     // What a waiting host does meanwhile, with the number of looks so far that found the device busy; it may
     // throw. Kernels that wait for other ranks need it: these may be gone.
     // Kept until its owner sets an empty one.
@@ -237,6 +238,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 #define JALI_DECLARE(name, cuda, hip) int name##_ = 0;
     JALI_GPU_ATTRIBUTES(JALI_DECLARE)
 #undef JALI_DECLARE
+    mutable std::atomic<std::uint64_t> times_idle_ = 0;
     bool begins_early_ = false; // kernels wait for those before them by themselves: prelude/target_gpu.hpp
     void* context_ = nullptr;
     void* stream_ = nullptr;

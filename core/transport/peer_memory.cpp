@@ -2,6 +2,7 @@
 #include "transport/patience.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -357,6 +358,10 @@ std::string agree_on_peer_way(const std::shared_ptr<Gpu>& gpu, Communicator& com
            "memory: ccl, direct or staged";
 }
 
+namespace {
+constexpr auto grace = std::chrono::seconds(1);
+}
+
 PeerWatch::PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
                      std::string waiting)
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)), pending_(gpu_, false) {
@@ -373,6 +378,10 @@ PeerWatch::PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> com
             patience.look_at_clock(
                 [&] { return "rank " + std::to_string(communicator_->rank()) + " " + waiting; });
         } catch (...) {
+            // it may be that only what came later, and has nothing to do with these ranks, is still under way
+            const auto now = std::chrono::steady_clock::now();
+            if (recorded_late_ && !first_failure_) first_failure_ = now;
+            if (first_failure_ && now - *first_failure_ < grace) return;
             abandon();
             throw;
         }
@@ -399,11 +408,17 @@ void PeerWatch::note_work(void* stream, bool captured) {
         return;
     }
     noted_ = stream == gpu_->stream();
+    noted_at_ = gpu_->times_idle();
     if (!noted_) pending_.record(stream);
+    recorded_late_ = false;
+    first_failure_.reset();
 }
 
 void PeerWatch::record_noted() {
-    if (noted_) pending_.record(gpu_->stream());
+    if (noted_ && noted_at_ == gpu_->times_idle()) {
+        pending_.record(gpu_->stream());
+        recorded_late_ = true;
+    }
     noted_ = false;
 }
 

@@ -10,8 +10,10 @@
 #include "transport/communicator.hpp"
 #include "transport/descriptors.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -119,6 +121,9 @@ class PeerWatch {
     std::shared_ptr<Communicator> communicator_;
     GpuEvent pending_;
     bool noted_ = false; // there is work on the device's own stream that is not behind `pending_` yet
+    std::uint64_t noted_at_ = 0;
+    bool recorded_late_ = false; // other work may be behind `pending_` as well
+    std::optional<std::chrono::steady_clock::time_point> first_failure_;
     bool in_graph_ = false;
     PinnedMemory abandoned_;
 };

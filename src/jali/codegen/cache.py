@@ -161,11 +161,19 @@ def load_on_device(
     if sites * width > 1:
         head += f"#define JALI_SITES {sites}\n#define JALI_WIDTH {width}\n"
     image, source = _image(gpu, name, head, text)
-    with _guard:
-        found = _on_device.get((gpu.ordinal, str(source)))
-        if found is None:
-            found = _on_device[gpu.ordinal, str(source)] = gpu.function(image, "kernel")
-    return found, source
+    return _loaded_function(gpu, str(source), image, "kernel"), source
+
+
+def _loaded_function(gpu: Any, key: str, image: bytes, name: str) -> Any:
+    """A function of an image on a device (of the core), loaded once.
+
+    Without the lock: a driver may wait for its device before it loads, where a kernel may wait for the device of another thread,
+    which would wait here.
+    """
+    found = _on_device.get((gpu.ordinal, key))
+    if found is None:
+        found = _on_device.setdefault((gpu.ordinal, key), gpu.function(image, name))
+    return found
 
 
 def gpu_kit(gpu: Any) -> bytes:
@@ -212,13 +220,12 @@ def collective_source(element: str, operation: str, checked: bool = False) -> tu
 
 def collective_kernel(gpu: Any, element: str, operation: str, checked: bool = False) -> Any:
     """The kernel of such collectives on a device (of the core); compiles on first use. Raises CompileError, DeviceError."""
-    key = (gpu.ordinal, f"collective {gpu.kind} {element} {operation} {checked}")
-    found = _on_device.get(key)
+    key = f"collective {gpu.kind} {element} {operation} {checked}"
+    found = _on_device.get((gpu.ordinal, key))
     if found is None:
         head, text = collective_source(element, operation, checked)
         image, _ = _image(gpu, f"collective_{operation}_{element}", head, text)
-        with _guard:
-            found = _on_device[key] = gpu.function(image, "collective")
+        found = _loaded_function(gpu, key, image, "collective")
     return found
 
 
