@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -36,34 +37,65 @@ PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
         gpu_ = std::move(other.gpu_);
         data_ = std::exchange(other.data_, nullptr);
         size_ = std::exchange(other.size_, 0);
+        held_ = std::exchange(other.held_, 0);
         label_ = std::exchange(other.label_, nullptr);
     }
     return *this;
 }
 
 void PinnedMemory::release() noexcept {
-    if (gpu_) {
-        gpu_->make_current();
-        // copies that are under way may still use it; a device that is lost says so elsewhere
-        gpu_->api().stream_synchronize(gpu_->stream_);
-        gpu_->api().host_release(data_);
-        gpu_->pinned_ledger_.strike(size_, label_);
-    }
+    if (gpu_) gpu_->give_back(*this);
     gpu_.reset();
     data_ = nullptr;
-    size_ = 0;
+    size_ = held_ = 0;
+}
+
+// Copies and kernels that are under way may still use it, and may wait for other ranks: it is not waited for
+// here, where a rank that is a thread might be kept from what they wait for.
+void Gpu::give_back(PinnedMemory& memory) noexcept {
+    try {
+        make_current();
+        pinned_ledger_.strike(memory.size_, memory.label_);
+        if (is_capturing(stream_)) return; // a graph may use it at any time: lost
+        void* done = nullptr;
+        api_.check(api_.event_create(&done, 2), "making an event");
+        api_.check(api_.event_record(done, stream_), "recording an event");
+        std::lock_guard lock(mutex_);
+        free_pinned_.push_back({memory.data_, memory.held_, done});
+    } catch (...) { // the device is lost, and says so elsewhere
+    }
+}
+
+std::byte* Gpu::take_pinned(std::size_t size) {
+    std::lock_guard lock(mutex_);
+    for (auto one = free_pinned_.begin(); one != free_pinned_.end(); ++one) {
+        if (one->size != size || api_.event_query(one->done) != gpu_success) continue;
+        std::byte* data = one->data;
+        api_.event_destroy(one->done);
+        free_pinned_.erase(one);
+        return data;
+    }
+    return nullptr;
 }
 
 PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
     make_current();
     PinnedMemory memory;
-    void* data = nullptr;
-    const int error = api_.host_allocate(&data, std::max<std::size_t>(bytes, 1), 1); // portable
-    if (error == gpu_out_of_memory)
-        pinned_ledger_.refuse(bytes, label, "the driver has no more", "pinned host");
-    if (error != gpu_success)
-        api_.fail(error, "allocating " + readable_bytes(bytes) + " of pinned host memory");
-    memory.data_ = static_cast<std::byte*>(data);
+    memory.held_ = std::bit_ceil(std::max<std::size_t>(bytes, 64));
+    memory.data_ = take_pinned(memory.held_);
+    if (memory.data_ == nullptr) {
+        void* data = nullptr;
+        int error = api_.host_allocate(&data, memory.held_, 1); // portable
+        if (error == gpu_out_of_memory) {
+            trim();
+            error = api_.host_allocate(&data, memory.held_, 1);
+        }
+        if (error == gpu_out_of_memory)
+            pinned_ledger_.refuse(bytes, label, "the driver has no more", "pinned host");
+        if (error != gpu_success)
+            api_.fail(error, "allocating " + readable_bytes(bytes) + " of pinned host memory");
+        memory.data_ = static_cast<std::byte*>(data);
+    }
     memory.size_ = bytes;
     memory.label_ = pinned_ledger_.book(bytes, label);
     memory.gpu_ = shared_from_this();

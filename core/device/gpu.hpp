@@ -64,7 +64,7 @@ class PinnedMemory {
     friend class Gpu;
     std::shared_ptr<Gpu> gpu_;
     std::byte* data_ = nullptr;
-    std::size_t size_ = 0;
+    std::size_t size_ = 0, held_ = 0;
     const std::string* label_ = nullptr;
 };
 
@@ -181,7 +181,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     bool network_reads_virtual() const { return network_reads_virtual_; }
 
     std::size_t cached() const; // bytes that are free in the pool
-    void trim();                // gives what is free in the pool back to the driver
+    void trim(); // gives what is free in the pool, and pinned memory that is, back to the driver
 
     // On the device's own stream, in order; the host's bytes must stay until then.
     void copy_in(GpuAddress to, const void* from, std::size_t bytes) const;
@@ -225,6 +225,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
         std::size_t in_use = 0; // blocks
     };
     void give_back(GpuMemory& memory) noexcept;
+    void give_back(PinnedMemory& memory) noexcept;
+    std::byte* take_pinned(std::size_t size); // null if none is free
     GpuAddress from_driver(std::size_t bytes);
     GpuAddress plain_from_driver(std::size_t bytes);
     GpuAddress virtual_from_driver(std::size_t bytes);
@@ -245,6 +247,12 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     void* meeting_ = nullptr; // an event, for wait_for and let_wait
     Ledger ledger_, pinned_ledger_;
+    struct Pinned { // that was given back, and may be taken again when the event has come
+        std::byte* data;
+        std::size_t size;
+        void* done;
+    };
+    std::vector<Pinned> free_pinned_;
     mutable std::mutex mutex_;
     std::multimap<std::size_t, GpuAddress> free_; // by size
     std::map<GpuAddress, Segment> segments_;      // by where they begin

@@ -119,6 +119,12 @@ void Gpu::trim() {
         unmake_virtual(api_, entry.second.block);
         return true;
     });
+    std::erase_if(free_pinned_, [&](const Pinned& pinned) {
+        if (api_.event_query(pinned.done) != gpu_success) return false;
+        api_.event_destroy(pinned.done);
+        api_.host_release(pinned.data);
+        return true;
+    });
 }
 
 // ---- memory that other processes map -------------------------------------------------------------------

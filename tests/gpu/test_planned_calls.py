@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_driver import REAL
+from programs import run_python
 from test_foreign_arrays import Foreign
 
 from jali import _core, comm
@@ -338,3 +339,30 @@ def test_a_dropped_communicator_gives_its_memory_back() -> None:
         assert gpu.memory_held == held
 
     on_ranks(run)
+
+
+def test_a_communicator_is_dropped_while_its_work_waits_for_the_other_rank() -> None:
+    """In a process of its own, since a thread that waits with Python's lock would hold the tests up."""
+    text = (
+        "import threading, time, numpy as np\n"
+        "from jali import comm\n"
+        "from jali.comm import DeviceArray\n"
+        "from jali.devices import open_device\n"
+        "def run():\n"
+        "    c = comm.current()\n"
+        "    gpu = open_device('cuda', c)\n"
+        "    x = DeviceArray.from_host(np.full(6, c.rank + 1.0, np.float32), gpu)\n"
+        "    twin = c.duplicate()\n"
+        "    twin.all_reduce(x)\n"
+        "    gpu.synchronize()\n"
+        "    c.barrier()\n"
+        "    if c.rank == 1:\n"
+        "        time.sleep(0.3)\n"
+        "    y = twin.all_reduce(x)\n"
+        "    del twin\n"
+        "    assert (y.to_host() == 3).all()\n"
+        "    c.barrier()\n"
+        "comm.virtual_ranks(2, run)\n"
+        "print('done')\n"
+    )
+    assert run_python(text, timeout=60).stdout.split() == ["done"]
