@@ -85,6 +85,7 @@ def test_run_that_goes_on_elsewhere_is_not_resumed_at_the_same_time(endless, tmp
         assert process.poll() is None
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_signal_to_one_mpi_rank_stops_both_at_the_same_sweep(endless, tmp_path):
     out = tmp_path / "run"
@@ -99,6 +100,7 @@ def test_signal_to_one_mpi_rank_stops_both_at_the_same_sweep(endless, tmp_path):
     resume_and_compare(endless, out, ranks=1)
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_interrupt_of_the_program_that_started_the_ranks_leaves_a_checkpoint(endless, tmp_path):
     out = tmp_path / "run"

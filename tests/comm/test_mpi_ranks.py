@@ -185,6 +185,7 @@ def test_killed_rank_ends_the_job_within_seconds(mpi, wait_for) -> None:
     assert ended.status != 0
 
 
+@pytest.mark.full
 def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
     ended = any_mpi.run("""
         world = comm.current()
@@ -200,6 +201,7 @@ def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
     assert "waited for the halo of U (message from rank 1, tag 9, 32 bytes)" in ended.err
 
 
+@pytest.mark.full
 def test_ranks_may_end_at_different_times(any_mpi) -> None:
     ended = any_mpi.run("""
         world = comm.current()

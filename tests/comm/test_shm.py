@@ -324,6 +324,7 @@ def test_shared_memory_can_be_switched_off_on_some_ranks(any_mpi) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
+@pytest.mark.full
 def test_lack_of_shared_memory_is_said_and_an_error_if_it_was_asked_for(mpich) -> None:
     body = """
         import resource
@@ -342,6 +343,7 @@ def test_lack_of_shared_memory_is_said_and_an_error_if_it_was_asked_for(mpich) -
     assert "JALI_SHM=1, but rank 1 shares no memory" in ended.err
 
 
+@pytest.mark.full
 def test_impossible_choices_are_errors(mpich) -> None:
     for name, value in (("JALI_SHM", "yes"), ("JALI_SHM_COPY", "teleport")):
         ended = mpich.run("comm.current().sharing_memory()", **{name: value})

@@ -13,7 +13,13 @@ from programs import need_mpi, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-LONG = ("ising", "plaquette", "su2_deconfinement")  # twice, on two ranks: in the full tests
+LONG = (
+    "gradient_flow",
+    "ising",
+    "plaquette",
+    "su2_deconfinement",
+    "u1_2d",
+)  # twice, on two ranks: in the full tests
 
 # What a run must print beside ending with status 0, which the example's own check against the exact result decides.
 EXPECTED = {

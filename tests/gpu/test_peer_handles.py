@@ -241,6 +241,7 @@ def from_elsewhere(beside: bool) -> None:
     c.barrier()
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @imaginary
 def test_pieces_of_another_library_are_mapped_one_behind_the_other(fake_environment: dict[str, str]) -> None:
@@ -397,11 +398,14 @@ except MemoryError as error:
             "by virtual handles; ipc: JALI_PEER_HANDLES leaves it out",
             marks=pytest.mark.full,
         ),
-        (
+        pytest.param(
             {"JALI_FAKE_NO_PEERS": "1"},
             "other processes cannot map its memory (ipc: exporting memory: NOT_SUPPORTED",
+            marks=pytest.mark.full,
         ),
-        ({"JALI_PEER_HANDLES": "fabric"}, "choose from auto, ipc, virtual"),
+        pytest.param(
+            {"JALI_PEER_HANDLES": "fabric"}, "choose from auto, ipc, virtual", marks=pytest.mark.full
+        ),
     ],
 )
 def test_info_says_which_ways_there_are(

@@ -224,7 +224,7 @@ def test_the_command_profiles_devices_of_two_processes(fake_environment, tmp_pat
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
     lanes = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
     for rank in (0, 1):
-        assert {(rank, f"cuda:{rank} main stream"), (rank, f"cuda:{rank} halo stream")} <= lanes
+        assert {(rank, f"cuda:{rank} main stream"), (rank, f"cuda:{rank} bulk stream")} <= lanes
     assert {"bulk", "boundary", "transport", "unpack"} <= {e.get("cat") for e in events}
 
 

@@ -82,6 +82,7 @@ def test_same_bits_on_four_open_mpi_ranks(reference):
     assert run_with_mpi(need_openmpi(), 4) == reference
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_same_bits_when_mpi_continues_what_virtual_ranks_began(reference, tmp_path):
     need_mpi()

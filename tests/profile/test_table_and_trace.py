@@ -177,8 +177,8 @@ def test_spans_that_overlap_on_a_lane_go_to_tracks_of_their_own():
 
 def test_an_arrow_leads_from_what_arrived_to_the_kernel_that_needed_it():
     spans = [
-        span("bulk", 0, 2, "cuda:0 main stream", call=3),
-        span("unpack", 1, 3, "cuda:0 halo stream", call=3),
+        span("bulk", 0, 2, "cuda:0 bulk stream", call=3),
+        span("unpack", 1, 3, "host", call=3),
         span("boundary", 3, 4, "cuda:0 main stream", call=3),
     ]
     start, end = (e for e in trace_events(spans) if e["ph"] in "sf")
