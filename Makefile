@@ -21,7 +21,7 @@ BIN = $(VENV)/bin
 
 help:
 	@echo "make demo         an SU(3) gauge theory thermalises: plot, plaquette, comparison with the literature"
-	@echo "make test         the tests (under 12 minutes on 2 cores)"
+	@echo "make test         the tests (10 to 13 minutes on 2 cores)"
 	@echo "make test-full    the tests with long sweeps, long physics and fuzzing"
 	@echo "make test-gpu     the tests on the NVIDIA GPU of this machine, with the Python and packages that are there"
 	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"

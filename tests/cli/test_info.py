@@ -76,6 +76,7 @@ def test_missing_drivers_are_said_with_the_reason_and_do_not_stop_the_rest() -> 
     assert "never run on AMD hardware" in text
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_two_ranks_speak_with_one_voice() -> None:
     need_mpi()
@@ -84,6 +85,7 @@ def test_two_ranks_speak_with_one_voice() -> None:
     assert found["mpi"]["abi"] in ("MPICH", "Open MPI", "MPI-5 standard ABI")
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_open_mpi_is_recognised() -> None:
     found = report("-n", "3", python=need_openmpi())

@@ -91,8 +91,8 @@ def test_long_messages_cross(any_mpi, copying: str) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
-def test_collectives_and_splits_agree_with_plain_python(mpi) -> None:
-    ended = mpi.run("""
+def test_collectives_and_splits_agree_with_plain_python(any_mpi) -> None:
+    ended = any_mpi.run("""
         world = comm.current().sharing_memory()
 
         def check(group, mates):

@@ -303,6 +303,7 @@ except jali.DeviceError as error:
         assert "rows that need no such memory: ccl, direct or staged" in line
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 @imaginary
 def test_a_rank_that_fails_beside_mapped_memory_stops_the_others(fake_environment: dict[str, str]) -> None:

@@ -77,6 +77,7 @@ def test_same_bits_on_two_mpich_ranks(reference):
     assert run_with_mpi(sys.executable, 2) == reference
 
 
+@pytest.mark.full
 @pytest.mark.mpi
 def test_same_bits_on_four_open_mpi_ranks(reference):
     assert run_with_mpi(need_openmpi(), 4) == reference

@@ -113,6 +113,7 @@ def test_ranges_that_nobody_takes_are_said_once_and_change_nothing():
 INFO = "from jali.cli.main import main\nmain(['info', '--json'])"
 
 
+@pytest.mark.full
 def test_info_says_who_takes_ranges_or_why_nobody(make_library):
     found = json.loads(program(INFO).stdout)["ranges"]
     assert not found["on"]
