@@ -8,11 +8,15 @@ are marked `gpu`.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from fake_driver import REAL, VARIABLES, make_fake_ccl, make_fake_driver, use_fake_gpus
+
+from jali.codegen.gpu_compiler import find_gpu_compiler
+from jali.errors import CompileError
 
 
 @pytest.fixture(scope="session")
@@ -74,3 +78,33 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(
                 pytest.mark.skip(reason="needs an NVIDIA GPU: `make test-gpu` on a machine that has one")
             )
+
+
+@pytest.fixture(scope="module")
+def nvrtc():
+    """The real compiler; CI must have it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("JALI_NVRTC", raising=False)
+        try:
+            return find_gpu_compiler("cuda")
+        except CompileError as error:
+            if os.environ.get("CI"):
+                pytest.fail(f"CI is set and NVRTC is missing: {error}")
+            pytest.skip(str(error).splitlines()[0])
+
+
+@pytest.fixture(scope="module")
+def cache_of_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kernel cache for a file of tests, since compiling takes longer than all else."""
+    return tmp_path_factory.mktemp("cache", numbered=True)
+
+
+@pytest.fixture
+def kernels_of_file(cache_of_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """That cache, with nothing tuned in it and no launch or halo policy asked for."""
+    cache_of_file.chmod(0o700)
+    shutil.rmtree(cache_of_file / "tune", ignore_errors=True)
+    monkeypatch.setenv("JALI_CACHE_DIR", str(cache_of_file))
+    monkeypatch.delenv("JALI_LAUNCH", raising=False)
+    monkeypatch.delenv("JALI_HALO_POLICY", raising=False)
+    return cache_of_file

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 from programs import TESTS, on_ranks, run_program
+
+from jali import _core
+from jali.errors import RankError
 
 SOURCE = Path(__file__).parent / "fake_gpu.cpp"
 PATH = (Path(__file__).parent, TESTS)  # from where programs can import what tests import
@@ -73,3 +78,14 @@ def _build(source: Path, *options: str) -> Path:
         assert done.returncode == 0, done.stderr
         partial.replace(library)
     return library
+
+
+def until_idle() -> None:
+    """Until the devices of two ranks have stopped waiting for what was given up: the next test uses them too."""
+    for ordinal in range(2):
+        gpu = _core.Gpu.open("cuda", ordinal)
+        for _ in range(1000):
+            with contextlib.suppress(RankError):
+                gpu.synchronize()
+                break
+            time.sleep(0.01)

@@ -57,19 +57,6 @@ def name_of(stem: str) -> str:
     return stem.rpartition("-")[0]
 
 
-@pytest.fixture(scope="module")
-def nvrtc():
-    """The real compiler; CI must have it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JALI_NVRTC", raising=False)
-        try:
-            return find_gpu_compiler("cuda")
-        except CompileError as error:
-            if os.environ.get("CI"):
-                pytest.fail(f"CI is set and NVRTC is missing: {error}")
-            pytest.skip(str(error).splitlines()[0])
-
-
 def compile_all(nvrtc: GpuCompiler, texts: dict[str, str], architecture: str) -> None:
     """Compiles and prints what the assembler used; `pytest -rP` shows it."""
     assert texts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import time
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, run_on_devices, use_fake_gpus
+from fake_driver import REAL, run_on_devices, until_idle, use_fake_gpus
 
 from jali import _core, comm
 from jali.comm import DeviceArray, device_messages
@@ -380,17 +379,6 @@ def test_a_rank_that_waits_for_an_end_that_is_never_made_stops() -> None:
 
     with pytest.raises(ArithmeticError):
         comm.virtual_ranks(2, run)
-
-
-def until_idle() -> None:
-    """Until the devices of two ranks have stopped waiting for what was given up: the next test uses them too."""
-    for ordinal in range(2):
-        gpu = _core.Gpu.open("cuda", ordinal)
-        for _ in range(1000):
-            with contextlib.suppress(RankError):
-                gpu.synchronize()
-                break
-            time.sleep(0.01)
 
 
 def on_processes(text: str, environment: dict[str, str], ranks: int = 2) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import PATH, REAL, make_fake_ccl, run_on_devices, use_fake_gpus
+from fake_driver import PATH, REAL, make_fake_ccl, run_on_devices, until_idle, use_fake_gpus
 from programs import run_python
 
 import jali
@@ -389,17 +388,6 @@ def test_a_rank_whose_device_waits_for_one_that_failed_stops(policy, monkeypatch
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         jali.virtual_ranks(2, left_alone)
     until_idle()
-
-
-def until_idle() -> None:
-    """Until the devices of two ranks have stopped waiting for what was given up: the next test uses them too."""
-    for ordinal in range(2):
-        gpu = _core.Gpu.open("cuda", ordinal)
-        for _ in range(1000):
-            with contextlib.suppress(RankError):
-                gpu.synchronize()
-                break
-            time.sleep(0.01)
 
 
 @pytest.mark.skipif(REAL, reason="needs an imaginary library of collectives")

@@ -5,9 +5,7 @@ On the fake device a kernel runs as one thread, so that tiles are as small as th
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import sys
 from collections import Counter
 from pathlib import Path
@@ -22,8 +20,6 @@ import jali
 from jali import _core
 from jali.codegen import gpu_compiler
 from jali.codegen.cache import with_gpu_prelude
-from jali.codegen.gpu_compiler import find_gpu_compiler
-from jali.errors import CompileError
 from jali.gauge import SU, GaugeField, overrelaxation_sweep, plaquette
 from jali.lattice import tuning
 from jali.lattice.sites import Sums
@@ -35,23 +31,11 @@ from invented_times import forget_in_memory, invent_times
 SHAPES = ["64,1,2", "256,1,4", "128,2,1,2", "64,1,1,4", "64,1,2,4"]
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kernel cache for this file, since compiling takes longer than all else."""
-    return tmp_path_factory.mktemp("cache", numbered=True)
-
-
 @pytest.fixture(autouse=True)
-def own_cache(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    kernels.chmod(0o700)
-    shutil.rmtree(kernels / "tune", ignore_errors=True)
-    monkeypatch.setenv("JALI_CACHE_DIR", str(kernels))
+def untuned(kernels_of_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALI_TUNE", "off")
     monkeypatch.setenv("JALI_FAKE_GPUS", "2")
-    monkeypatch.delenv("JALI_LAUNCH", raising=False)
-    monkeypatch.delenv("JALI_HALO_POLICY", raising=False)
     forget_in_memory()
-    return kernels
 
 
 def filled(lattice: Any, element: Any, seed: int, **options: Any) -> Any:
@@ -402,19 +386,6 @@ def test_other_shapes_are_refused(text, monkeypatch):
 
 
 # ---- what a real compiler makes of it ------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def nvrtc():
-    """The real compiler; CI must have it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JALI_NVRTC", raising=False)
-        try:
-            return find_gpu_compiler("cuda")
-        except CompileError as error:
-            if os.environ.get("CI"):
-                pytest.fail(f"CI is set and NVRTC is missing: {error}")
-            pytest.skip(str(error).splitlines()[0])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,24 +28,12 @@ def need_registers(monkeypatch: pytest.MonkeyPatch, registers: int) -> None:
     monkeypatch.setattr(tuning, "registers_of", lambda kernel: registers)
 
 
-@pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A kernel cache for this file, since compiling takes longer than all else."""
-    return tmp_path_factory.mktemp("cache", numbered=True)
-
-
 @pytest.fixture(autouse=True)
-def own_cache(kernels: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    kernels.chmod(0o700)
-    shutil.rmtree(kernels / "tune", ignore_errors=True)
-    monkeypatch.setenv("JALI_CACHE_DIR", str(kernels))
+def tuned_at_once(kernels_of_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JALI_TUNE", "now")
     need_registers(monkeypatch, 200)
     use_fake_gpus(monkeypatch, 4)
-    monkeypatch.delenv("JALI_LAUNCH", raising=False)
-    monkeypatch.delenv("JALI_HALO_POLICY", raising=False)
     forget_in_memory()
-    return kernels
 
 
 def fastest(winner: str) -> Any:
@@ -136,13 +123,15 @@ def chosen_for(function: Any, *arguments: Any) -> str:
     return jali.inspect(function, *arguments).launch
 
 
-def test_what_is_chosen_is_shown_remembered_and_at_most_four_kernels_are_compiled(own_cache, monkeypatch):
+def test_what_is_chosen_is_shown_remembered_and_at_most_four_kernels_are_compiled(
+    kernels_of_file, monkeypatch
+):
     ran = invent_times(monkeypatch, fastest("256,2 as 128 threads"))
     x, y = fields()
     assert chosen_for(scale, x, y) == "256,1: the default, not measured"
     scale(x, y)
     assert {name for _, name in ran} >= set(VARIANTS)
-    assert len(list(own_cache.glob("scale-*.bin"))) == 4
+    assert len(list(kernels_of_file.glob("scale-*.bin"))) == 4
     wanted = "256,2 as 128 threads: 1.80 times as fast as 256,1, of 8, measured "
     assert chosen_for(scale, x, y).startswith(wanted)
     assert wanted in str(jali.inspect(scale, x, y))
@@ -162,7 +151,7 @@ def test_what_is_chosen_is_shown_remembered_and_at_most_four_kernels_are_compile
     assert ran != []
 
 
-def test_variants_that_bound_nothing_are_not_compiled(own_cache, monkeypatch):
+def test_variants_that_bound_nothing_are_not_compiled(kernels_of_file, monkeypatch):
     need_registers(monkeypatch, 70)
     ran = invent_times(monkeypatch, fastest("256,1"))
 
@@ -172,7 +161,7 @@ def test_variants_that_bound_nothing_are_not_compiled(own_cache, monkeypatch):
 
     thrice(*fields())
     # instead, two neighbours and two sites per thread, neither of which was faster
-    assert len(list(own_cache.glob("thrice-*.bin"))) == 3
+    assert len(list(kernels_of_file.glob("thrice-*.bin"))) == 3
     assert {name for _, name in ran} >= {"256,1", "256,1,1,2", "256,1,2"}
     assert {name for _, name in ran}.isdisjoint(VARIANTS[1:])
 
