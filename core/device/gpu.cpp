@@ -1,4 +1,5 @@
 #include "device/gpu.hpp"
+#include "device/pause.hpp"
 #include "device/timeline.hpp"
 
 #include <algorithm>
@@ -9,6 +10,12 @@
 #include <utility>
 
 namespace jali {
+
+namespace {
+
+constexpr int looks_at_word = 2000; // up to 100 us; who waits longer does not notice the driver's way
+
+}
 
 // ---- memory --------------------------------------------------------------------------------------------
 
@@ -239,6 +246,20 @@ void Gpu::synchronize() const {
     }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
     ++times_idle_;
+}
+
+void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
+    {
+        const HostSpan span(Phase::wait, "device");
+        for (int looks = 0; looks < looks_at_word; ++looks) {
+            if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value) {
+                ++times_idle_;
+                return;
+            }
+            pause_core();
+        }
+    }
+    synchronize(); // which hears of errors, and of ranks that are gone
 }
 
 bool Gpu::is_capturing(void* stream) const {

@@ -156,8 +156,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     void make_current() const; // for the calling thread: before any call of the driver
     void* stream() const { return stream_; }
-    void synchronize() const;                                // the device's own stream
-    std::uint64_t times_idle() const { return times_idle_; } // how often that has found it idle
+    void synchronize() const; // the device's own stream
+    // Until a kernel on that stream has put this value there, in pinned memory: sooner than it would be seen
+    // to have ended.
+    void wait_for_word(const std::int64_t* word, std::int64_t value) const;
+    std::uint64_t times_idle() const { return times_idle_; } // how often all work before had been done
     // What a waiting host does meanwhile, with the number of looks so far that found the device busy; it may
     // throw. Kernels that wait for other ranks need it: these may be gone.
     // Kept until its owner sets an empty one.

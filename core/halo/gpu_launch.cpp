@@ -26,7 +26,7 @@ struct DepositArguments {
 
 struct HandOverArguments {
     GpuAddress words, host;
-    std::int64_t count;
+    std::int64_t count, turn;
 };
 
 } // namespace
@@ -83,8 +83,8 @@ void GpuLaunch::prepare_sums() {
     if (!sums.added_by_kernel)
         contributions_ = gpu_->allocate(static_cast<std::size_t>(sums.count) * n * sizeof(double), "sums");
     const auto words = static_cast<std::size_t>(sums.nslices) * sums.count * BinnedSum::words;
-    totals_ = gpu_->allocate(words * sizeof(std::int64_t), "sums");
-    totals_here_ = gpu_->allocate_pinned(words * sizeof(std::int64_t), "sums");
+    totals_ = gpu_->allocate((words + 1) * sizeof(std::int64_t), "sums");
+    totals_here_ = gpu_->allocate_pinned((words + 1) * sizeof(std::int64_t), "sums");
     std::memset(totals_here_.data(), 0, totals_here_.size());
     reduced_.resize(words);
     const std::int64_t per_block = values_per_thread * deposit_threads;
@@ -235,15 +235,16 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     if (!d.sums.added_by_kernel) deposit(order);
     // a kernel stores them into the host's memory sooner than a copy would
     HandOverArguments arguments{totals_.address(), reinterpret_cast<GpuAddress>(totals_here_.data()),
-                                static_cast<std::int64_t>(totals_.size() / sizeof(std::int64_t))};
+                                static_cast<std::int64_t>(reduced_.size()), ++turn_};
     const std::int64_t hand_over_blocks = (arguments.count + deposit_threads - 1) / deposit_threads;
     void* parameters[] = {&arguments};
     gpu_->launch(gpu_->kit("hand_over"), static_cast<unsigned>(std::min<std::int64_t>(hand_over_blocks, 256)),
                  deposit_threads, parameters, gpu_->stream());
     totals_are_zero_ = true;
-    gpu_->synchronize();
+    const auto* here = reinterpret_cast<const std::int64_t*>(totals_here_.data());
+    gpu_->wait_for_word(here + reduced_.size(), turn_);
     const HostSpan span(Phase::sums, d.cost.name);
-    std::memcpy(reduced_.data(), totals_here_.data(), totals_.size());
+    std::copy_n(here, reduced_.size(), reduced_.data());
     if (d.communicator->size() > 1) d.communicator->all_reduce_sum(reduced_);
     for (std::size_t k = 0; k < accumulators; ++k)
         sums[k] =

@@ -64,6 +64,7 @@ class GpuLaunch : public Launch {
     Positions whole_;
     GpuMemory contributions_, whole_order_, starts_, totals_, device_counters_;
     bool totals_are_zero_ = false; // since they were handed over
+    std::int64_t turn_ = 0;        // how often they were
     PinnedMemory totals_here_;
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;
     std::vector<std::int64_t> counters_, reduced_;

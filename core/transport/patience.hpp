@@ -4,6 +4,8 @@
 // what is waited for: the transport looks, and tells whether something moved.
 #pragma once
 
+#include "device/pause.hpp"
+
 #include <chrono>
 #include <functional>
 #include <string>
@@ -16,14 +18,6 @@ double watchdog_seconds();
 
 // Lets the hook of set_wait_hook run.
 void run_wait_hook();
-
-inline void pause_core() {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
 
 // "1 s", "600 s", "0.5 s"
 std::string seconds_text(double seconds);

@@ -15,7 +15,7 @@ from jali import gauge
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton
-from jali.lattice.sites import Sums
+from jali.lattice.sums import Sums
 from jali.solvers import conjugate_gradient
 
 

@@ -22,7 +22,7 @@ from jali.codegen import gpu_compiler
 from jali.codegen.cache import with_gpu_prelude
 from jali.gauge import SU, GaugeField, overrelaxation_sweep, plaquette
 from jali.lattice import tuning
-from jali.lattice.sites import Sums
+from jali.lattice.sums import Sums
 from jali.tune import room_for, stores, variants_for
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tune"))

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from jali.lattice.domain import ALL, Domain
-from jali.lattice.sites import SiteFunction, SiteFunctionOn, Sums
+from jali.lattice.sites import SiteFunction, SiteFunctionOn
+from jali.lattice.sums import Sums
 
 
 @dataclass(frozen=True)

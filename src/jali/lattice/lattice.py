@@ -18,6 +18,7 @@ from jali.codegen.directions import Direction, directions
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.domain import ALL, Domain
+from jali.lattice.sums import Sums
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field
@@ -162,8 +163,6 @@ class Lattice:
         slice orthogonal to that direction. The result is the same to the last bit for any ranks, threads and
         order; `fast=True` gives that up (plain double sums).
         """
-        from jali.lattice.sites import Sums
-
         axis = None if per is None else int(per)
         if axis is not None and not 0 <= axis < self.ndim:
             raise LayoutError(

@@ -13,7 +13,6 @@ import struct
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +37,7 @@ from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain
 from jali.lattice.field import Field
 from jali.lattice.lowering import lower
+from jali.lattice.sums import Sums, values_as_asked
 
 _MOST_BOUND = 256  # launches that a site function remembers; the least recently used goes first
 
@@ -203,14 +203,6 @@ def site_function(function: Callable[..., Any]) -> SiteFunction:
     return SiteFunction(function)
 
 
-@dataclass(frozen=True)
-class Sums:
-    """How the sums of a call are taken: per slice of a direction or over all sites; reproducibly or fast."""
-
-    per: int | None = None
-    fast: bool = False
-
-
 class _Forget:
     """Drops a bound launch when one of its fields goes away."""
 
@@ -244,8 +236,7 @@ class _Bound:
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
         self.kernels = [lower(program, distinct, lattice, domain, sums) for program in programs]
-        self.types = programs[0].sums
-        self.per_slice = sums is not None and sums.per is not None
+        self.as_asked = values_as_asked(programs[0].sums, sums is not None and sums.per is not None)
         self.simple = self._simple_scalars(arguments)
         self.has_randoms = any(program.randoms for program in programs)
 
@@ -279,7 +270,7 @@ class _Bound:
             out = kernel.launch.run()
             if out is not None and result is None:
                 result = out
-        return None if result is None else self._shape(result)
+        return None if result is None else self.as_asked(result)
 
     @property
     def exhausted(self) -> int:
@@ -294,22 +285,6 @@ class _Bound:
                 kernel.words[index] = rng.key if word.what == "key" else rng.call
         for rng in dict.fromkeys(randoms):
             rng.call += 1
-
-    def _shape(self, values: np.ndarray) -> Any:
-        """Doubles of the sums as the numbers and arrays that the user asked for."""
-        out = []
-        first = 0
-        for type in self.types:
-            part = values[..., first : first + type.reals]
-            first += type.reals
-            if type.kind == "complex":
-                part = np.ascontiguousarray(part).view(np.complex128)
-            part = part.reshape(part.shape[:-1] + type.shape)
-            if not self.per_slice:
-                out.append(part.item() if not type.shape else part.copy())
-            else:
-                out.append(part.copy())
-        return out[0] if len(out) == 1 else tuple(out)
 
 
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:

@@ -99,16 +99,23 @@ JALI_KERNEL(deposit, deposit_arguments) {
     }
 }
 
-// Sums into the host's memory; what they were added to is ready for the next.
+// Sums into the host's memory; what they were added to is ready for the next. Behind the sums stands a word of how many blocks
+// have ended on the device, and the number of this turn at the host, which looks for it: the last block puts it there.
 struct hand_over_arguments {
     int64_t* words;
     int64_t* host;
-    int64_t count;
+    int64_t count, turn;
 };
 JALI_KERNEL(hand_over, hand_over_arguments) {
     JALI_FOR_EACH(i, 0, a.count) {
         *(volatile int64_t*)(a.host + i) = a.words[i];
         a.words[i] = 0;
+    }
+    fence_system();
+    meet();
+    if (thread_in_block() == 0 && count_atomically(a.words + a.count) == blocks_in_grid() - 1) {
+        a.words[a.count] = 0;
+        publish(a.host + a.count, a.turn);
     }
 }
 

@@ -1,0 +1,52 @@
+"""Sums over sites: how they are asked for, and their values as numbers and arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jali.codegen.types import Type
+
+
+class Sums(NamedTuple):
+    """How the sums of a call are taken: per slice of a direction or over all sites; reproducibly or fast."""
+
+    per: int | None = None
+    fast: bool = False
+
+
+def values_as_asked(types: Sequence[Type], per_slice: bool) -> Callable[[np.ndarray], Any]:
+    """What makes the doubles that a launch returns ([sums] or [slices][sums]) the numbers and arrays that were asked for."""
+
+    def parts(values: np.ndarray) -> Any:
+        out = []
+        first = 0
+        for type in types:
+            part = values[..., first : first + type.reals]
+            first += type.reals
+            if type.kind == "complex":
+                part = np.ascontiguousarray(part).view(np.complex128)
+            part = part.reshape(part.shape[:-1] + type.shape)
+            out.append(part.item() if not type.shape and not per_slice else part.copy())
+        return out[0] if len(out) == 1 else tuple(out)
+
+    # The usual cases without arrays: a solver asks for a number thousands of times, and on a device nothing hides this.
+    if per_slice or any(type.shape for type in types):
+        return parts
+    if len(types) == 1:
+        return _complex_number if types[0].kind == "complex" else _number
+    return parts if any(type.kind == "complex" for type in types) else _numbers
+
+
+def _number(values: np.ndarray) -> Any:
+    return values.item()
+
+
+def _complex_number(values: np.ndarray) -> complex:
+    return complex(*values.tolist())
+
+
+def _numbers(values: np.ndarray) -> tuple[float, ...]:
+    return tuple(values.tolist())
