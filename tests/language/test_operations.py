@@ -286,3 +286,22 @@ def test_operation_agrees_with_numpy(case, name, precision):
     assert not isinstance(found, Exception), found
     got, expected = found[name]
     assert_close(got, expected, precision, scale=20)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("lanes", [1, None])
+def test_the_negative_of_what_cancels_is_a_negative_zero(lanes, precision):
+    """Re (1 + i)^2 is 1 * 1 - 1 * 1, one multiply-add; compilers may not move the sign into it."""
+    lattice = jali.Lattice(16, 8, lanes=lanes)
+    z, negative, product = (jali.Field(lattice, Complex(), precision=precision) for _ in range(3))
+    z[...] = 1 + 1j
+
+    @jali.site_function
+    def squares(X, negative, product, z):
+        negative[X] = -(z[X] * z[X])
+        product[X] = -(z[X] * z[X]) * 1.0
+
+    squares(negative, product, z)
+    assert np.all(negative[...] == -2j)
+    assert np.all(np.signbit(negative[...].real))
+    assert np.all(np.signbit(product[...].real))

@@ -25,6 +25,7 @@ from jali.codegen.gpu_compiler import find_gpu_compiler, gpu_prelude
 from jali.errors import CompileError
 
 PRELUDE = (
+    "rounded.hpp",
     "target_cpu.hpp",
     "lanes.hpp",
     "storage.hpp",

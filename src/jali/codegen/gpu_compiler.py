@@ -162,6 +162,7 @@ def gpu_prelude() -> str:
 
 
 GPU_PRELUDE = (
+    "rounded.hpp",
     "target_gpu.hpp",
     "lanes.hpp",
     "storage.hpp",

@@ -24,10 +24,14 @@ typedef __INT64_TYPE__ int64_t;
 typedef __UINT64_TYPE__ uint64_t;
 
 JALI_INLINE double fma_one(double a, double b, double c) {
-    return __builtin_fma(a, b, c);
+    double r = __builtin_fma(a, b, c);
+    JALI_ROUNDED(r);
+    return r;
 }
 JALI_INLINE float fma_one(float a, float b, float c) {
-    return __builtin_fmaf(a, b, c);
+    float r = __builtin_fmaf(a, b, c);
+    JALI_ROUNDED(r);
+    return r;
 }
 JALI_INLINE double sqrt_one(double a) {
     return __builtin_sqrt(a);

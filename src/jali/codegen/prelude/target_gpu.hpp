@@ -87,8 +87,16 @@ typedef unsigned long uint64_t;
 
 #if defined(JALI_ONE_THREAD) || defined(__HIPCC_RTC__) || defined(__HIP__)
 #define copy_bits __builtin_memcpy
-JALI_INLINE double fma_one(double a, double b, double c) { return __builtin_fma(a, b, c); }
-JALI_INLINE float fma_one(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+JALI_INLINE double fma_one(double a, double b, double c) {
+    double r = __builtin_fma(a, b, c);
+    JALI_ROUNDED(r);
+    return r;
+}
+JALI_INLINE float fma_one(float a, float b, float c) {
+    float r = __builtin_fmaf(a, b, c);
+    JALI_ROUNDED(r);
+    return r;
+}
 JALI_INLINE double sqrt_one(double a) { return __builtin_sqrt(a); }
 JALI_INLINE float sqrt_one(float a) { return __builtin_sqrtf(a); }
 JALI_INLINE double floor_one(double a) { return __builtin_floor(a); }
