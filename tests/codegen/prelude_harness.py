@@ -19,6 +19,7 @@ import numpy as np
 
 PRELUDE = Path(__file__).parents[2] / "src" / "jali" / "codegen" / "prelude"
 FILES = (
+    "rounded.hpp",
     "target_cpu.hpp",
     "lanes.hpp",
     "storage.hpp",
