@@ -57,9 +57,6 @@ void bind_gpu_plan(nb::module_& m) {
                      [](const DeviceProgram& p) { return std::string(name_of(p.how.operation)); })
         .def("describe", &DeviceProgram::describe);
 
-    m.def("longest_piece", &longest_piece, "composition"_a,
-          "Bytes of the longest piece that a primitive moves.");
-
     nb::class_<PeerQueues>(m, "PeerQueues", "Queues of messages between the devices of ranks.")
         .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a,
              Released())
@@ -68,17 +65,18 @@ void bind_gpu_plan(nb::module_& m) {
              "device.")
         .def(
             "compile",
-            [](const PeerQueues& queues, const Schedule& schedule, std::int64_t longest) {
-                return compile_for_device(schedule, queues.size(), queues.rank(), longest,
+            [](const PeerQueues& queues, const Schedule& schedule, const Composition& composition) {
+                return compile_for_device(schedule, queues.size(), queues.rank(), pieces_of(composition),
                                           queues.parameters());
             },
-            "schedule"_a, "longest"_a, "This rank's stages; PlanError where a device cannot do them.");
+            "schedule"_a, "composition"_a, "This rank's stages; PlanError where a device cannot do them.");
     m.def(
         "compile_for_device",
-        [](const Schedule& schedule, int ranks, int rank, std::int64_t longest) {
-            return compile_for_device(schedule, ranks, rank, longest, DeviceProgramParameters{});
+        [](const Schedule& schedule, int ranks, int rank, const Composition& composition) {
+            return compile_for_device(schedule, ranks, rank, pieces_of(composition),
+                                      DeviceProgramParameters{});
         },
-        "schedule"_a, "ranks"_a, "rank"_a, "longest"_a,
+        "schedule"_a, "ranks"_a, "rank"_a, "composition"_a,
         "Stages without queues, for messages of the library alone.");
 
     nb::class_<DeviceStage>(m, "DeviceStage", "Messages of the vendor's library, then a program.")

@@ -40,8 +40,8 @@ class Compiler {
   public:
     // Of these steps of the schedule.
     Compiler(const Schedule& schedule, std::span<const Step* const> steps, int ranks, int rank,
-             std::int64_t longest, const DeviceProgramParameters& parameters)
-        : schedule_(schedule), steps_(steps), parameters_(parameters), longest_(longest) {
+             const Pieces& pieces, const DeviceProgramParameters& parameters)
+        : schedule_(schedule), steps_(steps), parameters_(parameters), pieces_(pieces) {
         program_.ranks = ranks;
         program_.rank = rank;
         program_.sent.assign(ranks, 0);
@@ -254,14 +254,16 @@ class Compiler {
     }
 
     void choose_wire() {
-        const std::int64_t wanted = (longest_ + parameters_.bytes_per_lane - 1) / parameters_.bytes_per_lane;
+        const std::int64_t longest = pieces_.longest;
+        const std::int64_t wanted = (longest + parameters_.bytes_per_lane - 1) / parameters_.bytes_per_lane;
         program_.lanes = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, parameters_.most_lanes));
-        const bool flagged = longest_ <= parameters_.flagged_below &&
-                             longest_ <= program_.lanes * parameters_.flagged.slot_bytes;
+        const std::int64_t below =
+            pieces_.combined ? parameters_.flagged_below_combining : parameters_.flagged_below;
+        const bool flagged = longest <= below && longest <= program_.lanes * parameters_.flagged.slot_bytes;
         program_.wire = flagged ? Wire::flagged : Wire::slotted;
         const DeviceQueues& queues = flagged ? parameters_.flagged : parameters_.slotted;
         const std::int64_t at_once = program_.lanes * queues.slot_bytes;
-        program_.iterations = std::max<std::int64_t>(1, (longest_ + at_once - 1) / at_once);
+        program_.iterations = std::max<std::int64_t>(1, (longest + at_once - 1) / at_once);
         if (!flagged) return;
         for (int r = 0; r < program_.ranks; ++r) {
             // slots are freed by halves of the queue
@@ -344,6 +346,26 @@ class Compiler {
         std::int32_t first = 0, count = 0;
         flush(first, count);
         program_.first_last_action = first;
+        if (slotted) return;
+        for (std::size_t k = 0; k < drafts_.size();) {
+            const std::size_t first_of_round = k;
+            for (++k; k < drafts_.size() && independent(first_of_round, k); ++k) {
+            }
+            program_.instructions[first_of_round].together = static_cast<std::int64_t>(k - first_of_round);
+        }
+    }
+
+    // Whether a draft neither uses what those from `first` on before it write, nor writes what they use.
+    bool independent(std::size_t first, std::size_t which) const {
+        const auto conflict = [&](const Draft& writer, const Draft& other) {
+            return (!other.to.message() && writes(writer, other.to.region)) ||
+                   std::any_of(other.from.begin(), other.from.end(),
+                               [&](const Source& s) { return !s.message() && writes(writer, s.region); });
+        };
+        return std::none_of(drafts_.begin() + static_cast<std::ptrdiff_t>(first),
+                            drafts_.begin() + static_cast<std::ptrdiff_t>(which), [&](const Draft& d) {
+                                return conflict(d, drafts_[which]) || conflict(drafts_[which], d);
+                            });
     }
 
     // Numbers of what was read go up, so the last one says it all.
@@ -372,7 +394,7 @@ class Compiler {
     const Schedule& schedule_;
     std::span<const Step* const> steps_;
     const DeviceProgramParameters& parameters_;
-    std::int64_t longest_;
+    Pieces pieces_;
     DeviceProgram program_;
     std::vector<Draft> drafts_;
 };
@@ -380,7 +402,7 @@ class Compiler {
 } // namespace
 
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
-                                            std::int64_t longest, const DeviceProgramParameters& parameters) {
+                                            const Pieces& pieces, const DeviceProgramParameters& parameters) {
     std::vector<char> by_ccl;
     for (const std::string& name : schedule.libraries()) {
         if (!name.empty() && name != "peer" && name != "ccl")
@@ -409,17 +431,21 @@ std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks,
                 own.push_back(&steps[k]);
             }
         }
-        stage.program = Compiler(schedule, own, ranks, rank, longest, parameters).compile();
+        stage.program = Compiler(schedule, own, ranks, rank, pieces, parameters).compile();
         stages.push_back(std::move(stage));
     }
     return stages;
 }
 
-std::int64_t longest_piece(const Composition& composition) {
-    std::int64_t longest = 0;
+Pieces pieces_of(const Composition& composition) {
+    Pieces pieces;
     for (const auto& step : composition.steps())
-        for (const Primitive& primitive : step) longest = std::max(longest, primitive.count);
-    return longest * static_cast<std::int64_t>(size_of(composition.type()));
+        for (const Primitive& primitive : step) {
+            pieces.longest = std::max(pieces.longest, primitive.count);
+            pieces.combined = pieces.combined || primitive.kind == Primitive::Kind::reduction;
+        }
+    pieces.longest *= static_cast<std::int64_t>(size_of(composition.type()));
+    return pieces;
 }
 
 std::string DeviceProgram::describe() const {

@@ -61,6 +61,9 @@ struct DeviceInstruction {
     std::int32_t first_action, actions; // done by single threads, after all have met
     std::int32_t first_wait, waits;     // likewise, and then all meet again
     std::int32_t meets, divide_by;
+    // Instructions one after the other of which none needs what another makes are done side by side by warps
+    // of a block, if messages are flagged: how many, in the first of them.
+    std::int64_t together;
 };
 
 struct DeviceProgram {
@@ -85,10 +88,11 @@ struct DeviceProgram {
 // Measured on H200: lanes fill the device, larger slots hide more of the fences, small messages go faster in
 // many small lanes.
 struct DeviceProgramParameters {
-    int most_lanes = 128;               // blocks of threads
-    std::int64_t bytes_per_lane = 2048; // at least, before there are more lanes
+    int most_lanes = 128;              // blocks of threads
+    std::int64_t bytes_per_lane = 512; // at least, before there are more lanes
     DeviceQueues flagged{4096, 16}, slotted{131072, 4};
-    std::int64_t flagged_below = 512 << 10; // bytes of a piece up to which messages are flagged
+    // Bytes of a piece up to which messages are flagged, in plans that only move and in those that combine.
+    std::int64_t flagged_below = 256 << 10, flagged_below_combining = 256 << 10;
 };
 
 // What happens one after the other on the device's stream: messages that the vendor's library carries, all at
@@ -105,13 +109,18 @@ struct DeviceStage {
     DeviceProgram program;
 };
 
-// `longest` are the bytes of the longest piece of the composition that the schedule was planned from: the
-// same on all ranks. The schedule must be planned with one channel and with pieces that travel alone (depth
-// 1, pack_below 0). The libraries of its messages are "peer" (and "") and "ccl". Throws PlanError.
-std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
-                                            std::int64_t longest, const DeviceProgramParameters& parameters);
+// What all ranks agree on, of the composition that a schedule was planned from: bytes of the longest piece,
+// and whether elements are combined on any rank.
+struct Pieces {
+    std::int64_t longest = 0;
+    bool combined = false;
+};
+Pieces pieces_of(const Composition& composition);
 
-// Bytes of the longest piece that a primitive moves.
-std::int64_t longest_piece(const Composition& composition);
+// `pieces` are those of the composition that the schedule was planned from. The schedule must be planned with
+// one channel and with pieces that travel alone (depth 1, pack_below 0). The libraries of its messages are
+// "peer" (and "") and "ccl". Throws PlanError.
+std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
+                                            const Pieces& pieces, const DeviceProgramParameters& parameters);
 
 } // namespace jali

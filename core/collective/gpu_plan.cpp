@@ -33,6 +33,7 @@ void read_parameters(DeviceProgramParameters& p) {
         {"flagged_bytes", &p.flagged.slot_bytes},
         {"flagged_slots", &p.flagged.slots},
         {"flagged_below", &p.flagged_below},
+        {"flagged_below_combining", &p.flagged_below_combining},
     };
     while (!rest.empty()) {
         const auto comma = std::min(rest.find(','), rest.size());
@@ -51,11 +52,13 @@ void read_parameters(DeviceProgramParameters& p) {
                 *target = value;
                 found = true;
             }
-        if (!found || (name.find("_bytes") != std::string::npos && value % 16 != 0)) {
+        const auto is_of = [&](const char* what) { return name.find(what) != std::string::npos; };
+        if (!found || (is_of("_bytes") && value % 16 != 0) ||
+            (is_of("slots") && (value & (value - 1)) != 0)) {
             std::string names;
             for (const auto& row : known) names += (names.empty() ? "" : ", ") + std::string(row.first);
             throw PlanError("JALI_DEVICE_QUEUES: '" + item + "' is none of " + names +
-                            ", each =<number>, bytes of slots in multiples of 16");
+                            ", each =<number>, bytes of slots in multiples of 16, slots a power of two");
         }
     }
     p.most_lanes = static_cast<int>(lanes);
@@ -69,7 +72,8 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     if (size() > most_ranks)
         throw GpuError("collectives through the memory of peers are for up to " + std::to_string(most_ranks) +
                        " ranks, not " + std::to_string(size()));
-    // with more ranks more messages are under way at once
+    // with more ranks more messages are under way at once, and flags are looked at for longer
+    if (size() > 2) parameters_.flagged_below_combining /= 2;
     if (size() > 4) parameters_.slotted.slot_bytes = size() <= 8 ? 65536 : 32768;
     read_parameters(parameters_);
     const std::int64_t lanes = parameters_.most_lanes, ranks = size();
@@ -183,11 +187,18 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.lanes = program.lanes;
     a.leads = program.leads;
     a.slots = 1;
-    // no more threads than have something to do
-    std::int64_t longest = 0;
-    for (const DeviceInstruction& i : program.instructions) longest = std::max(longest, i.chunk);
-    stage.threads =
-        static_cast<unsigned>(std::clamp<std::int64_t>((longest / 16 + 31) / 32 * 32, 64, most_threads));
+    // no more threads than have something to do: in one instruction, or side by side in some
+    std::int64_t most = 0, together = 0, left = 0;
+    for (const DeviceInstruction& i : program.instructions) {
+        if (left == 0) {
+            left = std::max<std::int64_t>(1, i.together);
+            together = 0;
+        }
+        --left;
+        together += (i.chunk / 16 + 31) / 32 * 32;
+        most = std::max(most, together);
+    }
+    stage.threads = static_cast<unsigned>(std::clamp<std::int64_t>(most, 64, most_threads));
     if (queues_) a.overflows = queues_->overflows_.address();
     if (!messages) return;
     const bool flagged = program.wire == Wire::flagged;
@@ -195,7 +206,6 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     const DeviceQueues& wire = flagged ? parameters.flagged : parameters.slotted;
     a.ranks = program.ranks;
     a.rank = program.rank;
-    a.flagged = flagged ? 1 : 0;
     a.memories = queues_->bases_.address();
     a.own_memory = queues_->memory_.base(queues_->rank());
     a.arrived = queues_->words(arrived_slotted);

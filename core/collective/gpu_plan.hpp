@@ -45,7 +45,8 @@ class GpuPlan {
     static constexpr int most_buffers = 16;
 
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
-    // PersistentPlan. `kernel` is the collective kernel for the way in which the stages combine. `queues` may
+    // PersistentPlan. `kernel` is the collective kernel for the way in which the stages combine and
+    // for their wire. `queues` may
     // be null where no message goes through the memory of peers, `ccl` where none goes through the library.
     // Throws PlanError, GpuError.
     GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
@@ -76,7 +77,7 @@ class GpuPlan {
         GpuAddress buffers[most_buffers];
         GpuAddress table;
         std::int64_t table_words, instructions, sources, actions, waits, first_last_action;
-        std::int64_t iterations, lanes, ranks, rank, flagged, leads;
+        std::int64_t iterations, lanes, ranks, rank, leads;
         GpuAddress memories, own_memory;
         std::int64_t arrived, freed, queues, slots, slot_bytes;
         GpuAddress numbers, abandoned, overflows;

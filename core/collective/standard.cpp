@@ -14,7 +14,7 @@ using Counts = std::vector<std::int64_t>;
 constexpr std::array<std::string_view, collectives> collective_names{
     "broadcast", "reduce", "all_gather", "reduce_scatter", "all_reduce", "scatter", "gather", "all_to_all",
 };
-constexpr std::array<std::string_view, 4> form_names{"single", "composed", "rooted", "mirrored"};
+constexpr std::array<std::string_view, 5> form_names{"single", "composed", "rooted", "mirrored", "pairwise"};
 
 std::string joined(std::span<const std::string_view> names) {
     std::string text;
@@ -215,7 +215,7 @@ void write_scatter_or_gather(Writer& w, Form form, const Counts& counts, const C
     }
 }
 
-void write_all_to_all(Writer& w, const Counts& given) {
+void write_all_to_all(Writer& w, Form form, const Counts& given) {
     const int p = w.ranks;
     const bool in_place = w.call.in_place;
     const auto count = [&](int i, int j) {
@@ -236,17 +236,27 @@ void write_all_to_all(Writer& w, const Counts& given) {
         sent[i] = from_rank(i).back();
         received[i] = to_rank(i).back();
     }
+    // All messages, those to oneself included or not; pairwise by how far they go.
+    const auto write_messages = [&](bool to_oneself, const auto& write) {
+        for (int distance = 0; distance < p; ++distance) {
+            for (int i = 0; i < p; ++i) {
+                const int j = (i + distance) % p;
+                if (i != j || to_oneself) write(i, j);
+            }
+            const bool wrote_some = distance > 0 || to_oneself;
+            if (form == Form::pairwise && wrote_some && distance + 1 < p) w.fence();
+        }
+    };
     if (!in_place) {
         w.buffers(std::move(sent), std::move(received));
-        Counts from(p, 0); // where the next message begins at each sender
-        for (int j = 0; j < p; ++j) {
-            std::int64_t into = 0;
-            for (int i = 0; i < p; ++i) {
-                w.multicast({w.send, from[i]}, {w.recv, into}, count(i, j), i, w.one(j));
-                from[i] += count(i, j);
-                into += count(i, j);
-            }
+        std::vector<Counts> from, into; // where messages begin at senders and receivers
+        for (int i = 0; i < p; ++i) {
+            from.push_back(from_rank(i));
+            into.push_back(to_rank(i));
         }
+        write_messages(true, [&](int i, int j) {
+            w.multicast({w.send, from[i][j]}, {w.recv, into[j][i]}, count(i, j), i, w.one(j));
+        });
         return;
     }
     for (int i = 0; i < p; ++i) {
@@ -262,11 +272,9 @@ void write_all_to_all(Writer& w, const Counts& given) {
     const int work = w.work(std::move(sent));
     std::vector<Counts> at; // symmetric counts: the place of rank j's message at rank i, both ways
     for (int i = 0; i < p; ++i) at.push_back(from_rank(i));
-    for (int i = 0; i < p; ++i) {
-        for (int j = 0; j < p; ++j) {
-            if (i != j) w.multicast({w.send, at[i][j]}, {work, at[j][i]}, count(i, j), i, w.one(j));
-        }
-    }
+    write_messages(false, [&](int i, int j) {
+        w.multicast({w.send, at[i][j]}, {work, at[j][i]}, count(i, j), i, w.one(j));
+    });
     w.fence();
     for (int i = 0; i < p; ++i) {
         w.multicast({work, 0}, {w.recv, 0}, at[i][i], i, w.one(i));
@@ -343,8 +351,9 @@ std::vector<Form> forms_of(Collective collective) {
     case Collective::scatter:
         return {Form::single, Form::mirrored};
     case Collective::gather:
-    case Collective::all_to_all:
         return {Form::single};
+    case Collective::all_to_all:
+        return {Form::single, Form::pairwise};
     default:
         return {Form::single, Form::composed};
     }
@@ -361,7 +370,7 @@ Composition make_composition(int ranks, const CollectiveCall& call, Form form) {
     Writer w(ranks, call);
     check_call(ranks, call, form);
     if (call.collective == Collective::all_to_all) {
-        write_all_to_all(w, call.counts);
+        write_all_to_all(w, form, call.counts);
         return std::move(w.composition);
     }
     if (counts_vector(call.collective)) {

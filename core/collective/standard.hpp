@@ -31,7 +31,9 @@ Collective collective_of(std::string_view name); // also with dashes; throws Pla
 // reduce-scatter = scatter after reduce; all-reduce = all-gather after reduce-scatter. rooted (all-reduce
 // only): broadcast after reduce. mirrored (scatter only): reductions of one source, the root, whose routes
 // are those of a gather with all arrows turned: they leave the root's node by the cards of all its ranks.
-enum class Form : std::uint8_t { single, composed, rooted, mirrored };
+// pairwise (all-to-all only): one step after the other, in which every rank sends to the one so many after
+// it.
+enum class Form : std::uint8_t { single, composed, rooted, mirrored, pairwise };
 
 struct CollectiveCall {
     Collective collective = Collective::all_reduce;

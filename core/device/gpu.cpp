@@ -200,15 +200,14 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
     make_current();
     // It does not wait for the default stream, and its kernels go before those of others: they are what the
     // rest waits for, such as halos.
-    int least = 0, greatest = 0;
-    api_.check(api_.stream_priorities(&least, &greatest), "asking for priorities");
-    api_.check(api_.stream_create(&stream_, 1, greatest), "making a stream");
+    api_.check(api_.stream_priorities(&least_priority_, &greatest_priority_), "asking for priorities");
+    api_.check(api_.stream_create(&stream_, 1, greatest_priority_), "making a stream");
     api_.check(api_.event_create(&meeting_, 2), "making an event");
     const char* early = std::getenv("JALI_EARLY_LAUNCH");
     const std::string_view wanted = early != nullptr && *early != '\0' ? early : "on";
     if (wanted != "on" && wanted != "off")
         throw GpuError("JALI_EARLY_LAUNCH=" + std::string(wanted) + "; there are on and off");
-    begins_early_ = wanted == "on" && api_.launch_early != nullptr && major_ >= 9;
+    begins_early_ = wanted == "on" && api_.launch_with != nullptr && major_ >= 9;
 }
 
 Gpu::~Gpu() = default; // lives as long as the process
@@ -310,13 +309,25 @@ GpuFunction Gpu::function(std::span<const std::byte> image, const std::string& n
     return function;
 }
 
+bool Gpu::knows_urgency() const {
+    return api_.launch_with != nullptr && least_priority_ - greatest_priority_ >= 2;
+}
+
 void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
-                 void* stream) const {
+                 void* stream, Urgency urgency) const {
     int error = gpu_success;
-    if (begins_early_) {
-        static const CudaLaunchAttribute early = {may_begin_early, 0, {1}};
-        const CudaLaunch launch = {{blocks, 1, 1}, {threads, 1, 1}, 0, stream, &early, 1};
-        error = api_.launch_early(&launch, function.handle, parameters, nullptr);
+    CudaLaunchAttribute attributes[2];
+    unsigned count = 0;
+    if (begins_early_) attributes[count++] = {may_begin_early, 0, {1}};
+    if (urgency != Urgency::of_stream && knows_urgency()) {
+        const int priority = urgency == Urgency::first    ? greatest_priority_
+                             : urgency == Urgency::middle ? least_priority_ - 1
+                                                          : least_priority_;
+        attributes[count++] = {priority_of_launch, 0, {priority}};
+    }
+    if (count > 0) {
+        const CudaLaunch launch = {{blocks, 1, 1}, {threads, 1, 1}, 0, stream, attributes, count};
+        error = api_.launch_with(&launch, function.handle, parameters, nullptr);
     } else {
         error = api_.launch(function.handle, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr);
     }
@@ -404,7 +415,9 @@ void GpuGraph::end(void* stream) {
     const GpuApi& api = gpu_->api();
     void* graph = nullptr;
     api.check(api.capture_end(stream, &graph), "recording a graph");
-    const int error = api.graph_instantiate(&instance_, graph, 0);
+    // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
+    constexpr unsigned long long by_node = 8;
+    const int error = api.graph_instantiate(&instance_, graph, gpu_->knows_urgency() ? by_node : 0);
     api.graph_destroy(graph);
     api.check(error, "making a graph ready");
 }

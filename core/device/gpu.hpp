@@ -105,6 +105,10 @@ struct GpuFunction {
     int most_threads = 0;
 };
 
+// Whose blocks get free places first, of kernels that run at the same time. jali's own stream is as urgent as
+// the first.
+enum class Urgency { of_stream, first, middle, last };
+
 // What one stream did between begin and end, to be repeated as a whole.
 class GpuGraph {
   public:
@@ -198,7 +202,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // A kernel of an image (cubin, PTX or code object), by name. Throws GpuError.
     GpuFunction function(std::span<const std::byte> image, const std::string& name);
     void launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
-                void* stream) const;
+                void* stream, Urgency urgency = Urgency::of_stream) const;
+    // Whether blocks of an earlier urgency get free places first, whatever their streams (CUDA since 11.8).
+    bool knows_urgency() const;
     int occupancy(const GpuFunction& function, int threads) const; // blocks per multiprocessor
 
     // Lets kernels of another device of this process reach this one's memory; returns the driver's answer.
@@ -244,6 +250,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     JALI_GPU_ATTRIBUTES(JALI_DECLARE)
 #undef JALI_DECLARE
     mutable std::atomic<std::uint64_t> times_idle_ = 0;
+    int least_priority_ = 0, greatest_priority_ = 0;
     bool begins_early_ = false; // kernels wait for those before them by themselves: prelude/target_gpu.hpp
     void* context_ = nullptr;
     void* stream_ = nullptr;

@@ -59,7 +59,7 @@ std::unique_ptr<GpuApi> load(GpuKind kind) {
     std::swap(missing, api->lacking);
 #undef JALI_FIND
     if (kind == GpuKind::cuda)
-        api->launch_early = reinterpret_cast<decltype(api->launch_early)>(dlsym(handle, "cuLaunchKernelEx"));
+        api->launch_with = reinterpret_cast<decltype(api->launch_with)>(dlsym(handle, "cuLaunchKernelEx"));
     if (api->driver_version != nullptr) api->driver_version(&api->version);
     const std::string version =
         std::to_string(api->version / 1000) + "." + std::to_string(api->version % 1000 / 10);

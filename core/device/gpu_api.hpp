@@ -135,7 +135,7 @@ struct VirtualAccess {
     row(pci_device, 34, 68)
 // clang-format on
 
-// A launch with an attribute, as CUDA's driver takes it (CUlaunchConfig, CUlaunchAttribute).
+// A launch with attributes, as CUDA's driver takes it (CUlaunchConfig, CUlaunchAttribute).
 struct CudaLaunchAttribute {
     int id;
     int unused;
@@ -149,6 +149,7 @@ struct CudaLaunch {
 };
 // The kernel may begin while the one before it on the stream still runs, and waits for it by itself.
 constexpr int may_begin_early = 6;
+constexpr int priority_of_launch = 8;
 
 struct GpuApi {
     GpuKind kind;
@@ -160,7 +161,7 @@ struct GpuApi {
     JALI_GPU_OPTIONAL_FUNCTIONS(JALI_DECLARE)
 #undef JALI_DECLARE
     // CUDA's alone, since version 11.8; null where it is not there.
-    int (*launch_early)(const CudaLaunch* launch, void* function, void** parameters, void** extra) = nullptr;
+    int (*launch_with)(const CudaLaunch* launch, void* function, void** parameters, void** extra) = nullptr;
     std::string lacking; // functions that could be missing and are
 
     // Memory of a file descriptor, which stays the caller's; the driver's answer.

@@ -10,7 +10,7 @@ namespace jali {
 
 namespace {
 
-constexpr unsigned halo_threads = 256, await_threads = 64;
+constexpr unsigned await_threads = 64;
 
 } // namespace
 
@@ -132,7 +132,7 @@ void GpuExchange::pack(void* stream) {
     const DeviceSpan span(*gpu_, stream, remote ? Phase::transport : Phase::pack, name,
                           watched() ? sent() : Work{});
     gpu_->launch(gpu_->kit(kernel), static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)),
-                 halo_threads, parameters, stream);
+                 pack_blocks_.threads, parameters, stream, Urgency::first);
 }
 
 // The words of this stage have come, and with the last stage the exchange ends.
@@ -143,7 +143,7 @@ void GpuExchange::await_stage(std::size_t s, void* stream) {
                                mailbox_->epoch(), s + 1 == stages_.size(), mailbox_->abandoned()};
     void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await");
-    gpu_->launch(gpu_->kit("await_halos"), 1, await_threads, parameters, stream);
+    gpu_->launch(gpu_->kit("await_halos"), 1, await_threads, parameters, stream, Urgency::first);
 }
 
 void GpuExchange::receive_stage(std::size_t s, void* stream) {
@@ -161,13 +161,13 @@ void GpuExchange::receive_stage(std::size_t s, void* stream) {
     void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await and place", watched() ? received(s) : Work{});
     gpu_->launch(gpu_->kit("receive_halos"), static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)),
-                 halo_threads, parameters, stream);
+                 halo_blocks.threads, parameters, stream, Urgency::first);
 }
 
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
-// fills the device cannot keep the exchange from beginning. The last part of the boundary comes after both,
-// the others behind the bulk, where they keep no exchange waiting.
-void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary) {
+// fills the device cannot keep the exchange from beginning. The last part of the boundary is on the device's
+// own stream as well, the others come behind the bulk, where they keep no exchange waiting.
+void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills) {
     const GpuApi& api = gpu_->api();
     const HaloSwitches on = halo_switches();
     void* const main = gpu_->stream();
@@ -215,9 +215,10 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary) {
             if (!carried_by(HaloCarrier::ccl)) stage_arrived_[s]->record(main);
             let_wait(side, *stage_arrived_[s]);
         }
-        if (beside && last) let_wait(main, *side_done_);
+        if (beside && last && !boundary_fills) let_wait(main, *side_done_);
         if (on.boundary) boundary(static_cast<int>(s), last ? main : side);
         if (beside && !last) side_done_->record(side);
+        if (beside && last && boundary_fills) let_wait(main, *side_done_);
     }
     if (mailbox_ && on.transport) mailbox_->note_exchange(main);
     count();
@@ -239,7 +240,7 @@ void GpuExchange::copy_to_mailboxes(void* stream) {
     AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch(),
                          mailbox_->abandoned()};
     void* awaited[] = {&await};
-    gpu_->launch(gpu_->kit("await_slots"), 1, halo_threads, awaited, stream);
+    gpu_->launch(gpu_->kit("await_slots"), 1, halo_blocks.threads, awaited, stream, Urgency::first);
     const std::uint64_t slot = mailbox_->enqueued % 2 * mailbox_->slot_bytes();
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
@@ -248,7 +249,7 @@ void GpuExchange::copy_to_mailboxes(void* stream) {
                       "copying halos to another device");
     SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch()};
     void* signalled[] = {&signal};
-    gpu_->launch(gpu_->kit("signal_halos"), 1, halo_threads, signalled, stream);
+    gpu_->launch(gpu_->kit("signal_halos"), 1, halo_blocks.threads, signalled, stream, Urgency::first);
 }
 
 Work GpuExchange::carried(const Stage& stage) const {

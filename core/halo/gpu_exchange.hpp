@@ -19,6 +19,15 @@
 
 namespace jali {
 
+// Blocks of a launch that packs or places: how many, about, and their threads.
+struct HaloBlocks {
+    std::size_t most;
+    unsigned threads;
+};
+// So many fill a link. Beside a bulk, whose blocks often take a multiprocessor each, as few multiprocessors
+// as nearly do (measured on H200).
+constexpr HaloBlocks halo_blocks{128, 256}, beside_bulk{12, 1024};
+
 // Why these ranks and their devices cannot carry halos in this way; empty if they can. Collective at first;
 // all ranks get an answer or none.
 std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
@@ -37,10 +46,11 @@ class GpuExchange {
     // Exchanges; calls bulk (if overlapped, and if there is one) and boundary when what they need is ordered
     // before them on the stream that they are given. What comes next on the device's own stream comes after
     // all of it. Marks the ghosts as filled with the versions at the start, and counts. Throws CannotMap
-    // before anything has been done.
+    // before anything has been done. The last part of the boundary comes after the exchange and the bulk, or,
+    // if it fills, after the exchange alone, for the places that the end of the bulk leaves.
     using Bulk = std::function<void(void* stream)>;
     using Boundary = std::function<void(int stage, void* stream)>;
-    void run(const Bulk& bulk_if_any, const Boundary& boundary);
+    void run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills);
 
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
     // in ascending order. One that needs all, unless the policy goes by directions.
@@ -123,6 +133,7 @@ class GpuExchange {
     std::size_t send_bytes_ = 0, receive_bytes_ = 0;
     GpuMemory send_;
     PinnedMemory send_here_, receive_here_;
+    HaloBlocks pack_blocks_ = halo_blocks;
     GpuMemory parts_, sends_, send_jobs_, sections_, receive_jobs_, retired_;
     GpuMemory senders_, opened_, awaited_; // words: of all who may send, of who sends to here, of arrival
     std::int64_t sender_count_ = 0, opened_count_ = 0, awaited_count_ = 0, send_job_count_ = 0;

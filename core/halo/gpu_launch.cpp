@@ -111,6 +111,11 @@ void GpuLaunch::fill_words() {
     for (const auto& [word, field] : d.patches) words[word] = field->address();
 }
 
+std::int64_t GpuLaunch::blocks_for(const Positions& positions) const {
+    const std::int64_t tile = std::int64_t{definition_.threads} * definition_.sites;
+    return (positions.size() + tile - 1) / tile;
+}
+
 void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase,
                         void* stream) {
     if (positions.size() == 0) return;
@@ -126,14 +131,21 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
         words[3] = static_cast<std::uint64_t>(whole_.size());
     }
     void* parameters[] = {arguments_.data()};
-    const std::int64_t tile = std::int64_t{d.threads} * d.sites;
-    std::int64_t blocks = (positions.size() + tile - 1) / tile;
-    if (d.sums.added_by_kernel)
-        blocks = std::min(blocks, resident_blocks_); // each adds to the device's words
-    if (d.waves > 0) blocks = std::min(blocks, d.waves * resident_blocks_);
+    std::int64_t blocks = blocks_for(positions);
+    // Beside an exchange some blocks find no place at first; these must not have the work of a whole wave
+    // left.
+    const bool beside_exchange = phase == Phase::bulk;
+    if (d.sums.added_by_kernel) // each adds to the device's words
+        blocks = std::min(blocks, (beside_exchange ? 4 : 1) * resident_blocks_);
+    if (d.waves > 0 && !beside_exchange) blocks = std::min(blocks, d.waves * resident_blocks_);
     const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(positions.size()));
+    // Exchange, bulk, boundary: a bulk that fills the device keeps no exchange waiting, and the boundary
+    // takes the places that the end of the bulk leaves.
+    const Urgency urgency = beside_exchange            ? Urgency::middle
+                            : phase == Phase::boundary ? Urgency::last
+                                                       : Urgency::of_stream;
     gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), parameters,
-                 stream);
+                 stream, urgency);
 }
 
 void GpuLaunch::prepare() {
@@ -166,8 +178,11 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
                 enqueue(plan.boundary[stage], first,
                         definition_.policy->overlap ? Phase::boundary : Phase::kernel, stream);
             };
-            plan.exchange->run(plan.bulk.size() > 0 ? GpuExchange::Bulk(bulk) : GpuExchange::Bulk(),
-                               boundary);
+            // A short bulk leaves few places before it ends, and joining the streams once more takes as long.
+            constexpr int long_waves = 4;
+            const bool fills = gpu_->knows_urgency() && blocks_for(plan.bulk) > long_waves * resident_blocks_;
+            plan.exchange->run(plan.bulk.size() > 0 ? GpuExchange::Bulk(bulk) : GpuExchange::Bulk(), boundary,
+                               fills);
             return;
         } catch (const CannotMap& error) { // before anything was done
             if (!definition_.any_policy) throw;

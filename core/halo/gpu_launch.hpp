@@ -54,6 +54,7 @@ class GpuLaunch : public Launch {
     void fall_back(const std::string& carrier, const std::string& trouble);
     void prepare_sums();
     void fill_words();
+    std::int64_t blocks_for(const Positions& positions) const; // one position for each place of a thread
     void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);
     GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
     void deposit(GpuAddress order);

@@ -10,10 +10,7 @@ namespace jali {
 
 namespace {
 
-constexpr std::size_t bytes_per_block = 16 << 10; // of a message, until the most blocks are reached
-// Of one launch, about: waiting kernels must leave room for others. So many fill a link, and beside a bulk
-// as few as nearly do (measured on H200).
-constexpr std::int64_t most_blocks = 128, most_blocks_beside_bulk = 32;
+constexpr std::size_t bytes_per_thread = 64; // of a message, until the most blocks are reached
 
 std::size_t aligned(std::size_t bytes) {
     return (bytes + 255) / 256 * 256;
@@ -21,12 +18,12 @@ std::size_t aligned(std::size_t bytes) {
 
 // Deals an item of a message out to blocks; how many there are.
 std::int64_t deal_out(std::vector<HaloJob>& jobs, std::size_t item, std::size_t message, std::size_t bytes,
-                      std::size_t all_bytes, std::int64_t most) {
+                      std::size_t all_bytes, const HaloBlocks& blocks) {
     if (bytes == 0) return 0;
-    const auto wanted = static_cast<std::int64_t>((bytes + bytes_per_block - 1) / bytes_per_block);
-    const auto share = static_cast<std::int64_t>(most * bytes / all_bytes);
-    const auto turns =
-        static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(1, share)));
+    const std::size_t at_once = bytes_per_thread * blocks.threads;
+    const std::size_t wanted = (bytes + at_once - 1) / at_once;
+    const std::size_t share = (blocks.most * bytes + all_bytes - 1) / all_bytes;
+    const auto turns = static_cast<std::int32_t>(std::min(wanted, share));
     for (std::int32_t turn = 0; turn < turns; ++turn)
         jobs.push_back({static_cast<std::int32_t>(item), static_cast<std::int32_t>(message), turn, turns});
     return turns;
@@ -166,8 +163,7 @@ void GpuExchange::make_tables() {
     if (addresses == addresses_) return;
     addresses_ = std::move(addresses);
     const bool mailed = uses_mailbox(policy_.carrier), by_library = mailbox_ == nullptr;
-    const std::int64_t most =
-        policy_.overlap && packs_into_receiver(policy_.carrier) ? most_blocks_beside_bulk : most_blocks;
+    pack_blocks_ = policy_.overlap && packs_into_receiver(policy_.carrier) ? beside_bulk : halo_blocks;
     const int me = communicator_->rank();
     std::vector<PackPart> parts;
     std::vector<PackMessage> sends;
@@ -206,14 +202,14 @@ void GpuExchange::make_tables() {
                 last = part.field;
                 const GpuAddress sites = slab.device_send_blocks() + part.send_sites * sizeof(std::int32_t);
                 const bool item = part.field->producer() != nullptr;
-                send.jobs +=
-                    deal_out(send_jobs, parts.size(), next, bytes_of(part.send_count), send_bytes_, most);
+                send.jobs += deal_out(send_jobs, parts.size(), next, bytes_of(part.send_count), send_bytes_,
+                                      pack_blocks_);
                 parts.push_back({item ? produced_.address() + part.produced : part.field->address(),
                                  item ? 0 : sites, part.send_count, part.packets,
                                  static_cast<std::int64_t>(part.packet_bytes), place_of(message, part)});
                 if (!mailed) continue;
                 deal_out(receive_jobs, sections.size(), next, bytes_of(part.receive_count), receive_bytes_,
-                         most);
+                         halo_blocks);
                 sections.push_back({mailbox_->slot(me) + message.receive_offset + part.receive_offset, ghosts,
                                     static_cast<std::int64_t>(bytes_of(part.receive_count)),
                                     mailbox_->arrived(me, message.slab)});

@@ -329,7 +329,13 @@ struct Launch {
 };
 extern "C" int cuLaunchKernelEx(const Launch* launch, void* function, void** parameters, void** extra) {
     const auto& [g, b, shared, stream, attributes, count] = *launch;
-    if (count != 1 || attributes[0] != 6 || attributes[2] != 1) return 1;
+    const int words = 18; // of an attribute: its number, 4 bytes of nothing, its value
+    for (unsigned k = 0; k < count; ++k) {
+        const int* attribute = attributes + words * k;
+        const bool early = attribute[0] == 6 && attribute[2] == 1;
+        const bool priority = attribute[0] == 8 && attribute[2] >= -5 && attribute[2] <= 0;
+        if (!early && !priority) return 1;
+    }
     return cuLaunchKernel(function, g[0], g[1], g[2], b[0], b[1], b[2], shared, stream, parameters, extra);
 }
 BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode), (stream, mode)) {

@@ -205,8 +205,9 @@ _ELEMENTS = {
 COLLECTIVE_THREADS = 512  # of a block; GpuPlan::most_threads
 
 
-def collective_source(element: str, operation: str, checked: bool = False) -> tuple[str, str]:
-    """Defines and text of the kernel of collectives that combine elements in this way; "none" only moves."""
+def collective_source(wire: str, element: str, operation: str, checked: bool = False) -> tuple[str, str]:
+    """Defines and text of the kernel of collectives whose messages are `wire` ("flagged" or "slotted") and that combine
+    elements in this way; "none" only moves."""
     stored, value = _ELEMENTS[element]
     head = (
         f"#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS {COLLECTIVE_THREADS}\n"
@@ -215,17 +216,22 @@ def collective_source(element: str, operation: str, checked: bool = False) -> tu
     )
     folder = Path(__file__).parent / "prelude"
     text = (folder / "elements.hpp").read_text() + (folder / "collective.hpp").read_text()
-    moves = "#define JALI_MOVES\n" if operation == "none" else ""
-    return head + moves + ("#define JALI_CHECKED\n" if checked else ""), text
+    if operation == "none":
+        head += "#define JALI_MOVES\n"
+    if wire == "flagged":
+        head += "#define JALI_FLAGGED\n"
+    if checked:
+        head += "#define JALI_CHECKED\n"
+    return head, text
 
 
-def collective_kernel(gpu: Any, element: str, operation: str, checked: bool = False) -> Any:
+def collective_kernel(gpu: Any, wire: str, element: str, operation: str, checked: bool = False) -> Any:
     """The kernel of such collectives on a device (of the core); compiles on first use. Raises CompileError, DeviceError."""
-    key = f"collective {gpu.kind} {element} {operation} {checked}"
+    key = f"collective {gpu.kind} {wire} {element} {operation} {checked}"
     found = _on_device.get((gpu.ordinal, key))
     if found is None:
-        head, text = collective_source(element, operation, checked)
-        image, _ = _image(gpu, f"collective_{operation}_{element}", head, text)
+        head, text = collective_source(wire, element, operation, checked)
+        image, _ = _image(gpu, f"{wire}_{operation}_{element}", head, text)
         found = _loaded_function(gpu, key, image, "collective")
     return found
 

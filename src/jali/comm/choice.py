@@ -164,6 +164,8 @@ def choose(
     forms = _core.forms_of(collective)
     if collective == "all_reduce" and ranks > ONE_STEP_RANKS:
         forms.remove("single")
+    if "pairwise" in forms:
+        forms.remove("pairwise")  # as many steps as ranks
     core = machine.core()
     small = max(4.0 * ranks, size * 1e-6)
 

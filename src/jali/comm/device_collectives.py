@@ -215,19 +215,19 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         """This rank's part of a composition, ready to run: libraries "peer" and "ccl". Collective where it is the first
         that uses the library. Raises PlanError, DeviceError."""
         schedule = _core.plan_rank(composition, parameters, self.owner.rank)
-        longest = _core.longest_piece(composition)
         if "ccl" not in schedule.libraries and self.queues is None:
             raise DeviceError(f"{what} goes through the memory of peers, but {self.why_not_peer}")
         ccl = self.ccl.core if "ccl" in schedule.libraries else None
         if self.queues is not None:
-            stages = self.queues.compile(schedule, longest)
+            stages = self.queues.compile(schedule, composition)
         else:
-            stages = _core.compile_for_device(schedule, self.size, self.owner.rank, longest)
+            stages = _core.compile_for_device(schedule, self.size, self.owner.rank, composition)
+        wire = stages[0].program.wire  # the same in all: it depends on the composition
         combining = next((stage.program for stage in stages if stage.program.combines), None)
         if combining is not None:
-            kernel = cache.collective_kernel(self.gpu, combining.type, combining.operation, checked)
+            kernel = cache.collective_kernel(self.gpu, wire, combining.type, combining.operation, checked)
         else:
-            kernel = cache.collective_kernel(self.gpu, "uint32", "none")
+            kernel = cache.collective_kernel(self.gpu, wire, "uint32", "none")
         return _core.GpuPlan(self.gpu, self.queues, ccl, stages, schedule, kernel, what)
 
     # --- the vendor's library ----------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 // A rank's part of a collective, from beginning to end in one launch: what core/collective/device_program.hpp
 // compiles. elements.hpp says how elements are combined, and JALI_STORED, JALI_VALUE and JALI_OPERATION which; with JALI_CHECKED
-// numbers that overflow a 16-bit type are counted.
+// numbers that overflow a 16-bit type are counted. JALI_FLAGGED is for plans of flagged messages, without it they are slotted.
 //
 // A block is a lane: it does slice `lane` of every iteration, and has queues of its own from and to every other
 // rank. A queue is a ring of slots in the memory of the receiver. Messages between two lanes are numbered for
@@ -21,13 +21,14 @@ struct instruction {
     operand to;
     int64_t bytes, chunk;
     int32_t first_source, sources, first_action, actions, first_wait, waits, meets, divide_by;
+    int64_t together; // of flagged messages, in the first of instructions that do not need each other: how many
 };
 const int SMALL_TABLE_WORDS = 160;
 struct collective_arguments {
     char* buffers[16];
     const int64_t* table; // instructions, sources, actions, waits, then two int32_t per rank: messages per iteration
     int64_t table_words, instructions, sources, actions, waits, first_last_action;
-    int64_t iterations, lanes, ranks, rank, flagged;
+    int64_t iterations, lanes, ranks, rank;
     int64_t leads; // instructions at the beginning that send what needs nothing, one iteration ahead of the others
     char* const* memories; // of all ranks, as this device sees them
     char* own_memory;
@@ -126,29 +127,26 @@ JALI_INLINE void store_flagged(char* to, const bytes16& what, uint32_t flag) {
         ((volatile uint64_t*)to)[k] = uint64_t(flag) << 32 | q.word[k];
 #endif
 }
-JALI_INLINE bytes16 load_flagged(const char* from, uint32_t flag, const int64_t* abandoned) {
+// A look at them: whether all four are there.
+JALI_INLINE bool look_flagged(const char* from, uint32_t flag, bytes16& what) {
     words_and_bytes q;
-    for (uint32_t looks = 1;; ++looks) {
 #if defined(__CUDACC_RTC__)
-        uint32_t f0, f1, f2, f3;
-        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(q.word[0]), "=r"(f0), "=r"(q.word[1]), "=r"(f1) : "l"(from) : "memory");
-        asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(q.word[2]), "=r"(f2), "=r"(q.word[3]), "=r"(f3) : "l"(from + 16) : "memory");
-        if (f0 == flag && f1 == flag && f2 == flag && f3 == flag) break;
+    uint32_t f0, f1, f2, f3;
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(q.word[0]), "=r"(f0), "=r"(q.word[1]), "=r"(f1) : "l"(from) : "memory");
+    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(q.word[2]), "=r"(f2), "=r"(q.word[3]), "=r"(f3) : "l"(from + 16) : "memory");
+    const bool there = (f0 == flag) & (f1 == flag) & (f2 == flag) & (f3 == flag);
 #else
-        bool there = true;
-        for (int k = 0; k < 4; ++k) {
-            const uint64_t both = ((const volatile uint64_t*)from)[k];
-            q.word[k] = uint32_t(both);
-            there = there && uint32_t(both >> 32) == flag;
-        }
-        if (there) break;
-#endif
-        if (looks % 4096 == 0 && *(const volatile int64_t*)abandoned != 0) break;
-        pause();
+    bool there = true;
+    for (int k = 0; k < 4; ++k) {
+        const uint64_t both = ((const volatile uint64_t*)from)[k];
+        q.word[k] = uint32_t(both);
+        there = there && uint32_t(both >> 32) == flag;
     }
-    return q.all;
+#endif
+    what = q.all;
+    return there;
 }
 
 // Where an operand's slice of this iteration begins, and the flag of a message.
@@ -172,10 +170,10 @@ struct lane_state {
         return numbers[2 * peer + received] + iteration * per_iteration[2 * peer + received] + packet;
     }
     JALI_MEMBER char* slot(int owner, int sender, int64_t number) const {
-        return memories[owner] + a->queues + ((lane * a->ranks + sender) * a->slots + number % a->slots) * a->slot_bytes;
+        return memories[owner] + a->queues + ((lane * a->ranks + sender) * a->slots + (number & (a->slots - 1))) * a->slot_bytes;
     }
     JALI_MEMBER int64_t* arrived(int owner, int sender, int64_t number) const {
-        return (int64_t*)(memories[owner] + a->arrived) + (lane * a->ranks + sender) * a->slots + number % a->slots;
+        return (int64_t*)(memories[owner] + a->arrived) + (lane * a->ranks + sender) * a->slots + (number & (a->slots - 1));
     }
     JALI_MEMBER int64_t* freed(int owner, int by) const {
         return (int64_t*)(memories[owner] + a->freed) + lane * a->ranks + by;
@@ -209,40 +207,116 @@ struct lane_state {
 
 JALI_INLINE bool at_packet(const char* address) { return uint64_t(address) % 16 == 0; }
 
+// A packet of a region, of which `valid` bytes are there.
+JALI_INLINE bytes16 load_packet(const char* from, int64_t packet, int64_t valid) {
+    if (valid == 16 && at_packet(from)) return ((const bytes16*)from)[packet];
+    if ((uint64_t(from) | uint64_t(valid)) % 4 == 0) return load_words(from + 16 * packet, valid);
+    return load_in_part(from + 16 * packet, valid);
+}
+JALI_INLINE void store_packet(char* to, int64_t packet, const bytes16& q, int64_t valid) {
+    if (valid == 16 && at_packet(to)) {
+        ((bytes16*)to)[packet] = q;
+    } else if ((uint64_t(to) | uint64_t(valid)) % 4 == 0) {
+        store_words(to + 16 * packet, q, valid);
+    } else {
+        store_in_part(to + 16 * packet, q, valid);
+    }
+}
+
+#if defined(JALI_FLAGGED)
+
+// Packets of a slice from `first` on in steps; any number of sources, anywhere.
+JALI_INLINE void do_flagged_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes, int64_t first,
+                                  int64_t step) {
+#if defined(JALI_MOVES)
+    const int AT_ONCE = 1;
+#else
+    const int AT_ONCE = 4; // messages that are looked at together
+#endif
+    const located to = s.locate(i.to, begin, true);
+    const operand* sources = s.sources + i.first_source;
+    for (int64_t p = first; p < (bytes + 15) / 16; p += step) {
+        const int64_t valid = bytes - 16 * p < 16 ? bytes - 16 * p : 16;
+        values v;
+        bytes16 q[AT_ONCE];
+        for (int k = 0; k < i.sources; k += AT_ONCE) {
+            located from[AT_ONCE];
+            JALI_UNROLL
+            for (int u = 0; u < AT_ONCE; ++u) {
+                from[u].message = false;
+                if (k + u >= i.sources) continue;
+                from[u] = s.locate(sources[k + u], begin, false);
+                if (!from[u].message) q[u] = load_packet(from[u].at, p, valid);
+            }
+            for (uint32_t looks = 1;; ++looks) {
+                bool there = true;
+                JALI_UNROLL
+                for (int u = 0; u < AT_ONCE; ++u)
+                    if (from[u].message) there &= look_flagged(from[u].at + 32 * p, from[u].flag, q[u]);
+                if (there || (looks % 4096 == 0 && *(const volatile int64_t*)s.a->abandoned != 0)) break;
+                pause();
+            }
+            if (i.sources == 1 && i.divide_by == 1) break; // only moves
+            JALI_UNROLL
+            for (int u = 0; u < AT_ONCE; ++u) {
+                if (k + u == 0) {
+                    begin_values(v, q[0]);
+                } else if (k + u < i.sources) {
+                    combine_values(v, q[u]);
+                }
+            }
+        }
+        if (i.sources > 1 || i.divide_by != 1) q[0] = end_values(v, i.divide_by, s.a->overflows);
+        if (to.message) {
+            store_flagged(to.at + 32 * p, q[0], to.flag);
+        } else {
+            store_packet(to.at, p, q[0], valid);
+        }
+    }
+}
+// Instructions that do not need each other are dealt out to the warps of the block.
+JALI_INLINE void do_flagged(const lane_state& s) {
+    const int width = lanes_of_warp(), thread = int(thread_in_block());
+    const int warps = int(threads_in_block()) / width, warp = thread / width;
+    for (int64_t round = 0; round < s.a->instructions;) {
+        const int together = int(s.instructions[round].together);
+        if (round > 0) meet();
+        for (int k = warp % together; k < together; k += warps) {
+            const instruction& i = s.instructions[round + k];
+            const int64_t begin = s.lane * i.chunk;
+            if (begin >= i.bytes) continue; // nothing is in this slice, though its message is counted
+            const int helpers = warps > together ? (warps - 1 - k) / together + 1 : 1; // warps that do this one
+            do_flagged_slice(s, i, begin, i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk,
+                             int64_t(warp / together) * width + thread % width, int64_t(helpers) * width);
+        }
+        round += together;
+    }
+}
+
+#else
+
 // Packets of a slice, each by the thread that has it in every instruction: what another instruction left there was left
 // by the same thread. Any number of sources, anywhere.
-template <bool FLAGGED>
 JALI_INLINE bytes16 take(const lane_state& s, const operand& o, int64_t begin, int64_t packet, int64_t valid) {
     const located from = s.locate(o, begin, false);
-    if (from.message) {
-        if (FLAGGED) return load_flagged(from.at + 32 * packet, from.flag, s.a->abandoned);
-        return fresh((const bytes16*)from.at + packet);
-    }
-    if (valid == 16 && at_packet(from.at)) return ((const bytes16*)from.at)[packet];
-    if ((uint64_t(from.at) | uint64_t(valid)) % 4 == 0) return load_words(from.at + 16 * packet, valid);
-    return load_in_part(from.at + 16 * packet, valid);
+    return from.message ? fresh((const bytes16*)from.at + packet) : load_packet(from.at, packet, valid);
 }
-template <bool FLAGGED>
 JALI_INLINE void do_any_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes) {
     const located to = s.locate(i.to, begin, true);
     const operand* sources = s.sources + i.first_source;
     for (int64_t p = thread_in_block(); p < (bytes + 15) / 16; p += threads_in_block()) {
         const int64_t valid = bytes - 16 * p < 16 ? bytes - 16 * p : 16;
-        bytes16 q = take<FLAGGED>(s, sources[0], begin, p, valid);
+        bytes16 q = take(s, sources[0], begin, p, valid);
         if (i.sources > 1 || i.divide_by != 1) {
             values v;
             begin_values(v, q);
-            for (int k = 1; k < i.sources; ++k) combine_values(v, take<FLAGGED>(s, sources[k], begin, p, valid));
+            for (int k = 1; k < i.sources; ++k) combine_values(v, take(s, sources[k], begin, p, valid));
             q = end_values(v, i.divide_by, s.a->overflows);
         }
-        if (to.message && FLAGGED) {
-            store_flagged(to.at + 32 * p, q, to.flag);
-        } else if (to.message || (valid == 16 && at_packet(to.at))) {
+        if (to.message) {
             ((bytes16*)to.at)[p] = q;
-        } else if ((uint64_t(to.at) | uint64_t(valid)) % 4 == 0) {
-            store_words(to.at + 16 * p, q, valid);
         } else {
-            store_in_part(to.at + 16 * p, q, valid);
+            store_packet(to.at, p, q, valid);
         }
     }
 }
@@ -250,7 +324,7 @@ JALI_INLINE void do_any_slice(const lane_state& s, const instruction& i, int64_t
 // The same for whole packets and a known number of sources, several packets at a time.
 template <int N>
 JALI_INLINE void do_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes) {
-    const int TOGETHER = N == 1 ? 8 : PER_PACKET > 4 || N > 4 ? 1 : 8 / N;
+    const int TOGETHER = N == 1 ? 8 : PER_PACKET > 4 || N > 4 ? 1 : 4 / N;
     const int64_t packets = bytes / 16, step = threads_in_block();
     bytes16* to = (bytes16*)s.locate(i.to, begin, true).at;
     const bytes16* from[N];
@@ -283,7 +357,6 @@ JALI_INLINE void do_slice(const lane_state& s, const instruction& i, int64_t beg
         }
     }
 }
-template <bool FLAGGED>
 JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
     if (i.meets != 0) {
         meet();
@@ -295,7 +368,6 @@ JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
     const int64_t begin = (s.iteration * s.a->lanes + s.lane) * i.chunk;
     if (begin >= i.bytes) return; // nothing is in this slice, though its message is counted
     const int64_t bytes = i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk;
-    if (FLAGGED) return do_any_slice<true>(s, i, begin, bytes);
     // messages always begin at multiples of 16 bytes
     bool whole = bytes % 16 == 0;
     if (i.to.where >= 0) whole = whole && at_packet(s.a->buffers[i.to.where] + i.to.offset);
@@ -314,14 +386,14 @@ JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
         do_slice<8>(s, i, begin, bytes);
 #endif
     } else {
-        do_any_slice<false>(s, i, begin, bytes);
+        do_any_slice(s, i, begin, bytes);
     }
 }
 JALI_INLINE void do_slotted(lane_state& s) {
     const collective_arguments& a = *s.a;
     // all that is sent without waiting for others goes ahead, so that it travels while the iteration before is waited for
     s.iteration = 0;
-    for (int64_t k = 0; k < a.leads; ++k) do_instruction<false>(s, s.instructions[k]);
+    for (int64_t k = 0; k < a.leads; ++k) do_instruction(s, s.instructions[k]);
     if (a.leads > 0) {
         meet();
         s.iteration = -1;
@@ -331,14 +403,16 @@ JALI_INLINE void do_slotted(lane_state& s) {
     for (int64_t now = 0; now < a.iterations; ++now) {
         s.iteration = now + 1;
         if (a.leads > 0 && s.iteration < a.iterations)
-            for (int64_t k = 0; k < a.leads; ++k) do_instruction<false>(s, s.instructions[k]);
+            for (int64_t k = 0; k < a.leads; ++k) do_instruction(s, s.instructions[k]);
         s.iteration = now;
-        for (int64_t k = a.leads; k < a.instructions; ++k) do_instruction<false>(s, s.instructions[k]);
+        for (int64_t k = a.leads; k < a.instructions; ++k) do_instruction(s, s.instructions[k]);
         meet();
         for (int64_t k = a.first_last_action + thread_in_block(); k < a.actions; k += threads_in_block())
             s.act(s.actions[k]);
     }
 }
+
+#endif
 
 JALI_EARLY_KERNEL(collective, collective_arguments) {
     JALI_SHARED int64_t table_here[TABLE_WORDS];
@@ -359,11 +433,13 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
             numbers[2 * k] = lasting[2 * k];
             numbers[2 * k + 1] = lasting[2 * k + 1];
-            // flagged messages all fit their queues: one look at the beginning tells whether there is room
+#if defined(JALI_FLAGGED)
+            // all messages fit their queues: one look at the beginning tells whether there is room
             const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + lane * a.ranks + k;
             const int64_t room = *(const volatile int64_t*)freed + a.slots;
-            if (a.flagged != 0 && per_iteration[2 * k] > 0 && numbers[2 * k] + per_iteration[2 * k] > room)
+            if (per_iteration[2 * k] > 0 && numbers[2 * k] + per_iteration[2 * k] > room)
                 wait_until(freed, numbers[2 * k] + per_iteration[2 * k] - a.slots, a.abandoned);
+#endif
         }
         meet();
         lane_state s;
@@ -377,20 +453,21 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
         s.memories = memories;
         s.lane = lane;
         s.iteration = 0;
-        if (a.flagged != 0) {
-            for (int64_t k = 0; k < a.instructions; ++k) do_instruction<true>(s, s.instructions[k]);
-        } else {
-            do_slotted(s);
-        }
+#if defined(JALI_FLAGGED)
+        do_flagged(s);
+#else
+        do_slotted(s);
+#endif
         let_next_begin(); // nobody is waited for any more
         meet();
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
             const int64_t received = numbers[2 * k + 1] + a.iterations * s.per_iteration[2 * k + 1];
             lasting[2 * k] = numbers[2 * k] + a.iterations * s.per_iteration[2 * k];
             lasting[2 * k + 1] = received;
-            const int64_t half = a.slots / 2;
-            if (a.flagged != 0 && received / half != numbers[2 * k + 1] / half)
-                *(volatile int64_t*)s.freed(int(k), int(a.rank)) = received / half * half;
+#if defined(JALI_FLAGGED)
+            const int64_t halves = received & ~(a.slots / 2 - 1); // slots are a power of two
+            if (halves > numbers[2 * k + 1]) *(volatile int64_t*)s.freed(int(k), int(a.rank)) = halves;
+#endif
         }
         meet();
     }

@@ -225,7 +225,7 @@ JALI_INLINE void await_words(const int64_t* const* words, int64_t count, int64_t
     if (counted != nullptr && thread_in_block() == 0) *counted = epoch + 1;
 }
 
-JALI_KERNEL(pack_halos, pack_arguments) {
+JALI_KERNEL_FOR(1024, pack_halos, pack_arguments) {
     JALI_SHARED bool ends; // no other block has anything left to do
     const int64_t epoch = *a.epoch;
     if (block_in_grid() == 0)
@@ -256,7 +256,7 @@ JALI_KERNEL(pack_halos, pack_arguments) {
 }
 
 // Into this device's own memory; somebody else carries the messages from there.
-JALI_KERNEL(gather_halos, pack_arguments) {
+JALI_KERNEL_FOR(1024, gather_halos, pack_arguments) {
     for (int64_t b = block_in_grid(); b < a.job_count; b += blocks_in_grid()) do_pack_job(a, a.jobs[b], 0);
 }
 

@@ -11,7 +11,7 @@
 #define JALI_DEVICE
 #define JALI_UNROLL _Pragma("GCC unroll 4")
 #define JALI_MEMBER inline
-#define JALI_ENTRY(name, type)                                                                               \
+#define JALI_ENTRY_FOR(threads, name, type)                                                                  \
     static void name##_thread(const type& a);                                                                \
     extern "C" __attribute__((visibility("default"))) const unsigned long name##_bytes = sizeof(type);       \
     extern "C" __attribute__((visibility("default"))) void name(void** p) { name##_thread(*(const type*)p[0]); } \
@@ -21,14 +21,14 @@
 #define JALI_DEVICE __device__
 #define JALI_UNROLL _Pragma("unroll")
 #define JALI_MEMBER __device__ inline __attribute__((always_inline))
-#define JALI_ENTRY(name, type) extern "C" __global__ void __launch_bounds__(JALI_THREADS) name(const type a)
+#define JALI_ENTRY_FOR(threads, name, type) extern "C" __global__ void __launch_bounds__(threads) name(const type a)
 #define JALI_SHARED __shared__
 #else
 #define JALI_DEVICE __device__
 #define JALI_UNROLL _Pragma("unroll")
 #define JALI_MEMBER __device__ __forceinline__
-#define JALI_ENTRY(name, type)                                                                               \
-    extern "C" __global__ void __launch_bounds__(JALI_THREADS, JALI_BLOCKS) name(const __grid_constant__ type a)
+#define JALI_ENTRY_FOR(threads, name, type)                                                                  \
+    extern "C" __global__ void __launch_bounds__(threads, JALI_BLOCKS) name(const __grid_constant__ type a)
 #define JALI_SHARED __shared__
 #endif
 // On CUDA's devices since 9.0 a kernel is launched while the one in front of it on its stream may still run
@@ -44,15 +44,17 @@ static JALI_MEMBER void let_next_begin() {}
 #endif
 // A kernel whose body begins after the one in front has ended. It says nothing to the next one, which is let in as its
 // blocks end: those of a kernel that is let in sooner wait where others could work (measured, docs/performance.md).
-#define JALI_KERNEL(name, type)                                                                              \
+#define JALI_KERNEL(name, type) JALI_KERNEL_FOR(JALI_THREADS, name, type)
+// Of so many threads in a block at most.
+#define JALI_KERNEL_FOR(threads, name, type)                                                                 \
     static JALI_MEMBER void name##_body(const type& a);                                                      \
-    JALI_ENTRY(name, type) {                                                                                 \
+    JALI_ENTRY_FOR(threads, name, type) {                                                                                 \
         after_previous();                                                                                    \
         name##_body(a);                                                                                      \
     }                                                                                                        \
     static JALI_MEMBER void name##_body(const type& a)
 // One that calls after_previous() itself, before it reads what others store.
-#define JALI_EARLY_KERNEL(name, type) JALI_ENTRY(name, type)
+#define JALI_EARLY_KERNEL(name, type) JALI_ENTRY_FOR(JALI_THREADS, name, type)
 #define JALI_INLINE static JALI_MEMBER
 #define JALI_CALL static JALI_MEMBER
 #if defined(JALI_ONE_THREAD)
@@ -123,6 +125,7 @@ JALI_INLINE int64_t blocks_in_grid() { return 1; }
 JALI_INLINE void meet() {}
 JALI_INLINE void add_atomically(int64_t* target, int64_t value) { *target += value; }
 JALI_INLINE int64_t count_atomically(int64_t* target) { return (*target)++; }
+JALI_INLINE int lanes_of_warp() { return 1; }
 JALI_INLINE bool first_of_warp() { return true; }
 JALI_INLINE int64_t sum_of_warp(int64_t x) { return x; }
 JALI_INLINE int most_of_warp(int x) { return x; }
@@ -173,19 +176,39 @@ JALI_INLINE void fence_system() { __threadfence_system(); }
 JALI_INLINE void pause() {}
 #endif
 // Words that another device writes or reads: what was stored before a publish is there after the wait.
+#if defined(__CUDACC_RTC__)
+JALI_INLINE void publish(int64_t* word, int64_t value) {
+    // a fence by itself, which also acquires: it passes on what this thread has counted of others
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+    asm volatile("st.relaxed.sys.global.s64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+JALI_INLINE int64_t acquired(const int64_t* word) {
+    int64_t value;
+    asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+#else
 JALI_INLINE void publish(int64_t* word, int64_t value) {
     fence_system();
     *(volatile int64_t*)word = value;
 }
-// Until the word has come to `value`, or the host has given up (`abandoned` is its memory): then false.
+JALI_INLINE int64_t acquired(const int64_t* word) {
+    const int64_t value = *(const volatile int64_t*)word;
+    fence_system();
+    return value;
+}
+#endif
+// Until the word has come to `value`, or the host has given up (`abandoned` is its memory): then false. No fence, which
+// would wait for what this thread's block has stored elsewhere; and while there is nothing to see no acquiring either, which
+// empties the first-level cache that others use.
 JALI_INLINE bool wait_until(const int64_t* word, int64_t value, const int64_t* abandoned) {
+    if (acquired(word) >= value) return true;
     // the host's memory is far away, so it is asked now and then only
     for (uint32_t looks = 1; *(const volatile int64_t*)word < value; ++looks) {
         if (looks % 4096 == 0 && *(const volatile int64_t*)abandoned != 0) return false;
         pause();
     }
-    fence_system();
-    return true;
+    return acquired(word) >= value;
 }
 
 struct alignas(16) bytes16 {
