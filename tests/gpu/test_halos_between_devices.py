@@ -163,6 +163,48 @@ def test_long_messages_arrive_whole(element, precision, policy, monkeypatch):
     assert jali.virtual_ranks(2, long_messages, element, precision) == [True, True]
 
 
+LONG = (32, 32, 16, 16)  # whose bulk is many waves of blocks, so that the boundary begins before it has ended
+
+
+def long_bulks(device: str) -> list[Any]:
+    """Chains of kernels each of which reads what the bulk and the boundary of the one before have written, and sums of both."""
+    lattice = jali.Lattice(*LONG, device=device)
+    sigma = lattice.directions[3]
+
+    @jali.site_function
+    def near(X, y, x):
+        r, s = X.directions()[2:]
+        y[X] = x[X + s] - 2 * x[X - s] + 3 * x[X - r + s] + 0.5 * y[X]
+
+    @jali.site_function
+    def relax(X, x):
+        s = X.directions()[3]
+        x[X] = 0.25 * (x[X + s] + x[X - s]) - 0.125 * x[X]
+
+    @jali.site_function
+    def slope(X, x, total):
+        s = X.directions()[3]
+        total += x[X + s] * x[X - s] - x[X]
+
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = np.random.default_rng(4).normal(size=LONG)
+    out: list[Any] = []
+    for _ in range(3):
+        near(y, x)
+        near(x, y)
+        relax[jali.EVEN](x)
+        relax[jali.ODD](x)
+        out.append(lattice.sum(slope, x).hex())
+    out.append(np.asarray(lattice.sum(slope, y, per=sigma)).tobytes())
+    return [*out, x[...].tobytes(), y[...].tobytes()]
+
+
+@pytest.mark.parametrize("policy", [name for name in OF_THREADS if name.endswith("-overlap")])
+def test_a_boundary_that_begins_before_the_bulk_has_ended_gives_the_bits_of_the_host(policy, monkeypatch):
+    use(policy, monkeypatch)
+    assert all(found == long_bulks("cpu") for found in jali.virtual_ranks(2, long_bulks, "cuda"))
+
+
 def comings_and_goings(device: str, grid: tuple[int, ...], extents: tuple[int, ...] = EXTENTS) -> list[bytes]:
     """Ghosts that grow between exchanges while others are kept, fields that go and others in their place."""
     lattice = jali.Lattice(*extents, grid=grid, device=device)
