@@ -168,7 +168,8 @@ LONG = (32, 32, 16, 16)  # whose bulk is many waves of blocks, so that the bound
 
 def long_bulks(device: str) -> list[Any]:
     """Chains of kernels each of which reads what the bulk and the boundary of the one before have written, and sums of both."""
-    lattice = jali.Lattice(*LONG, device=device)
+    grid = (1, 1, 1, comm.current().size)
+    lattice = jali.Lattice(*LONG, grid=grid, device=device)
     sigma = lattice.directions[3]
 
     @jali.site_function
