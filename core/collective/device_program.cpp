@@ -457,6 +457,7 @@ std::string DeviceProgram::describe() const {
                        std::to_string(iterations) + (iterations == 1 ? " iteration, " : " iterations, ") +
                        (wire == Wire::flagged ? "flagged" : "slotted") + " messages\n";
     for (const DeviceInstruction& i : instructions) {
+        if (i.together > 0 && &i != instructions.data()) text += "  then\n";
         text += "  " + operand(i.to) + " =";
         for (std::int32_t s = 0; s < i.sources; ++s)
             text += (s > 0 ? ", " : " ") + operand(sources[i.first_source + s]);

@@ -82,7 +82,7 @@ struct DeviceProgram {
     std::int64_t leads = 0;
     std::vector<std::int32_t> sent, received; // messages per iteration, to and from each rank
 
-    std::string describe() const; // one line per instruction
+    std::string describe() const; // one line per instruction; "then" between those that are done side by side
 };
 
 // Measured on H200: lanes fill the device, larger slots hide more of the fences, small messages go faster in

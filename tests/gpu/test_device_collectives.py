@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 import numpy as np
@@ -233,6 +235,61 @@ def test_in_place(name: str) -> None:
 
 
 @pytest.mark.ranks(2)
+def rounds_of(text: str) -> list[list[tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]]]:
+    """What a described plan does side by side: (written, read) regions, each buffer, begin and end, of its instructions."""
+    rounds: list[Any] = [[]]
+    for line in text.splitlines()[1:]:
+        if line.strip() == "then":
+            rounds.append([])
+            continue
+        target, _, rest = line.partition(" = ")
+        bytes_ = int(rest.rpartition("(")[2].split()[0])
+
+        def regions(part: str, bytes_: int = bytes_) -> list[tuple[int, int, int]]:
+            found = re.findall(r"buffer (\d+) \+ (\d+)", part)
+            return [(int(buffer), int(at), int(at) + bytes_) for buffer, at in found]
+
+        rounds[-1].append((regions(target), regions(rest)))
+    return rounds
+
+
+def overlap(one: tuple[int, int, int], other: tuple[int, int, int]) -> bool:
+    return one[0] == other[0] and one[1] < other[2] and other[1] < one[2]
+
+
+def side_by_side(algorithm: str, name: str, place: bool) -> int:
+    """Checks that no instruction needs or spoils what another of its round makes; how many there are in the largest round."""
+    c = comm.current()
+    call = Call(name, "fp32", 256, 0, "sum", place, algorithm, False)
+    found = rounds_of(c.collectives.on_device(open_gpu()).explain(call))
+    for instructions in found:
+        for one, other in itertools.permutations(instructions, 2):
+            for written in one[0]:
+                assert not any(overlap(written, region) for region in other[0] + other[1]), instructions
+    return max(map(len, found))
+
+
+@pytest.mark.ranks(4)
+@pytest.mark.parametrize("place", [False, True])
+@pytest.mark.parametrize(
+    ("algorithm", "name", "most"),
+    [
+        ("direct", "all_gather", 6),
+        ("direct", "all_to_all", 6),
+        ("one_shot", "all_reduce", 3),
+        ("two_step", "all_reduce", 6),
+        ("recursive_doubling", "all_reduce", 1),
+    ],
+)
+def test_instructions_side_by_side_do_not_need_each_other(
+    algorithm: str, name: str, most: int, place: bool
+) -> None:
+    if place and name == "all_to_all":
+        pytest.skip("its pieces go through another buffer")
+    found = jali.virtual_ranks(4, side_by_side, algorithm, name, place)
+    assert min(found) >= most
+
+
 def test_ways_by_name() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
