@@ -187,7 +187,8 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.lanes = program.lanes;
     a.leads = program.leads;
     a.slots = 1;
-    // no more threads than have something to do: in one instruction, or side by side in some
+    // no more threads than have something to do, in one instruction or side by side in some, and whole warps
+    const std::int64_t warp = gpu_->kind() == GpuKind::hip ? 64 : 32;
     std::int64_t most = 0, together = 0, left = 0;
     for (const DeviceInstruction& i : program.instructions) {
         if (left == 0) {
@@ -195,7 +196,7 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
             together = 0;
         }
         --left;
-        together += (i.chunk / 16 + 31) / 32 * 32;
+        together += (i.chunk / 16 + warp - 1) / warp * warp;
         most = std::max(most, together);
     }
     stage.threads = static_cast<unsigned>(std::clamp<std::int64_t>(most, 64, most_threads));
