@@ -544,10 +544,10 @@ def on_processes(
     ("policy", "ranks"),
     [
         ("ghosts-overlap", 2),
-        ("store-overlap", 2),
         *(
             pytest.param(p, n, marks=pytest.mark.full)
             for p, n in (
+                ("store-overlap", 2),
                 ("ghosts-directions", 4),
                 ("ccl-overlap", 2),
                 ("direct-overlap", 2),

@@ -212,6 +212,7 @@ def test_roofs_of_a_device():
 
 
 @pytest.mark.mpi
+@pytest.mark.full
 def test_the_command_profiles_devices_of_two_processes(fake_environment, tmp_path: Path):
     (tmp_path / "small.toml").write_text(
         '[lattice]\nextents = [4, 4, 4, 8]\n\n[gauge]\ngroup = "SU(2)"\nbeta = 2.3\n\n[update]\nsweeps = 2\n'
