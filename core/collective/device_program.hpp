@@ -61,8 +61,8 @@ struct DeviceInstruction {
     std::int32_t first_action, actions; // done by single threads, after all have met
     std::int32_t first_wait, waits;     // likewise, and then all meet again
     std::int32_t meets, divide_by;
-    // Instructions one after the other of which none needs what another makes are done side by side by warps
-    // of a block, if messages are flagged: how many, in the first of them.
+    // A round: instructions one after the other of which none needs what another makes are done side by side
+    // by warps of a block, if messages are flagged. How many, in the first of them.
     std::int64_t together;
 };
 
@@ -82,7 +82,7 @@ struct DeviceProgram {
     std::int64_t leads = 0;
     std::vector<std::int32_t> sent, received; // messages per iteration, to and from each rank
 
-    std::string describe() const; // one line per instruction; "then" between those that are done side by side
+    std::string describe() const; // one line per instruction; "then" between rounds
 };
 
 // Measured on H200: lanes fill the device, larger slots hide more of the fences, small messages go faster in

@@ -158,9 +158,10 @@ class Composition:
         sequence gives one per rank, for all_to_all that from rank i to rank j at i * ranks + j.
 
         `form`: "single" step, "composed" of two standard collectives as in Table 2 of the HiCCL paper,
-        "rooted" (all_reduce: broadcast after reduce), "pairwise" (all_to_all: a step for each distance between ranks). By default all_reduce is composed, all others are
-        single. In place, "data" is the whole vector, or all chunks, one's own at its place; for scatter and
-        gather only the root has all, others have theirs alone.
+        "rooted" (all_reduce: broadcast after reduce), "pairwise" (all_to_all: a step for each distance
+        between ranks). By default all_reduce is composed, all others are single. In place, "data" is the
+        whole vector, or all chunks, one's own at its place; for scatter and gather only the root has all,
+        others have theirs alone.
         """
         name = collective.replace("-", "_")
         made = cls.__new__(cls)
