@@ -31,7 +31,7 @@ def test_wilson_hop_sends_projected_spinors_of_twelve_reals():
     made = program(
         hop, [FieldArgument(Spinor(3), 8), FieldArgument(Spinor(3), 9), LINKS], ["out", "psi", "U"]
     )
-    items = find_items(made, STEPS, frozenset())
+    items = find_items(made, STEPS)
     assert [item.offset for item in items] == STEPS
     assert {item.reals for item in items} == {12}
     for item in items:
@@ -44,7 +44,7 @@ def test_staples_send_links():
         out[X] = staple(X, U, jali.codegen.directions.directions(4)[0])
 
     made = program(staples, [FieldArgument(jali.Matrix(3), 9), LINKS], ["out", "U"])
-    assert find_items(made, STEPS, frozenset()) == []
+    assert find_items(made, STEPS) == []
 
 
 def test_value_that_mixes_sites_is_no_item():
@@ -55,7 +55,7 @@ def test_value_that_mixes_sites_is_no_item():
     made = program(
         mixed, [FieldArgument(jali.Complex(), 1), FieldArgument(jali.Vector(3), 2)], ["out", "psi"]
     )
-    assert find_items(made, STEPS, frozenset()) == []
+    assert find_items(made, STEPS) == []
 
 
 def test_norm_of_a_neighbour_travels_as_one_number():
@@ -64,7 +64,7 @@ def test_norm_of_a_neighbour_travels_as_one_number():
         out[X] = psi[X + e].norm2()
 
     made = program(norms, [FieldArgument(jali.Real(), 1), FieldArgument(jali.Vector(3), 2)], ["out", "psi"])
-    (item,) = find_items(made, STEPS, frozenset())
+    (item,) = find_items(made, STEPS)
     assert item.reals == 1
 
 

@@ -417,13 +417,8 @@ class _Emitter(Operations):
         self.depth += 1
         staged = self.buffer(item.reals, item.cut[0])
         arguments = f"{staged}, (const JALI_REAL*)w[{storage}], {entry}"
-        kind = ""
-        if phased:
-            slot = next(s for s in item.slots if (s, offset) in self.variant.phased)
-            arguments += f", h{self.word(Word('phases', slot, offset, True))}"
-            kind = "_phased" if item.cut[0].type.kind == "complex" else "_signed"
         self.line(
-            f"const real* const arrived = stage{kind}<{item.reals}>({arguments});  // sent by {offset_text(offset)}"
+            f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {offset_text(offset)}"
         )
         first = 0
         for name, node in zip(names, item.cut, strict=True):

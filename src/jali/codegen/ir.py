@@ -114,6 +114,9 @@ class SiteProgram:
     shift: tuple[int, ...] = ()  # all writes carry this offset: the kernel runs over the written sites
     loops: list[Any] = field(default_factory=list)
     outputs: int = 0  # reals per position that Output effects write
+    fused: frozenset[int] = (
+        frozenset()
+    )  # products that are rounded with the sum they belong to (passes.fused_products)
 
     def offset(self, offset: tuple[int, ...]) -> tuple[int, ...]:
         """An offset of the source, seen from the written site."""

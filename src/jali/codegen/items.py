@@ -3,7 +3,9 @@
 What a kernel needs from the site at offset o is often less than the fields that it reads there: a projected spinor is
 half a spinor, U^dagger times it makes the link unnecessary. `find_items` looks, for one offset, for the smallest set of values through
 which everything read there passes (a vertex cut); the reader then evaluates these values itself where the neighbour is its own,
-and takes them from the ghosts where it is not. Both evaluate the same expression, so the bits are the same.
+and takes them from the ghosts where it is not. Both evaluate the same expression on the same numbers: the sender multiplies its fields
+by the boundary factor that its reader sees, and a product that is rounded together with a sum is never cut off from it. So the bits
+are the same.
 """
 
 from __future__ import annotations
@@ -13,9 +15,6 @@ from dataclasses import dataclass
 
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.passes import reachable
-
-# Operations through which a boundary factor of one of the arguments passes unchanged.
-_LINEAR = frozenset({"add", "sub", "neg", "element", "build", "matmul", "mul"})
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,11 @@ class Item:
         return sum(node.type.reals for node in self.cut)
 
 
-def find_items(
-    program: SiteProgram, offsets: Iterable[tuple[int, ...]], phased: frozenset[tuple[int, tuple[int, ...]]]
-) -> list[Item]:
+def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]]) -> list[Item]:
     """The items worth having, at most one for each of `offsets` (seen from the written site).
 
     An item must be at most half as large as the largest field it replaces, because the ghosts of fields that have
-    not changed are kept, and items are not. `phased` names (slot, offset) with boundary factors: the item must be linear in them.
+    not changed are kept, and items are not.
     """
     nodes = reachable(effect.value for effect in program.effects)
     items = []
@@ -49,11 +46,8 @@ def find_items(
         if item is None:
             continue
         largest = max(program.fields[slot].element.stored_reals for slot in item.slots)
-        factors = {slot for slot, offset in phased if offset == seen}
-        if 2 * item.reals <= largest and all(_degree(n, factors) is not None for n in item.cut):
-            degrees = {_degree(n, factors) for n in item.cut}
-            if len(degrees) == 1 and (not factors or degrees == {1}):
-                items.append(item)
+        if 2 * item.reals <= largest:
+            items.append(item)
     return items
 
 
@@ -81,8 +75,8 @@ def _smallest_cut(nodes: list[Node], program: SiteProgram, offset: tuple[int, ..
             continue
         below = frozenset().union(*(best[a.number] for a in node.args if a.number in local))
         below = _whole(below)
-        here = frozenset({node})
-        best[node.number] = below if node.op != "load" and _reals(below) <= node.type.reals else here
+        passes = node.op != "load" and (node.number in program.fused or _reals(below) <= node.type.reals)
+        best[node.number] = below if passes else frozenset({node})
     used_outside = [n for n in local.values() if _leaves(n, nodes, local, program)]
     cut = _whole(frozenset().union(*(best[n.number] for n in used_outside)))
     if _reals(cut) >= sum(n.type.reals for n in loads):
@@ -123,21 +117,3 @@ def _whole(cut: frozenset[Node]) -> frozenset[Node]:
 
 def _reals(cut: frozenset[Node]) -> int:
     return sum(n.type.reals for n in cut)
-
-
-def _degree(node: Node, factors: set[int]) -> int | None:
-    """0 if the value has no boundary factor, 1 if it is linear in one, None if it is neither."""
-    if node.op == "load":
-        return 1 if node.attrs[0] in factors else 0
-    degrees = [_degree(a, factors) for a in node.args if not (a.op == "const" and a.attrs[0] == 0)]
-    if None in degrees:
-        return None
-    if not any(degrees):
-        return 0
-    if node.op not in _LINEAR:
-        return None
-    if node.op in ("matmul", "mul"):
-        flags = node.attrs or (False, False)
-        total = sum(d for d in degrees if d is not None)
-        return 1 if total == 1 and not any(f and d for f, d in zip(flags, degrees, strict=False)) else None
-    return 1 if set(degrees) == {1} else None

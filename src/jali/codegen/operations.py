@@ -153,23 +153,33 @@ class Operations:
         reals = element.stored_reals
         name = f"p{self.number(node)}"
         source = self.field(slot)
+        phased = (slot, offset) in self.variant.phased
+        complex_factor = element.type.kind == "complex" and element.codec == "plain"
+        copied = slot in self.variant.single or self.variant.gpu
         if not any(offset):
             if self.variant.several and self.loop is None:
                 self.line(f"const real* const {name} = {self.load_ahead(name, source, reals)};")
-            elif slot in self.variant.single or self.variant.gpu:
+            elif phased:  # in the producer of a halo item: what its reader sees across the boundary
+                name = self.buffer(reals, node)
+                if copied:
+                    self.line(f"block_at<{reals}>({name}, {source}, x);")
+                else:
+                    self.line(f"copy<{reals}>({name}, block_at<{reals}>({source}, x));")
+                phases = self.word(Word("phases", slot, offset, True))
+                self.line(f"apply_{'phase' if complex_factor else 'sign'}<{reals}>({name}, h{phases});")
+            elif copied:
                 staged = self.buffer(reals, node)
-                self.line(f"const real* const {name} = block_at<{reals}>({staged}, {self.field(slot)}, x);")
+                self.line(f"const real* const {name} = block_at<{reals}>({staged}, {source}, x);")
             else:
-                self.line(f"const real* const {name} = block_at<{reals}>({self.field(slot)}, x);")
+                self.line(f"const real* const {name} = block_at<{reals}>({source}, x);")
         else:
-            phased = (slot, offset) in self.variant.phased
             staged = self.buffer(reals, node)
             arguments = f"{staged}, {source}, {self.neighbour(offset, phased)}"
             kind = ""
             if phased:
                 phases = self.word(Word("phases", slot, offset, True))
                 arguments += f", h{phases}"
-                kind = "_phased" if element.type.kind == "complex" and element.codec == "plain" else "_signed"
+                kind = "_phased" if complex_factor else "_signed"
             self.line(
                 f"const real* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {offset_text(offset)}"
             )
@@ -408,13 +418,12 @@ class Operations:
 
     def _norm2(self, node: Node) -> None:
         a = node.args[0]
-        value = self.value(a)
-        if value.array:
-            self.name(node, [f"norm2<{value.reals}>({value.array})"])
+        if a.type.shape:  # not by how the value happens to be kept: the order of the sum is a matter of types
+            self.name(node, [f"norm2<{a.type.reals}>({self.array(a)})"])
             return
-        text = f"{value.parts[0]} * {value.parts[0]}"
-        for p in value.parts[1:]:
-            text = f"fma({p}, {p}, {text})"
+        text = ""
+        for p in self.parts(a):
+            text = f"fma({p}, {p}, {text})" if text else f"{p} * {p}"
         self.name(node, [text])
 
     def _outer(self, node: Node) -> None:

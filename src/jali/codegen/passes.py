@@ -1,8 +1,9 @@
 """What is known of a `SiteProgram` before any text is written.
 
 `analyse` does, in this order: halo analysis (which fields are read at which offsets), dead-code removal (only what an effect
-needs is scheduled), scheduling (each value just before its first use, effects in source order), fusion of products
-into the sums that consume them, and counting of flops and bytes.
+needs is scheduled), scheduling (each value just before its first use, effects in source order), and counting of flops and bytes.
+`fused_products` says which products become multiply-adds of the sums that consume them. That decides where values are rounded, so the
+trace asks it once, and nothing that comes later (ranks, halo items, formats) can change a bit.
 """
 
 from __future__ import annotations
@@ -32,8 +33,7 @@ class Analysis:
 
     order: list[Node]
     bodies: dict[int, list[Node]]
-    fused: set[int]
-    uses: dict[int, int]
+    fused: frozenset[int]
     reads: dict[int, dict[tuple[int, ...], str]]
     writes: dict[int, str]
     flops: int
@@ -47,16 +47,8 @@ def analyse(program: SiteProgram, items: Iterable[Item] = ()) -> Analysis:
     """Schedules a program and counts what it does. What lies below the cut of a halo item is not scheduled: it is
     written where the item is."""
     below = frozenset().union(*(item.cone for item in items))
-    cuts = {node.number for item in items for node in item.cut}
     roots = [effect.value for effect in program.effects]
     nodes = reachable(roots)
-    uses: dict[int, int] = {}
-    for node in nodes:
-        for a in node.args:
-            uses[a.number] = uses.get(a.number, 0) + 1
-    for root in roots:
-        uses[root.number] = uses.get(root.number, 0) + 1
-
     reads: dict[int, dict[tuple[int, ...], str]] = {}
     for node in nodes:
         if node.op == "load":
@@ -64,10 +56,9 @@ def analyse(program: SiteProgram, items: Iterable[Item] = ()) -> Analysis:
             reads.setdefault(slot, {}).setdefault(program.offset(offset), node.where)
     writes = {e.slot: e.where for e in program.effects if isinstance(e, Store)}
 
-    fused = _fuse(nodes, uses) - cuts
     order: list[Node] = []
     bodies: dict[int, list[Node]] = {}
-    _schedule(roots, fused | below, order, bodies)
+    _schedule(roots, program.fused | below, order, bodies)
 
     flops = sum(OPERATIONS[n.op](n) for n in nodes)
     for effect in program.effects:
@@ -78,8 +69,7 @@ def analyse(program: SiteProgram, items: Iterable[Item] = ()) -> Analysis:
     return Analysis(
         order,
         bodies,
-        fused,
-        uses,
+        program.fused,
         reads,
         writes,
         flops,
@@ -108,8 +98,16 @@ def reachable(roots: Iterable[Node]) -> list[Node]:
     return order
 
 
-def _fuse(nodes: list[Node], uses: dict[int, int]) -> set[int]:
-    """Products that are used once, by a sum: they are written as multiply-adds of that sum."""
+def fused_products(roots: Iterable[Node]) -> frozenset[int]:
+    """Products that are used once, by a sum: they are written as multiply-adds of that sum.
+
+    `roots` are the values of all effects of a trace. The answer depends on the formula and on types alone.
+    """
+    roots = list(roots)
+    nodes = reachable(roots)
+    uses: dict[int, int] = {}
+    for used in [a for node in nodes for a in node.args] + roots:
+        uses[used.number] = uses.get(used.number, 0) + 1
     fused: set[int] = set()
     for node in nodes:
         if node.op not in ("add", "sub"):
@@ -132,7 +130,7 @@ def _fuse(nodes: list[Node], uses: dict[int, int]) -> set[int]:
             ):
                 fused.add(candidate.number)
                 break
-    return fused
+    return frozenset(fused)
 
 
 def _schedule(roots: list[Node], skipped: set[int], order: list[Node], bodies: dict[int, list[Node]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
 from jali.codegen.ir import FieldSlot, SiteProgram, Store, Sum, trace_error
+from jali.codegen.passes import fused_products
 from jali.codegen.state import Trace
 from jali.codegen.symbols import Fields, FieldSymbol, RandomSymbol, Site, SumSymbol
 from jali.codegen.types import Element, Type
@@ -121,6 +122,7 @@ def _finish(
             raise trace_error(
                 f"{name} mixes sums with writes at several offsets; do it in several site functions"
             )
+    fused = fused_products([e.value for e in (*state.stores.values(), *sums)])
     programs = []
     for k, offset in enumerate(offsets or [(0,) * state.ndim]):
         stores = [s for s in state.stores.values() if s.offset == offset]
@@ -136,6 +138,7 @@ def _finish(
             types if k == 0 else [],
             shift=offset,
             loops=state.loops,
+            fused=fused,
         )
         programs.append(program)
     return programs

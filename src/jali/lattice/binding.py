@@ -152,6 +152,10 @@ class BoundKernel:
                 sources.append((FIRST_WORD + k, self.fields[word.slot].storage))
             elif word.what == "output":
                 output = FIRST_WORD + k
+            elif word.what == "phases":
+                windings = self.lattice.windings_of_readers(self.program.offset(item.offset))
+                of_lanes = np.repeat(np.array(windings, np.int32)[None, :, None], self.layout.lanes, axis=2)
+                words[FIRST_WORD + k] = self._factors(word.slot, of_lanes)
             else:
                 words[FIRST_WORD + k] = self._address(word)
         size = 8 if self.program.precision == "float64" else 4
@@ -181,13 +185,19 @@ class BoundKernel:
         elif word.what == "permutations":
             array = table.permutations
         else:
-            field = self.fields[word.slot]
-            array = _aligned(field.boundary.factors(field.element, table.windings, field.precision))
+            return self._factors(word.slot, table.windings)
+        self._held.append(table)
+        return int(array.ctypes.data)
+
+    def _factors(self, slot: int, windings: np.ndarray) -> int:
+        """Address of the boundary factors of a field for these windings, `[class][ndim][lane]`."""
+        field = self.fields[slot]
+        array = _aligned(field.boundary.factors(field.element, windings, field.precision))
         if self.lattice.gpu is not None:
             memory = self.lattice.gpu.upload(array, "boundary factors")
-            self._held += [table, memory]
+            self._held.append(memory)
             return int(memory.address)
-        self._held += [table, array]
+        self._held.append(array)
         return int(array.ctypes.data)
 
 

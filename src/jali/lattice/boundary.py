@@ -49,13 +49,6 @@ class Boundary:
         """Whether a read at this offset can meet a factor other than one."""
         return any(step and c != "periodic" for step, c in zip(offset, self.conditions, strict=True))
 
-    def rounds(self, offset: tuple[int, ...]) -> bool:
-        """Whether the factors met at this offset can round or erase, so that they must be applied to the field itself."""
-        return any(
-            step and c not in ("periodic", "antiperiodic")
-            for step, c in zip(offset, self.conditions, strict=True)
-        )
-
     def factors(self, element: Element, windings: np.ndarray, precision: str) -> np.ndarray:
         """Factors per class and lane, from how often each lane crosses the boundary (`[class][ndim][lane]`).
 

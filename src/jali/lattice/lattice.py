@@ -143,6 +143,15 @@ class Lattice:
         """Extents of this rank's box."""
         return tuple(self.partition.extents(self.rank))
 
+    def windings_of_readers(self, offset: Sequence[int]) -> tuple[int, ...]:
+        """How often a read at `offset` that takes its value from this rank's box, from another rank, crosses the boundary of the
+        lattice in each direction: 1, 0 or -1."""
+        here = self.partition.coordinates(self.rank)
+        return tuple(
+            int(step > 0 and at == 0) - int(step < 0 and at == ranks - 1)
+            for step, at, ranks in zip(offset, here, self.grid, strict=True)
+        )
+
     def field(self, element: Element, **options: Any) -> Field:
         """A field of zeros on this lattice; see `Field`."""
         from jali.lattice.field import Field

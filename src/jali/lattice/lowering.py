@@ -36,7 +36,7 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
     single = frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision)
     stencil = any(any(offset) for offsets in _reads(program).values() for offset in offsets)
     sites = lattice.sites_of(domain, program.shift, layout, stencil)
-    items = _items(program, phased, fields, lattice)
+    items = _items(program, phased, lattice)
     gpu = lattice.gpu
     variant = Variant(
         layout.lanes,
@@ -49,15 +49,16 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
     )
     tunings = tunings_of(_emit(program, variant), program, lattice, sites, layout)
     kernel = _compile(program, variant, gpu, tunings.shape)
-    producers = [
-        (
-            item,
-            _compile(
-                _producer(program, item), Variant(layout.lanes, single=single, gpu=gpu is not None), gpu
-            ),
+    producers = []
+    for item in items:
+        offset, here = program.offset(item.offset), (0,) * program.ndim
+        turned = frozenset(
+            (slot, here)
+            for slot in item.slots
+            if (slot, offset) in phased and any(lattice.windings_of_readers(offset))
         )
-        for item in items
-    ]
+        at_sender = Variant(layout.lanes, phased=turned, single=single, gpu=gpu is not None)
+        producers.append((item, _compile(_producer(program, item), at_sender, gpu)))
     bound = BoundKernel(program, variant, kernel, producers, fields, lattice, layout, sites, sums)
     tunings.attach(bound, lambda shape: _compile(program, variant, gpu, shape).function)
     return bound
@@ -80,8 +81,11 @@ def _compile(
     return CompiledKernel(text, address, source)
 
 
-def _items(program: SiteProgram, phased: Any, fields: list[Field], lattice: Any) -> tuple[Item, ...]:
-    """Halo items of the offsets that can leave this rank's box, where they cannot change a bit."""
+def _items(program: SiteProgram, phased: Any, lattice: Any) -> tuple[Item, ...]:
+    """Halo items of the offsets that can leave this rank's box.
+
+    A sender knows the boundary factor of its readers where the offset has one direction: all of them are then one rank's, on one side.
+    """
     if not lattice.halo_items or lattice.communicator.size == 1:
         return ()
     crossing = tuple(
@@ -90,16 +94,13 @@ def _items(program: SiteProgram, phased: Any, fields: list[Field], lattice: Any)
             for offsets in _reads(program).values()
             for offset in offsets
             if any(step and ranks > 1 for step, ranks in zip(offset, lattice.grid, strict=True))
-            and not any(
-                fields[slot].boundary.rounds(offset) for slot, at in _reads(program).items() if offset in at
-            )
+            and (sum(map(bool, offset)) == 1 or not any(offset == at for _, at in phased))
         )
     )
     known = program.__dict__.setdefault("_items", {})
-    key = (crossing, phased)
-    if key not in known:
-        known[key] = tuple(find_items(program, crossing, phased))
-    found: tuple[Item, ...] = known[key]
+    if crossing not in known:
+        known[crossing] = tuple(find_items(program, crossing))
+    found: tuple[Item, ...] = known[crossing]
     return found
 
 
@@ -123,6 +124,7 @@ def _producer(program: SiteProgram, item: Item) -> SiteProgram:
             item.offset,
             [],
             first,
+            program.fused,
         )
     made: SiteProgram = known[item]
     return made
