@@ -21,8 +21,8 @@ import jali
 from jali import SU, Algebra, Complex, Field, Lattice, Matrix, Real, Spinor, Vector
 from jali.codegen.types import Type
 
-for folder in ("language", "gpu"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+sys.path.insert(0, str(Path(__file__).parents[1] / "language"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
 from fake_driver import REAL, VARIABLES, make_fake_driver
 from random_programs import Generator, element_of

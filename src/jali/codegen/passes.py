@@ -133,7 +133,9 @@ def fused_products(roots: Iterable[Node]) -> frozenset[int]:
     return frozenset(fused)
 
 
-def _schedule(roots: list[Node], skipped: set[int], order: list[Node], bodies: dict[int, list[Node]]) -> None:
+def _schedule(
+    roots: list[Node], skipped: frozenset[int], order: list[Node], bodies: dict[int, list[Node]]
+) -> None:
     placed: set[int] = set()
 
     def place(root: Node) -> None:

@@ -122,7 +122,7 @@ def _finish(
             raise trace_error(
                 f"{name} mixes sums with writes at several offsets; do it in several site functions"
             )
-    fused = fused_products([e.value for e in (*state.stores.values(), *sums)])
+    fused = fused_products([s.value for s in state.stores.values()] + [s.value for s in sums])
     programs = []
     for k, offset in enumerate(offsets or [(0,) * state.ndim]):
         stores = [s for s in state.stores.values() if s.offset == offset]
