@@ -47,6 +47,7 @@ class Places(Generator):
 
     allowed: list[int]
     remote: list[int]  # values of neighbours, which hops prefer
+    wanted: list[int]  # of a recipe
 
     def pick(self, accept):
         found = [k for k in self.allowed if accept(*self.types[k])]
@@ -55,6 +56,13 @@ class Places(Generator):
     def add(self, step, kind, shape):
         super().add(step, kind, shape)
         self.allowed.append(len(self.types) - 1)
+
+    def evaluate(self, J, fields):
+        """All values, from those of the fields."""
+        values = list(fields)
+        for step in self.steps[len(fields) :]:
+            values.append(step(J, values))
+        return values
 
     def product(self):
         """A product of a matrix, or its adjoint, and something that stands at the same place, as it is."""
@@ -67,26 +75,30 @@ class Places(Generator):
 
     def hop(self):
         """A sum of values, some of them multiplied by a number or a matrix, which is what is rounded together."""
-        target = self.random.choice(self.remote)
-        shape = self.types[target][1]
-        terms, used = [], [target]
+        shape = self.types[self.random.choice(self.remote)][1]
+        terms, used = [], []
         for _ in range(self.random.choice([2, 3, 4])):
-            remote = [k for k in self.remote if self.types[k][1] == shape]
-            value = self.random.choice(remote) if remote else self.pick(lambda kind, have: have == shape)
+            fresh = [k for k in self.remote if self.types[k][1] == shape and k not in used]
+            here = [k for k in self.allowed if self.types[k][1] == shape and k not in self.remote]
+            value = self.random.choice(fresh or here or self.remote)
+            shape = self.types[value][1]
             matrix = self.pick(lambda kind, have: shape != () and have == (shape[0], shape[0]))
-            if self.random.random() < 0.6:
+            if self.random.random() < 0.7:
                 matrix = None
             terms.append(
-                (self.random.choice([1, 1, -1]), self.random.choice([None, None, 0.25]), matrix, value)
+                (self.random.choice([1, 1, -1]), self.random.choice([None, None, None, 0.25]), matrix, value)
             )
             used += [value] if matrix is None else [value, matrix]
 
         def step(J, v):
-            total = v[target]
+            total = None
             for sign, factor, matrix, value in terms:
                 term = v[value] if matrix is None else v[matrix].dagger() * v[value]
                 term = term if factor is None else factor * term
-                total = total + term if sign > 0 else total - term
+                if total is None:
+                    total = term
+                else:
+                    total = total + term if sign > 0 else total - term
             return total
 
         self.add(step, self.join(*used), shape)
@@ -107,11 +119,12 @@ class Formula:
         self.whole = numbers.random() < 0.5  # fields of whole numbers
         g = self.generator = Places(numbers)
         n = g.n = numbers.choice([1, 2, 3, 3])
-        elements = [SU(n), Matrix(n), Vector(n), Vector(n), Spinor(n), Complex(), Real(), Algebra(n)]
-        self.elements = [numbers.choice([SU(n), Matrix(n)]), *numbers.sample(elements, 3)]
+        elements = [SU(n), Matrix(n), Spinor(n), Complex(), Real(), Algebra(n)]
+        self.elements = [numbers.choice([SU(n), Matrix(n)]), Vector(n), *numbers.sample(elements, 2)]
         if n > 1 and numbers.random() < 0.3:
             self.elements.append(Matrix(n, kind="real"))
-        self.boundaries = [self._boundary(e) for e in self.elements]
+        periodic = numbers.random() < 0.5
+        self.boundaries = [None if periodic else self._boundary(e) for e in self.elements]
         self.storages = ["float32" if numbers.random() < 0.15 else self.precision for _ in self.elements]
         self.reach = 2 if min(self.extents) > 4 and numbers.random() < 0.3 else 1
         here = (0,) * len(self.extents)
@@ -121,21 +134,18 @@ class Formula:
             element = self.elements[k].type
             Generator.add(g, None, element.kind, element.shape)
         known = list(range(len(self.elements)))  # those of this site
+        recipe = self._recipe(n)
         for place in range(1, len(offsets)):
+            if numbers.random() < 0.2:
+                recipe = self._recipe(n)
             first = place * len(self.elements)
-            g.allowed = list(range(first, first + len(self.elements)))
-            largest = max(e.type.reals for e in self.elements)
-            for _ in range(20):
-                if numbers.random() < 0.7:
-                    g.product()
-                else:
-                    g.grow()
-                kind, shape = g.types[g.allowed[-1]]
-                if 2 * Type(kind, shape).reals <= largest:
-                    break
-            known.append(g.allowed[-1])
-            if numbers.random() < 0.1:
-                known.append(numbers.choice(g.allowed))
+            for k in recipe.wanted:
+
+                def step(J, v, recipe=recipe, first=first, k=k):
+                    return recipe.evaluate(J, v[first : first + len(self.elements)])[k]
+
+                Generator.add(g, step, *recipe.types[k])
+                known.append(len(g.types) - 1)
         g.remote = known[len(self.elements) :]
         g.allowed = known
         fields = len(g.allowed)
@@ -144,10 +154,28 @@ class Formula:
                 g.hop()
             else:
                 g.grow()
-            if len(g.allowed) >= fields + numbers.choice([2, 3, 5]):
+            if len(g.allowed) >= fields + numbers.choice([1, 1, 2, 4]):
                 break
         made = g.allowed[fields:]
         self.chosen = sorted({made[-1], *numbers.sample(made, min(2, len(made)))})
+
+    def _recipe(self, n):
+        """What is made at a neighbour's place of the fields there; mostly the same at all places, and small."""
+        recipe = Places(self.numbers)
+        recipe.n = n
+        recipe.allowed = []
+        for element in self.elements:
+            recipe.add(None, element.type.kind, element.type.shape)
+        largest = max(e.type.reals for e in self.elements)
+        if self.numbers.random() < 0.4:
+            recipe.grow()
+        for _ in range(20):
+            recipe.product()
+            if 2 * Type(*recipe.types[-1]).reals <= largest:
+                break
+        last = len(recipe.types) - 1
+        recipe.wanted = [last, self.numbers.randrange(last)] if self.numbers.random() < 0.1 else [last]
+        return recipe
 
     def _boundary(self, element):
         complex_ = element.type.kind == "complex" and element.codec == "plain"
@@ -182,7 +210,7 @@ class Formula:
             and all(p == 1 or n // p >= self.reach for n, p in zip(self.extents, g, strict=True))
         ]
         along = [g for g in grids if g[self.axis] > 1]
-        return self.numbers.choice(along if along and self.numbers.random() < 0.8 else grids)
+        return self.numbers.choice(along if along and self.numbers.random() < 0.9 else grids)
 
     def run(self, grid=None, lanes=None, items=True, device="cpu"):
         """The bytes of all outputs and of their sum; NaNs all alike."""
@@ -203,8 +231,7 @@ class Formula:
                 for mu, step in zip(X.directions(), offset, strict=True):
                     site = site + step * mu
                 values.append(ins[k][site])
-            for step in g.steps[len(self.loads) :]:
-                values.append(step(J, values))
+            values = g.evaluate(J, values)
             for out, k in zip(outs, self.chosen, strict=True):
                 out[X] = values[k]
             total += values[self.chosen[0]]
