@@ -78,10 +78,9 @@ class Places(Generator):
         shape = self.types[self.random.choice(self.remote)][1]
         terms, used = [], []
         for _ in range(self.random.choice([2, 3, 4])):
-            fresh = [k for k in self.remote if self.types[k][1] == shape and k not in used]
-            here = [k for k in self.allowed if self.types[k][1] == shape and k not in self.remote]
-            value = self.random.choice(fresh or here or self.remote)
-            shape = self.types[value][1]
+            alike = [k for k in self.allowed if self.types[k][1] == shape]
+            fresh = [k for k in alike if k in self.remote and k not in used]
+            value = self.random.choice(fresh or [k for k in alike if k not in self.remote] or alike)
             matrix = self.pick(lambda kind, have: shape != () and have == (shape[0], shape[0]))
             if self.random.random() < 0.7:
                 matrix = None
@@ -95,10 +94,7 @@ class Places(Generator):
             for sign, factor, matrix, value in terms:
                 term = v[value] if matrix is None else v[matrix].dagger() * v[value]
                 term = term if factor is None else factor * term
-                if total is None:
-                    total = term
-                else:
-                    total = total + term if sign > 0 else total - term
+                total = term if total is None else total + term if sign > 0 else total - term
             return total
 
         self.add(step, self.join(*used), shape)
@@ -270,7 +266,7 @@ COMMON = {
 }
 
 
-@settings(max_examples=6, derandomize=True, **COMMON)
+@settings(max_examples=10, derandomize=True, **COMMON)
 @given(st.randoms(use_true_random=False))
 def test_random_formula_gives_the_same_bytes_however_it_is_run(numbers):
     assert_same_bytes(Formula(numbers), everything=False)
