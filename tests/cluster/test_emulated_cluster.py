@@ -13,6 +13,7 @@ from pathlib import Path
 import emulated_cluster
 import pytest
 from emulated_cluster import BypassedError, Cluster, UnavailableError
+from programs import PATIENCE
 
 pytestmark = pytest.mark.mpi
 
@@ -77,8 +78,8 @@ def test_nothing_is_left_after_a_failure_inside() -> None:
     try:
         with Cluster() as cluster:
             folder = cluster.work
-            cluster.start(cluster.on_node(1, ["sh", "-c", "sleep 300; true", mark]))
-            limit = time.monotonic() + 10
+            cluster.start(cluster.on_node(1, ["sh", "-c", "sleep 1000; true", mark]))
+            limit = time.monotonic() + PATIENCE
             while not _running(mark) and time.monotonic() < limit:
                 time.sleep(0.02)
             assert _running(mark)
@@ -99,14 +100,14 @@ import sys, time
 sys.path.insert(0, {str(TOOLS)!r})
 from emulated_cluster import Cluster
 with Cluster() as cluster:
-    cluster.start(cluster.on_node(0, ["sh", "-c", "sleep 300; true", {mark!r}]))
+    cluster.start(cluster.on_node(0, ["sh", "-c", "sleep 1000; true", {mark!r}]))
     print(cluster.work, flush=True)
-    time.sleep(300)
+    time.sleep(1000)
 """
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     folder = Path(owner.stdout.readline().strip())
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + PATIENCE
     while not _running(mark):
         assert time.monotonic() < limit
         time.sleep(0.02)
@@ -114,7 +115,7 @@ with Cluster() as cluster:
     owner.wait()
     owner.stdout.close()
     while _running(mark):
-        assert time.monotonic() < limit + 10, "the process in the node outlived the cluster's owner"
+        assert time.monotonic() < limit, "the process in the node outlived the cluster's owner"
         time.sleep(0.02)
     os.utime(folder, (0, 0))
     with Cluster():
@@ -129,7 +130,7 @@ def test_unmodified_mpi_program_runs_across_nodes(cluster: Cluster, tmp_path: Pa
     (tmp_path / "program.py").write_text(SUM_OF_RANKS)
     command = cluster.mpi_command("mpich", 1, [sys.executable, str(tmp_path / "program.py"), "a b"])
     job = cluster.start(command, stdout=subprocess.PIPE)
-    out, _ = job.communicate(timeout=60)
+    out, _ = job.communicate(timeout=PATIENCE)
     assert job.returncode == 0
     assert sorted(out.splitlines()) == ["node0 0 1 ['a b']", "node1 1 1 ['a b']"]
 
@@ -156,7 +157,7 @@ def test_command_runs_a_script_with_either_library_and_returns_its_status(
             "2",
         ]
         command += ["--mpi", library, "--python", python, str(tmp_path / "program.py"), word]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode == 3:
             pytest.skip(done.stderr)
         assert done.returncode == status, done.stderr

@@ -62,7 +62,9 @@ def test_links_of_the_page_lead_somewhere_in_a_clone(page: Path) -> None:
 
 
 def test_dead_links_and_anchors_are_found(tmp_path: Path) -> None:
-    (tmp_path / "other.md").write_text("# Here `and` now, twice\n# Here and now, twice\n```\n# not here\n```\n")
+    (tmp_path / "other.md").write_text(
+        "# Here `and` now, twice\n# Here and now, twice\n```\n# not here\n```\n"
+    )
     page = tmp_path / "page.md"
     good = "[a](other.md) [b](other.md#here-and-now-twice-1) [c](#title) [d](https://x.y/z) `[e](code)`"
     bad = "[a](none.md) ![b](none.png) [c](other.md#not-here) [`d`](#none) <img src='gone.svg'>"
@@ -76,7 +78,9 @@ def test_page_of_parameters_is_what_the_schema_says() -> None:
     )
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "reference").glob("*.md")), ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "reference").glob("*.md")), ids=lambda page: page.name
+)
 def test_page_that_shows_docstrings_links_to_their_source(page: Path) -> None:
     for module in DOCSTRINGS.findall(page.read_text()):
         source = Path("../../src", *module.split("."))
