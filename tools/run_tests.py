@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jali.codegen import target
 
@@ -83,33 +84,30 @@ def busy_cores(wanted: bool) -> Iterator[None]:
             other.wait()
 
 
+@contextlib.contextmanager
+def started(part: Part, workers: int, more: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A part that runs under its conditions, which end with it."""
+    width = {} if part.width is None else {"JALI_VECTOR_BYTES": str(part.width)}
+    cores = {min(os.sched_getaffinity(0))} if part.one_core else os.sched_getaffinity(0)
+    processes = str(min(workers, 1) if part.one_core else workers)
+    command = [sys.executable, "-m", "pytest", "-n", processes, "--dist", "loadgroup", *part.arguments, *more]
+    with busy_cores(part.loaded):
+        yield subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **width},
+            text=True,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            **options,
+        )
+
+
 def run(part: Part, workers: int, more: list[str], tally: Tally) -> None:
     """Run a part; its output passes through, but for the closing line, which goes to the tally."""
     print(f"== {part.name}", flush=True)
-    environment = {key: value for key, value in os.environ.items() if key != "JALI_VECTOR_BYTES"}
-    if part.width is not None:
-        environment["JALI_VECTOR_BYTES"] = str(part.width)
-    cores = {min(os.sched_getaffinity(0))} if part.one_core else os.sched_getaffinity(0)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-n",
-        str(1 if part.one_core else workers),
-        "--dist",
-        "loadgroup",
-    ]
     held = ""
     start = time.monotonic()
-    with busy_cores(part.loaded):
-        running = subprocess.Popen(
-            [*command, *part.arguments, *more],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        )
+    with started(part, workers, more, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         for line in running.stdout:
             sys.stdout.write(held)
@@ -123,7 +121,8 @@ def run(part: Part, workers: int, more: list[str], tally: Tally) -> None:
     tally.counts += counts
     tally.failed |= status != 0
     how = "passed" if status == 0 else f"FAILED (status {status})"
-    tally.lines.append(f"== {part.name}: {how}, {time.monotonic() - start:.0f} s: {held.strip(' =').strip()}")
+    seconds = time.monotonic() - start
+    tally.lines.append(f"== {part.name}: {how}, {seconds:.0f} s: {held.strip().strip('= ')}")
 
 
 def main() -> int:
@@ -137,11 +136,15 @@ def main() -> int:
     words = sys.argv[1:]
     cut = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:cut])
+    more = words[cut + 1 :]
+    parts = [part for name in options.parts for part in parts_of(name)]
+    if len(parts) == 1:
+        with started(parts[0], options.workers, more) as running:
+            return running.wait()
     tally = Tally()
     start = time.monotonic()
-    for name in options.parts:
-        for part in parts_of(name):
-            run(part, options.workers, words[cut + 1 :], tally)
+    for part in parts:
+        run(part, options.workers, more, tally)
     print(*tally.lines, sep="\n")
     order = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "warning", "error")
     many = {word: "s" if tally.counts[word] > 1 and word in ("warning", "error") else "" for word in order}
