@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -50,18 +51,34 @@ def _running(mark: str) -> bool:
     return False
 
 
-def test_links_carry_their_rate_and_no_more(cluster: Cluster) -> None:
-    line = cluster.measure_line(0.25)
-    assert 0.5 * 125e6 < line.one_way < 1.03 * 125e6
-    assert 0.4 * 125e6 < line.both_ways < 1.03 * 125e6
-    assert line.same_node > 1.5 * 125e6
+def _link(cluster: Cluster, node: int) -> tuple[int, int]:
+    """Bytes that a node's link has carried, and how often it held something back."""
+    told = cluster._output(cluster.on_node(node, ["tc", "-s", "qdisc", "show", "dev", "eth0"]))
+    assert "rate 1Gbit" in told
+    found = re.search(r"Sent (\d+) bytes .*overlimits (\d+)", told)
+    assert found is not None
+    return int(found[1]), int(found[2])
+
+
+def test_links_carry_what_goes_between_nodes_and_hold_it_back(cluster: Cluster) -> None:
+    amount = 32 << 20
+    cluster._streams([(0, 0), (1, 1)], amount)
+    for node in (0, 1):
+        carried, held = _link(cluster, node)
+        assert (carried < amount // 100, held) == (True, 0)  # a few words of the network about itself
+    cluster._streams([(0, 1), (1, 0)], amount)
+    for node in (0, 1):
+        carried, held = _link(cluster, node)
+        assert carried >= amount
+        assert held > 0
 
 
 def test_a_line_without_its_limit_is_reported_as_bypassed(cluster: Cluster) -> None:
     for k in range(2):
         cluster._switch(f"tc qdisc del dev port{k} root")
         subprocess.run(cluster.on_node(k, ["tc", "qdisc", "del", "dev", "eth0", "root"]), check=True)
-    with pytest.raises(BypassedError, match=r"moved .* over a line of 125.0 MB/s: it went round"):
+    cluster.line_rate = 1e5  # so little that any machine is faster
+    with pytest.raises(BypassedError, match=r"moved .* over a line of 0.1 MB/s: it went round"):
         cluster.measure_line(0.25)
 
 

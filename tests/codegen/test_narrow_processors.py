@@ -21,7 +21,12 @@ print(jali.virtual_ranks(2, history))
 
 
 def history(cache: Path, compiler: str, width: int) -> str:
-    environment = {**os.environ, "CXX": compiler, "JALI_VECTOR_BYTES": str(width), "JALI_CACHE_DIR": str(cache)}
+    environment = {
+        **os.environ,
+        "CXX": compiler,
+        "JALI_VECTOR_BYTES": str(width),
+        "JALI_CACHE_DIR": str(cache),
+    }
     return run_python(PROGRAM, env=environment).stdout
 
 
