@@ -44,7 +44,7 @@ def test_vectors_of_64_bytes_on_a_processor_with_less_give_the_same_bits(
         pytest.skip("names processors with narrower vectors for x86-64 only")
     compiler = tmp_path / "c++"
     compiler.write_text(
-        '#!/bin/bash\nwords=("${@/#-march=native/-march=%s}")\nexec c++ "${words[@]}"\n' % processor
+        f'#!/bin/bash\nwords=("${{@/#-march=native/-march={processor}}}")\nexec c++ "${{words[@]}}"\n'
     )
     compiler.chmod(0o755)
     assert history(tmp_path / "cache", str(compiler), 64) == of_one_lane
