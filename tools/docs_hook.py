@@ -1,38 +1,58 @@
-"""MkDocs hook: pages that are written elsewhere, so that they cannot disagree with it.
+"""MkDocs hook: what differs between the site and the files of a clone.
 
-The parameter reference comes from the schema that checks parameter files; the architecture and the
-changelog are the files at the root of the repository.
+The architecture and the changelog are the files at the root of the repository; a link to them, or to a source, which a reader
+of the clone can follow, leads to the site's page or becomes plain words. `--quiet` hides what MkDocs tells, not its warnings,
+which `--strict` could not count then.
 """
 
 from __future__ import annotations
 
+import logging
+import os
+import re
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
-from jali.cli.schema import schema_markdown
+ROOT_PAGES = {"architecture.md": "ARCHITECTURE.md", "changelog.md": "CHANGELOG.md"}
+LINK = re.compile(r"\[([^\]\n]*)\]\(([^()\s]+)\)")
 
-ROOT = Path(__file__).resolve().parent.parent
 
-PARAMETERS_INTRODUCTION = """\
-# Parameters
-
-A parameter file of `jali run` is TOML with the sections and keys below, and no others: an unknown key is an
-error that names the nearest right one. On the command line `--set key=value` overrides a key, with the
-section in front where the key alone is not unique (`--set gauge.beta=5.7`). A run writes the parameters as
-understood, defaults included, to `parameters.toml` in its output folder; that file can be run again.
-
-"""
+def on_startup(*, command: str, dirty: bool) -> None:
+    """Let warnings through: `--quiet` drops them before they are counted, and a strict build would pass."""
+    logger = logging.getLogger("mkdocs")
+    logger.setLevel(min(logger.level, logging.WARNING))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages to the site."""
-    pages = {
-        "parameters.md": PARAMETERS_INTRODUCTION + schema_markdown(),
-        "architecture.md": (ROOT / "ARCHITECTURE.md").read_text(),
-        "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
-    }
-    for name, text in pages.items():
-        files.append(File.generated(config, name, content=text))
+    """Add the files of the repository's root to the site."""
+    root = Path(config.config_file_path).parent
+    for page, name in ROOT_PAGES.items():
+        files.append(File.generated(config, page, content=(root / name).read_text()))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Lead links between docs/ and the rest of the repository to where the site has them."""
+    root, docs = Path(config.config_file_path).parent, Path(config.docs_dir)
+    name = page.file.src_uri
+    here = root if name in ROOT_PAGES else (docs / name).parent
+    pages = {root / file: uri for uri, file in ROOT_PAGES.items()}
+
+    def led(found: re.Match[str]) -> str:
+        label, link = found.groups()
+        path, mark, anchor = link.partition("#")
+        target = Path(os.path.normpath(here / path))
+        if not path or not target.exists() or (target.is_relative_to(docs) and here != root):
+            return found[0]
+        if target.is_relative_to(docs):
+            uri = target.relative_to(docs).as_posix()
+        elif target in pages:
+            uri = pages[target]
+        else:
+            return label
+        return f"[{label}]({os.path.relpath(uri, os.path.dirname(name) or '.')}{mark}{anchor})"
+
+    return LINK.sub(led, markdown)

@@ -180,7 +180,9 @@ def mean_error(
 
     Args:
         series: shape (n,), real, finite, n >= 1, thermalised, in Monte Carlo order and equally spaced.
-        method, s, c: as for :func:`integrated_autocorrelation_time`.
+        method: as for :func:`integrated_autocorrelation_time`, like the next two.
+        s: parameter of Wolff's window.
+        c: parameter of the window of Madras and Sokal.
 
     Returns:
         error = sqrt(2 tau_int / n) times the standard deviation, both corrected for the bias that subtracting

@@ -25,6 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "identity"))
 
 import history
 
+pytestmark = pytest.mark.lanes
+
 
 @pytest.fixture
 def alone() -> Communicator:

@@ -12,6 +12,7 @@ import pytest
 from programs import need_mpi, need_openmpi, run_jali
 
 import jali
+from jali.cli.info import _answers
 
 
 def info(*words: str, python: str = sys.executable, **environment: str) -> str:
@@ -42,6 +43,25 @@ def test_missing_compiler_is_said_and_does_not_stop_the_rest() -> None:
     found = report(CXX="no-such-compiler")
     assert "no-such-compiler" in found["compiler"]["missing"]
     assert found["jali"] == jali.__version__
+
+
+def test_a_library_that_breaks_its_process_or_hangs_harms_no_other_answer(monkeypatch) -> None:
+    monkeypatch.setattr("jali.cli.info.PATIENCE", 1)
+    programs = {
+        "well": "import json, sys; print(json.dumps({'word': sys.argv[1]}))",
+        "dies": "import os; os.abort()",
+        "fails": "import no_such_library",
+        "hangs": "while True: pass",
+        "says": "import sys; sys.exit('so it is')",
+    }
+    found = _answers({name: (f"what {name}", program, name) for name, program in programs.items()})
+    assert found == {
+        "well": {"word": "well"},
+        "dies": {"missing": "loading it ended with status -6"},
+        "fails": {"missing": "ModuleNotFoundError: No module named 'no_such_library'"},
+        "hangs": {"missing": "loading what hangs took more than 1 s"},
+        "says": {"missing": "SystemExit: so it is"},
+    }
 
 
 def test_text_has_every_part() -> None:

@@ -98,7 +98,7 @@ def test_measured_machine_can_be_simulated(tmp_path: Path, capsys: pytest.Captur
         == 0
     )
     short, long = json.loads(capsys.readouterr().out)
-    assert 0 < short["time"] < long["time"] < 10
+    assert 0 < short["time"] < long["time"]
     assert jali_here("machine", "measure") == 2
     assert "2 ranks or more" in capsys.readouterr().err
 

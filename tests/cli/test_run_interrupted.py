@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from jali_command import jali_here, running, wait_for, wait_for_rows
-from programs import run_jali
+from programs import PATIENCE, run_jali
 
 from jali.comm.launcher import local_ranks
 from jali.io import open_checkpoint
@@ -54,7 +54,7 @@ def test_signal_leaves_a_checkpoint_of_the_last_sweep_and_a_report(number, statu
         wait_for_rows(out, 10, process)
         # To the whole process group, as a terminal does.
         os.killpg(process.pid, number)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == status, said
     rows = (out / "history.csv").read_text().count("\n") - 1
     assert open_checkpoint(out / "checkpoint").state["sweep"] == rows
@@ -69,7 +69,7 @@ def test_killed_run_goes_on_from_its_last_checkpoint(endless, tmp_path):
     with running("run", endless, "--output", out) as process:
         wait_for_rows(out, 17, process)
         process.kill()
-        process.wait(timeout=60)
+        process.wait(timeout=PATIENCE)
     done = open_checkpoint(out / "checkpoint").state["sweep"]
     assert done % 7 == 0
     assert done >= 7
@@ -92,7 +92,7 @@ def test_signal_to_one_mpi_rank_stops_both_at_the_same_sweep(endless, tmp_path):
     with running("run", endless, "--output", out, "-n", 2) as process:
         wait_for_rows(out, 10, process)
         os.kill(local_ranks(process.pid)[1], signal.SIGTERM)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 143, said
     assert said.count("interrupted (SIGTERM)") == 1
     rows = (out / "history.csv").read_text().count("\n") - 1
@@ -107,7 +107,7 @@ def test_interrupt_of_the_program_that_started_the_ranks_leaves_a_checkpoint(end
     with running("run", endless, "--output", out, "-n", 2) as process:
         wait_for_rows(out, 10, process)
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=60)
+        said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     done = open_checkpoint(out / "checkpoint").state["sweep"]
     run_jali("run", "--resume", out, "--set", f"sweeps={done}", "-n", 2)
@@ -120,7 +120,7 @@ def test_mpi_rank_that_is_killed_ends_the_job_and_the_run_can_be_resumed(endless
     with running("run", endless, "--output", out, "-n", 2) as process:
         wait_for_rows(out, 10, process)
         os.kill(local_ranks(process.pid)[1], signal.SIGKILL)
-        process.communicate(timeout=30)
+        process.communicate(timeout=PATIENCE)
     assert process.returncode not in (0, None)
     resume_and_compare(endless, out, ranks=1)
 
@@ -141,6 +141,6 @@ def test_interruption_while_a_kernel_is_compiled_is_an_interruption_after_the_fi
         wait_for(lambda: (tmp_path / "begun").exists(), process)
         os.killpg(process.pid, signal.SIGINT)
         (tmp_path / "go").touch()
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
     assert open_checkpoint(out / "checkpoint").state["sweep"] == 1

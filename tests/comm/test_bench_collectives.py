@@ -152,24 +152,36 @@ def test_sides_take_turns_on_ranks_and_a_wrong_one_is_named(any_mpi) -> None:
     ended = any_mpi.run(
         """
         from mpi4py import MPI
+        from jali.bench import collectives
         from jali.bench.collectives import MpiSide, measure
         world = MPI.COMM_WORLD
-        mpi, slow = MpiSide(world), MpiSide(world.Dup())
-        slow.name = "slow"
-        prepare = slow.prepare
-        def sleepy(case):
-            call = prepare(case)
-            def run():
-                if case.rank == case.size - 1:
-                    time.sleep(0.02)
-                call()
-            return run
-        slow.prepare = sleepy
+
+        class Clock:  # goes by what the calls say that they took
+            now = 0.0
+            def perf_counter(self):
+                return self.now
+        clock = collectives.time = Clock()
+        turns = []
+        class Timed(MpiSide):
+            def __init__(self, name, seconds, seconds_of_last):
+                super().__init__(world.Dup())
+                self.name, self.seconds, self.seconds_of_last = name, seconds, seconds_of_last
+            def prepare(self, case):
+                call = super().prepare(case)
+                def run():
+                    turns.append(self.name)
+                    clock.now += self.seconds_of_last if case.rank == case.size - 1 else self.seconds
+                    call()
+                return run
+        mpi, slow = Timed("mpi", 0.25, 0.25), Timed("slow", 0.25, 1.0)
         report = measure(world, [slow, mpi], [8, 4096], warm_ups=1, rounds=3, seconds=0, root=1)
         assert len(report.cells) == 16
         for cell in report.cells:
-            assert min(cell.timings["slow"].seconds) > 0.02, cell
-            assert min(cell.timings["mpi"].seconds) < 0.02, cell
+            assert set(cell.timings["slow"].seconds) == {1.0}, cell
+            assert set(cell.timings["mpi"].seconds) == {0.25}, cell
+        for first, second in zip(turns[::2], turns[1::2]):
+            assert {first, second} == {"mpi", "slow"}
+        assert {("slow", "mpi"), ("mpi", "slow")} == set(zip(turns[::2], turns[1::2]))
         class Wrong:
             name = "wrong"
             def prepare(self, case):

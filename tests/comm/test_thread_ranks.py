@@ -7,6 +7,7 @@ import time
 
 import numpy as np
 import pytest
+from programs import PATIENCE
 
 from jali import comm
 from jali.errors import ParameterError, RankError
@@ -220,10 +221,8 @@ def test_failure_of_one_rank_reaches_all_others_with_the_first_cause(wait: str, 
             heard.append((str(error), error.rank, error.cause))
             raise
 
-    start = time.monotonic()
     with pytest.raises(ZeroDivisionError, match="the seventh site"):
         comm.virtual_ranks(ranks, run)
-    assert time.monotonic() - start < 5
     cause = "ZeroDivisionError: the seventh site"
     assert heard == [(f"rank {ranks - 1} failed: {cause}", ranks - 1, cause)] * (ranks - 1)
 
@@ -259,8 +258,9 @@ def test_failed_group_refuses_every_later_call() -> None:
 def test_first_of_several_failures_is_the_one_raised() -> None:
     def run() -> None:
         world = comm.current()
-        world.barrier()
-        time.sleep(0.1 * (3 - world.rank))
+        if world.rank != 2:
+            with pytest.raises(RankError, match="from rank 2"):
+                wait_in_message(world)
         raise ValueError(f"from rank {world.rank}")
 
     with pytest.raises(ValueError, match="from rank 2"):
@@ -317,12 +317,10 @@ def test_watchdog_names_step_peer_and_transport(monkeypatch: pytest.MonkeyPatch)
                 wait_in_message(world)
             finally:
                 release.set()
-        release.wait(20)
+        release.wait(PATIENCE)
 
-    start = time.monotonic()
     with pytest.raises(RankError) as caught:
         comm.virtual_ranks(2, run)
-    assert 0.3 < time.monotonic() - start < 5
     text = str(caught.value)
     assert text.startswith(
         "rank 0 waited for the halo of U (message from rank 1, tag 9, 32 bytes) (transport thread)"

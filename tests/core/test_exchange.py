@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 
 import numpy as np
 import pytest
+from programs import PATIENCE
 
 from jali import _core
 from jali._core import FieldStorage, Launch, Layout, Partition
@@ -476,7 +476,7 @@ def test_ghosts_that_grow_keep_the_data(kernels, on_ranks):
     assert (assemble(p, [r[1] for r in results]) == whole).all()
 
 
-def test_a_failing_rank_stops_the_others_within_seconds(kernels):
+def test_a_failing_rank_stops_the_others(kernels):
     import threading
 
     p = Partition((8, 8), (3, 1))
@@ -496,13 +496,12 @@ def test_a_failing_rank_stops_the_others_within_seconds(kernels):
         except RankError as error:
             raised[communicator.rank] = str(error)
 
-    start = time.monotonic()
     threads = [threading.Thread(target=body, args=(c,), daemon=True) for c in communicators]
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
-    assert time.monotonic() - start < 10
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
     assert set(raised) >= {2} or set(raised) >= {0}
     assert all("the disk is on fire" in text for text in raised.values())
 

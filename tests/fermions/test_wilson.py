@@ -10,6 +10,8 @@ from jali import SU, Field, Lattice, Spinor
 from jali.fermions import WilsonDirac, gamma, gamma5
 from jali.lattice.algebra import inner, norm2
 
+pytestmark = pytest.mark.lanes
+
 
 def random_links(lattice, n, seed, precision="float64"):
     links = []

@@ -15,6 +15,8 @@ from jali.errors import JaliError, LayoutError, ParameterError
 from jali.gauge import SU, Algebra, GaugeField, link_trace, plaquette, plaquettes, polyakov_loop
 from jali.gauge.groups import gaussian_algebra, project
 
+pytestmark = pytest.mark.lanes
+
 
 @pytest.mark.parametrize("n", GROUPS)
 def test_a_cold_start_has_all_traces_one(n: int) -> None:

@@ -25,6 +25,8 @@ from jali.gauge import (
     wilson_loops,
 )
 
+pytestmark = pytest.mark.lanes
+
 
 def digest(U: GaugeField) -> str:
     """SHA-256 of all links in site order."""

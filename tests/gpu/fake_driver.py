@@ -53,7 +53,7 @@ def run_on_devices(ranks: int, text: str, environment: dict[str, str]) -> subpro
     """Run Python text, which can import the modules of this folder, on so many MPI ranks with four imaginary devices and the
     imaginary library of collectives."""
     env = {**environment, "JALI_FAKE_GPUS": "4", "JALI_NCCL": str(make_fake_ccl())}
-    return run_program(on_ranks(ranks, sys.executable, "-c", text), env=env, path=PATH, timeout=250)
+    return run_program(on_ranks(ranks, sys.executable, "-c", text), env=env, path=PATH)
 
 
 def _build(source: Path, *options: str) -> Path:

@@ -135,9 +135,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
         "bench halo -n 2 --kernel laplace --local 4,4,4 --device cuda --rounds 2 --seconds 0.002 --policies "
     )
     environment = {**fake_environment, "JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())}
-    done = run_jali(
-        *words.split(), ",".join(policies), "--json", "--output", tmp_path, env=environment, timeout=280
-    )
+    done = run_jali(*words.split(), ",".join(policies), "--json", "--output", tmp_path, env=environment)
     found = json.loads(done.stdout)
     rows = {r["policy"]: r for r in found["rows"]}
     assert list(rows) == policies

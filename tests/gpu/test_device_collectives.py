@@ -357,7 +357,7 @@ def many_messages(fenced: bool) -> None:
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("fenced", [False, True])
 def test_more_messages_than_a_queue_takes(fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WATCHDOG", "20")
+    monkeypatch.setenv("JALI_WATCHDOG", "120")
     comm.virtual_ranks(2, many_messages, fenced)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -313,11 +312,9 @@ if t.comm.current().rank == 1:
     raise ArithmeticError("rank 1 has had enough")
 t.halos("cuda")
 """
-    start = time.monotonic()
     environment = {**fake_environment, "JALI_PEER_HANDLES": "virtual"}
     said = on_processes(text, environment, fails=True)
     assert "rank 1 has had enough" in said
-    assert time.monotonic() - start < 120
 
 
 @imaginary

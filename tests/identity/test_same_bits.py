@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import history
 
+pytestmark = pytest.mark.lanes
+
 PROGRAM = Path(__file__).parent / "history.py"
 
 

@@ -11,6 +11,8 @@ from support import compare, random_field
 import jali
 from jali import SU, Complex, Field, Lattice, Real, Spinor, Vector
 
+pytestmark = pytest.mark.lanes
+
 PHASE = cmath.exp(0.7j)
 
 

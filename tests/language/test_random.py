@@ -11,6 +11,8 @@ from support import random_field
 import jali
 from jali import EVEN, ODD, Complex, Field, Lattice, Random, Real, Vector
 
+pytestmark = pytest.mark.lanes
+
 
 @jali.site_function
 def draw_uniform(X, out, rng):

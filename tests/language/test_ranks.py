@@ -13,6 +13,8 @@ from test_expressions import run_case
 import jali
 from jali import EVEN, ODD, SU, Algebra, Colouring, Complex, Field, Lattice, Matrix, Random, Real, Spinor
 
+pytestmark = pytest.mark.lanes
+
 SPLITS = [
     ((8, 6), (2, 1)),
     ((8, 6), (1, 2)),

@@ -11,6 +11,8 @@ from support import compare_sums, random_field, where_colour
 import jali
 from jali import EVEN, ODD, SU, Colouring, Complex, Field, Lattice, Matrix, Real, Spinor, Vector
 
+pytestmark = pytest.mark.lanes
+
 LATTICE = Lattice(4, 6, 3, 2)
 
 

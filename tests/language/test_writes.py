@@ -9,6 +9,8 @@ from support import compare, random_field, where_colour
 import jali
 from jali import ALL, EVEN, ODD, Algebra, Colouring, Complex, Field, Lattice, Matrix, Real
 
+pytestmark = pytest.mark.lanes
+
 LATTICE = Lattice(4, 6, 2)
 
 

@@ -10,6 +10,8 @@ import pytest
 import jali
 from jali import Field, Lattice, LayoutError, TraceError
 
+pytestmark = pytest.mark.lanes
+
 ELEMENTS = [
     jali.Real(),
     jali.Complex(),

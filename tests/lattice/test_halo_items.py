@@ -14,6 +14,8 @@ from jali.fermions.wilson import wilson_at
 from jali.gauge import SU
 from jali.gauge.staples import staple
 
+pytestmark = pytest.mark.lanes
+
 
 def program(function, arguments, names):
     (made,) = trace(function, arguments, names, 4, "float64", 0)

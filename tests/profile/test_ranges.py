@@ -61,7 +61,7 @@ def make_library(tmp_path: Path):
         compiler = os.environ.get("CXX", "c++").split()
         library = tmp_path / f"{name}.so"
         command = [*compiler, "-std=c++17", "-fPIC", "-shared", "-o", library, tmp_path / f"{name}.cpp"]
-        subprocess.run(command, check=True, timeout=100)
+        subprocess.run(command, check=True)
         return str(library)
 
     return make

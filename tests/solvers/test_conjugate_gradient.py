@@ -12,6 +12,8 @@ from jali import Complex, Field, Lattice, Real, Spinor, Vector
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.solvers import cg
 
+pytestmark = pytest.mark.lanes
+
 LATTICE = Lattice(8, 6, 4)
 
 

@@ -15,6 +15,8 @@ from jali import _core, comm
 from jali.gauge import SU, GaugeField, plaquette, sweep
 from jali.tune import stores
 
+pytestmark = pytest.mark.lanes
+
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +152,9 @@ def test_a_row_in_the_file_that_does_not_exist_is_not_taken(monkeypatch):
 
 def interrupted() -> bool:
     """Whether all is as before after a measurement that failed."""
-    lattice = jali.Lattice(8, 16)
+    lattice = jali.Lattice(
+        8, 16, grid=(1, comm.current().size)
+    )  # the second direction has halos, however wide vectors are
     x, y = (lattice.field(jali.Real()) for _ in range(2))
     x[:, :] = np.arange(128.0).reshape(8, 16)
     y[:, :] = np.arange(128.0).reshape(8, 16) ** 2

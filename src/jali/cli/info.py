@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -35,6 +36,7 @@ PACKAGES = (
     "nanobind",
     "nvidia-cuda-nvrtc",
 )
+PATIENCE = 60  # seconds, for a library that hangs while it is loaded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +62,13 @@ def execute(arguments: argparse.Namespace) -> int:
 def gather(communicator: comm.Communicator) -> dict[str, Any]:
     """Everything `jali info` says, as plain values that JSON can hold."""
     processor = target.host()
+    answers = _answers(
+        {
+            "mpi": ("the MPI library", MPI_QUESTION, ""),
+            "ranges": ("a profiler's library", RANGES_QUESTION, ""),
+            **{kind: (f"the driver of {kind} devices", GPU_QUESTION, kind) for kind in devices.KINDS},
+        }
+    )
     return {
         "jali": __version__,
         "python": {"version": platform.python_version(), "executable": sys.executable},
@@ -70,10 +79,10 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         "threads": communicator.threads,
         "ranks": communicator.size,
         "transport": communicator.transport,
-        "mpi": mpi_library(),
+        "mpi": answers["mpi"],
         "device": devices.default_device(),
-        "devices": {kind: gpus(kind) for kind in devices.KINDS},
-        "ranges": _ranges(),
+        "devices": {kind: answers[kind] for kind in devices.KINDS},
+        "ranges": {**answers["ranges"], "on": os.environ.get("JALI_NVTX") == "1"},
         "compiler": _compiler(),
         "cache": _cache(),
         "tuner": _tuner(),
@@ -81,33 +90,69 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
     }
 
 
-def mpi_library() -> dict[str, Any]:
-    """The MPI library that mpi4py loads: name, MPI standard, file, ABI family as the core sees it.
+def _answers(questions: dict[str, tuple[str, str, str]]) -> dict[str, dict[str, Any]]:
+    """What programs print as JSON, or why they did not; a question is what it loads, the program, and a word for it.
 
-    Asked of another process, since a broken library may take the process that loads it along.
+    A broken library may take the process that loads it along, so each program is a process: all are children of one that has
+    imported jali for them.
     """
-    return _answer("the MPI library", MPI_QUESTION)
-
-
-def gpus(kind: str) -> dict[str, Any]:
-    """Driver, run-time compiler and devices of a kind, "cuda" or "hip"; also of another process, for the same reason."""
-    return _answer(f"the driver of {kind} devices", GPU_QUESTION, kind)
-
-
-def _answer(what: str, question: str, *words: str) -> dict[str, Any]:
-    """What a program prints as JSON, or why it did not."""
-    command = [sys.executable, "-c", question, *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    except subprocess.TimeoutExpired:
-        return {"missing": f"loading {what} took more than 60 s"}
+    programs = json.dumps({name: (program, word) for name, (_, program, word) in questions.items()})
+    command = [sys.executable, "-W", "ignore", "-c", ASK, programs, str(PATIENCE)]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        lines = done.stderr.strip().splitlines()
-        return {"missing": lines[-1] if lines else f"loading it ended with status {done.returncode}"}
-    return json.loads(done.stdout)
+        return {name: _missing(done.returncode, done.stderr) for name in questions}
+    answers = {}
+    for name, (status, out, err) in json.loads(done.stdout).items():
+        if status == -signal.SIGALRM:
+            answers[name] = {"missing": f"loading {questions[name][0]} took more than {PATIENCE} s"}
+        else:
+            answers[name] = json.loads(out) if status == 0 else _missing(status, err)
+    return answers
 
 
-# Loading is not initialising: it must not join or start an MPI job.
+def _missing(status: int, err: str) -> dict[str, Any]:
+    lines = err.strip().splitlines()
+    return {"missing": lines[-1] if lines else f"loading it ended with status {status}"}
+
+
+# Runs each program in a child, all at the same time; prints how each ended and what it said.
+ASK = """
+import json, os, signal, sys, tempfile, traceback
+from jali import _core
+programs, patience = json.loads(sys.argv[1]), int(sys.argv[2])
+children = {}
+for name, (program, word) in programs.items():
+    files = [tempfile.TemporaryFile() for _ in range(2)]
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(patience)
+            for number, file in enumerate(files):
+                os.dup2(file.fileno(), number + 1)
+            sys.argv[1:] = [word]
+            exec(program, {"__name__": "__main__"})
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    children[name] = (child, files)
+found = {}
+for name, (child, files) in children.items():
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    words = []
+    for file in files:
+        file.seek(0)
+        words.append(file.read().decode(errors="replace"))
+    found[name] = (status, *words)
+print(json.dumps(found))
+"""
+
+# The library that mpi4py loads: name, MPI standard, file, ABI family as the core sees it. Loading is not initialising: it must not
+# join or start an MPI job.
 MPI_QUESTION = """
 import json, mpi4py
 mpi4py.rc.initialize = False
@@ -119,6 +164,7 @@ standard = ".".join(map(str, MPI.Get_version()))
 print(json.dumps({"library": name, "standard": standard, "path": path, "abi": family}))
 """
 
+# Who would take named ranges: NVTX or roctx.
 RANGES_QUESTION = """
 import json, os
 os.environ.pop("JALI_NVTX", None)
@@ -127,7 +173,7 @@ name, path, why = _core.ranges()
 print(json.dumps({"name": name, "path": path} if name else {"missing": why}))
 """
 
-# Driver and compiler are found apart from each other, since either can be missing.
+# Driver, run-time compiler and devices of a kind. The first two are found apart from each other, since either can be missing.
 GPU_QUESTION = """
 import json, sys
 from jali import _core
@@ -159,11 +205,6 @@ except JaliError as error:
     found.setdefault("gpus", [])
 print(json.dumps(found))
 """
-
-
-def _ranges() -> dict[str, Any]:
-    """Who would take named ranges (NVTX, roctx), asked of another process too, and whether they are on."""
-    return {**_answer("a profiler's library", RANGES_QUESTION), "on": os.environ.get("JALI_NVTX") == "1"}
 
 
 def _compiler() -> dict[str, Any]:

@@ -14,7 +14,7 @@ from jali.codegen.directions import Direction
 
 
 def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = None) -> Any:
-    """Sum of the staples of the link U[mu][X], inside a site function.
+    """Sum of the staples of the link `U[mu][X]`, inside a site function.
 
     S = sum over nu != mu of U_nu(x) U_mu(x+nu) U_nu(x+mu)^dagger + U_nu(x-nu)^dagger U_mu(x-nu)
     U_nu(x-nu+mu); `across` narrows nu to some directions.
