@@ -10,6 +10,7 @@ import contextlib
 import functools
 import inspect
 import struct
+import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.captured import Captured
-from jali.codegen.ir import SiteProgram
+from jali.codegen.ir import SiteProgram, trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.trace import trace
-from jali.errors import JaliError, LayoutError, TraceError
+from jali.errors import JaliError
 from jali.lattice.arguments import (
     aliases,
     common_lattice,
@@ -34,7 +35,7 @@ from jali.lattice.arguments import (
     scalars_of,
 )
 from jali.lattice.binding import BoundKernel
-from jali.lattice.domain import ALL, Domain
+from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
 from jali.lattice.lowering import lower
 from jali.lattice.sums import Sums, values_as_asked
@@ -53,18 +54,19 @@ class SiteFunction:
     __name__: str
 
     def __init__(self, function: Callable[..., Any]):
+        check_function(function)
         functools.update_wrapper(self, function)
         self.function = function
         self.__wrapped_site_function__ = function
         signature = inspect.signature(function)
         names = list(signature.parameters)
         if not names:
-            raise TraceError(
+            raise trace_error(
                 f"{function.__name__} takes no site; its first parameter is the site, usually called X"
             )
         for parameter in signature.parameters.values():
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                raise TraceError(
+                raise trace_error(
                     f"{function.__name__}: site functions take plain positional parameters, not {parameter}"
                 )
         self.parameters = names[1:]
@@ -77,11 +79,12 @@ class SiteFunction:
         self._everywhere = SiteFunctionOn(self, ALL)
 
     def __getitem__(self, domain: Domain) -> SiteFunctionOn:
-        if not isinstance(domain, Domain):
-            raise LayoutError(f"{self.__name__}[...] takes a domain such as EVEN, not {domain!r}")
+        domain = as_domain(domain, f"{self.__name__}[...]")
         return self._everywhere if domain is ALL else SiteFunctionOn(self, domain)
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        if named:
+            raise trace_error(f"{self.__name__} takes its arguments in order, without names: {', '.join(self.parameters)}")
         if arguments and isinstance(arguments[0], Site):
             return self.function(*arguments)  # inlined into the site function that calls it
         self.run(ALL, arguments)
@@ -152,21 +155,22 @@ class SiteFunction:
             field.on_release(_Forget(weakref.ref(self), key))
 
     def _bind(self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None) -> _Bound:
+        domain = as_domain(domain, "over=")
         nsums = len(self.parameters) - len(arguments)
         if nsums < 0 or (nsums > 0) != (sums is not None):
             wanted = f"{len(self.parameters)} arguments ({', '.join(self.parameters)})"
             if sums is None:
-                raise TraceError(
+                raise trace_error(
                     f"{self.__name__} takes {wanted}, {len(arguments)} were given; sums over sites are called as "
                     f"lattice.sum({self.__name__}, ...)"
                 )
-            raise TraceError(
+            raise trace_error(
                 f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum"
             )
+        shapes = tuple(describe(a, n) for a, n in zip(arguments, self.parameters, strict=False))
         fields = list(fields_of(arguments))
         lattice = common_lattice(self.__name__, fields, lattice)
         precision = common_precision(self.__name__, fields)
-        shapes = tuple(describe(a, n) for a, n in zip(arguments, self.parameters, strict=False))
         key = (
             lattice.ndim,
             precision,
@@ -198,7 +202,27 @@ class SiteFunctionOn:
         self.function.run(self.domain, arguments)
 
 
-def site_function(function: Callable[..., Any]) -> SiteFunction:
+def check_function(function: Any) -> None:
+    """Raises TraceError at the user's line for what cannot become a site function."""
+    if isinstance(function, SiteFunction):
+        raise trace_error(f"{function.__name__} is a site function already; decorate it once")
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        hint = "; other decorators stand above @jali.site_function" if hasattr(function, "__wrapped__") else ""
+        raise trace_error(
+            f"@jali.site_function stands above a function, def f(X, ...), and without parentheses; {function!r} is none{hint}"
+        )
+    code = function.__code__
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise trace_error(
+            f"{function.__name__} is a generator or a coroutine; a site function is an ordinary one, without yield and await"
+        )
+    if isinstance(function, types.FunctionType) and code.co_varnames[:1] in (("self",), ("cls",)):
+        raise trace_error(
+            f"{function.__name__} is a method; a site function has the site in front: def f(X, ...), outside of the class"
+        )
+
+
+def site_function(function: Callable[..., Any] = None) -> SiteFunction:  # type: ignore[assignment]
     """Decorator: makes a kernel of a function of a symbolic site. See the guide to the site language."""
     return SiteFunction(function)
 
@@ -297,7 +321,7 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
             kernel.floats[index] = float(flat[component])
     elif isinstance(value, int | np.integer):
         if not -(1 << 31) <= value < 1 << 31:
-            raise TraceError(f"the whole number {value} does not fit 32 bits; pass it as a float")
+            raise trace_error(f"the whole number {value} does not fit 32 bits; pass it as a float")
         kernel.words[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
         kernel.floats[index] = float(value.imag if component else value.real)

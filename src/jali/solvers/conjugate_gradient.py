@@ -18,7 +18,9 @@ import numpy as np
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice.algebra import inner, norm2
 from jali.lattice.field import Field
+from jali.lattice.lattice import what_differs
 from jali.lattice.sites import site_function
+from jali.lattice.checked import checked
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ def _turn(X: Any, p: Any, r: Any, weight: Any) -> None:
     p[X] = r[X] + weight * p[X]
 
 
+@checked
 def cg(
     apply: Callable[[Field, Field], Any],
     b: Field,
@@ -77,12 +80,15 @@ def cg(
         ParameterError: impossible tolerance or bound.
         LayoutError: b and x0 do not fit together.
     """
+    if not callable(apply):
+        raise ParameterError(f"the operator is a function apply(p, q) that writes A p into q, not {apply!r}")
     if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
         raise ParameterError(f"the tolerance is relative, between 0 and 1, not {tolerance!r}")
     if not isinstance(max_iterations, int) or max_iterations < 1:
         raise ParameterError(f"max_iterations is a positive whole number, not {max_iterations!r}")
     if x0 is not None and (x0.lattice is not b.lattice or x0.element != b.element):
-        raise LayoutError(f"x0 holds {x0.element} on {x0.lattice}, b holds {b.element} on {b.lattice}")
+        differ = "" if x0.lattice is b.lattice else f" ({what_differs(x0.lattice, b.lattice)})"
+        raise LayoutError(f"x0 holds {x0.element} on {x0.lattice}, b holds {b.element} on {b.lattice}{differ}")
     lattice = b.lattice
     x = b.like() if x0 is None else x0.copy()
     size = math.sqrt(norm2(b))
