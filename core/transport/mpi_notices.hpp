@@ -15,8 +15,8 @@
 
 namespace jali {
 
-// The other ranks that have said so far that they failed with this very cause, so that one of them can speak for
-// all; numbered as in RankFailure. None where ranks are not MPI's.
+// The other ranks that have said so far that they failed with this very cause, so that one of them can speak
+// for all; numbered as in RankFailure. None where ranks are not MPI's.
 std::vector<int> failed_alike(Communicator& communicator, const std::string& cause);
 
 class MpiNotices {

@@ -335,6 +335,7 @@ def test_largest_offsets_wrap_as_their_remainders_do():
     for far in (2**30, -(2**30), 2**30 - 3, 3 - 2**30):
         for near in (far % 4, far % 4 - 4):
             assert np.array_equal(
-                layout.neighbours((far, 0)).entries & (2**26 - 1), layout.neighbours((near, 0)).entries & (2**26 - 1)
+                layout.neighbours((far, 0)).entries & (2**26 - 1),
+                layout.neighbours((near, 0)).entries & (2**26 - 1),
             )
         assert layout.reach(1, (far, 0)) == layout.reach(1, (far % 2, 0))

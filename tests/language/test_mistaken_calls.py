@@ -85,7 +85,10 @@ CALLS = [
     (lambda: Field(L, SU(3), name=5), "the name of a field is a string"),
     (lambda: Field(L, jali.Real(), boundary=object()), "boundary conditions are"),
     (lambda: Field(L, jali.Real(), boundary=[np.ones(2)] * 4), "is unknown"),
-    (lambda: Field(L, jali.Real(), boundary=Field(Lattice(4), jali.Real()).boundary), "boundary conditions are"),
+    (
+        lambda: Field(L, jali.Real(), boundary=Field(Lattice(4), jali.Real()).boundary),
+        "boundary conditions are",
+    ),
     (lambda: R.assign(np.zeros(3)), r"a field is assigned, not a ndarray; f\[...\] = array"),
     (lambda: R.assign(U), "a field is assigned, not a GaugeField"),
     (lambda: R.set_local("x"), "takes numbers, not str"),
@@ -109,7 +112,10 @@ CALLS = [
     (lambda: f[Colouring(2, lambda x: x[0] % 2)], r"one of its colours is a domain, c\[0\]"),
     (lambda: f(R, L), "a Lattice cannot be an argument"),
     (lambda: f(R, np.zeros((2, 2, 2))), "make it a Field"),
-    (lambda: L.sum(R), r"takes a site function, not .*; to sum a field, write a function with total \+= f\[X\]"),
+    (
+        lambda: L.sum(R),
+        r"takes a site function, not .*; to sum a field, write a function with total \+= f\[X\]",
+    ),
     (lambda: L.sum(plain, R), "not plain; decorate plain with @jali.site_function"),
     (lambda: L.sum(total[EVEN], R), r"lattice.sum\(total, ..., over=EVEN\)"),
     (lambda: L.sum(3), "takes a site function, not 3"),
@@ -236,7 +242,9 @@ def test_field_strength_and_plaquettes_for_ones_own_kernels_are_public():
 
 
 def test_two_lattices_that_look_equal_are_said_to_be_two():
-    with pytest.raises(LayoutError, match=r"look equal, but are two lattices, .* make one and use it for all"):
+    with pytest.raises(
+        LayoutError, match=r"look equal, but are two lattices, .* make one and use it for all"
+    ):
         f(R, Field(Lattice(4, 4, 4, 4), jali.Real()))
     with pytest.raises(LayoutError, match="look equal, but are two lattices"):
         R.assign(Field(Lattice(4, 4, 4, 4), jali.Real()))
@@ -270,7 +278,9 @@ def test_race_of_neighbours_on_odd_extents_says_that_extents_are_odd(domain):
     def relax(X, a):
         a[X] = a[X + nu] + a[X - rho]
 
-    with pytest.raises(TraceError, match=r"Extents are odd \((3 in direction 1|5 in direction 2)\).*Colouring") as caught:
+    with pytest.raises(
+        TraceError, match=r"Extents are odd \((3 in direction 1|5 in direction 2)\).*Colouring"
+    ) as caught:
         relax[domain](a)
     assert "Run it over EVEN and ODD" not in str(caught.value)
 
@@ -295,7 +305,8 @@ def test_ranks_that_fail_differently_are_all_told():
     with pytest.raises(ValueError, match="is unhappy") as caught:
         jali.virtual_ranks(2, fail)
     said = str(caught.value) + " ".join(getattr(caught.value, "__notes__", []))
-    assert "rank 0 is unhappy" in said and "rank 1 is unhappy" in said
+    assert "rank 0 is unhappy" in said
+    assert "rank 1 is unhappy" in said
 
     def fail_alike():
         comm.current().barrier()

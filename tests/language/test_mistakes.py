@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import jali
-from jali.fermions import gamma, project, reconstruct, wilson_at
-from jali.gauge import SU, GaugeField, field_strength, staple
+from jali import fermions, gauge
+from jali.gauge import SU, GaugeField
 
 LATTICE = jali.Lattice(4, 4, 4, 4)
 E = LATTICE.directions
@@ -37,9 +37,26 @@ REAL, COMPLEX, VECTOR, MATRIX, SPINOR, HALF = (
 )
 LINKS, RNG = GaugeField(LATTICE, SU(3)), jali.Random(1)
 KNOWN = {
-    name: value
-    for name, value in globals().items()
-    if name not in ("annotations", "pytest", "itertools") and not name.startswith("__")
+    "copy": copy,
+    "decimal": decimal,
+    "fractions": fractions,
+    "functools": functools,
+    "jali": jali,
+    "math": math,
+    "np": np,
+    "pickle": pickle,
+    "statistics": statistics,
+    "field_strength": gauge.field_strength,
+    "gamma": fermions.gamma,
+    "project": fermions.project,
+    "reconstruct": fermions.reconstruct,
+    "staple": gauge.staple,
+    "wilson_at": fermions.wilson_at,
+    "E": E,
+    "LATTICE": LATTICE,
+    "LINKS": LINKS,
+    "REAL": REAL,
+    "RNG": RNG,
 }
 FILE = "/home/somebody/mistake.py"
 _numbers = itertools.count()
@@ -332,7 +349,9 @@ def test_hasattr_of_symbols_says_what_they_have():
 
     @jali.site_function
     def f(X, a, b):
-        seen.extend([hasattr(a[X], "dagger"), hasattr(a[X], "spin"), hasattr(a, "fields"), getattr(b, "mask", 7)])
+        seen.extend(
+            [hasattr(a[X], "dagger"), hasattr(a[X], "spin"), hasattr(a, "fields"), getattr(b, "mask", 7)]
+        )
         a[X] = 1.0
 
     f(REAL, COMPLEX)

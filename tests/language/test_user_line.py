@@ -83,7 +83,8 @@ def test_ipython_in_a_terminal_names_the_line_of_the_cell():
         InteractiveShell.clear_instance()
     assert isinstance(error, jali.TraceError)
     place = last_line(error)
-    assert "site-packages" not in place and ":7" in place, place
+    assert "site-packages" not in place, place
+    assert ":7" in place
 
 
 @pytest.mark.parametrize("how", ["-c", "-"])
@@ -222,5 +223,6 @@ def test_names_of_the_language_stay_as_they_are():
         φ[X] = 1.0
 
     report = jali.inspect(jali.site_function(phi), A)
-    assert report.name == "phi" and list(report.writes) == ["φ"]
+    assert report.name == "phi"
+    assert list(report.writes) == ["φ"]
     assert jali.inspect(jali.site_function(lambda X, a: a.__setitem__(X, 1.0)), A).name == "<lambda>"

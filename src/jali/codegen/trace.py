@@ -155,7 +155,10 @@ def _finish(
     types: list[Type] = []
     for slot, (node, where) in enumerate(state.sums):
         if node is None:
-            raise _error_in(function, f"{name} never adds to its sum number {slot + 1}, {names[len(names) - len(state.sums) + slot]}")
+            raise _error_in(
+                function,
+                f"{name} never adds to its sum number {slot + 1}, {names[len(names) - len(state.sums) + slot]}",
+            )
         sums.append(Sum(slot, node, where))
         types.append(node.type)
     offsets = list(dict.fromkeys(store.offset for store in state.stores.values()))
@@ -173,8 +176,7 @@ def _finish(
                 )
         if randoms and sums:
             raise _error_in(
-                function,
-                f"{name} mixes sums with writes at several offsets; do it in several site functions"
+                function, f"{name} mixes sums with writes at several offsets; do it in several site functions"
             )
     fused = fused_products([s.value for s in state.stores.values()] + [s.value for s in sums])
     programs = []

@@ -63,7 +63,7 @@ def _not_a_number(value: Any) -> str:
         )
     if isinstance(value, list | tuple):
         return f"{text}; jali.vector([...]) and jali.matrix([[...], ...]) make vectors and matrices"
-    if isinstance(value, Element) or isinstance(value, type):
+    if isinstance(value, Element | type):
         return f"{text}; jali.zero(element) is the zero of an element type"
     if callable(value) and hasattr(value, "__name__"):
         return f"{text}: {value.__name__} is a function; call it, {value.__name__}(...)"
@@ -74,7 +74,9 @@ def _not_a_number(value: Any) -> str:
 
 def _known(value: Any) -> bool:
     """Whether an operation with it is ours to do or to refuse; other classes may know what they do with a symbol."""
-    if isinstance(value, Value | bool | int | float | complex | np.generic | np.ndarray | WithoutValue | Offset):
+    if isinstance(
+        value, Value | bool | int | float | complex | np.generic | np.ndarray | WithoutValue | Offset
+    ):
         return True
     return type(value).__module__ == "builtins"
 
@@ -166,7 +168,10 @@ _OPERATORS = {
     np.bitwise_or: operator.or_,
 }
 _JALIS = {
-    **{name: f"jali.{name}(x)" for name in "exp log sqrt sin cos tan sinh cosh tanh floor".split()},
+    **{
+        name: f"jali.{name}(x)"
+        for name in ["exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor"]
+    },
     **{f"arc{name}": f"jali.a{name}(x)" for name in ("sin", "cos", "tan")},
     "arctan2": "jali.atan2(y, x)",
     "absolute": "abs(x)",
@@ -317,7 +322,9 @@ class Value(Symbol):
         return Value(builder().call("pow", [lift(base), self.node])) if _known(base) else NotImplemented
 
     def _no_operator(self, *_: Any) -> Any:
-        raise trace_error("symbols have no operator for this; see the table of operations in the guide to the site language")
+        raise trace_error(
+            "symbols have no operator for this; see the table of operations in the guide to the site language"
+        )
 
     __divmod__ = __rdivmod__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
     __xor__ = __rxor__ = _no_operator
@@ -560,7 +567,11 @@ def complex_number(re: Any, im: Any) -> Value:
 def identity(n: int) -> Value:
     """The n by n unit matrix (complex)."""
     nodes = builder()
-    if isinstance(n, bool) or not isinstance(n, int | np.integer | Value) or (not isinstance(n, Value) and n < 1):
+    if (
+        isinstance(n, bool)
+        or not isinstance(n, int | np.integer | Value)
+        or (not isinstance(n, Value) and n < 1)
+    ):
         raise trace_error(f"jali.identity needs a positive whole number, not {n!r}")
     n = operator.index(n)
     parts = [nodes.const(1.0 + 0.0j if i == j else 0.0j) for i in range(n) for j in range(n)]

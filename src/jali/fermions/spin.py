@@ -167,7 +167,9 @@ def _block(mu: Any, sign: int) -> np.ndarray:
     try:
         axis = operator.index(mu)
     except TypeError:
-        raise trace_error(f"a projector has a direction, X.directions()[...] or its number, not {mu!r}") from None
+        raise trace_error(
+            f"a projector has a direction, X.directions()[...] or its number, not {mu!r}"
+        ) from None
     if not 0 <= axis < 4:
         raise trace_error(f"there are gamma matrices for directions 0 to 3, not for {axis}")
     return np.array(_B[axis], dtype=complex)

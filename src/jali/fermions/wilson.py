@@ -9,8 +9,9 @@ multiply projected spinors of two spins. Boundary conditions are those of the sp
 
 from __future__ import annotations
 
-import numbers
 from typing import Any
+
+import numpy as np
 
 from jali.codegen.types import Spinor
 from jali.codegen.values import Value, zero
@@ -52,9 +53,13 @@ class WilsonDirac:
 
     def __init__(self, U: Any, mass: float):
         fields = getattr(U, "fields", U)
-        if not isinstance(fields, list | tuple) or not fields or not all(isinstance(f, Field) for f in fields):
+        if (
+            not isinstance(fields, list | tuple)
+            or not fields
+            or not all(isinstance(f, Field) for f in fields)
+        ):
             raise LayoutError(f"the links are a GaugeField or a list of one field per direction, not {U!r}")
-        if not isinstance(mass, numbers.Real):
+        if not isinstance(mass, int | float | np.number):
             raise ParameterError(f"the mass is a real number, not {mass!r}")
         self.links = list(fields)
         first = self.links[0]

@@ -37,9 +37,13 @@ class GaugeField(WithoutOperators):
 
     def __init__(self, lattice: Lattice, group: Element, precision: str = "float64", boundary: Any = None):
         if not isinstance(lattice, Lattice):
-            raise LayoutError(f"a gauge field lives on a Lattice, not on {lattice!r}: GaugeField(lattice, SU(3))")
+            raise LayoutError(
+                f"a gauge field lives on a Lattice, not on {lattice!r}: GaugeField(lattice, SU(3))"
+            )
         if not isinstance(group, Element):
-            raise LayoutError(f"a gauge field holds SU(n) matrices: the group is SU(3) or the like, not {group!r}")
+            raise LayoutError(
+                f"a gauge field holds SU(n) matrices: the group is SU(3) or the like, not {group!r}"
+            )
         shape = group.type.shape
         if group != SU(shape[0] if shape else 1):
             raise LayoutError(f"a gauge field holds SU(n) matrices (SU(1) for phases), not {group}")
@@ -61,8 +65,11 @@ class GaugeField(WithoutOperators):
                 "a gauge field is used in a site function but is not one of its arguments; pass it as one, and read U[mu][X]"
             )
         if not isinstance(mu, int | np.integer | Direction | slice):
-            raise LayoutError(f"the links of one direction are U[mu], mu a direction or its number, not {mu!r}")
-        return self.fields[mu]
+            raise LayoutError(
+                f"the links of one direction are U[mu], mu a direction or its number, not {mu!r}"
+            )
+        found: Any = self.fields[mu]  # of a slice, several
+        return found
 
     def __len__(self) -> int:
         return len(self.fields)

@@ -41,17 +41,16 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
         except TypeError:
             return function(*arguments, **named)  # which says what is missing
         for name, value in given.items():
-            if name in wanted and (
-                not isinstance(value, wanted[name][0])
-                or isinstance(value, bool)
-            ):
+            if name in wanted and (not isinstance(value, wanted[name][0]) or isinstance(value, bool)):
                 raise ParameterError(f"{function.__qualname__}: {name} is {wanted[name][1]}, not {value!r}")
         return function(*arguments, **named)
 
     return call
 
 
-def _wanted(function: Callable[..., Any], signature: inspect.Signature) -> dict[str, tuple[tuple[type, ...], str]]:
+def _wanted(
+    function: Callable[..., Any], signature: inspect.Signature
+) -> dict[str, tuple[tuple[type, ...], str]]:
     found = {}
     for name, parameter in signature.parameters.items():
         choices = [

@@ -44,7 +44,9 @@ class WithoutOperators:
     __array__ = __array_ufunc__ = __array_function__ = _refuse
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = _refuse
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __mod__ = __floordiv__ = _refuse
-    __neg__ = __pos__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __float__ = __complex__ = __int__ = _refuse
+    __neg__ = __pos__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __float__ = __complex__ = __int__ = (
+        _refuse
+    )
 
 
 class Field(WithoutOperators):
@@ -123,7 +125,9 @@ class Field(WithoutOperators):
     def assign(self, other: Field) -> Field:
         """Takes the values of another field of the same element on the same lattice, whatever its precision. Returns self."""
         if not isinstance(other, Field):
-            raise LayoutError(f"a field is assigned, not a {type(other).__name__}; f[...] = array sets values")
+            raise LayoutError(
+                f"a field is assigned, not a {type(other).__name__}; f[...] = array sets values"
+            )
         if other.lattice is not self.lattice:
             raise LayoutError(
                 f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices "

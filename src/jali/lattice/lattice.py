@@ -96,7 +96,9 @@ class Lattice:
         device: str | None = None,
     ):
         flat = (
-            tuple(extents[0]) if len(extents) == 1 and isinstance(extents[0], Sequence | np.ndarray) else extents
+            tuple(extents[0])
+            if len(extents) == 1 and isinstance(extents[0], Sequence | np.ndarray)
+            else extents
         )
         if not 1 <= len(flat) <= 5:
             raise LayoutError(f"a lattice has 1 to 5 dimensions, not {len(flat)}")
@@ -104,7 +106,9 @@ class Lattice:
             if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
                 raise LayoutError(f"lattice extents are positive whole numbers, not {n!r}")
         if lanes is not None and (not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1):
-            raise LayoutError(f"lanes is the most vector lanes to use, a positive whole number, not {lanes!r}")
+            raise LayoutError(
+                f"lanes is the most vector lanes to use, a positive whole number, not {lanes!r}"
+            )
         if communicator is not None and not isinstance(communicator, comm.Communicator):
             raise ParameterError(
                 f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {communicator!r}"

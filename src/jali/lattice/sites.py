@@ -53,7 +53,7 @@ class SiteFunction:
 
     __name__: str
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Any):
         check_function(function)
         functools.update_wrapper(self, function)
         self.function = function
@@ -84,7 +84,9 @@ class SiteFunction:
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
         if named:
-            raise trace_error(f"{self.__name__} takes its arguments in order, without names: {', '.join(self.parameters)}")
+            raise trace_error(
+                f"{self.__name__} takes its arguments in order, without names: {', '.join(self.parameters)}"
+            )
         if arguments and isinstance(arguments[0], Site):
             return self.function(*arguments)  # inlined into the site function that calls it
         self.run(ALL, arguments)
@@ -207,7 +209,9 @@ def check_function(function: Any) -> None:
     if isinstance(function, SiteFunction):
         raise trace_error(f"{function.__name__} is a site function already; decorate it once")
     if not isinstance(function, types.FunctionType | types.MethodType):
-        hint = "; other decorators stand above @jali.site_function" if hasattr(function, "__wrapped__") else ""
+        hint = (
+            "; other decorators stand above @jali.site_function" if hasattr(function, "__wrapped__") else ""
+        )
         raise trace_error(
             f"@jali.site_function stands above a function, def f(X, ...), and without parentheses; {function!r} is none{hint}"
         )
@@ -222,7 +226,7 @@ def check_function(function: Any) -> None:
         )
 
 
-def site_function(function: Callable[..., Any] = None) -> SiteFunction:  # type: ignore[assignment]
+def site_function(function: Callable[..., Any] | None = None) -> SiteFunction:
     """Decorator: makes a kernel of a function of a symbolic site. See the guide to the site language."""
     return SiteFunction(function)
 

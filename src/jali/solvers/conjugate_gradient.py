@@ -17,10 +17,10 @@ import numpy as np
 
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice.algebra import inner, norm2
+from jali.lattice.checked import checked
 from jali.lattice.field import Field
 from jali.lattice.lattice import what_differs
 from jali.lattice.sites import site_function
-from jali.lattice.checked import checked
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,9 @@ def cg(
         raise ParameterError(f"max_iterations is a positive whole number, not {max_iterations!r}")
     if x0 is not None and (x0.lattice is not b.lattice or x0.element != b.element):
         differ = "" if x0.lattice is b.lattice else f" ({what_differs(x0.lattice, b.lattice)})"
-        raise LayoutError(f"x0 holds {x0.element} on {x0.lattice}, b holds {b.element} on {b.lattice}{differ}")
+        raise LayoutError(
+            f"x0 holds {x0.element} on {x0.lattice}, b holds {b.element} on {b.lattice}{differ}"
+        )
     lattice = b.lattice
     x = b.like() if x0 is None else x0.copy()
     size = math.sqrt(norm2(b))
