@@ -157,7 +157,7 @@ CALLS = [
     (lambda: axpy("x", R, R), "a factor of fields is a number"),
     (lambda: cg(5, R), "the operator is a function"),
     (lambda: cg(lambda p, q: None, 5), "cg: b is a Field, not 5"),
-    (lambda: cg(lambda p, q: None, R, x0=5), "cg: x0 is a Field or None, not 5"),
+    (lambda: cg(lambda p, q: None, R, x0=5), "cg: x0 is a Field, not 5"),
     (lambda: WilsonDirac(5, 0.1), "the links are a GaugeField or a list"),
     (lambda: WilsonDirac([], 0.1), "the links are a GaugeField or a list"),
     (lambda: WilsonDirac([R] * 4, 0.1), "the links are matrices, not Real"),

@@ -17,7 +17,6 @@ import numpy as np
 
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice.algebra import inner, norm2
-from jali.lattice.checked import checked
 from jali.lattice.field import Field
 from jali.lattice.lattice import what_differs
 from jali.lattice.sites import site_function
@@ -56,7 +55,6 @@ def _turn(X: Any, p: Any, r: Any, weight: Any) -> None:
     p[X] = r[X] + weight * p[X]
 
 
-@checked
 def cg(
     apply: Callable[[Field, Field], Any],
     b: Field,
@@ -80,6 +78,9 @@ def cg(
         ParameterError: impossible tolerance or bound.
         LayoutError: b and x0 do not fit together.
     """
+    for name, field in (("b", b), *((("x0", x0),) if x0 is not None else ())):
+        if not isinstance(field, Field):
+            raise ParameterError(f"cg: {name} is a Field, not {field!r}")
     if not callable(apply):
         raise ParameterError(f"the operator is a function apply(p, q) that writes A p into q, not {apply!r}")
     if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
