@@ -107,6 +107,7 @@ CALLS = [
     (lambda: np.sum(R), "has no arithmetic of its own"),
     # site functions and their calls
     (lambda: f(R, b=1), r"takes its arguments in order, without names: a, b"),
+    (lambda: f[EVEN](R, b=1), r"takes its arguments in order, without names: a, b"),
     (lambda: f[0], "takes a domain such as EVEN, not 0"),
     (lambda: f["even"], "takes a domain such as EVEN, not 'even'"),
     (lambda: f[Colouring(2, lambda x: x[0] % 2)], r"one of its colours is a domain, c\[0\]"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,28 @@ from jali.lattice.lattice import what_differs
 from jali.lattice.random import Random
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
+
+
+def check_function(function: Any) -> None:
+    """Raises TraceError at the user's line for what cannot become a site function."""
+    if hasattr(function, "__wrapped_site_function__"):
+        raise trace_error(f"{function.__name__} is a site function already; decorate it once")
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        hint = (
+            "; other decorators stand above @jali.site_function" if hasattr(function, "__wrapped__") else ""
+        )
+        raise trace_error(
+            f"@jali.site_function stands above a function, def f(X, ...), and without parentheses; {function!r} is none{hint}"
+        )
+    code = function.__code__
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise trace_error(
+            f"{function.__name__} is a generator or a coroutine; a site function is an ordinary one, without yield and await"
+        )
+    if isinstance(function, types.FunctionType) and code.co_varnames[:1] in (("self",), ("cls",)):
+        raise trace_error(
+            f"{function.__name__} is a method; a site function has the site in front: def f(X, ...), outside of the class"
+        )
 
 
 def key_of(argument: Any) -> Any:

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import inspect
 import struct
-import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from jali.codegen.trace import trace
 from jali.errors import JaliError
 from jali.lattice.arguments import (
     aliases,
+    check_function,
     common_lattice,
     common_precision,
     describe,
@@ -83,14 +83,18 @@ class SiteFunction:
         return self._everywhere if domain is ALL else SiteFunctionOn(self, domain)
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
-        if named:
-            raise trace_error(
-                f"{self.__name__} takes its arguments in order, without names: {', '.join(self.parameters)}"
-            )
+        self.refuse(named)
         if arguments and isinstance(arguments[0], Site):
             return self.function(*arguments)  # inlined into the site function that calls it
         self.run(ALL, arguments)
         return None
+
+    def refuse(self, named: dict[str, Any]) -> None:
+        """Raises TraceError for arguments by name."""
+        if named:
+            raise trace_error(
+                f"{self.__name__} takes its arguments in order, without names: {', '.join(self.parameters)}"
+            )
 
     def run(
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any = None, sums: Sums | None = None
@@ -200,30 +204,9 @@ class SiteFunctionOn:
         self.function = function
         self.domain = domain
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        self.function.refuse(named)
         self.function.run(self.domain, arguments)
-
-
-def check_function(function: Any) -> None:
-    """Raises TraceError at the user's line for what cannot become a site function."""
-    if isinstance(function, SiteFunction):
-        raise trace_error(f"{function.__name__} is a site function already; decorate it once")
-    if not isinstance(function, types.FunctionType | types.MethodType):
-        hint = (
-            "; other decorators stand above @jali.site_function" if hasattr(function, "__wrapped__") else ""
-        )
-        raise trace_error(
-            f"@jali.site_function stands above a function, def f(X, ...), and without parentheses; {function!r} is none{hint}"
-        )
-    code = function.__code__
-    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
-        raise trace_error(
-            f"{function.__name__} is a generator or a coroutine; a site function is an ordinary one, without yield and await"
-        )
-    if isinstance(function, types.FunctionType) and code.co_varnames[:1] in (("self",), ("cls",)):
-        raise trace_error(
-            f"{function.__name__} is a method; a site function has the site in front: def f(X, ...), outside of the class"
-        )
 
 
 def site_function(function: Callable[..., Any] | None = None) -> SiteFunction:
