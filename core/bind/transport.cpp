@@ -2,6 +2,7 @@
 #include "bind/errors.hpp"
 #include "transport/communicator.hpp"
 #include "transport/mpi_abi.hpp"
+#include "transport/mpi_notices.hpp"
 #include "transport/ping_pong.hpp"
 
 #include <memory>
@@ -144,6 +145,8 @@ void bind_transport(nb::module_& m) {
             },
             "data"_a, "root"_a)
         .def("fail", &Communicator::fail, "cause"_a, Released())
+        .def("failed_alike", &failed_alike, "cause"_a,
+             "Other MPI ranks that have said so far that they failed with this very cause.")
         .def("check", &Communicator::check)
         .def(
             "leave",

@@ -198,7 +198,21 @@ std::pair<std::int64_t, int> Layout::locate(std::span<const std::int64_t> site) 
     return {block_of_[index], static_cast<int>(lane)};
 }
 
+void Layout::check(const Offset& offset) const {
+    if (static_cast<int>(offset.size()) != ndim()) {
+        throw LayoutError("offset " + format_offset(offset) + " has " + std::to_string(offset.size()) +
+                          " components; the lattice has " + std::to_string(ndim()) + " directions");
+    }
+    for (const auto n : offset) {
+        if (n > largest_offset || n < -largest_offset) {
+            throw LayoutError("offset " + format_offset(offset) + " is larger than 2^30 = " +
+                              std::to_string(largest_offset) + " sites in a direction");
+        }
+    }
+}
+
 int Layout::reach(int parities, const Offset& offset) const {
+    check(offset);
     std::int64_t sum = 0;
     for (int d = 0; d < ndim(); ++d) {
         if (offset[d] != 0 && partition_.global_extents()[d] % 2 != 0) return 3;
@@ -347,10 +361,7 @@ int Layout::slab_for(const Offset& key) {
 
 std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, bool windings) {
     const int n = ndim();
-    if (static_cast<int>(offset.size()) != n) {
-        throw LayoutError("offset " + format_offset(offset) + " has " + std::to_string(offset.size()) +
-                          " components; the lattice has " + std::to_string(n) + " directions");
-    }
+    check(offset);
     if (auto found = tables_.find({offset, windings}); found != tables_.end()) return found->second;
     for (int d = 0; d < n; ++d) {
         const auto width = offset[d] < 0 ? -offset[d] : offset[d];

@@ -29,6 +29,10 @@ inline constexpr int max_classes = 1 << (32 - block_bits);
 
 using Offset = std::vector<std::int64_t>;
 
+// Of an offset in each direction. Twice the front's own bound, for reads seen from a written site; with a
+// coordinate it stays far from overflow, and the windings that it makes fit 32 bits.
+inline constexpr std::int64_t largest_offset = std::int64_t{1} << 30;
+
 // For one offset: where each owned block's neighbours are.
 struct NeighbourTable {
     Offset offset;
@@ -141,7 +145,8 @@ class Layout {
     // (block, lane) of a site given by local coordinates; throws LayoutError outside the local box.
     std::pair<std::int64_t, int> locate(std::span<const std::int64_t> site) const;
 
-    // Throws LayoutError if a split direction's smallest local extent is less than the offset in it.
+    // Throws LayoutError if a split direction's smallest local extent is less than the offset in it, or the
+    // offset is larger than `largest_offset` in any.
     std::shared_ptr<const NeighbourTable> neighbours(const Offset& offset, bool windings = false);
 
     const std::vector<Slab>& slabs() const { return slabs_; }
@@ -170,10 +175,12 @@ class Layout {
     const std::vector<std::vector<std::int64_t>>& first_ghosts(Communicator& communicator);
 
     // The parities (1 even, 2 odd, 3 both) that can be read at an offset from sites of these parities.
-    // Conservative where a global extent is odd, since there the boundary joins equal parities.
+    // Conservative where a global extent is odd, since there the boundary joins equal parities. Throws
+    // LayoutError as neighbours does.
     int reach(int parities, const Offset& offset) const;
 
   private:
+    void check(const Offset& offset) const;
     int slab_for(const Offset& key); // its number, made if need be
     static std::byte* space(Memory& memory, std::size_t bytes, const char* label);
 

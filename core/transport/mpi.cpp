@@ -283,6 +283,7 @@ class MpiCommunicator final : public Communicator {
     }
 
     void fail(const std::string& cause) noexcept override { notices_->fail(cause); }
+    std::vector<int> failed_alike(const std::string& cause) { return notices_->failed_alike(cause); }
 
     void check() override {
         notices_->read();
@@ -463,6 +464,11 @@ class MpiCommunicator final : public Communicator {
 
 std::shared_ptr<Communicator> make_mpi_communicator(std::uintptr_t handle, const std::string& library) {
     return std::make_shared<MpiCommunicator>(static_cast<MpiHandle>(handle), library);
+}
+
+std::vector<int> failed_alike(Communicator& communicator, const std::string& cause) {
+    auto* mpi = dynamic_cast<MpiCommunicator*>(&communicator);
+    return mpi ? mpi->failed_alike(cause) : std::vector<int>();
 }
 
 } // namespace jali

@@ -37,6 +37,16 @@ void MpiNotices::fail(const std::string& cause) noexcept {
     tell(Notice::failed, cause);
 }
 
+std::vector<int> MpiNotices::failed_alike(const std::string& cause) {
+    if (!mpi_.finalized())
+        for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
+    std::vector<int> alike;
+    for (int rank : failures_)
+        if (std::strncmp((*incoming_)[rank].text, cause.c_str(), sizeof(Notice::text) - 1) == 0)
+            alike.push_back(rank);
+    return alike;
+}
+
 void MpiNotices::leave() noexcept {
     if (leaving_ || failed_ || mpi_.finalized()) return;
     leaving_ = true;
@@ -83,6 +93,7 @@ void MpiNotices::read_from(std::size_t index) {
     if (!done) return;
     waiting_for_.erase(waiting_for_.begin() + static_cast<std::ptrdiff_t>(index));
     const Notice& notice = (*incoming_)[from];
+    if (notice.kind == Notice::failed) failures_.push_back(from);
     if (notice.kind == Notice::failed && !failed_) {
         failed_ = true;
         failed_rank_ = notice.rank;

@@ -15,6 +15,10 @@
 
 namespace jali {
 
+// The other ranks that have said so far that they failed with this very cause, so that one of them can speak
+// for all; numbered as in RankFailure. None where ranks are not MPI's.
+std::vector<int> failed_alike(Communicator& communicator, const std::string& cause);
+
 class MpiNotices {
   public:
     // `communicator` is for notices alone from now on; it stays, since freeing it would be collective.
@@ -31,6 +35,7 @@ class MpiNotices {
     bool left(int rank) const { return left_[rank]; }
 
     void fail(const std::string& cause) noexcept; // as Communicator::fail, and so on
+    std::vector<int> failed_alike(const std::string& cause);
     void leave() noexcept;
     void await_others_leaving();
 
@@ -56,6 +61,7 @@ class MpiNotices {
     std::vector<int> waiting_for_;                  // ranks whose word has not been heard
     std::size_t next_ = 0;                          // of waiting_for_, to look at
 
+    std::vector<int> failures_; // ranks whose word was that they failed, as heard
     bool failed_ = false;
     bool leaving_ = false;
     int failed_rank_ = -1;

@@ -314,3 +314,28 @@ def test_mistakes_with_fields_are_explained(make, words):
         make(FieldStorage(layout, 2, 8, "f"))
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (1, 2)])
+@pytest.mark.parametrize("far", [2**30 + 1, -(2**30) - 1, 2**62, 2**63 - 1, -(2**63)])
+def test_offset_that_would_overflow_is_refused(grid, far):
+    layout = Layout(Partition((4, 8), grid), 0, 2)
+    for offset in ((far, 0), (0, far), (far, far)):
+        for windings in (False, True):
+            with pytest.raises(LayoutError, match=r"is larger than 2\^30 = 1073741824 sites in a direction"):
+                layout.neighbours(offset, windings)
+        with pytest.raises(LayoutError, match=r"larger than 2\^30"):
+            layout.reach(1, offset)
+    with pytest.raises(LayoutError, match="has 1 components; the lattice has 2 directions"):
+        layout.reach(1, (1,))
+
+
+def test_largest_offsets_wrap_as_their_remainders_do():
+    layout = Layout(Partition((4, 8), (1, 1)), 0, 2)
+    for far in (2**30, -(2**30), 2**30 - 3, 3 - 2**30):
+        for near in (far % 4, far % 4 - 4):
+            assert np.array_equal(
+                layout.neighbours((far, 0)).entries & (2**26 - 1),
+                layout.neighbours((near, 0)).entries & (2**26 - 1),
+            )
+        assert layout.reach(1, (far, 0)) == layout.reach(1, (far % 2, 0))

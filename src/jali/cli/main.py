@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jali.cli import launch
-from jali.comm.stopping import end_job, speaker
+from jali.comm.communicator import came_from_elsewhere
+from jali.comm.stopping import end_job, said_elsewhere, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
 from jali.version import __version__
@@ -128,15 +129,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _fail(error: Exception, status: int) -> int:
     """Say what went wrong; under MPI the other ranks are stopped too, so this may not return.
 
-    An error that all ranks raised together is said by one of them, and all of them end in order.
+    An error that all ranks raised together is said by one of them, and all of them end in order; one that each met by
+    itself is said by one as well.
     """
     if getattr(error, "on_every_rank", False):
         communicator = known()
         if communicator is None or communicator.rank == 0:
             print(f"jali: {_words(error)}", file=sys.stderr, flush=True)
         return status
-    print(f"{speaker()}: {_words(error)}", file=sys.stderr, flush=True)
-    end_job(error, status)
+    here = known()
+    silent = here is not None and not came_from_elsewhere(error, here.rank) and said_elsewhere(error)
+    if not silent:
+        print(f"{speaker()}: {_words(error)}", file=sys.stderr, flush=True)
+    end_job(error, status, silent=silent)
     return status
 
 

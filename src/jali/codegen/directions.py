@@ -6,8 +6,15 @@ integer combination of directions. Neither knows a lattice's extents.
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
+
+from jali.codegen.ir import trace_error
+
+LARGEST_OFFSET = 1 << 29  # sites in each direction: sums of two and a coordinate fit 32 bits
 
 
 class Offset:
@@ -18,9 +25,18 @@ class Offset:
     def __init__(self, steps: dict[int, int]):
         self.steps = {axis: n for axis, n in sorted(steps.items()) if n}
 
+    def _no(self, operation: str, other: Any) -> Any:
+        """Refuses numbers; what other classes do with an offset is their business."""
+        if isinstance(other, numbers.Number):
+            raise trace_error(
+                f"{self!r} {operation} {other!r}: directions are added to one another and multiplied by whole numbers, mu + 2 * nu; "
+                "the number of a direction is int(mu)"
+            )
+        return NotImplemented
+
     def __add__(self, other: Any) -> Offset:
         if not isinstance(other, Offset):
-            return NotImplemented
+            return self._no("+", other)
         steps = dict(self.steps)
         for axis, n in other.steps.items():
             steps[axis] = steps.get(axis, 0) + n
@@ -31,17 +47,42 @@ class Offset:
 
     def __sub__(self, other: Any) -> Offset:
         if not isinstance(other, Offset):
-            return NotImplemented
+            return self._no("-", other)
         return self + (-other)
 
     def __mul__(self, factor: Any) -> Offset:
-        if not isinstance(factor, int) or isinstance(factor, bool | Direction):
-            return NotImplemented
+        if not isinstance(factor, int | np.integer) or isinstance(factor, bool):
+            return self._no("*", factor)
+        factor = int(factor)
         return Offset({axis: factor * n for axis, n in self.steps.items()})
 
     __rmul__ = __mul__
 
+    def __truediv__(self, other: Any) -> Any:
+        return self._no("/", other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._unordered("<", other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._unordered("<=", other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._unordered(">", other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._unordered(">=", other)
+
+    def _unordered(self, operation: str, other: Any) -> Any:
+        if isinstance(other, Offset):
+            raise trace_error(
+                f"{self!r} {operation} {other!r}: directions have no order; compare int(mu), or take X.planes()"
+            )
+        return self._no(operation, other)
+
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, numbers.Number):
+            self._no("==", other)
         return isinstance(other, Offset) and self.steps == other.steps
 
     def __hash__(self) -> int:
@@ -55,9 +96,16 @@ class Offset:
         return " ".join(terms) or "0"
 
     def vector(self, ndim: int) -> tuple[int, ...]:
-        """The offset as `ndim` numbers. Raises IndexError if it names a direction the lattice does not have."""
+        """The offset as `ndim` numbers. Raises IndexError for a direction the lattice does not have
+        and for more than `LARGEST_OFFSET` sites."""
         if self.steps and max(self.steps) >= ndim:
             raise IndexError(f"direction {max(self.steps)} does not exist on a lattice of {ndim} dimensions")
+        for axis, n in self.steps.items():
+            if abs(n) > LARGEST_OFFSET:
+                raise IndexError(
+                    f"an offset of {n} sites in direction {axis}; offsets go up to {LARGEST_OFFSET} = 2**29, "
+                    "and wrap around the lattice anyway"
+                )
         return tuple(self.steps.get(axis, 0) for axis in range(ndim))
 
 

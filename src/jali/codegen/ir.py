@@ -7,38 +7,116 @@ of its arguments and reports the line of the user's site function. What a node *
 
 from __future__ import annotations
 
+import dis
+import functools
+import linecache
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import FrameType, TracebackType
 from typing import Any
+
+import numpy as np
 
 from jali.codegen.types import Type
 from jali.errors import TraceError
 
 BOOL, INT, REAL, COMPLEX = Type("bool"), Type("int"), Type("real"), Type("complex")
 
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_LANGUAGE = ("codegen" + os.sep, "lattice" + os.sep, os.path.join("fermions", "spin.py"))
 _KINDS = {"bool": 0, "int": 1, "real": 2, "complex": 3}
 
+# ---- the user's line -----------------------------------------------------------------------------
 
-def user_line() -> str:
-    """`file:line` of the innermost frame outside jali's language layers: the user's site function."""
-    frame = sys._getframe(1)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LANGUAGE = tuple(
+    _PACKAGE + part for part in ("codegen" + os.sep, "lattice" + os.sep, os.path.join("fermions", "spin.py"))
+)
+_TRACING = _PACKAGE + os.path.join("codegen", "trace.py")
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_INSTALLED = (_STANDARD + "site-packages" + os.sep, _STANDARD + "dist-packages" + os.sep)
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
+
+
+@functools.cache
+def _whose(file: str) -> str:
+    """Whose code a file holds: `user`; `language`, `library` (jali's two parts); `python`, which nobody here wrote."""
+    if file.startswith(_PACKAGE):
+        return "language" if file.startswith(_LANGUAGE) else "library"
+    if file.startswith(("<frozen ", _NUMPY)) or (
+        file.startswith(_STANDARD) and not file.startswith(_INSTALLED)
+    ):
+        return "python"
+    return "user"
+
+
+def _owner(frame: FrameType) -> str:
+    file = frame.f_code.co_filename
+    # Methods that a dataclass writes for itself are "<string>" in a module with a file; what is typed in has none.
+    if file == "<string>" and "__file__" in frame.f_globals:
+        return "python"
+    return _whose(file)
+
+
+def _line(file: str, number: int) -> str:
+    """`file:line`, and what stands there if the file is no file (an interactive session's input)."""
+    text = linecache.getline(file, number).strip() if file.startswith("<") else ""
+    return f"{file}:{number}" + (f": {text}" if text else "")
+
+
+def user_line(beyond_trace: bool = False) -> str:
+    """`file:line` of the innermost frame that is neither jali's nor Python's own: the user's site function.
+
+    In a site function of jali's own it is jali's line; with `beyond_trace` that of the user who called it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    library: FrameType | None = None
     while frame is not None:
-        name = frame.f_code.co_filename
-        inside = name.startswith(_PACKAGE + os.sep)
-        language = inside and name[len(_PACKAGE) + 1 :].startswith(_LANGUAGE)
-        if not language and not name.startswith("<"):
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back  # type: ignore[assignment]
-    return "<unknown>"
+        owner = _owner(frame)
+        if owner == "user":
+            return _line(frame.f_code.co_filename, frame.f_lineno)
+        if owner == "library":
+            library = library or frame
+        elif not beyond_trace and frame.f_code.co_name == "trace" and frame.f_code.co_filename == _TRACING:
+            break
+        frame = frame.f_back
+    return "<unknown>" if library is None else _line(library.f_code.co_filename, library.f_lineno)
+
+
+def line_of_error(traceback: TracebackType | None) -> tuple[str, bool]:
+    """The user's innermost line in a traceback (or else `user_line`), and whether the user's own code raised the error.
+
+    Errors that Python finds have no `raise` statement.
+    """
+    line, raised = "", False
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        owner = _owner(traceback.tb_frame)
+        if owner == "user":
+            line = _line(code.co_filename, traceback.tb_lineno)
+        at = code.co_code[traceback.tb_lasti] if traceback.tb_lasti >= 0 else -1
+        raised = owner == "user" and at == dis.opmap["RAISE_VARARGS"]
+        traceback = traceback.tb_next
+    return line or user_line(beyond_trace=True), raised
+
+
+def line_of_function(function: Callable[..., Any]) -> str:
+    """Where the user defines a function, or `user_line` if it is jali's own."""
+    code = getattr(function, "__code__", None)
+    if code is None or _whose(code.co_filename) != "user":
+        return user_line(beyond_trace=True)
+    return _line(code.co_filename, code.co_firstlineno)
 
 
 def trace_error(message: str) -> TraceError:
     """A TraceError whose message ends with the user's line."""
-    return TraceError(f"{message}\n  at {user_line()}")
+    return TraceError(f"{message}\n  at {user_line(beyond_trace=True)}")
+
+
+def _printable(name: str) -> str:
+    """A name for generated text: what could end a line or a comment there becomes an underscore."""
+    return re.sub(r"[^\w\[\]<>(),. ]", "_", name)
 
 
 class Node:
@@ -98,6 +176,9 @@ class FieldSlot:
     reads: dict[tuple[int, ...], str] = field(default_factory=dict)  # offset -> first line that reads there
     writes: dict[tuple[int, ...], str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.name = _printable(self.name)
+
 
 @dataclass
 class SiteProgram:
@@ -117,6 +198,11 @@ class SiteProgram:
     fused: frozenset[int] = (
         frozenset()
     )  # products that are rounded with the sum they belong to (passes.fused_products)
+
+    def __post_init__(self) -> None:
+        self.name = _printable(self.name)
+        self.scalars = [(_printable(name), type) for name, type in self.scalars]
+        self.randoms = [_printable(name) for name in self.randoms]
 
     def offset(self, offset: tuple[int, ...]) -> tuple[int, ...]:
         """An offset of the source, seen from the written site."""
@@ -238,6 +324,10 @@ class Builder:
     def node(self, op: str, args: Iterable[Node], attrs: tuple[Any, ...], type: Type) -> Node:
         """The one node for this expression; made on first use."""
         args = tuple(args)
+        for a in args:
+            self.check(a)
+            if a.op == "const" and a.type == INT and not -(1 << 31) <= a.attrs[0] < 1 << 31:
+                raise trace_error(f"the whole number {a.attrs[0]} does not fit 32 bits; write it as a float")
         key = (op, tuple(a.number for a in args), attrs, type)
         found = self._known.get(key)
         if found is None:
@@ -250,6 +340,14 @@ class Builder:
             self.nodes.append(found)
             self._known[key] = found
         return found
+
+    def check(self, node: Node) -> None:
+        """Raises TraceError for a node of another trace: a symbol that was kept."""
+        if node.number >= len(self.nodes) or self.nodes[node.number] is not node:
+            raise trace_error(
+                "a symbol of an earlier trace: symbols stand for values of one run over the sites and cannot be kept; "
+                "read the field again, or pass the value as an argument"
+            )
 
     # ---- leaves ----------------------------------------------------------------------------------
 
@@ -288,7 +386,8 @@ class Builder:
         if a.type.kind == kind:
             return a
         if a.type.kind == "bool" or kind == "bool" or _KINDS[kind] < _KINDS[a.type.kind]:
-            raise trace_error(f"a {a.type} cannot be used as a {kind} value")
+            hint = "; jali.where(condition, 1.0, 0.0) makes a number of it" if a.type.kind == "bool" else ""
+            raise trace_error(f"a {a.type} cannot be used as a {kind} value{hint}")
         if a.op == "const":
             value = a.attrs[0]
             return self.const(float(value) if kind == "real" else complex(value))
@@ -553,7 +652,7 @@ class Builder:
                 raise trace_error(f"{name} of a complex number is not defined here")
             return self.node("call", args, (name,), COMPLEX)
         if name in ("abs", "min", "max") and all(a.type.kind == "int" for a in args):
-            raise trace_error(f"{name} of integers: convert with jali.real first")
+            raise trace_error(f"{name} of whole numbers is not defined here; multiply by 1.0 first")
         return self.node("call", [self.convert(a, "real") for a in args], (name,), REAL)
 
     def compare(self, op: str, a: Node, b: Node) -> Node:
@@ -562,7 +661,11 @@ class Builder:
             raise trace_error(f"cannot compare {a.type} and {b.type}: compare components")
         a, b = self.common(a, b, "comparison")
         if a.type.kind == "complex":
-            raise trace_error("complex numbers have no order; compare real parts or .norm2()")
+            raise trace_error(
+                "complex numbers have no order; compare real parts or .norm2()"
+                if op.startswith("less")
+                else "complex numbers are compared part by part: .real and .imag"
+            )
         return self.node(op, (a, b), (), BOOL)
 
     def logical(self, op: str, *args: Node) -> Node:

@@ -8,9 +8,9 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen.ir import BOOL, INT, trace_error, user_line
-from jali.codegen.state import MOST_DRAWS, Loop, Trace, builder
+from jali.codegen.state import MOST_DRAWS, Loop, Trace, builder, current_trace
 from jali.codegen.types import Element
-from jali.codegen.values import Value, WithoutValue, lift
+from jali.codegen.values import Symbol, Value, WithoutValue, lift
 
 
 class Site(WithoutValue):
@@ -31,14 +31,21 @@ class Site(WithoutValue):
 
     def _shift(self, other: Any, sign: int) -> Site:
         if not isinstance(other, dirs.Offset):
-            raise trace_error(
-                f"a site is shifted by directions (X + mu, X - 2*mu), not by {type(other).__name__} {other!r}"
-            )
+            text = f"{type(other).__name__} {other!r}" if not isinstance(other, Symbol) else repr(other)
+            raise trace_error(f"a site is shifted by directions (X + mu, X - 2*mu), not by {text}")
+        moved = self._offset + (other if sign > 0 else -other)
         try:
+            moved.vector(self._trace.ndim)
             other.vector(self._trace.ndim)
         except IndexError as error:
             raise trace_error(str(error)) from None
-        return Site(self._trace, self._offset + (other if sign > 0 else -other))
+        return Site(self._trace, moved)
+
+    def __eq__(self, other: object) -> Any:
+        return self.vector == other.vector if isinstance(other, Site) else super().__eq__(other)
+
+    def __hash__(self) -> int:
+        return hash(self.vector)
 
     def __add__(self, other: Any) -> Site:
         return self._shift(other, 1)
@@ -67,10 +74,12 @@ class Site(WithoutValue):
         return list(dirs.planes(self._trace.ndim))
 
     def _axis(self, mu: Any) -> int:
+        if isinstance(mu, dirs.Offset) and not isinstance(mu, dirs.Direction):
+            raise trace_error(f"{mu!r} is an offset, not one direction; use X.directions()[...]")
         try:
             axis = operator.index(mu)
         except TypeError:
-            raise trace_error(f"{mu!r} is not a direction") from None
+            raise trace_error(f"{mu!r} is not a direction; use X.directions()[...] or its number") from None
         if not 0 <= axis < self._trace.ndim:
             raise trace_error(
                 f"direction {axis} does not exist on a lattice of {self._trace.ndim} dimensions"
@@ -102,8 +111,15 @@ class Site(WithoutValue):
         loop therefore never accepts by giving up.
         """
         trace = self._trace
+        if not callable(attempt):
+            raise trace_error(
+                f"repeat_until calls a function, attempt() -> (accepted, value); {attempt!r} is none"
+            )
         if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 100_000:
-            raise trace_error(f"repeat_until needs a fixed bound between 1 and 100000, not {limit!r}")
+            raise trace_error(
+                f"repeat_until needs a fixed bound between 1 and 100000, not {limit!r}"
+                + ("; capture the number" if isinstance(limit, Value) else "")
+            )
         if trace.loop is not None:
             raise trace_error(
                 "repeat_until inside repeat_until is not possible; make one rejection loop of both"
@@ -174,9 +190,16 @@ class FieldSymbol(WithoutValue):
         """How a value of this field is written."""
         return f"{self.name}[X]"
 
+    def __repr__(self) -> str:
+        return f"<field {self.name}: {self.element}>"
+
     def _offset(self, site: Any) -> tuple[int, ...]:
         if not isinstance(site, Site):
             raise trace_error(f"{self.name} is indexed by a site, {self.name}[X + mu], not by {site!r}")
+        if not self._trace is site._trace is current_trace():
+            raise trace_error(
+                "a site or field of an earlier trace: symbols cannot be kept; use the function's own X and parameters"
+            )
         return site.vector
 
     def __getitem__(self, site: Any) -> Value:
@@ -196,14 +219,24 @@ class Fields(WithoutValue, Sequence[Any]):
         self.name = name
         self.members = members
 
+    def __repr__(self) -> str:
+        return f"<list {self.name} of {len(self)}>"
+
     def advice(self) -> str:
         """What the user should write instead."""
-        return f"{self.name} is a field; a value at a site is {self.example}"
+        if all(isinstance(member, Value) for member in self.members):
+            return f"{self.name} is a list of numbers; one of them is {self.name}[0]"
+        return f"{self.name} is a list of {len(self)} fields; a value at a site is {self.example}"
 
     @property
     def example(self) -> str:
         """How a value of these fields is written."""
         return f"{self.name}[mu][X]"
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise trace_error(
+            f"a member of {self.name} cannot be replaced; a value at a site is written {self.example} = ..."
+        )
 
     def __len__(self) -> int:
         return len(self.members)
@@ -217,8 +250,11 @@ class Fields(WithoutValue, Sequence[Any]):
         try:
             k = operator.index(index)
         except TypeError:
+            hint = f"; write {self.example}" if isinstance(index, tuple) else ""
+            if isinstance(index, dirs.Offset):
+                hint = f"; the link against mu is {self.name}[mu][X - mu].dagger()"
             raise trace_error(
-                f"{self.name} is indexed by a direction or a number, not by {index!r}"
+                f"{self.name} is indexed by a direction or a number, not by {index!r}{hint}"
             ) from None
         if not -len(self) <= k < len(self):
             raise trace_error(f"{self.name} has {len(self)} members; {k} does not exist")
@@ -228,15 +264,22 @@ class Fields(WithoutValue, Sequence[Any]):
 class SumSymbol(WithoutValue):
     """A sum over sites: `total += value` once or several times."""
 
-    __slots__ = ("_slot", "_trace")
+    __slots__ = ("_slot", "_trace", "name")
 
     def advice(self) -> str:
         """What the user should write instead."""
-        return "a sum can only be added to: total += value"
+        return (
+            f"a sum can only be added to: {self.name} += value "
+            f"({self.name} is a sum because lattice.sum was given no argument for it)"
+        )
 
-    def __init__(self, trace: Trace, slot: int):
+    def __init__(self, trace: Trace, slot: int, name: str):
         self._trace = trace
         self._slot = slot
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<sum {self.name}>"
 
     def __iadd__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
         trace = self._trace
@@ -258,7 +301,7 @@ class SumSymbol(WithoutValue):
         return self.__iadd__(Value(builder().neg(lift(value))))
 
 
-class RandomSymbol:
+class RandomSymbol(WithoutValue):
     """Random numbers at a site: reproducible functions of (seed, stream, site, call, draw)."""
 
     __slots__ = ("_slot", "_trace", "name")
@@ -267,6 +310,13 @@ class RandomSymbol:
         self._trace = trace
         self._slot = slot
         self.name = name
+
+    def __repr__(self) -> str:
+        return f"<random numbers {self.name}>"
+
+    def advice(self) -> str:
+        """What the user should write instead."""
+        return f"{self.name} is a source of random numbers; draw one with {self.name}.uniform(X) or {self.name}.gaussian(X)"
 
     def _check(self, site: Any) -> None:
         if not isinstance(site, Site) or any(site.vector):

@@ -13,7 +13,15 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
-from jali.codegen.ir import FieldSlot, SiteProgram, Store, Sum, trace_error
+from jali.codegen.ir import (
+    FieldSlot,
+    SiteProgram,
+    Store,
+    Sum,
+    line_of_error,
+    line_of_function,
+    trace_error,
+)
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Trace
 from jali.codegen.symbols import Fields, FieldSymbol, RandomSymbol, Site, SumSymbol
@@ -79,35 +87,83 @@ def trace(
         symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=False)]
         for _ in range(nsums):
             state.sums.append((None, ""))
-        sums = [SumSymbol(state, k) for k in range(nsums)]
-        result = function(Site(state, dirs.Offset({})), *symbols, *sums)
+        sums = [SumSymbol(state, k, names[len(symbols) + k]) for k in range(nsums)]
+        result = _run(function, Site(state, dirs.Offset({})), *symbols, *sums)
         if result is not None:
-            raise trace_error(
-                f"{function.__name__} returned a value; a site function writes fields (f[X] = ...) or adds to sums (total += ...)"
+            raise _error_in(
+                function,
+                f"{function.__name__} returned a value; a site function writes fields (f[X] = ...) or adds to sums (total += ...)",
             )
-        return _finish(state, function.__name__, precision, scalars, randoms, names)
+        return _finish(state, function, precision, scalars, randoms, names)
     finally:
         tracing.active.trace = None
 
 
+# What Python raises by itself for a mistake. An error that the user's own code raises passes through as it is.
+_PYTHONS = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    ValueError,
+    ArithmeticError,
+    RecursionError,
+)
+_WORDS = (
+    ("'Value'", "'symbol'"),
+    ("'FieldSymbol'", "'field'"),
+    ("'Fields'", "'list of fields'"),
+    ("'Site'", "'site'"),
+    ("'SumSymbol'", "'sum'"),
+    ("'RandomSymbol'", "'Random'"),
+)
+
+
+def _run(function: Callable[..., Any], *symbols: Any) -> Any:
+    """Calls the function; what Python finds wrong in it is a TraceError at the user's line, too."""
+    try:
+        return function(*symbols)
+    except _PYTHONS as error:
+        line, raised = line_of_error(error.__traceback__)
+        if type(error).__module__ != "builtins" or raised:
+            raise
+        text = str(error)
+        for name, word in _WORDS:
+            text = text.replace(name, word)
+        if "'method'" in text or "'builtin_function_or_method'" in text:
+            text += "; a method is called with parentheses, m.dagger()"
+        if "object is not callable" in text:
+            text += "; .real, .imag and .shape are written without parentheses, and a site function is called as f(X, ...)"
+        raise TraceError(f"{function.__name__}: {type(error).__name__}: {text}\n  at {line}") from error
+
+
+def _error_in(function: Callable[..., Any], message: str) -> TraceError:
+    """A mistake of the whole function, at the line where the user defines it, or calls it if it is jali's own."""
+    return TraceError(f"{message}\n  at {line_of_function(function)}")
+
+
 def _finish(
     state: Trace,
-    name: str,
+    function: Callable[..., Any],
     precision: str,
     scalars: list[tuple[str, Type]],
     randoms: list[str],
     names: Sequence[str],
 ) -> list[SiteProgram]:
+    name = function.__name__
     sums: list[Sum] = []
     types: list[Type] = []
     for slot, (node, where) in enumerate(state.sums):
         if node is None:
-            raise trace_error(f"{name} never adds to its sum number {slot + 1}")
+            raise _error_in(
+                function,
+                f"{name} never adds to its sum number {slot + 1}, {names[len(names) - len(state.sums) + slot]}",
+            )
         sums.append(Sum(slot, node, where))
         types.append(node.type)
     offsets = list(dict.fromkeys(store.offset for store in state.stores.values()))
     if not offsets and not sums:
-        raise trace_error(f"{name} neither writes a field nor adds to a sum")
+        raise _error_in(function, f"{name} neither writes a field nor adds to a sum")
     if len(offsets) > 1:
         written = {store.slot for store in state.stores.values()}
         for slot in written:
@@ -119,8 +175,8 @@ def _finish(
                     f"(read at {line}); do it in several site functions\n  at {line}"
                 )
         if randoms and sums:
-            raise trace_error(
-                f"{name} mixes sums with writes at several offsets; do it in several site functions"
+            raise _error_in(
+                function, f"{name} mixes sums with writes at several offsets; do it in several site functions"
             )
     fused = fused_products([s.value for s in state.stores.values()] + [s.value for s in sums])
     programs = []

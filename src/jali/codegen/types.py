@@ -56,6 +56,10 @@ class Element:
     codec: str = "plain"
     spinor: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.name.isprintable() or "\\" in self.name:
+            raise LayoutError(f"the name of an element type is printed in kernels; {self.name!r} cannot be")
+
     def __str__(self) -> str:
         return self.name
 

@@ -6,22 +6,26 @@ reported at the user's line.
 
 from __future__ import annotations
 
+import difflib
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from jali.codegen.directions import Offset
 from jali.codegen.ir import Node, trace_error
 from jali.codegen.state import builder
 from jali.codegen.types import Element, Type
+from jali.errors import TraceError
 
 
 def lift(value: Any) -> Node:
     """Any number, small array or symbol as a node of the current trace."""
-    if isinstance(value, Value):
-        return value.node
     nodes = builder()
+    if isinstance(value, Value):
+        nodes.check(value.node)
+        return value.node
     if isinstance(value, bool | np.bool_):
         return nodes.const(bool(value))
     if isinstance(value, int | np.integer):
@@ -30,47 +34,206 @@ def lift(value: Any) -> Node:
         return nodes.const(float(value))
     if isinstance(value, complex | np.complexfloating):
         return nodes.const(complex(value))
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        return lift(value[()])
-    if isinstance(value, np.ndarray) and value.ndim in (1, 2) and value.size <= 256:
-        kind = "complex" if np.iscomplexobj(value) else "real"
-        parts = [
-            nodes.const(v)
-            for v in value.astype("complex128" if kind == "complex" else "float64").ravel().tolist()
-        ]
-        return nodes.build(Type(kind, value.shape), parts)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        if value.ndim == 0:
+            return lift(value[()])
+        if value.ndim in (1, 2) and 0 < value.size <= 256:
+            kind = "complex" if np.iscomplexobj(value) else "real"
+            parts = [
+                nodes.const(v)
+                for v in value.astype("complex128" if kind == "complex" else "float64").ravel().tolist()
+            ]
+            return nodes.build(Type(kind, value.shape), parts)
+        raise trace_error(
+            f"an array of shape {value.shape} is no vector or matrix of at most 256 numbers; make it a Field"
+        )
+    raise trace_error(_not_a_number(value))
+
+
+def _not_a_number(value: Any) -> str:
+    """What is wrong with something that is used as a number and is none, and what would be right."""
+    kind = type(value).__name__
+    text = f"a {kind} cannot be used in a site function's arithmetic"
     if isinstance(value, WithoutValue):
-        raise trace_error(value.advice())
-    raise trace_error(f"a {type(value).__name__} cannot be used in a site function's arithmetic")
+        return value.advice()
+    if isinstance(value, Offset):
+        return (
+            f"{text}: {value!r} is an offset between sites, multiplied by whole numbers that are known while tracing; "
+            "the number of a direction is int(mu)"
+        )
+    if isinstance(value, list | tuple):
+        return f"{text}; jali.vector([...]) and jali.matrix([[...], ...]) make vectors and matrices"
+    if isinstance(value, Element | type):
+        return f"{text}; jali.zero(element) is the zero of an element type"
+    if callable(value) and hasattr(value, "__name__"):
+        return f"{text}: {value.__name__} is a function; call it, {value.__name__}(...)"
+    if isinstance(value, str | bytes | dict | set) or value is None:
+        return text
+    return f"{text}; use numbers, small arrays, and the fields and numbers among its parameters"
 
 
-def _value(value: Any) -> bool:
-    return isinstance(value, Value | bool | int | float | complex | np.generic | np.ndarray | WithoutValue)
+def _known(value: Any) -> bool:
+    """Whether an operation with it is ours to do or to refuse; other classes may know what they do with a symbol."""
+    if isinstance(
+        value, Value | bool | int | float | complex | np.generic | np.ndarray | WithoutValue | Offset
+    ):
+        return True
+    return type(value).__module__ == "builtins"
 
 
-def _refuse(symbol: Any, *_: Any) -> Any:
-    """Arithmetic with something that has no value; `lift` says what it is."""
-    lift(symbol)
-
-
-class WithoutValue:
-    """Sites, fields and sums: not numbers, and arithmetic with them says so."""
+class Symbol:
+    """What symbols have in common: Python and NumPy cannot look into them, and say so at the user's line."""
 
     __slots__ = ()
 
     def advice(self) -> str:
-        """What the user should write instead."""
+        """What the user should write instead of using this as a number."""
         raise AssertionError(f"{type(self).__name__} gives no advice")
 
+    def _no(self, what: str) -> TraceError:
+        return trace_error(f"{what}: {self.advice()}")
+
+    def __getattr__(self, name: str) -> Any:
+        # An AttributeError, as hasattr() expects; inside a site function it is reported at its line.
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name}")
+        names = [n for n in dir(type(self)) if not n.startswith("_") and n not in _INNER]
+        close = [_MEANT[name]] if _MEANT.get(name, "").strip("()") in names else None
+        close = close or difflib.get_close_matches(name, names, 1)
+        hint = f"did you mean .{close[0]}?" if close else f"it has {', '.join(names)}"
+        if name in ("uniform", "gaussian"):
+            hint = "random numbers come from a jali.Random(seed) that is given as an argument"
+        elif isinstance(self, WithoutValue) and not close:
+            hint = self.advice()
+        raise AttributeError(f"{self!r} has no attribute {name}; {hint}")
+
+    def __format__(self, spec: str) -> str:
+        if spec:
+            raise self._no(f"the format {spec!r} needs a value")
+        return repr(self)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise self._no("symbols cannot be pickled")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise self._no("NumPy cannot make an array of symbols, which have no values yet")
+
+    def __array_function__(self, function: Any, *_: Any) -> Any:
+        raise self._no(_instead_of_numpy(function.__name__))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Operators of NumPy numbers and arrays with symbols arrive here; NumPy's functions are refused."""
+        operation = _OPERATORS.get(ufunc)
+        if operation is None or method != "__call__" or options:
+            raise self._no(_instead_of_numpy(ufunc.__name__))
+        return operation(*(x if isinstance(x, Symbol) else Value(lift(x)) for x in inputs))
+
+
+_INNER = ("advice", "node", "slot")
+_MEANT = {
+    "T": "transpose()",
+    "H": "dagger()",
+    "adj": "dagger()",
+    "adjoint": "dagger()",
+    "conjugate": "conj()",
+    "inv": "inverse()",
+    "tr": "trace()",
+    "determinant": "det()",
+    "norm": "norm2()",
+    "re": "real",
+    "im": "imag",
+}
+_OPERATORS = {
+    np.add: operator.add,
+    np.subtract: operator.sub,
+    np.multiply: operator.mul,
+    np.matmul: operator.matmul,
+    np.true_divide: operator.truediv,
+    np.power: operator.pow,
+    np.remainder: operator.mod,
+    np.floor_divide: operator.floordiv,
+    np.less: operator.lt,
+    np.less_equal: operator.le,
+    np.greater: operator.gt,
+    np.greater_equal: operator.ge,
+    np.equal: operator.eq,
+    np.not_equal: operator.ne,
+    np.bitwise_and: operator.and_,
+    np.bitwise_or: operator.or_,
+}
+_JALIS = {
+    **{
+        name: f"jali.{name}(x)"
+        for name in ["exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor"]
+    },
+    **{f"arc{name}": f"jali.a{name}(x)" for name in ("sin", "cos", "tan")},
+    "arctan2": "jali.atan2(y, x)",
+    "absolute": "abs(x)",
+    "minimum": "jali.minimum(x, y)",
+    "maximum": "jali.maximum(x, y)",
+    "where": "jali.where(condition, a, b)",
+    "sum": "Python's sum(...)",
+    "dot": "a * b, or v.dot(w)",
+    "vdot": "v.dot(w)",
+    "inner": "v.dot(w)",
+    "outer": "v.outer(w)",
+    "trace": "m.trace()",
+    "transpose": "m.transpose()",
+    "det": "m.det()",
+    "inv": "m.inverse()",
+    "conjugate": "x.conj()",
+    "real": "x.real",
+    "imag": "x.imag",
+    "norm": "jali.sqrt(v.norm2())",
+    "logical_and": "a & b",
+    "logical_or": "a | b",
+    "logical_not": "~a",
+}
+
+
+def _instead_of_numpy(name: str) -> str:
+    hint = f"; write {_JALIS[name]}" if name in _JALIS else ""
+    return f"NumPy's {name} does not take symbols{hint}"
+
+
+def _refuse(symbol: Any, *_: Any) -> Any:
+    """An operation with something that has no value."""
+    raise trace_error(symbol.advice())
+
+
+class WithoutValue(Symbol):
+    """Sites, fields, sums and sources of random numbers: not numbers, and arithmetic with them says so."""
+
+    __slots__ = ()
+
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = _refuse
-    __truediv__ = __rtruediv__ = __pow__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+    __pow__ = __rpow__ = __divmod__ = __rdivmod__ = __lshift__ = __rshift__ = _refuse
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse
+    __neg__ = __pos__ = __abs__ = __invert__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = __int__ = __float__ = __complex__ = __index__ = _refuse
+    __getitem__ = __setitem__ = __delitem__ = __contains__ = __iter__ = _refuse
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        if other is None or isinstance(other, WithoutValue | str):
+            return self is other
+        _refuse(self)
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other
 
 
-class Value:
+class Value(Symbol):
     """A number, vector or matrix at a site, not yet computed."""
 
     __slots__ = ("node",)
-    __array_ufunc__ = None  # NumPy scalars leave the operation to us
     __hash__ = object.__hash__
 
     def __init__(self, node: Node):
@@ -79,42 +242,52 @@ class Value:
     def __repr__(self) -> str:
         return f"<symbol: {self.node.type}>"
 
+    def advice(self) -> str:
+        """What the user should write instead of looking for its value."""
+        return f"a {self.node.type} at a site has no value while the function is traced"
+
     # ---- arithmetic ----
 
     def __add__(self, other: Any) -> Value:
-        return Value(builder().add(self.node, lift(other))) if _value(other) else NotImplemented
+        return Value(builder().add(self.node, lift(other))) if _known(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Value:
         if type(other) is int and other == 0:  # where Python's sum() begins
             return self
-        return Value(builder().add(lift(other), self.node)) if _value(other) else NotImplemented
+        return Value(builder().add(lift(other), self.node)) if _known(other) else NotImplemented
 
     def __sub__(self, other: Any) -> Value:
-        return Value(builder().add(self.node, lift(other), "sub")) if _value(other) else NotImplemented
+        return Value(builder().add(self.node, lift(other), "sub")) if _known(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Value:
-        return Value(builder().add(lift(other), self.node, "sub")) if _value(other) else NotImplemented
+        return Value(builder().add(lift(other), self.node, "sub")) if _known(other) else NotImplemented
 
     def __mul__(self, other: Any) -> Value:
-        return Value(builder().mul(self.node, lift(other))) if _value(other) else NotImplemented
+        return Value(builder().mul(self.node, lift(other))) if _known(other) else NotImplemented
 
     def __rmul__(self, other: Any) -> Value:
-        return Value(builder().mul(lift(other), self.node)) if _value(other) else NotImplemented
+        return Value(builder().mul(lift(other), self.node)) if _known(other) else NotImplemented
 
     __matmul__ = __mul__
     __rmatmul__ = __rmul__
 
     def __truediv__(self, other: Any) -> Value:
-        return Value(builder().div(self.node, lift(other))) if _value(other) else NotImplemented
+        return Value(builder().div(self.node, lift(other))) if _known(other) else NotImplemented
 
     def __rtruediv__(self, other: Any) -> Value:
-        return Value(builder().div(lift(other), self.node)) if _value(other) else NotImplemented
+        return Value(builder().div(lift(other), self.node)) if _known(other) else NotImplemented
 
     def __mod__(self, other: Any) -> Value:
         return Value(builder().integer("mod", self.node, lift(other)))
 
     def __floordiv__(self, other: Any) -> Value:
         return Value(builder().integer("floordiv", self.node, lift(other)))
+
+    def __rmod__(self, other: Any) -> Value:
+        return Value(builder().integer("mod", lift(other), self.node))
+
+    def __rfloordiv__(self, other: Any) -> Value:
+        return Value(builder().integer("floordiv", lift(other), self.node))
 
     def __neg__(self) -> Value:
         return Value(builder().neg(self.node))
@@ -138,11 +311,23 @@ class Value:
                 n >>= 1
                 square = square * square if n else square
             if result is None:
-                if self.node.type.shape:
-                    return identity(self.node.type.shape[0])
-                return Value(builder().const(1.0))
+                shape = self.node.type.shape
+                if shape and shape != shape[:1] * 2:
+                    raise trace_error(f"a {self.node.type} has no powers; numbers and square matrices have")
+                return identity(shape[0]) if shape else Value(builder().const(1.0))
             return result
         return Value(builder().call("pow", [self.node, lift(power)]))
+
+    def __rpow__(self, base: Any) -> Value:
+        return Value(builder().call("pow", [lift(base), self.node])) if _known(base) else NotImplemented
+
+    def _no_operator(self, *_: Any) -> Any:
+        raise trace_error(
+            "symbols have no operator for this; see the table of operations in the guide to the site language"
+        )
+
+    __divmod__ = __rdivmod__ = __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _no_operator
+    __xor__ = __rxor__ = _no_operator
 
     # ---- comparison ----
 
@@ -176,25 +361,67 @@ class Value:
     def __invert__(self) -> Value:
         return Value(builder().logical("not", self.node))
 
+    # ---- what needs a value ----
+
+    def _fixed(self) -> str:
+        """What to do where Python needs a number that was given as an argument."""
+        return (
+            "a number given as an argument is known at run time only; "
+            "pass True or False, or capture the number (a global or a variable of the surrounding function)"
+        )
+
+    def _from_arguments(self) -> bool:
+        """Whether this is made of numbers given as arguments, so that a person may take it for known."""
+        waiting, seen, scalars = [self.node], set(), False
+        while waiting:
+            node = waiting.pop()
+            if node.number in seen:
+                continue
+            seen.add(node.number)
+            if not node.args and node.op not in ("scalar", "const", "extent"):
+                return False
+            scalars = scalars or node.op == "scalar"
+            waiting += node.args
+        return scalars
+
     def __bool__(self) -> bool:
         raise trace_error(
-            "a symbol has no truth value while the function is traced: `if`, `while`, `and`, `or`, `not` cannot depend on it.\n"
+            "a symbol has no truth value while the function is traced: `if`, `while`, `and`, `or`, `not`, `in` cannot depend on it.\n"
             "  Use jali.where(condition, a, b), &, |, ~, or X.repeat_until for rejection"
+            + (f"\n  To decide while tracing: {self._fixed()}" if self._from_arguments() else "")
         )
 
     def __index__(self) -> int:
-        raise trace_error(
-            "a run-time number cannot be an index or a loop bound; pass a Direction, or fix it while tracing"
-        )
+        hint = self._fixed() if self._from_arguments() else "pass a Direction, or fix it while tracing"
+        raise trace_error(f"a run-time number cannot be an index or a loop bound; {hint}")
 
     def __float__(self) -> float:
-        raise trace_error("a symbol has no value while the function is traced")
+        raise trace_error(
+            "a symbol has no value while the function is traced; functions of symbols are jali's: jali.sin, not math.sin"
+        )
 
-    __complex__ = __float__
+    __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = __float__
     __int__ = __index__
 
     def __iter__(self) -> Iterator[Any]:
         raise trace_error(f"a {self.node.type} cannot be iterated; take components with v[i]")
+
+    def __len__(self) -> int:
+        raise trace_error(f"a {self.node.type} has no len(); the extents are in .shape, {self.shape}")
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        what = "vector([...])" if len(self.shape) == 1 else "matrix([[...], ...])"
+        raise trace_error(
+            f"components cannot be assigned; write the whole value, f[X] = jali.{what}"
+            if self.shape
+            else f"a {self.node.type} has no components to assign"
+        )
+
+    def __delitem__(self, index: Any) -> None:
+        self[index] = None
+
+    def __contains__(self, other: Any) -> bool:
+        raise trace_error(f"a {self.node.type} cannot be searched; compare components, v[i] == x")
 
     # ---- parts ----
 
@@ -216,6 +443,8 @@ class Value:
                 range(n)[i] if isinstance(i, slice) else [i] for i, n in zip(indices, shape, strict=True)
             )
             parts = [self[i, j] for i in rows for j in cols]
+            if not parts:
+                raise trace_error(f"the block {index} of a {self.node.type} is empty")
             both = isinstance(indices[0], slice) and isinstance(indices[1], slice)
             new = (len(rows), len(cols)) if both else (len(parts),)
             return Value(builder().build(Type(self.node.type.kind, new), [p.node for p in parts]))
@@ -301,6 +530,8 @@ def where(condition: Any, a: Any, b: Any) -> Value:
 
 def matrix(rows: Sequence[Sequence[Any]]) -> Value:
     """A matrix from its rows of numbers."""
+    if not _is_list(rows) or not all(map(_is_list, rows)):
+        raise trace_error("jali.matrix needs a list of rows: [[a, b], [c, d]]")
     nodes = [[lift(v) for v in row] for row in rows]
     if not nodes or not nodes[0] or any(len(row) != len(nodes[0]) for row in nodes):
         raise trace_error("jali.matrix needs rows of equal, non-zero length")
@@ -310,10 +541,16 @@ def matrix(rows: Sequence[Sequence[Any]]) -> Value:
 
 def vector(components: Sequence[Any]) -> Value:
     """A vector from its components."""
+    if not _is_list(components):
+        raise trace_error("jali.vector needs a list of components: [a, b]")
     nodes = [lift(v) for v in components]
     if not nodes:
         raise trace_error("jali.vector needs at least one component")
     return Value(builder().build(Type(_kind(nodes, "vector"), (len(nodes),)), nodes))
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, Symbol | str | bytes | dict)
 
 
 def _kind(nodes: list[Node], what: str) -> str:
@@ -330,12 +567,21 @@ def complex_number(re: Any, im: Any) -> Value:
 def identity(n: int) -> Value:
     """The n by n unit matrix (complex)."""
     nodes = builder()
+    if (
+        isinstance(n, bool)
+        or not isinstance(n, int | np.integer | Value)
+        or (not isinstance(n, Value) and n < 1)
+    ):
+        raise trace_error(f"jali.identity needs a positive whole number, not {n!r}")
+    n = operator.index(n)
     parts = [nodes.const(1.0 + 0.0j if i == j else 0.0j) for i in range(n) for j in range(n)]
     return Value(nodes.build(Type("complex", (n, n)), parts))
 
 
 def zero(element: Element | Type) -> Value:
     """The zero of an element type, to start an accumulation."""
+    if not isinstance(element, Element | Type):
+        raise trace_error(f"jali.zero needs an element type such as Real() or SU(3), not {element!r}")
     type = element.type if isinstance(element, Element) else element
     nodes = builder()
     scalar = nodes.const(0.0j if type.kind == "complex" else 0.0)

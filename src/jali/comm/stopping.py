@@ -2,6 +2,7 @@
 
 An uncaught exception on one MPI rank would leave the others waiting for ever. So it is printed once, told
 to all ranks (who raise `RankError` with the cause and print one line), and then MPI is told to end the job.
+A mistake that all ranks make is said by the first of them; what differs is said by each.
 A rank whose program ends in order says so, in case somebody still waits for it, and waits for the others
 before MPI is shut down.
 """
@@ -13,13 +14,16 @@ import contextlib
 import os
 import sys
 import time
+from traceback import format_exception
 from types import ModuleType, TracebackType
 from typing import Any
 
 from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
 from jali.comm.place import place_under_launcher
+from jali.errors import RankError
 
 MOMENT = 1.0  # seconds that the other ranks get to print why they stop before the job is ended
+SKEW = 0.5  # seconds in which ranks that make the same mistake are expected to make it; less than MOMENT
 PATIENCE = (
     3.0  # seconds in which a rank that only heard of a failure expects to be ended by the rank that had it
 )
@@ -46,12 +50,31 @@ def tell_other_ranks(cause: str) -> None:
         communicator.fail(cause)
 
 
-def end_job(error: BaseException, status: int = 1) -> None:
+def said_elsewhere(error: BaseException) -> bool:
+    """Whether another MPI rank failed with this very error and says so; tells all ranks of this rank's first.
+
+    The lowest of such ranks speaks. The others hear of it within SKEW seconds, or else speak for themselves: nothing
+    is left unsaid, and a rank that is later than that is not silent.
+    """
+    if not _watched:
+        return False
+    cause, communicator = as_cause(error), _watched[0]
+    tell_other_ranks(cause)
+    limit = time.monotonic() + SKEW
+    with contextlib.suppress(RankError):  # where nothing can be heard any more, this rank speaks
+        while communicator.rank > 0 and time.monotonic() < limit:
+            if any(rank < communicator.rank for rank in communicator.core.failed_alike(cause)):
+                return True
+            time.sleep(0.01)
+    return False
+
+
+def end_job(error: BaseException, status: int = 1, *, silent: bool = False) -> None:
     """End all ranks of an MPI job because of `error`, after the others had a moment to say why they stop.
 
     For programs that catch and print their errors themselves; uncaught ones come here anyway. Returns (and
     does nothing) without MPI ranks, and in an orderly end, where the launcher gets `status` from every
-    rank.
+    rank. A rank that is `silent` leaves more time to the one that speaks.
     """
     if not _watched:
         return
@@ -59,7 +82,7 @@ def end_job(error: BaseException, status: int = 1) -> None:
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-    time.sleep(PATIENCE if came_from_elsewhere(error, _watched[0].rank) else MOMENT)
+    time.sleep(PATIENCE if silent or came_from_elsewhere(error, _watched[0].rank) else MOMENT)
     _mpi.COMM_WORLD.Abort(status)
     os._exit(status)
 
@@ -74,14 +97,19 @@ class _Hook:
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
         rank = _watched[0].rank
+        silent = False
         if came_from_elsewhere(error, rank):
             print(f"jali: rank {rank} stopped: {error}", file=sys.stderr, flush=True)
+        elif said_elsewhere(error):
+            silent = True
         else:
-            # Told first: the others should not wait for our traceback.
-            tell_other_ranks(as_cause(error))
-            print(f"jali: rank {rank} failed:", file=sys.stderr)
-            self.before(kind, error, traceback)
-        end_job(error, 130 if issubclass(kind, KeyboardInterrupt) else 1)
+            said = f"jali: rank {rank} failed:\n"
+            if self.before is sys.__excepthook__:  # in one piece, since other ranks may speak as well
+                sys.stderr.write(said + "".join(format_exception(kind, error, traceback)))
+            else:
+                sys.stderr.write(said)
+                self.before(kind, error, traceback)
+        end_job(error, 130 if issubclass(kind, KeyboardInterrupt) else 1, silent=silent)
 
 
 def _leave() -> None:

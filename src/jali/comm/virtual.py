@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from jali import _core
-from jali.comm.communicator import Communicator, as_cause
-from jali.errors import RankError
+from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
+from jali.errors import ParameterError, RankError
 
 Result = TypeVar("Result")
 
@@ -29,9 +29,13 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     """Call `function(*arguments, **named)` on `ranks` virtual ranks at once; results come in rank order.
 
     Inside, `jali.comm.current()` is that rank's communicator of the `thread` transport. If one rank raises,
-    the others are stopped with `RankError`, and the first exception is raised here as it was. May be
-    nested.
+    the others are stopped with `RankError`, and the first exception is raised here as it was, with a note
+    of every rank that failed differently. May be nested.
     """
+    if not isinstance(ranks, int) or isinstance(ranks, bool) or not callable(function):
+        raise ParameterError(
+            f"virtual_ranks takes a number of ranks and a function, not {ranks!r} and {function!r}"
+        )
     threads_each = _core.default_threads(ranks)
     group = [Communicator(core, threads_each) for core in _core.make_thread_communicators(ranks)]
     results: list[Any] = [None] * ranks
@@ -72,6 +76,17 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     return results
 
 
+def _with_others(first: BaseException, rank: int, errors: list[BaseException | None]) -> BaseException:
+    """The first exception with a note of each other one that neither says the same nor only reports it."""
+    said = {as_cause(first)}
+    for other, error in enumerate(errors):
+        if error is None or other == rank or came_from_elsewhere(error, other) or as_cause(error) in said:
+            continue
+        said.add(as_cause(error))
+        first.add_note(f"rank {other} failed differently: {as_cause(error)}")
+    return first
+
+
 def _first(communicator: Communicator, errors: list[BaseException | None]) -> BaseException:
     """The exception of the rank that failed first."""
     try:
@@ -79,5 +94,5 @@ def _first(communicator: Communicator, errors: list[BaseException | None]) -> Ba
     except RankError as told:
         first = errors[told.rank]  # type: ignore[attr-defined]
         if first is not None:
-            return first
+            return _with_others(first, told.rank, errors)  # type: ignore[attr-defined]
     return next(error for error in errors if error is not None)

@@ -19,12 +19,13 @@ They are Hermitian and anticommute: gamma_mu gamma_nu + gamma_nu gamma_mu = 2 de
 from __future__ import annotations
 
 import numbers
+import operator
 from typing import Any
 
 import numpy as np
 
 from jali.codegen.ir import trace_error
-from jali.codegen.values import Value, lift, matrix
+from jali.codegen.values import Symbol, Value, lift, matrix
 
 _ENTRIES = {0: "0", 1: "1", -1: "-1", 1j: "i", -1j: "-i"}
 
@@ -140,7 +141,8 @@ def project(psi: Value, mu: Any, sign: int) -> Value:
     the cost. With gamma_mu = [[0, B], [B^dagger, 0]] and psi = (upper, lower) it is upper + sign B lower.
     """
     _check_spinor(psi, 4, "project takes")
-    rows = sign * _block(mu, sign)
+    block = _block(mu, sign)
+    rows = sign * block
     lower = psi[:, 2:4]
     return psi[:, 0:2] + _from_columns([_combine(rows[s], lower) for s in range(2)])
 
@@ -148,15 +150,26 @@ def project(psi: Value, mu: Any, sign: int) -> Value:
 def reconstruct(half: Value, mu: Any, sign: int) -> Value:
     """The spinor whose two independent spins `project` kept: (half, sign B^dagger half)."""
     _check_spinor(half, 2, "reconstruct takes")
-    rows = sign * _block(mu, sign).conj().T
+    block = _block(mu, sign)
+    rows = sign * block.conj().T
     upper = [_combine(row, half) for row in np.eye(2)]
     return _from_columns(upper + [_combine(rows[s], half) for s in range(2)])
 
 
 def _block(mu: Any, sign: int) -> np.ndarray:
-    if sign not in (1, -1) or isinstance(sign, Value):
+    if isinstance(sign, Symbol):
+        raise trace_error(
+            "the sign of a projector is fixed while tracing, and a number given as an argument is known at run time only; "
+            "pass True or False and write 1 if forward else -1, or capture the number"
+        )
+    if not isinstance(sign, int | float | np.number) or sign not in (1, -1):
         raise trace_error(f"the sign of a projector is 1 or -1, not {sign!r}")
-    axis = int(mu)
+    try:
+        axis = operator.index(mu)
+    except TypeError:
+        raise trace_error(
+            f"a projector has a direction, X.directions()[...] or its number, not {mu!r}"
+        ) from None
     if not 0 <= axis < 4:
         raise trace_error(f"there are gamma matrices for directions 0 to 3, not for {axis}")
     return np.array(_B[axis], dtype=complex)

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from jali.codegen.types import Spinor
 from jali.codegen.values import Value, zero
-from jali.errors import LayoutError
+from jali.errors import LayoutError, ParameterError
 from jali.fermions.spin import project, reconstruct
 from jali.lattice.field import Field
 from jali.lattice.sites import site_function
@@ -50,7 +52,16 @@ class WilsonDirac:
     """
 
     def __init__(self, U: Any, mass: float):
-        self.links = list(getattr(U, "fields", U))
+        fields = getattr(U, "fields", U)
+        if (
+            not isinstance(fields, list | tuple)
+            or not fields
+            or not all(isinstance(f, Field) for f in fields)
+        ):
+            raise LayoutError(f"the links are a GaugeField or a list of one field per direction, not {U!r}")
+        if not isinstance(mass, int | float | np.number):
+            raise ParameterError(f"the mass is a real number, not {mass!r}")
+        self.links = list(fields)
         first = self.links[0]
         self.lattice = first.lattice
         if len(self.links) != self.lattice.ndim or self.lattice.ndim > 4:
@@ -58,6 +69,8 @@ class WilsonDirac:
                 f"{len(self.links)} link fields on a lattice of {self.lattice.ndim} dimensions; the Wilson operator needs one per direction, "
                 "and has gamma matrices for at most 4"
             )
+        if len(first.element.type.shape) != 2:
+            raise LayoutError(f"the links are matrices, not {first.element}")
         self.colours = int(first.element.type.shape[0])
         self.mass = float(mass)
         self._between: Field | None = None
@@ -86,6 +99,8 @@ class WilsonDirac:
         return self.adjoint(self.apply(psi, between), out)
 
     def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
+        if not isinstance(psi, Field):
+            raise LayoutError(f"{self!r} acts on fields of Spinor({self.colours}), not on {psi!r}")
         if psi.element != Spinor(self.colours):
             raise LayoutError(
                 f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}"

@@ -11,12 +11,25 @@ For example::
 
 from jali.codegen.types import SU, Algebra
 from jali.gauge.actions import WilsonAction
-from jali.gauge.clover import FieldStrength, energy_density, measure_field_strength, topological_charge
+from jali.gauge.clover import (
+    FieldStrength,
+    energy_density,
+    field_strength,
+    measure_field_strength,
+    topological_charge,
+)
 from jali.gauge.field import GaugeField
 from jali.gauge.flow import Flow, FlowPoint, reference_time, reference_width, wilson_flow
 from jali.gauge.literature import Reference, plaquette_reference
 from jali.gauge.loops import wilson_loop, wilson_loops
-from jali.gauge.observables import link_trace, plaquette, plaquettes, polyakov_lines, polyakov_loop
+from jali.gauge.observables import (
+    link_trace,
+    plaquette,
+    plaquette_trace,
+    plaquettes,
+    polyakov_lines,
+    polyakov_loop,
+)
 from jali.gauge.simulation import Measurement, simulate
 from jali.gauge.smearing import ape_smear, stout_smear
 from jali.gauge.staples import staple, staple_sum
@@ -41,6 +54,7 @@ __all__ = [
     "ape_smear",
     "energy_density",
     "exhausted_attempts",
+    "field_strength",
     "heat_bath_sweep",
     "link_trace",
     "measure_field_strength",
@@ -48,6 +62,7 @@ __all__ = [
     "overrelaxation_sweep",
     "plaquette",
     "plaquette_reference",
+    "plaquette_trace",
     "plaquettes",
     "polyakov_lines",
     "polyakov_loop",

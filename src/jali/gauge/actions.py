@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from jali.errors import ParameterError
 from jali.gauge.field import GaugeField
 from jali.gauge.observables import plaquette_sums
 from jali.gauge.staples import staple
+from jali.lattice.checked import checked
 
 
 @jali.site_function
@@ -31,19 +33,22 @@ class WilsonAction:
     beta: float
 
     def __post_init__(self) -> None:
-        if not math.isfinite(self.beta):
-            raise ParameterError(f"beta is a finite number, not {self.beta}")
+        if not (isinstance(self.beta, numbers.Real) and math.isfinite(self.beta)):
+            raise ParameterError(f"beta is a finite number, not {self.beta!r}")
 
+    @checked
     def value(self, U: GaugeField) -> float:
         """S of the whole lattice."""
         d = U.lattice.ndim
         spatial, temporal = U.lattice.sum(plaquette_sums, U)
         return self.beta * (U.lattice.volume * d * (d - 1) / 2 - (spatial + temporal) / U.n)
 
+    @checked
     def density(self, U: GaugeField) -> float:
         """S per site."""
         return self.value(U) / U.lattice.volume
 
+    @checked
     def force(self, U: GaugeField, out: Sequence[jali.Field] | None = None) -> list[jali.Field]:
         """The derivative F_mu(x) of S, one field of `Algebra(n)` per direction.
 

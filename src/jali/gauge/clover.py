@@ -16,6 +16,7 @@ from jali.codegen.directions import Direction
 from jali.errors import LayoutError
 from jali.gauge.field import GaugeField
 from jali.gauge.observables import plaquette_trace
+from jali.lattice.checked import checked
 
 
 def field_strength(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
@@ -56,6 +57,7 @@ def _sums(X: Any, U: Any, clover: Any, plaquettes: Any, charge: Any) -> None:
         charge += density.real
 
 
+@checked
 def measure_field_strength(U: GaugeField) -> FieldStrength:
     """Energy densities and topological charge in one pass. Raises LayoutError in one dimension."""
     d = U.lattice.ndim
@@ -71,6 +73,7 @@ def measure_field_strength(U: GaugeField) -> FieldStrength:
     )
 
 
+@checked
 def energy_density(U: GaugeField) -> float:
     """Mean clover energy density E per site; see `FieldStrength`."""
     return measure_field_strength(U).energy
@@ -83,6 +86,7 @@ def _angles(X: Any, U: Any, total: Any) -> None:
     total += jali.atan2(loop[0, 0].imag, loop[0, 0].real)
 
 
+@checked
 def topological_charge(U: GaugeField) -> float:
     """The topological charge.
 

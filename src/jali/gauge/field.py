@@ -14,16 +14,20 @@ import numpy as np
 
 import jali
 from jali import io
+from jali.codegen.directions import Direction
+from jali.codegen.ir import trace_error
 from jali.codegen.types import SU, Element
+from jali.codegen.values import Symbol
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.groups import haar_random
 from jali.lattice import Field, Lattice, Random
+from jali.lattice.field import WithoutOperators, as_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class GaugeField:
+class GaugeField(WithoutOperators):
     """Links U_mu(x) of a lattice gauge theory; `U[mu]` is the field of one direction.
 
     `group` is `SU(n)`, with SU(1) for U(1). `boundary` is that of every direction's field: see `jali.Field`;
@@ -32,6 +36,14 @@ class GaugeField:
     """
 
     def __init__(self, lattice: Lattice, group: Element, precision: str = "float64", boundary: Any = None):
+        if not isinstance(lattice, Lattice):
+            raise LayoutError(
+                f"a gauge field lives on a Lattice, not on {lattice!r}: GaugeField(lattice, SU(3))"
+            )
+        if not isinstance(group, Element):
+            raise LayoutError(
+                f"a gauge field holds SU(n) matrices: the group is SU(3) or the like, not {group!r}"
+            )
         shape = group.type.shape
         if group != SU(shape[0] if shape else 1):
             raise LayoutError(f"a gauge field holds SU(n) matrices (SU(1) for phases), not {group}")
@@ -48,7 +60,16 @@ class GaugeField:
         return f"<{self.group} gauge field on {self.lattice}, {self.precision}>"
 
     def __getitem__(self, mu: Any) -> Field:
-        return self.fields[mu]
+        if isinstance(mu, Symbol):
+            raise trace_error(
+                "a gauge field is used in a site function but is not one of its arguments; pass it as one, and read U[mu][X]"
+            )
+        if not isinstance(mu, int | np.integer | Direction | slice):
+            raise LayoutError(
+                f"the links of one direction are U[mu], mu a direction or its number, not {mu!r}"
+            )
+        found: Any = self.fields[mu]  # of a slice, several
+        return found
 
     def __len__(self) -> int:
         return len(self.fields)
@@ -84,7 +105,7 @@ class GaugeField:
         """All links independent and Haar-distributed, from a seed or a source of random numbers. Returns
         self.
         """
-        rng = Random(seed) if isinstance(seed, int) else seed
+        rng = _source(seed)
         for field in self.fields:
             _set_haar(field, rng)
         return self
@@ -99,6 +120,8 @@ class GaugeField:
 
     def assign(self, other: GaugeField) -> GaugeField:
         """Takes the links of another gauge field on the same lattice, whatever its precision. Returns self."""
+        if not isinstance(other, GaugeField):
+            raise LayoutError(f"a gauge field is assigned, not a {type(other).__name__}")
         for mine, theirs in zip(self.fields, other.fields, strict=True):
             mine.assign(theirs)
         return self
@@ -117,6 +140,8 @@ class GaugeField:
 
     def gauge_transform(self, g: Field) -> GaugeField:
         """U_mu(x) -> g(x) U_mu(x) g(x + mu)^dagger with a field g of SU(n) matrices. Returns self."""
+        if not isinstance(g, Field):
+            raise LayoutError(f"a gauge transformation is a field of {self.group}, not {g!r}")
         if g.element != self.group:
             raise LayoutError(
                 f"a gauge transformation of {self.group} links is a field of {self.group}, not of {g.element}"
@@ -127,7 +152,7 @@ class GaugeField:
     def random_gauge_transform(self, seed: int | Random = 0) -> GaugeField:
         """A gauge transformation with independent Haar-distributed g(x). Returns self."""
         g = Field(self.lattice, self.group, precision=self.precision, name="gauge transformation")
-        _set_haar(g, Random(seed) if isinstance(seed, int) else seed)
+        _set_haar(g, _source(seed))
         return self.gauge_transform(g)
 
     # ---- arrays and files ------------------------------------------------------------------------
@@ -142,7 +167,7 @@ class GaugeField:
         """Sets this rank's links from an array as `local_links` returns it. Every rank calls it. Returns
         self.
         """
-        array = np.asarray(links)
+        array = as_array(links, "set_local_links")
         d, n = self.lattice.ndim, self.n
         wanted = (*reversed(self.lattice.local_extents), d, n, n)
         if array.shape != wanted:
@@ -222,6 +247,11 @@ class GaugeField:
             metadata=metadata,
             ranks=lattice.communicator,
         )
+
+
+def _source(seed: Any) -> Random:
+    """Random numbers from a seed, or the source itself."""
+    return seed if isinstance(seed, Random) else Random(seed)
 
 
 @jali.site_function

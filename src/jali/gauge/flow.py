@@ -20,6 +20,7 @@ from jali.errors import ParameterError
 from jali.gauge.clover import measure_field_strength
 from jali.gauge.field import GaugeField
 from jali.gauge.staples import staple
+from jali.lattice.checked import checked
 
 # (a, b, c) of the three stages: A <- a step Z(V) + b A, V <- exp(c A) V, with A = 0 at first.
 _STAGES = ((1.0, 0.0, 1 / 4), (8 / 9, -17 / 36, 1.0), (3 / 4, -1.0, 1.0))
@@ -44,6 +45,7 @@ def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: A
 class Flow:
     """A gauge field flowing from `U`, which stays as it is. `field` is V at flow time `time`."""
 
+    @checked
     def __init__(self, U: GaugeField, step: float = 0.02):
         if not (math.isfinite(step) and step > 0):
             raise ParameterError(f"the step of the flow is a positive number, not {step}")
@@ -87,6 +89,7 @@ class FlowPoint:
         return self.time**2 * self.energy
 
 
+@checked
 def wilson_flow(U: GaugeField, until: float, step: float = 0.02, every: int = 1) -> Iterator[FlowPoint]:
     """Flows a copy of U and yields a `FlowPoint` at time 0 and after every `every` steps, up to the time
     `until`.

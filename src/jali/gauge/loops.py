@@ -17,6 +17,7 @@ import jali
 from jali.codegen.types import Matrix
 from jali.errors import ParameterError
 from jali.gauge.field import GaugeField
+from jali.lattice.checked import checked
 
 
 @jali.site_function
@@ -42,6 +43,7 @@ def _carry_and_close(X: Any, out: Any, Q: Any, u: Any, far: Any, line: Any, nu: 
     total += (line[X] * carried.dagger()).trace().real
 
 
+@checked
 def wilson_loops(U: GaugeField, r_max: int, t_max: int, time: int | None = None) -> np.ndarray:
     """Mean Wilson loops (1/n) Re tr W(R, T) for R = 1 .. r_max and T = 1 .. t_max: array `[R - 1, T - 1]`.
 
@@ -51,6 +53,7 @@ def wilson_loops(U: GaugeField, r_max: int, t_max: int, time: int | None = None)
     return _loops(U, range(1, r_max + 1), t_max, time)
 
 
+@checked
 def wilson_loop(U: GaugeField, r: int, t: int, time: int | None = None) -> float:
     """Mean Wilson loop (1/n) Re tr W(r, t); see `wilson_loops`."""
     return float(_loops(U, range(r, r + 1), t, time)[0, -1])
@@ -59,6 +62,8 @@ def wilson_loop(U: GaugeField, r: int, t: int, time: int | None = None) -> float
 def _loops(U: GaugeField, sizes: range, t_max: int, time: int | None) -> np.ndarray:
     lattice = U.lattice
     axes = range(lattice.ndim)
+    if time is not None and time not in range(-lattice.ndim, lattice.ndim):
+        raise ParameterError(f"direction {time} does not exist on a lattice of {lattice.ndim} dimensions")
     pairs = [(m, v) for m in axes for v in axes if m != v and (time is None or v == axes[time])]
     if len(sizes) < 1 or sizes[0] < 1 or t_max < 1:
         raise ParameterError(f"Wilson loops have sizes from 1 x 1, not {sizes[-1] if sizes else 0} x {t_max}")

@@ -10,12 +10,15 @@ import functools
 import math
 from typing import Any
 
+import numpy as np
+
 import jali
 from jali.codegen.directions import Direction
 from jali.codegen.types import Matrix
 from jali.errors import LayoutError
 from jali.gauge.field import GaugeField
 from jali.lattice import Colouring
+from jali.lattice.checked import checked
 
 
 def plaquette_trace(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
@@ -37,6 +40,7 @@ def plaquette_sums(X: Any, U: Any, spatial: Any, temporal: Any) -> None:
             spatial += plaquette_trace(X, U, mu, nu)
 
 
+@checked
 def plaquettes(U: GaugeField) -> tuple[float, float, float]:
     """Mean plaquette (1/n) Re tr U_p over all planes, over the spatial and over the temporal ones.
 
@@ -55,6 +59,7 @@ def plaquettes(U: GaugeField) -> tuple[float, float, float]:
     )
 
 
+@checked
 def plaquette(U: GaugeField) -> float:
     """Mean plaquette (1/n) Re tr U_p."""
     return plaquettes(U)[0]
@@ -66,6 +71,7 @@ def _traces(X: Any, U: Any, total: Any) -> None:
         total += U[mu][X].trace().real
 
 
+@checked
 def link_trace(U: GaugeField) -> float:
     """Mean of (1/n) Re tr U_mu(x) over all links; it depends on the gauge and serves as a fingerprint of
     files.
@@ -97,6 +103,14 @@ def slices(axis: int, extent: int) -> Colouring:
     return Colouring(extent, lambda x: x[axis], f"slice of direction {axis}")
 
 
+def _axis(U: GaugeField, mu: Any) -> int:
+    """The number of a direction that is given as a Direction or a number, negative from the end."""
+    if not isinstance(mu, int | np.integer | Direction) or not -U.lattice.ndim <= int(mu) < U.lattice.ndim:
+        raise LayoutError(f"direction {mu!r} does not exist on a lattice of {U.lattice.ndim} dimensions")
+    return range(U.lattice.ndim)[int(mu)]
+
+
+@checked
 def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
     """The untraced Polyakov loops U_mu(x) U_mu(x + mu) ... around the lattice, valid where coordinate mu is
     0.
@@ -104,7 +118,7 @@ def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
     Built slice by slice from the far end, each reading only its neighbour, so that mu may be split over
     ranks. The field is a workspace of U: the next call overwrites it.
     """
-    axis = range(U.lattice.ndim)[mu] if isinstance(mu, int) else int(mu)
+    axis = _axis(U, mu)
     direction, extent = U.lattice.directions[axis], U.lattice.extents[axis]
     line = U.workspace("Polyakov line", Matrix(U.n))
     colours = slices(axis, extent)
@@ -114,11 +128,12 @@ def polyakov_lines(U: GaugeField, mu: Any = -1) -> jali.Field:
     return line
 
 
+@checked
 def polyakov_loop(U: GaugeField, mu: Any = -1) -> complex:
     """Mean Polyakov loop (1/n) tr prod U_mu over the sites orthogonal to mu; by default mu is time, the last
     direction.
     """
-    axis = range(U.lattice.ndim)[mu] if isinstance(mu, int) else int(mu)
+    axis = _axis(U, mu)
     extent = U.lattice.extents[axis]
     total = U.lattice.sum(_line_trace, polyakov_lines(U, axis), over=slices(axis, extent)[0])
     return complex(total) * (extent / (U.n * U.lattice.volume))

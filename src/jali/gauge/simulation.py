@@ -10,6 +10,7 @@ from jali.gauge.field import GaugeField
 from jali.gauge.observables import plaquettes, polyakov_loop
 from jali.gauge.updates import sweep
 from jali.lattice import Random
+from jali.lattice.checked import checked
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Measurement:
     polyakov: complex
 
 
+@checked
 def simulate(
     U: GaugeField,
     beta: float,

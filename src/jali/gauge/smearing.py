@@ -13,10 +13,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import jali
+from jali.codegen.directions import Direction
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
 from jali.gauge.groups import project
 from jali.gauge.staples import staple
+from jali.lattice.checked import checked
 
 
 @functools.cache
@@ -41,6 +43,7 @@ def _stout(axes: tuple[int, ...]) -> jali.SiteFunction:
     return stout_kernel
 
 
+@checked
 def ape_smear(
     U: GaugeField, alpha: float = 0.5, steps: int = 1, directions: Iterable[Any] | None = None
 ) -> GaugeField:
@@ -50,13 +53,14 @@ def ape_smear(
     (1987) 163. The projection is `jali.gauge.groups.project`. Raises ParameterError for an alpha outside 0 ..
     1.
     """
-    axes = _axes(U, directions, steps)
+    axes = _axes(U, None if directions is None else list(directions), steps)
     if not 0 <= alpha <= 1:
         raise ParameterError(f"APE smearing needs 0 <= alpha <= 1, not {alpha}")
     add = alpha / (2 * (len(axes) - 1))
     return _repeat(U, axes, steps, _ape(axes), 1.0 - alpha, add)
 
 
+@checked
 def stout_smear(
     U: GaugeField, rho: float = 0.1, steps: int = 1, directions: Iterable[Any] | None = None
 ) -> GaugeField:
@@ -66,13 +70,15 @@ def stout_smear(
     `directions` (default: all) and 0 otherwise. One step is Euler's step of the gradient flow over the time
     rho.
     """
-    axes = _axes(U, directions, steps)
+    axes = _axes(U, None if directions is None else list(directions), steps)
     if not math.isfinite(rho):
         raise ParameterError(f"rho is a finite number, not {rho}")
     return _repeat(U, axes, steps, _stout(axes), float(rho))
 
 
 def _axes(U: GaugeField, directions: Iterable[Any] | None, steps: int) -> tuple[int, ...]:
+    if directions is not None and not all(isinstance(mu, int | Direction) for mu in directions):
+        raise LayoutError(f"smearing takes a list of directions or their numbers, not {directions!r}")
     axes = (
         tuple(range(U.lattice.ndim)) if directions is None else tuple(sorted({int(mu) for mu in directions}))
     )

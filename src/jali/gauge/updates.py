@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,8 +21,10 @@ from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton, h
 from jali.gauge.metropolis import metropolis
 from jali.gauge.overrelaxation import overrelax, overrelax_u1
 from jali.lattice import PARITIES, Colouring, Domain, Lattice, Random
+from jali.lattice.checked import checked
 
 
+@checked
 def sweep(U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxation: int = 4) -> None:
     """Updates all links: `heatbath` heat-bath sweeps, then `overrelaxation` overrelaxation sweeps."""
     for _ in range(heatbath):
@@ -30,6 +33,7 @@ def sweep(U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxa
         overrelaxation_sweep(U)
 
 
+@checked
 def heat_bath_sweep(U: GaugeField, beta: float, rng: Random) -> None:
     """Draws every link once from its conditional distribution. Raises ParameterError for a negative beta."""
     beta = _coupling(beta)
@@ -43,6 +47,7 @@ def heat_bath_sweep(U: GaugeField, beta: float, rng: Random) -> None:
         kernel[colour](U, rng, parameter, mu)
 
 
+@checked
 def overrelaxation_sweep(U: GaugeField) -> None:
     """Reflects every link once; the action stays as it is."""
     kernel = overrelax if U.n > 1 else overrelax_u1
@@ -50,6 +55,7 @@ def overrelaxation_sweep(U: GaugeField) -> None:
         kernel[colour](U, mu)
 
 
+@checked
 def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3, hits: int = 4) -> float:
     """Proposes `hits` changes exp(width A) U of every link, A a Gaussian element of the algebra; returns the
     acceptance.
@@ -77,8 +83,8 @@ def exhausted_attempts() -> int:
 
 
 def _coupling(beta: float) -> float:
-    if not (math.isfinite(beta) and beta >= 0):
-        raise ParameterError(f"beta is a number from 0, not {beta}")
+    if not (isinstance(beta, numbers.Real) and math.isfinite(beta) and beta >= 0):
+        raise ParameterError(f"beta is a number from 0, not {beta!r}")
     return float(beta)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from jali.errors import LayoutError
 from jali.lattice.field import Field
+from jali.lattice.lattice import what_differs
 from jali.lattice.sites import site_function
 
 
@@ -66,6 +67,7 @@ def inner(x: Field, y: Field, fast: bool = False) -> Any:
 
 def norm2(x: Field, fast: bool = False) -> float:
     """Sum over sites and components of |x|^2."""
+    _same("norm2", x, x)
     return float(x.lattice.sum(_norm2, x, fast=fast))
 
 
@@ -79,8 +81,13 @@ def _number(a: Any) -> float | complex:
 
 
 def _same(what: str, x: Field, y: Field) -> None:
+    for f in (x, y):
+        if not isinstance(f, Field):
+            raise LayoutError(f"{what} takes fields, not {f!r}")
     if x.lattice is not y.lattice:
-        raise LayoutError(f"{what}: {x.name} lives on {x.lattice}, {y.name} on {y.lattice}")
+        raise LayoutError(
+            f"{what}: {x.name} lives on {x.lattice}, {y.name} on {y.lattice} ({what_differs(x.lattice, y.lattice)})"
+        )
     if x.element != y.element:
         raise LayoutError(f"{what}: {x.name} holds {x.element}, {y.name} holds {y.element}")
 

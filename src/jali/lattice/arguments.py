@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from typing import Any
 
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
-from jali.codegen.symbols import Site
+from jali.codegen.ir import trace_error
 from jali.codegen.trace import FieldArgument
 from jali.codegen.types import Element, Type
-from jali.codegen.values import Value
-from jali.errors import LayoutError, TraceError
+from jali.codegen.values import Symbol
+from jali.errors import LayoutError
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
+from jali.lattice.lattice import what_differs
 from jali.lattice.random import Random
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
+
+
+def check_function(function: Any) -> None:
+    """Raises TraceError at the user's line for what cannot become a site function."""
+    if hasattr(function, "__wrapped_site_function__"):
+        raise trace_error(f"{function.__name__} is a site function already; decorate it once")
+    if not isinstance(function, types.FunctionType | types.MethodType):
+        hint = (
+            "; other decorators stand above @jali.site_function" if hasattr(function, "__wrapped__") else ""
+        )
+        raise trace_error(
+            f"@jali.site_function stands above a function, def f(X, ...), and without parentheses; {function!r} is none{hint}"
+        )
+    code = function.__code__
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise trace_error(
+            f"{function.__name__} is a generator or a coroutine; a site function is an ordinary one, without yield and await"
+        )
+    if isinstance(function, types.FunctionType) and code.co_varnames[:1] in (("self",), ("cls",)):
+        raise trace_error(
+            f"{function.__name__} is a method; a site function has the site in front: def f(X, ...), outside of the class"
+        )
 
 
 def key_of(argument: Any) -> Any:
@@ -42,6 +67,10 @@ def key_of(argument: Any) -> Any:
 
 def describe(argument: Any, name: str) -> Any:
     """An argument as the tracer wants it."""
+    if isinstance(argument, Symbol):
+        raise trace_error(
+            f"{name} is a symbol of another site function; a site function is inlined by calling it with the site first, f(X, ...)"
+        )
     if isinstance(argument, Field):
         return FieldArgument(argument.element, argument.serial)
     fields = getattr(argument, "fields", None)
@@ -61,15 +90,20 @@ def describe(argument: Any, name: str) -> Any:
         return COMPLEX
     if isinstance(argument, np.ndarray) and argument.ndim in (0, 1, 2) and argument.size <= 256:
         if argument.dtype.kind not in "fciub":
-            raise TraceError(f"{name}: an array of {argument.dtype} cannot be used in a site function")
+            raise trace_error(f"{name}: an array of {argument.dtype} cannot be used in a site function")
         return Type("complex" if argument.dtype.kind == "c" else "real", argument.shape)
     if isinstance(argument, np.ndarray):
-        raise TraceError(f"{name}: an array of {argument.size} numbers is not an argument; make it a Field")
-    if isinstance(argument, Value | Site):
-        raise TraceError(f"{name} is a symbol of another site function")
+        raise trace_error(
+            f"{name}: an array of {argument.size} numbers is not an argument; make it a Field"
+            " (vectors and matrices of up to 256 numbers are arguments)"
+        )
     if callable(argument):
+        if getattr(type(argument), "__hash__", None) is None:
+            raise trace_error(
+                f"{name}: a {type(argument).__name__} has no hash, so its kernel could not be found again"
+            )
         return ("static", argument)
-    raise TraceError(
+    raise trace_error(
         f"{name}: a {type(argument).__name__} cannot be an argument; fields, numbers, small arrays, jali.Random, directions and "
         "functions can"
     )
@@ -104,7 +138,8 @@ def common_lattice(name: str, fields: list[Field], lattice: Any) -> Any:
             lattice = field.lattice
         elif field.lattice is not lattice:
             raise LayoutError(
-                f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; a site function runs on one lattice"
+                f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; a site function runs on one lattice "
+                f"({what_differs(field.lattice, lattice)})"
             )
     if lattice is None:
         raise LayoutError(

@@ -28,6 +28,10 @@ class Boundary:
             items = conditions.items()
         elif isinstance(conditions, str | complex | float | int):
             items = [(axis, conditions) for axis in range(ndim)]
+        elif not isinstance(conditions, list | tuple):
+            raise LayoutError(
+                f"boundary conditions are one for all directions, a list of one each, or a dictionary, not {conditions!r}"
+            )
         else:
             items = list(enumerate(conditions))
             if len(items) != ndim:
@@ -71,7 +75,7 @@ class Boundary:
 
 
 def _condition(condition: Any, axis: int, element: Element) -> Any:
-    if condition in ("periodic", "antiperiodic", "open"):
+    if isinstance(condition, str) and condition in ("periodic", "antiperiodic", "open"):
         return condition
     if isinstance(condition, str) or not isinstance(condition, int | float | complex):
         raise LayoutError(

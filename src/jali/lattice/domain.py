@@ -49,7 +49,15 @@ class Colouring:
     colour_of: Callable[[list[np.ndarray]], Any] = field(compare=True)
     name: str = "colour"
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.colours, int) or isinstance(self.colours, bool) or self.colours < 1:
+            raise LayoutError(f"a colouring has a positive whole number of colours, not {self.colours!r}")
+        if not callable(self.colour_of):
+            raise LayoutError(f"a colouring needs a function of the coordinates, not {self.colour_of!r}")
+
     def __getitem__(self, colour: int) -> Domain:
+        if not isinstance(colour, int | np.integer):
+            raise LayoutError(f"a colour is a whole number from 0 to {self.colours - 1}, not {colour!r}")
         if not 0 <= colour < self.colours:
             raise IndexError(f"colour {colour} does not exist; there are {self.colours}")
         return Domain(f"{self.name} {colour} of {self.colours}", 3, self, colour)
@@ -62,7 +70,13 @@ class Colouring:
 
     def evaluate(self, coordinates: list[np.ndarray]) -> np.ndarray:
         """Colours of the given sites. Raises LayoutError when the function returns anything else."""
-        colours = np.broadcast_to(np.asarray(self.colour_of(coordinates)), coordinates[0].shape)
+        found, shape = np.asarray(self.colour_of(coordinates)), coordinates[0].shape
+        try:
+            colours = np.broadcast_to(found, shape)
+        except ValueError:
+            raise LayoutError(
+                f"a colouring returns one colour per site, shape {shape}, this one returned {found.shape}"
+            ) from None
         if colours.dtype.kind not in "iub":
             raise LayoutError(f"a colouring returns whole numbers, this one returned {colours.dtype}")
         if colours.size and (colours.min() < 0 or colours.max() >= self.colours):
@@ -70,6 +84,14 @@ class Colouring:
                 f"the colouring returned colours {colours.min()} to {colours.max()}; it has {self.colours} (0 to {self.colours - 1})"
             )
         return colours
+
+
+def as_domain(over: Any, what: str) -> Domain:
+    """`over` if it is a domain. Raises LayoutError that begins with `what`."""
+    if not isinstance(over, Domain):
+        hint = "; one of its colours is a domain, c[0]" if isinstance(over, Colouring) else ""
+        raise LayoutError(f"{what} takes a domain such as EVEN, not {over!r}{hint}")
+    return over
 
 
 ALL = Domain("ALL")

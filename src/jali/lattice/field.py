@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +15,41 @@ from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
 from jali.lattice.boundary import Boundary
-
-if TYPE_CHECKING:
-    from jali.lattice.lattice import Lattice
+from jali.lattice.lattice import Lattice, what_differs
 
 _serials = itertools.count(1)
 PRECISIONS = ("float32", "float64")
 
 
-class Field:
+def as_array(values: Any, what: str) -> np.ndarray:
+    """Numbers from Python as an array. Raises LayoutError, a sentence that begins with `what`, for anything else."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # rows of unequal length
+        raise LayoutError(f"{what} takes an array of numbers: {error}") from None
+    if array.dtype.kind not in "biufc":
+        raise LayoutError(f"{what} takes numbers, not {type(values).__name__} ({array.dtype})")
+    return array
+
+
+class WithoutOperators:
+    """Fields: arithmetic with them is a site function's, and they say so at the user's line."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise trace_error(
+            f"{self!r} has no arithmetic of its own: inside a site function that has it as an argument f[X] is a value, "
+            "outside f[...] is a NumPy array"
+        )
+
+    __array__ = __array_ufunc__ = __array_function__ = _refuse
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __matmul__ = __rmatmul__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __mod__ = __floordiv__ = _refuse
+    __neg__ = __pos__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = __float__ = __complex__ = __int__ = (
+        _refuse
+    )
+
+
+class Field(WithoutOperators):
     """One `element` per site of a lattice, zero at first.
 
     `precision` is that of the arithmetic, `storage` that of the memory (by default the same; `float32` under `float64` halves
@@ -41,11 +67,15 @@ class Field:
         boundary: Any = None,
         name: str = "",
     ):
+        if not isinstance(lattice, Lattice):
+            raise LayoutError(f"a field lives on a Lattice, not on {lattice!r}: Field(lattice, element)")
         if not isinstance(element, Element):
             raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
+        if not isinstance(name, str):
+            raise LayoutError(f"the name of a field is a string, not {name!r}")
         storage = precision if storage is None else storage
         for what in (precision, storage):
-            if what not in PRECISIONS:
+            if not isinstance(what, str) or what not in PRECISIONS:
                 raise LayoutError(f"precision {what!r} is unknown; use 'float64' or 'float32'")
         if precision == "float32" and storage == "float64":
             raise LayoutError("a field with float32 arithmetic is stored in float32, not float64")
@@ -54,7 +84,9 @@ class Field:
         self.precision = precision
         self.storage_precision = storage
         self.boundary = (
-            boundary if isinstance(boundary, Boundary) else Boundary(lattice.ndim, boundary, element)
+            boundary
+            if isinstance(boundary, Boundary) and len(boundary.conditions) == lattice.ndim
+            else Boundary(lattice.ndim, boundary, element)
         )
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
@@ -92,9 +124,14 @@ class Field:
 
     def assign(self, other: Field) -> Field:
         """Takes the values of another field of the same element on the same lattice, whatever its precision. Returns self."""
+        if not isinstance(other, Field):
+            raise LayoutError(
+                f"a field is assigned, not a {type(other).__name__}; f[...] = array sets values"
+            )
         if other.lattice is not self.lattice:
             raise LayoutError(
-                f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices"
+                f"cannot assign a field on {other.lattice} to one on {self.lattice}: different lattices "
+                f"({what_differs(other.lattice, self.lattice)})"
             )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
@@ -117,7 +154,7 @@ class Field:
     def set_local(self, values: Any) -> Field:
         """Sets this rank's box from an array `(*local_extents, *element.numpy_shape)`. Every rank calls it. Returns self."""
         lattice = self.lattice
-        array = np.asarray(values)
+        array = as_array(values, "set_local")
         wanted = lattice.local_extents + self.element.numpy_shape
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
@@ -161,7 +198,7 @@ class Field:
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
-        array = np.asarray(value)
+        array = as_array(value, self.name)
         if array.dtype.kind == "c" and self.element.type.kind == "real":
             raise LayoutError(f"{self.name} is real; complex values cannot be set")
         try:

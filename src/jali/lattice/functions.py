@@ -8,7 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from jali.codegen.state import builder
-from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, where, zero
+from jali.codegen.values import (
+    Symbol,
+    Value,
+    WithoutValue,
+    complex_number,
+    identity,
+    lift,
+    matrix,
+    vector,
+    where,
+    zero,
+)
 
 
 def _one(
@@ -19,6 +30,8 @@ def _one(
             if x.shape and name == "exp":
                 return x.exp()
             return Value(builder().call(name, [x.node]))
+        if isinstance(x, WithoutValue):
+            lift(x)
         if isinstance(x, complex) and complex_plain is not None:
             return complex_plain(x)
         return plain(x)
@@ -30,7 +43,7 @@ def _one(
 
 def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
-        if isinstance(x, Value) or isinstance(y, Value):
+        if isinstance(x, Symbol) or isinstance(y, Symbol):
             return Value(builder().call(ir_name, [lift(x), lift(y)]))
         return plain(x, y)
 
@@ -60,7 +73,7 @@ maximum = _two("maximum", "max", max)
 
 def complex_(re: Any, im: Any) -> Any:
     """re + i im, of numbers or symbols."""
-    if isinstance(re, Value) or isinstance(im, Value):
+    if isinstance(re, Symbol) or isinstance(im, Symbol):
         return complex_number(re, im)
     return complex(re, im)
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jali.lattice.domain import ALL, Domain
+from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.sites import SiteFunction, SiteFunctionOn
-from jali.lattice.sums import Sums
+from jali.lattice.sums import Sums, as_site_function
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def inspect(
     whole = function
     if isinstance(function, SiteFunctionOn):
         whole, over = function.function, function.domain
-    assert isinstance(whole, SiteFunction)
+    whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
     sums = Sums() if len(whole.parameters) > len(arguments) else None
     kernel = whole.kernels(*arguments, over=over, lattice=lattice, sums=sums)[0]
     analysis, program = kernel.text.analysis, kernel.program

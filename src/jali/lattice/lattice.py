@@ -17,8 +17,8 @@ from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError
-from jali.lattice.domain import ALL, Domain
-from jali.lattice.sums import Sums
+from jali.lattice.domain import ALL, Domain, as_domain
+from jali.lattice.sums import Sums, as_site_function
 
 if TYPE_CHECKING:
     from jali.lattice.field import Field
@@ -54,6 +54,18 @@ def _cache_tile(blocks: Sequence[int], real_bytes: int) -> list[int]:
     return tile if tile != list(blocks) else []
 
 
+def what_differs(a: Lattice, b: Lattice) -> str:
+    """In what two lattices differ, for people: often only in being two."""
+    for what in ("extents", "grid", "communicator", "gpu", "_lanes", "halo_items"):
+        mine, theirs = getattr(a, what), getattr(b, what)
+        if mine != theirs:
+            return f"{_NAMES.get(what, what)} {mine} and {theirs} differ"
+    return "they look equal, but are two lattices, made by two calls of Lattice(...): make one and use it for all fields"
+
+
+_NAMES = {"grid": "rank grids", "communicator": "communicators", "gpu": "devices", "_lanes": "lanes"}
+
+
 @dataclass(frozen=True)
 class SiteRange:
     """A domain in one layout: positions begin..end-1, or a list of blocks with lane masks."""
@@ -83,12 +95,24 @@ class Lattice:
         halo_items: bool = True,
         device: str | None = None,
     ):
-        flat = tuple(extents[0]) if len(extents) == 1 and not isinstance(extents[0], int) else extents
+        flat = (
+            tuple(extents[0])
+            if len(extents) == 1 and isinstance(extents[0], Sequence | np.ndarray)
+            else extents
+        )
         if not 1 <= len(flat) <= 5:
             raise LayoutError(f"a lattice has 1 to 5 dimensions, not {len(flat)}")
         for n in flat:
             if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
                 raise LayoutError(f"lattice extents are positive whole numbers, not {n!r}")
+        if lanes is not None and (not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1):
+            raise LayoutError(
+                f"lanes is the most vector lanes to use, a positive whole number, not {lanes!r}"
+            )
+        if communicator is not None and not isinstance(communicator, comm.Communicator):
+            raise ParameterError(
+                f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {communicator!r}"
+            )
         self.extents: tuple[int, ...] = tuple(int(n) for n in flat)  # type: ignore[arg-type]
         self.serial = next(_serials)
         self.communicator = comm.current() if communicator is None else communicator
@@ -100,6 +124,12 @@ class Lattice:
         if grid is None:
             self.grid = tuple(_core.choose_grid(list(self.extents), size, self._wanted_lanes("float64")))
         else:
+            if not isinstance(grid, Sequence | np.ndarray) or not all(
+                isinstance(g, int | np.integer) and g > 0 for g in grid
+            ):
+                raise LayoutError(
+                    f"a rank grid is a positive whole number per direction, such as {(1,) * (len(flat) - 1) + (size,)}, not {grid!r}"
+                )
             self.grid = tuple(int(g) for g in grid)
         self.partition = _core.Partition(list(self.extents), list(self.grid))
         if self.partition.nranks != size:
@@ -172,12 +202,18 @@ class Lattice:
         slice orthogonal to that direction. The result is the same to the last bit for any ranks, threads and
         order; `fast=True` gives that up (plain double sums).
         """
-        axis = None if per is None else int(per)
-        if axis is not None and not 0 <= axis < self.ndim:
-            raise LayoutError(
-                f"sums per slice of direction {axis}, which a lattice of {self.ndim} dimensions does not have"
-            )
+        function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
+        axis = None if per is None else self._axis(per)
         return function.run(over, arguments, self, Sums(axis, fast))
+
+    def _axis(self, per: Any) -> int:
+        """The number of the direction whose slices are summed."""
+        axis = per.axis if isinstance(per, Direction) else per
+        if not isinstance(axis, int | np.integer) or isinstance(axis, bool) or not 0 <= axis < self.ndim:
+            raise LayoutError(
+                f"sums per slice of direction {per!r}, which a lattice of {self.ndim} dimensions does not have"
+            )
+        return int(axis)
 
     # ---- layouts and domains ---------------------------------------------------------------------
 
@@ -271,6 +307,21 @@ class Lattice:
         there = [c + o for c, o in zip(here, offset, strict=True)]
         found = np.array([int(np.any(self._inside(domain, here) & self._inside(domain, there)))], np.int64)
         return bool(self.communicator.all_reduce_sum(found)[0])
+
+    def why_meets(self, domain: Domain, offset: tuple[int, ...]) -> str:
+        """What to run instead where `meets` holds."""
+        if domain.colouring is not None:
+            return f"The offset joins sites of {domain}: choose colours that separate them, or write to another field"
+        odd = [axis for axis, (o, n) in enumerate(zip(offset, self.extents, strict=True)) if o and n % 2]
+        if odd:
+            extents = ", ".join(f"{self.extents[axis]} in direction {axis}" for axis in odd)
+            return (
+                f"Extents are odd ({extents}), so sites that meet across the edge have the same parity, and EVEN and ODD do not "
+                "separate them: use a jali.Colouring with three colours, or write to another field"
+            )
+        if domain.parities == 3:
+            return "Run it over EVEN and ODD separately if the offset is odd, or write to another field"
+        return f"The offset joins sites of {domain}: use a jali.Colouring that separates them, or write to another field"
 
     def slices_of(self, axis: int, layout: Any) -> np.ndarray:
         """Global coordinate in direction `axis` of every `[block][lane]`, int32."""

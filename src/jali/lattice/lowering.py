@@ -160,6 +160,6 @@ def check_races(program: SiteProgram, lattice: Any, domain: Domain) -> None:
                 raise TraceError(
                     f"{program.name} over {domain} reads {field.name} at offset {source} of a site that the same loop writes "
                     f"(written at {store.where}): the result would depend on the order of the sites.\n"
-                    "  Run it over EVEN and ODD separately if the offset is odd, or write to another field\n"
+                    f"  {lattice.why_meets(domain, offset)}\n"
                     f"  at {line}"
                 )

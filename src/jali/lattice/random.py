@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from jali.codegen.ir import trace_error
 from jali.errors import ParameterError
 
 _MASK = (1 << 64) - 1
@@ -31,6 +32,14 @@ class Random:
 
     def __repr__(self) -> str:
         return f"Random(seed={self.seed}, stream={self.stream}, call={self.call})"
+
+    def uniform(self, *_: Any) -> Any:
+        """Numbers are drawn at a site, by the argument of a site function that this becomes. Raises TraceError."""
+        raise trace_error(
+            "a jali.Random draws inside a site function that has it as an argument: def f(X, ..., rng), called as f(..., rng)"
+        )
+
+    gaussian = uniform
 
     @property
     def state(self) -> dict[str, int]:

@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.captured import Captured
-from jali.codegen.ir import SiteProgram
+from jali.codegen.ir import SiteProgram, trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.trace import trace
-from jali.errors import JaliError, LayoutError, TraceError
+from jali.errors import JaliError
 from jali.lattice.arguments import (
     aliases,
+    check_function,
     common_lattice,
     common_precision,
     describe,
@@ -34,7 +35,7 @@ from jali.lattice.arguments import (
     scalars_of,
 )
 from jali.lattice.binding import BoundKernel
-from jali.lattice.domain import ALL, Domain
+from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
 from jali.lattice.lowering import lower
 from jali.lattice.sums import Sums, values_as_asked
@@ -52,19 +53,20 @@ class SiteFunction:
 
     __name__: str
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Any):
+        check_function(function)
         functools.update_wrapper(self, function)
         self.function = function
         self.__wrapped_site_function__ = function
         signature = inspect.signature(function)
         names = list(signature.parameters)
         if not names:
-            raise TraceError(
+            raise trace_error(
                 f"{function.__name__} takes no site; its first parameter is the site, usually called X"
             )
         for parameter in signature.parameters.values():
             if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-                raise TraceError(
+                raise trace_error(
                     f"{function.__name__}: site functions take plain positional parameters, not {parameter}"
                 )
         self.parameters = names[1:]
@@ -77,15 +79,22 @@ class SiteFunction:
         self._everywhere = SiteFunctionOn(self, ALL)
 
     def __getitem__(self, domain: Domain) -> SiteFunctionOn:
-        if not isinstance(domain, Domain):
-            raise LayoutError(f"{self.__name__}[...] takes a domain such as EVEN, not {domain!r}")
+        domain = as_domain(domain, f"{self.__name__}[...]")
         return self._everywhere if domain is ALL else SiteFunctionOn(self, domain)
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        self.refuse(named)
         if arguments and isinstance(arguments[0], Site):
             return self.function(*arguments)  # inlined into the site function that calls it
         self.run(ALL, arguments)
         return None
+
+    def refuse(self, named: dict[str, Any]) -> None:
+        """Raises TraceError for arguments by name."""
+        if named:
+            raise trace_error(
+                f"{self.__name__} takes its arguments in order, without names: {', '.join(self.parameters)}"
+            )
 
     def run(
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any = None, sums: Sums | None = None
@@ -152,21 +161,22 @@ class SiteFunction:
             field.on_release(_Forget(weakref.ref(self), key))
 
     def _bind(self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None) -> _Bound:
+        domain = as_domain(domain, "over=")
         nsums = len(self.parameters) - len(arguments)
         if nsums < 0 or (nsums > 0) != (sums is not None):
             wanted = f"{len(self.parameters)} arguments ({', '.join(self.parameters)})"
             if sums is None:
-                raise TraceError(
+                raise trace_error(
                     f"{self.__name__} takes {wanted}, {len(arguments)} were given; sums over sites are called as "
                     f"lattice.sum({self.__name__}, ...)"
                 )
-            raise TraceError(
+            raise trace_error(
                 f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum"
             )
+        shapes = tuple(describe(a, n) for a, n in zip(arguments, self.parameters, strict=False))
         fields = list(fields_of(arguments))
         lattice = common_lattice(self.__name__, fields, lattice)
         precision = common_precision(self.__name__, fields)
-        shapes = tuple(describe(a, n) for a, n in zip(arguments, self.parameters, strict=False))
         key = (
             lattice.ndim,
             precision,
@@ -194,11 +204,12 @@ class SiteFunctionOn:
         self.function = function
         self.domain = domain
 
-    def __call__(self, *arguments: Any) -> None:
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        self.function.refuse(named)
         self.function.run(self.domain, arguments)
 
 
-def site_function(function: Callable[..., Any]) -> SiteFunction:
+def site_function(function: Callable[..., Any] | None = None) -> SiteFunction:
     """Decorator: makes a kernel of a function of a symbolic site. See the guide to the site language."""
     return SiteFunction(function)
 
@@ -297,7 +308,7 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
             kernel.floats[index] = float(flat[component])
     elif isinstance(value, int | np.integer):
         if not -(1 << 31) <= value < 1 << 31:
-            raise TraceError(f"the whole number {value} does not fit 32 bits; pass it as a float")
+            raise trace_error(f"the whole number {value} does not fit 32 bits; pass it as a float")
         kernel.words[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
         kernel.floats[index] = float(value.imag if component else value.real)

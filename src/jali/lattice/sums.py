@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jali.codegen.ir import trace_error
 from jali.codegen.types import Type
+from jali.lattice.domain import Domain
 
 
 class Sums(NamedTuple):
@@ -15,6 +17,21 @@ class Sums(NamedTuple):
 
     per: int | None = None
     fast: bool = False
+
+
+def as_site_function(function: Any, call: str) -> Any:
+    """`function` if it is a site function. Raises TraceError at the user's line, a sentence that begins with `call`."""
+    if hasattr(function, "__wrapped_site_function__"):
+        return function
+    shown, hint = repr(function), ""
+    if isinstance(getattr(function, "domain", None), Domain):
+        shown = f"{function.function.__name__}[{function.domain}]"
+        hint = f"; where it runs is an argument of its own, {call}({function.function.__name__}, ..., over={function.domain})"
+    elif hasattr(function, "element"):
+        hint = "; to sum a field, write a function with total += f[X]"
+    elif callable(function) and hasattr(function, "__name__"):
+        shown, hint = function.__name__, f"; decorate {function.__name__} with @jali.site_function"
+    raise trace_error(f"{call} takes a site function, not {shown}{hint}")
 
 
 def values_as_asked(types: Sequence[Type], per_slice: bool) -> Callable[[np.ndarray], Any]:

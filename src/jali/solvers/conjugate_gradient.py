@@ -18,6 +18,7 @@ import numpy as np
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice.algebra import inner, norm2
 from jali.lattice.field import Field
+from jali.lattice.lattice import what_differs
 from jali.lattice.sites import site_function
 
 
@@ -77,12 +78,20 @@ def cg(
         ParameterError: impossible tolerance or bound.
         LayoutError: b and x0 do not fit together.
     """
+    for name, field in (("b", b), *((("x0", x0),) if x0 is not None else ())):
+        if not isinstance(field, Field):
+            raise ParameterError(f"cg: {name} is a Field, not {field!r}")
+    if not callable(apply):
+        raise ParameterError(f"the operator is a function apply(p, q) that writes A p into q, not {apply!r}")
     if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
         raise ParameterError(f"the tolerance is relative, between 0 and 1, not {tolerance!r}")
     if not isinstance(max_iterations, int) or max_iterations < 1:
         raise ParameterError(f"max_iterations is a positive whole number, not {max_iterations!r}")
     if x0 is not None and (x0.lattice is not b.lattice or x0.element != b.element):
-        raise LayoutError(f"x0 holds {x0.element} on {x0.lattice}, b holds {b.element} on {b.lattice}")
+        differ = "" if x0.lattice is b.lattice else f" ({what_differs(x0.lattice, b.lattice)})"
+        raise LayoutError(
+            f"x0 holds {x0.element} on {x0.lattice}, b holds {b.element} on {b.lattice}{differ}"
+        )
     lattice = b.lattice
     x = b.like() if x0 is None else x0.copy()
     size = math.sqrt(norm2(b))
