@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jali import early
 from jali.cli import launch
 from jali.comm.communicator import came_from_elsewhere
 from jali.comm.stopping import end_job, said_elsewhere, speaker
@@ -105,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
+        early.over()
         if arguments.ranks is not None:
             status = launch.start_ranks(arguments.ranks, arguments_given)
             if status is not None:
