@@ -4,10 +4,9 @@ An exception would end in a traceback of whatever module is being imported, or b
 jali are left alone. Importing this module first does it, until `over`.
 """
 
+import _signal as signal  # all that is needed of the module `signal`, which has imports of its own
 import os
-import signal
 import sys
-import threading
 from types import FrameType
 
 
@@ -30,10 +29,5 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-def _watch() -> None:
-    main_thread = threading.current_thread() is threading.main_thread()
-    if _is_command() and main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _end)
-
-
-_watch()
+if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, _end)

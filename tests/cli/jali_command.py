@@ -73,22 +73,6 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.01)
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return when the condition holds."""
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, "nothing in 120 s"
-        time.sleep(0.01)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; those that have ended but that nobody has asked for do not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def wait_for_rows(directory: Path, rows: int, process: subprocess.Popen[str]) -> None:
     """Return when history.csv has that many rows."""
     history = directory / "history.csv"

@@ -130,9 +130,7 @@ def test_damaged_object_is_made_again_with_a_warning_that_names_it(damage, direc
 
 
 def test_object_of_another_kernel_is_not_taken_for_this_one(directory, monkeypatch):
-    one, other = (
-        cache.load("probe", text(x), 4, "float64")[1].with_suffix(".so") for x in (1.0, 2.0)
-    )
+    one, other = (cache.load("probe", text(x), 4, "float64")[1].with_suffix(".so") for x in (1.0, 2.0))
     whole = one.read_bytes()
     changed(one, other.read_bytes())
     monkeypatch.setattr(cache, "_loaded", {})

@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from programs import PATIENCE, alive, wait_until
 
 from jali.codegen import compiler
 from jali.errors import CompileError
@@ -33,23 +32,8 @@ def endless(tmp_path, monkeypatch) -> Path:
     return started
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end, "nothing in 120 s"
-        time.sleep(0.02)
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; those that have ended but that nobody has asked for do not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def processes(started: Path) -> list[int]:
-    eventually(started.exists)
+    wait_until(started.exists)
     return [int(word) for word in started.read_text().split()]
 
 
@@ -58,7 +42,7 @@ def test_compiler_that_takes_too_long_is_stopped_with_its_children(endless, tmp_
     with pytest.raises(CompileError, match="took more than 3 s and was stopped"):
         compiler.find_compiler().compile(tmp_path / "a.cpp", tmp_path / "a.so", tmp_path)
     if endless.exists():
-        eventually(lambda: not any(map(alive, processes(endless))))
+        wait_until(lambda: not any(map(alive, processes(endless))))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -67,8 +51,8 @@ def test_compiler_ends_with_the_process_that_started_it(number, endless):
         compilers = processes(endless)
         assert all(map(alive, compilers))
         process.send_signal(number)
-        process.wait(60)
-    eventually(lambda: not any(map(alive, compilers)))
+        process.wait(PATIENCE)
+    wait_until(lambda: not any(map(alive, compilers)))
 
 
 def test_full_disk_of_the_compiler_is_called_so(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ it is asked for, so that `jali --help` needs nothing. Every command takes `--jso
 command does is its own business; what its failure looks like to a shell is decided here, once:
 
 0 done, 1 failed, 2 bad input (arguments, parameters, files, layouts), 130 and 143 interrupted (SIGINT,
-SIGTERM) with a checkpoint.
+SIGTERM), of runs that had begun with a checkpoint.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ COMMANDS = {
 }
 
 EPILOG = """\
-exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a checkpoint is left)
+exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a run that had begun can be resumed)
 environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JALI_DEVICE,
   JALI_COLLECTIVE, JALI_CHECKED, JALI_TUNE"""
 

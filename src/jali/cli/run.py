@@ -21,7 +21,7 @@ from typing import Any, TextIO
 
 from jali import comm, io
 from jali.cli.configurations import add_device_argument
-from jali.cli.interruption import Interrupted, Interruption
+from jali.cli.interruption import SAME_PRESS, Interrupted, Interruption
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
 from jali.cli.progress import Progress, show_progress
 from jali.cli.run_directory import (
@@ -35,7 +35,8 @@ from jali.cli.run_directory import (
 from jali.cli.schema import Parameters, rows, toml_value
 from jali.cli.simulation import Simulation, total_sweeps
 from jali.comm.stopping import end_job, speaker
-from jali.errors import FileFormatError, ParameterError
+from jali.comm.world import known
+from jali.errors import FileFormatError, ParameterError, RankError
 from jali.gauge import exhausted_attempts
 from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
@@ -77,7 +78,8 @@ def execute(arguments: argparse.Namespace) -> int:
         try:
             return _execute(arguments, interruption)
         except Interrupted as interrupted:
-            _say_interrupted(arguments, interrupted)
+            if not _heard_from_another_rank():
+                print(f"{speaker()}: {interrupted}{_what_is_left(arguments)}", file=sys.stderr, flush=True)
             status = EXIT_CODES[interrupted.number]
             end_job(interrupted, status)
             return status
@@ -106,15 +108,29 @@ def _execute(arguments: argparse.Namespace, interruption: Interruption) -> int:
     return EXIT_CODES[signalled] if signalled else 0
 
 
-def _say_interrupted(arguments: argparse.Namespace, interrupted: Interrupted) -> None:
-    """One line that says what is left of a run that a signal has ended where it was."""
+def _heard_from_another_rank() -> bool:
+    """Whether another rank, which had the same signal, tells of it. The first rank does not wait for others."""
+    ranks = known()
+    if ranks is None or ranks.rank == 0:
+        return False
+    end = time.monotonic() + SAME_PRESS
+    while time.monotonic() < end:
+        try:
+            ranks.check()
+        except RankError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _what_is_left(arguments: argparse.Namespace) -> str:
+    """Of a run that a signal has ended where it was."""
     directory = Path(arguments.resume or arguments.output or "")
-    what = f"{speaker()}: {interrupted}"
-    if arguments.check is None and (directory / CHECKPOINT / "manifest.json").exists():
-        what += f" before the end of a sweep; jali run --resume {directory} goes on from the last checkpoint"
-    elif arguments.check is None:
-        what += " before the run had begun; nothing of it is left"
-    print(what, file=sys.stderr, flush=True)
+    if arguments.check is not None:
+        return ""
+    if (directory / CHECKPOINT / "manifest.json").exists():
+        return f" before the end of a sweep; jali run --resume {directory} goes on from the last checkpoint"
+    return " before the run had begun; nothing of it is left"
 
 
 class Run:

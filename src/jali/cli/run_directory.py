@@ -31,7 +31,7 @@ TABLES = {"history": HISTORY_COLUMNS, "timing": TIMING_COLUMNS, "flow": FLOW_COL
 
 PARAMETERS, CHECKPOINT, REPORT = "parameters.toml", "checkpoint", "report.html"
 
-LOCK = ".lock"  # held by the process that writes the run; empty, and stays
+LOCK = ".lock"  # locked by the process that writes the run, and there while it does
 
 
 def tables_of(parameters: Parameters) -> list[str]:
@@ -147,11 +147,11 @@ class HeldDirectory:
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise OSError(error.errno, f"cannot write a run to {directory}: {reason}") from error
-        held = cls(directory, lock, made)
         names = [PARAMETERS, CHECKPOINT, REPORT, *(f"{name}.csv" for name in TABLES)]
         found = [name for name in names if (directory / name).exists()]
+        held = cls(directory, lock, made)
         if found:
-            os.close(lock)
+            held.__exit__()
             way = (
                 f"jali run --resume {directory} continues it, another --output begins a new one"
                 if (directory / CHECKPOINT / "manifest.json").exists()
@@ -187,7 +187,7 @@ class HeldDirectory:
                 path.unlink(missing_ok=True)
             with contextlib.suppress(FileNotFoundError):
                 (self.directory / CHECKPOINT).rmdir()
-            (self.directory / LOCK).unlink(missing_ok=True)
+            self._remove_lock()
             if self._made_directory:
                 self.directory.rmdir()
 
@@ -195,7 +195,15 @@ class HeldDirectory:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._remove_lock()
         os.close(self._lock)
+
+    def _remove_lock(self) -> None:
+        # After `discard` there may be another process's.
+        path = self.directory / LOCK
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._lock), os.stat(path)):
+                path.unlink()
 
 
 def _locked(directory: Path) -> int:
@@ -208,7 +216,7 @@ def _locked(directory: Path) -> int:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Whoever held it may have removed it with all of a run that did not begin.
+            # Whoever held it has removed it in the end.
             if os.path.samestat(os.fstat(fd), os.stat(path)):
                 return fd
         except FileNotFoundError:

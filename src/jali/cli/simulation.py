@@ -49,7 +49,7 @@ class Simulation:
             lattice = make_lattice(parameters, ranks)
             link_colours(lattice)  # refuses lattices on which links cannot be updated
             if parameters.update.algorithm == "heatbath" or parameters.update.overrelaxation:
-                check_subgroups(group_order(parameters))
+                check_subgroups(group_order(parameters), ranks.rank == 0)
         self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
         self.rng = Random(parameters.run.seed, parameters.run.stream)
         self.sweep = 0

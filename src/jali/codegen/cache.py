@@ -150,9 +150,7 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
                 library = ctypes.CDLL(memory)
             except OSError as error:
                 _refuse_unmappable(shared, error)
-                _make(
-                    source, shared, kernel, compile_to, f"cannot be loaded ({error})", _identity(shared)
-                )
+                _make(source, shared, kernel, compile_to, f"cannot be loaded ({error})", _identity(shared))
                 try:
                     library = ctypes.CDLL(memory)
                 except OSError as again:

@@ -46,7 +46,7 @@ def heat_bath_sweep(U: GaugeField, beta: float, rng: Random) -> None:
     """
     beta = _coupling(beta)
     n = U.n
-    check_subgroups(n)
+    check_subgroups(n, U.lattice.communicator.rank == 0)
     kernel, parameter = heat_bath_u1, beta
     if n > 1 and needs_creutz(n, beta, U.lattice.ndim):
         kernel, parameter = heat_bath_creutz, beta / n
@@ -62,7 +62,7 @@ def overrelaxation_sweep(U: GaugeField) -> None:
 
     Raises ParameterError for SU(n) with n above `LARGEST_WITH_SUBGROUPS`.
     """
-    check_subgroups(U.n)
+    check_subgroups(U.n, U.lattice.communicator.rank == 0)
     kernel = overrelax if U.n > 1 else overrelax_u1
     for mu, colour in _parts(U.lattice):
         kernel[colour](U, mu)
@@ -88,15 +88,15 @@ def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3
 
 
 @functools.cache
-def check_subgroups(n: int) -> None:
-    """Raises ParameterError if n is above `LARGEST_WITH_SUBGROUPS`; warns, once, where compiling takes long."""
+def check_subgroups(n: int, warn: bool) -> None:
+    """Raises ParameterError if n is above `LARGEST_WITH_SUBGROUPS`; warns once, if asked, where compiling takes long."""
     if n > LARGEST_WITH_SUBGROUPS:
         raise ParameterError(
             f"heat bath and overrelaxation go up to SU({LARGEST_WITH_SUBGROUPS}), not SU({n}): they go through "
             f"{n * (n - 1) // 2} SU(2) subgroups one by one, and compiling that would take {_compile_time(n) / 60:.0f} "
             "minutes and more; Metropolis updates do without subgroups"
         )
-    if _compile_time(n) > LONG:
+    if warn and _compile_time(n) > LONG:
         warnings.warn(
             f"compiling a kernel that updates SU({n}) links takes about {_compile_time(n):.0f} s, the first time",
             RuntimeWarning,
@@ -105,8 +105,8 @@ def check_subgroups(n: int) -> None:
 
 
 def _compile_time(n: int) -> float:
-    """Seconds that g++ 12 takes for the overrelaxation of SU(n) links: 2 for n = 6, 9 for 8, 40 for 10; on one core of 2.x GHz."""
-    return 40 * (n / 10) ** 6.5
+    """Seconds of a core for the overrelaxation of SU(n) links, where g++ 12 took 2 for n = 6, 9 for 8, 40 for 10 and 104 for 12."""
+    return 40 * (n / 10) ** 5.5
 
 
 def exhausted_attempts() -> int:
