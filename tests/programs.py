@@ -9,7 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,22 @@ def end_of(process: subprocess.Popen[str], timeout: float) -> tuple[str, str]:
             os.kill(pid, signal.SIGKILL)
         out, err = process.communicate()
         pytest.fail(f"the program did not end within {timeout} s\n{out}\n{err}")
+
+
+def wait_until(condition: Callable[[], bool], timeout: float = PATIENCE) -> None:
+    """Return when the condition holds; fails after `timeout` s."""
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, f"nothing in {timeout} s"
+        time.sleep(0.02)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended, and that nobody has asked for, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def need_mpi() -> Launcher:

@@ -1,5 +1,6 @@
 """jali: lattice and stencil physics, written once at a site, run at the speed of the hardware on any number of ranks."""
 
+from jali import early as early  # before what takes time
 from jali.codegen.types import SU, Algebra, Complex, Matrix, Real, Spinor, Vector
 from jali.comm import virtual_ranks
 from jali.devices import use_device

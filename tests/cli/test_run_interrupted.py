@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 from jali_command import jali_here, running, wait_for, wait_for_rows
-from programs import PATIENCE, run_jali
+from programs import PATIENCE, alive, run_jali, wait_until
 
+from jali.cli.run_directory import HeldDirectory
 from jali.comm.launcher import local_ranks
 from jali.io import open_checkpoint
+
+PATH = [os.environ["PYTHONPATH"]] if os.environ.get("PYTHONPATH") else []
 
 ENDLESS = """\
 [lattice]
@@ -125,22 +128,133 @@ def test_mpi_rank_that_is_killed_ends_the_job_and_the_run_can_be_resumed(endless
     resume_and_compare(endless, out, ranks=1)
 
 
-def test_interruption_while_a_kernel_is_compiled_is_an_interruption_after_the_first_sweep(endless, tmp_path):
-    cache = tmp_path / "cache"
-    cache.mkdir(mode=0o700)
+@pytest.mark.mpi
+@pytest.mark.parametrize("kernel", ["nothing", pytest.param("heat_bath", marks=pytest.mark.full)])
+def test_ranks_end_when_the_program_that_started_them_is_killed(kernel, endless, tmp_path):
     out = tmp_path / "run"
-    # A compiler that waits until it is told to go on, so that the signal surely comes while it runs.
-    compiler = tmp_path / "slow-c++"
+    environment, compiling = waiting_compiler(tmp_path, kernel)
+    with running("run", endless, "--output", out, "-n", 2, env=environment) as process:
+        if kernel == "nothing":
+            wait_for_rows(out, 10, process)
+        else:
+            wait_for(compiling.exists, process)
+        ranks = local_ranks(process.pid)
+        assert len(ranks) == 2
+        process.kill()
+        process.wait(PATIENCE)
+        wait_until(lambda: not any(map(alive, ranks)))
+    resume_and_compare(endless, out, ranks=1)
+
+
+def waiting_compiler(folder: Path, kernel: str) -> tuple[dict[str, str], Path]:
+    """An environment with an empty cache and a compiler that never ends with this kernel, and the file that it makes then."""
+    cache, compiling, compiler = folder / "cache", folder / "compiling", folder / "waiting-c++"
+    cache.mkdir(mode=0o700)
     compiler.write_text(
-        f'#!/bin/sh\ncase "$*" in *heat_bath*) touch {tmp_path}/begun; '
-        f'while [ ! -e {tmp_path}/go ]; do sleep 0.05; done;; esac\nexec c++ "$@"\n'
+        f'#!/bin/sh\ncase "$*" in *{kernel}*) echo $$ > {compiling}.new; mv {compiling}.new {compiling}; '
+        'while :; do sleep 0.1; done;; esac\nexec c++ "$@"\n'
     )
     compiler.chmod(0o755)
-    environment = {**os.environ, "JALI_CACHE_DIR": str(cache), "CXX": str(compiler)}
+    return {**os.environ, "JALI_CACHE_DIR": str(cache), "CXX": str(compiler)}, compiling
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.full)]
+)
+def test_signal_while_a_kernel_of_the_first_sweep_is_compiled_ends_the_run_at_once(
+    number, status, endless, tmp_path
+):
+    out = tmp_path / "run"
+    environment, compiling = waiting_compiler(tmp_path, "heat_bath")
     with running("run", endless, "--output", out, env=environment) as process:
-        wait_for(lambda: (tmp_path / "begun").exists(), process)
-        os.killpg(process.pid, signal.SIGINT)
-        (tmp_path / "go").touch()
+        wait_for(compiling.exists, process)
+        os.killpg(process.pid, number)
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == status, said
+    assert said.count("interrupted") == 1
+    assert (
+        f"jali: interrupted ({number.name}) before the end of a sweep; jali run --resume {out} goes on"
+        in said
+    )
+    assert "Traceback" not in said
+    wait_until(lambda: not alive(int(compiling.read_text())))
+    assert open_checkpoint(out / "checkpoint").state["sweep"] == 0
+    resume_and_compare(endless, out, ranks=1)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("whom", ["all", pytest.param("one", marks=pytest.mark.full)])
+def test_signal_to_ranks_that_compile_ends_them_with_their_status(whom, endless, tmp_path):
+    out = tmp_path / "run"
+    environment, compiling = waiting_compiler(tmp_path, "heat_bath")
+    with running("run", endless, "--output", out, "-n", 2, env=environment) as process:
+        wait_for(compiling.exists, process)
+        os.kill(process.pid if whom == "all" else local_ranks(process.pid)[1], signal.SIGTERM)
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 143, said
+    assert f"interrupted (SIGTERM) before the end of a sweep; jali run --resume {out} goes on" in said
+    assert "Traceback" not in said
+    resume_and_compare(endless, out, ranks=1)
+
+
+def test_signal_before_the_first_checkpoint_leaves_no_run(endless, tmp_path):
+    out = tmp_path / "run"
+    environment, compiling = waiting_compiler(tmp_path, "set_haar")
+    with running("run", endless, "--output", out, env=environment) as process:
+        wait_for(compiling.exists, process)
+        process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, said
-    assert open_checkpoint(out / "checkpoint").state["sweep"] == 1
+    assert said == "jali: interrupted (SIGINT) before the run had begun; nothing of it is left\n"
+    assert not out.exists()
+
+
+def test_interrupt_while_the_command_is_still_importing_ends_it_with_one_line(endless, tmp_path):
+    # A module that takes its time, in the middle of which an exception would be lost.
+    (tmp_path / "numpy.py").write_text(
+        "import pathlib, time\n"
+        f"pathlib.Path({str(tmp_path / 'importing')!r}).touch()\n"
+        "for _ in range(1200):\n"
+        "    try:\n        time.sleep(0.1)\n"
+        "    except BaseException:\n        pass\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *PATH])}
+    with running("run", endless, "--output", tmp_path / "run", env=environment) as process:
+        wait_for((tmp_path / "importing").exists, process)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert said == "jali: interrupted\n"
+
+
+def test_of_two_new_runs_in_one_directory_the_first_goes_on_undisturbed(endless, tmp_path, capsys):
+    out = tmp_path / "run"
+    environment, compiling = waiting_compiler(tmp_path, "set_haar")
+    # the first is still in front of its first file
+    with running("run", endless, "--output", out, env=environment) as first:
+        wait_for(compiling.exists, first)
+        before = sorted(out.iterdir())
+        assert jali_here("run", endless, "--output", out) == 2
+        assert f"{out} is being written by another process" in capsys.readouterr().err
+        assert sorted(out.iterdir()) == before
+    # the first has written some
+    with running("run", endless, "--output", out) as first:
+        wait_for_rows(out, 3, first)
+        assert jali_here("run", endless, "--output", out, "--set", "beta=9.9") == 2
+        first.send_signal(signal.SIGINT)
+        said, _ = first.communicate(timeout=PATIENCE)
+    assert first.returncode == 130, said
+    resume_and_compare(endless, out, ranks=1)
+
+
+def test_holder_of_a_run_directory_takes_back_only_what_it_made(tmp_path):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "notes.txt").write_text("of somebody else")
+    with HeldDirectory.for_new_run(directory) as held:
+        held.create_table("history").__exit__()
+        (directory / "timing.csv").write_text("of somebody else")
+        with pytest.raises(FileExistsError):
+            held.create_table("timing")
+        held.discard()
+    assert sorted(path.name for path in directory.iterdir()) == ["notes.txt", "timing.csv"]

@@ -72,11 +72,16 @@ def test_edited_source_is_compiled_and_used(directory):
     later = time.time() + 10
     source.write_text(source.read_text().replace("3.0", "4.5"))
     os.utime(source, (later, later))
-    code = "import pathlib, sys, test_cache as t; print(t.run_constant(pathlib.Path(sys.argv[1]), 3.0))"
-    environment = {**os.environ, "JALI_CACHE_DIR": str(directory)}
-    done = run_python(code, directory, env=environment, path=[Path(__file__).parent, TESTS])
+    done = run_constant_elsewhere(directory)
     assert field == 3.0
     assert done.stdout.split()[-1] == "4.5"
+    assert f"{source} was edited and is used as it is" in done.stderr
+
+
+def run_constant_elsewhere(directory: Path) -> subprocess.CompletedProcess[str]:
+    code = "import pathlib, sys, test_cache as t; print(t.run_constant(pathlib.Path(sys.argv[1]), 3.0))"
+    environment = {**os.environ, "JALI_CACHE_DIR": str(directory)}
+    return run_python(code, directory, env=environment, path=[Path(__file__).parent, TESTS])
 
 
 def run_constant(directory: Path, number: float) -> float:
@@ -89,20 +94,144 @@ def run_constant(directory: Path, number: float) -> float:
     return float(f[0, 0])
 
 
-def test_damaged_object_is_made_again(directory):
-    # in processes of their own: a loaded object must not change under the feet of the one that has it
-    code = (
-        "import sys; from jali.codegen import cache; import pathlib; "
-        "cache.load('probe', pathlib.Path(sys.argv[1]).read_text(), 4, 'float64')"
-    )
-    words = directory.parent / "text"
-    words.write_text(text(7.0))
-    run_python(code, words)
-    (shared,) = directory.glob("*.so")
-    for damage in (b"", b"not an object"):
-        shared.write_bytes(damage)
-        run_python(code, words)
-        assert shared.stat().st_size > 1000
+def changed(path: Path, contents: bytes) -> None:
+    """Other contents under the same name and date, in another file: this process may have loaded the old one."""
+    date = path.stat().st_mtime_ns
+    path.unlink()
+    path.write_bytes(contents)
+    os.utime(path, ns=(date, date))
+
+
+def flipped(contents: bytes, at: int) -> bytes:
+    return contents[:at] + bytes([contents[at] ^ 4]) + contents[at + 1 :]
+
+
+DAMAGES = {
+    "empty": lambda whole: b"",
+    "something else": lambda whole: b"not an object",
+    "truncated": lambda whole: whole[: len(whole) // 2],
+    "without its last byte": lambda whole: whole[:-1],
+    "one bit of the code": lambda whole: flipped(whole, len(whole) // 2),
+    "one bit of the digest": lambda whole: flipped(whole, len(whole) - 20),
+    "without a digest": lambda whole: whole[:-72],
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_object_is_made_again_with_a_warning_that_names_it(damage, directory, monkeypatch):
+    _, source = cache.load("probe", text(7.0), 4, "float64")
+    shared = source.with_suffix(".so")
+    whole = shared.read_bytes()
+    changed(shared, DAMAGES[damage](whole))
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match=rf"{shared.name} is damaged \(.*it is made again"):
+        cache.load("probe", text(7.0), 4, "float64")
+    assert shared.read_bytes() == whole
+
+
+def test_object_of_another_kernel_is_not_taken_for_this_one(directory, monkeypatch):
+    one, other = (cache.load("probe", text(x), 4, "float64")[1].with_suffix(".so") for x in (1.0, 2.0))
+    whole = one.read_bytes()
+    changed(one, other.read_bytes())
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match="its digest is that of other contents"):
+        cache.load("probe", text(1.0), 4, "float64")
+    assert one.read_bytes() == whole
+
+
+def test_program_that_meets_a_truncated_library_computes_what_it_should(directory):
+    assert run_constant(directory, 3.0) == 3.0
+    (shared,) = directory.glob("*constant*.so")
+    changed(shared, shared.read_bytes()[:5000])
+    done = run_constant_elsewhere(directory)
+    assert done.stdout.split()[-1] == "3.0"
+    assert f"{shared} is damaged" in done.stderr
+
+
+def test_damaged_prelude_is_written_anew_before_it_is_compiled(directory, monkeypatch):
+    cache.load("probe", text(7.0), 4, "float64")
+    (prelude,) = directory.glob("*.hpp")
+    whole = prelude.read_bytes()
+    for damage in (whole[: len(whole) // 2], flipped(whole, len(whole) // 3), b""):
+        prelude.write_bytes(damage)
+        with pytest.warns(RuntimeWarning, match=f"{prelude.name} is damaged"):
+            cache.load("probe", text(float(len(damage))), 4, "float64")
+        assert prelude.read_bytes() == whole
+
+
+def test_truncated_source_is_put_aside_and_written_anew(directory, monkeypatch):
+    _, source = cache.load("probe", text(7.0), 4, "float64")
+    whole = source.read_text()
+    # cut off where it still is C++, and its object gone
+    source.write_text(whole[: whole.index("for (")] + "}\n")
+    source.with_suffix(".so").unlink()
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match=f"{source.name} is damaged .*last line"):
+        cache.load("probe", text(7.0), 4, "float64")
+    assert source.read_text() == whole
+    assert "for (" not in source.with_name(f"{source.name}.damaged").read_text()
+
+
+def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeypatch):
+    compile_as_ever = compiler.Compiler.compile
+
+    def edited_meanwhile(self, source, output, include):
+        compile_as_ever(self, source, output, include)
+        source.write_text(source.read_text().replace("7.0", "8.0"))
+
+    monkeypatch.setattr(compiler.Compiler, "compile", edited_meanwhile)
+    cache.load("probe", text(7.0), 4, "float64")
+    monkeypatch.undo()
+    monkeypatch.setenv("JALI_CACHE_DIR", str(directory))
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match="was edited and is used as it is"):
+        cache.load("probe", text(7.0), 4, "float64")
+
+
+def test_what_killed_processes_left_behind_is_removed(directory):
+    cache.cache_directory()
+    key = cache.kernel_key("probe", text(5.0), 4, "float64")
+    left = [directory / f".{key}.so.0123456789ab", directory / f"{key}.lock"]
+    for path in left:
+        path.write_bytes(b"half of an object")
+    cache.load("probe", text(5.0), 4, "float64")
+    assert not any(path.exists() for path in left)
+
+
+def test_cache_on_a_file_system_without_execution_says_so(directory, monkeypatch):
+    def refuse(name, *_):
+        raise OSError(f"{name}: failed to map segment from shared object")
+
+    class Mounted:
+        f_flag = os.ST_NOEXEC
+
+    monkeypatch.setattr(cache.ctypes, "CDLL", refuse)
+    monkeypatch.setattr(cache.os, "statvfs", lambda path: Mounted)
+    with pytest.raises(CompileError, match=rf"{directory}: .*mounted noexec .*JALI_CACHE_DIR") as caught:
+        cache.load("probe", text(13.0), 4, "float64")
+    assert "\n" not in str(caught.value)
+
+
+def test_object_that_cannot_be_loaded_is_made_again_once(directory, monkeypatch):
+    def refuse(name, *_):
+        raise OSError(f"{name}: version `GLIBC_9' not found")
+
+    monkeypatch.setattr(cache.ctypes, "CDLL", refuse)
+    with (
+        pytest.warns(RuntimeWarning, match="cannot be loaded .*it is made again"),
+        pytest.raises(CompileError, match="cannot be loaded, nor when made anew: .*GLIBC_9"),
+    ):
+        cache.load("probe", text(13.0), 4, "float64")
+
+
+def test_user_without_a_home_is_told_to_name_a_directory(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("JALI_CACHE_DIR", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(cache.os.path, "expanduser", lambda path: path)
+    with pytest.raises(CompileError, match="no home directory .*JALI_CACHE_DIR"):
+        cache.cache_directory()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_cache_belongs_to_its_user_alone(directory):

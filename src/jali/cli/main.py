@@ -5,7 +5,7 @@ it is asked for, so that `jali --help` needs nothing. Every command takes `--jso
 command does is its own business; what its failure looks like to a shell is decided here, once:
 
 0 done, 1 failed, 2 bad input (arguments, parameters, files, layouts), 130 and 143 interrupted (SIGINT,
-SIGTERM) with a checkpoint.
+SIGTERM), of runs that had begun with a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jali import early
 from jali.cli import launch
 from jali.comm.communicator import came_from_elsewhere
 from jali.comm.stopping import end_job, said_elsewhere, speaker
@@ -67,7 +68,7 @@ COMMANDS = {
 }
 
 EPILOG = """\
-exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a checkpoint is left)
+exit codes: 0 done, 1 failed, 2 bad input, 130 and 143 interrupted (a run that had begun can be resumed)
 environment: JALI_CACHE_DIR, JALI_TRANSPORT, JALI_HALO_POLICY, JALI_THREADS, JALI_DEVICE,
   JALI_COLLECTIVE, JALI_CHECKED, JALI_TUNE"""
 
@@ -105,6 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
+        early.over()
         if arguments.ranks is not None:
             status = launch.start_ranks(arguments.ranks, arguments_given)
             if status is not None:

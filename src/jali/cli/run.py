@@ -21,23 +21,22 @@ from typing import Any, TextIO
 
 from jali import comm, io
 from jali.cli.configurations import add_device_argument
-from jali.cli.interruption import Interruption
+from jali.cli.interruption import SAME_PRESS, Interrupted, Interruption
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
 from jali.cli.progress import Progress, show_progress
 from jali.cli.run_directory import (
     CHECKPOINT,
     PARAMETERS,
-    TABLES,
+    HeldDirectory,
     Table,
-    discard,
-    prepare,
-    refuse_if_running,
+    replace_parameters,
     tables_of,
-    write_parameters,
 )
 from jali.cli.schema import Parameters, rows, toml_value
 from jali.cli.simulation import Simulation, total_sweeps
-from jali.errors import FileFormatError, ParameterError
+from jali.comm.stopping import end_job, speaker
+from jali.comm.world import known
+from jali.errors import FileFormatError, ParameterError, RankError
 from jali.gauge import exhausted_attempts
 from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
@@ -75,6 +74,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(arguments: argparse.Namespace) -> int:
     """Run, resume or check."""
+    with Interruption(at_once=True) as interruption:
+        try:
+            return _execute(arguments, interruption)
+        except Interrupted as interrupted:
+            if not _heard_from_another_rank():
+                print(f"{speaker()}: {interrupted}{_what_is_left(arguments)}", file=sys.stderr, flush=True)
+            status = EXIT_CODES[interrupted.number]
+            end_job(interrupted, status)
+            return status
+
+
+def _execute(arguments: argparse.Namespace, interruption: Interruption) -> int:
     ranks = comm.current()
     with together(ranks):
         _check_arguments(arguments)
@@ -82,19 +93,44 @@ def execute(arguments: argparse.Namespace) -> int:
         arguments.overrides = [*arguments.overrides, f"run.device={toml_value(arguments.device)}"]
     if arguments.check is not None:
         return _check(arguments, ranks)
-    with Interruption(ranks) as interruption, contextlib.ExitStack() as tables:
+    with contextlib.ExitStack() as files:
         if arguments.resume:
-            run = Run.resumed(Path(arguments.resume), arguments.overrides, tables, ranks)
+            run = Run.resumed(Path(arguments.resume), arguments.overrides, files, ranks)
         else:
             with together(ranks):
                 parameters = load_parameters(arguments.parameters, arguments.overrides)
-            run = Run.new(Path(arguments.output), parameters, tables, ranks)
+            run = Run.new(Path(arguments.output), parameters, files, ranks)
         stream = sys.stderr if arguments.json else sys.stdout
         signalled = run.proceed(interruption, stream if ranks.rank == 0 else None)
         with together(ranks):
             if ranks.rank == 0:
                 _conclude(run, signalled, arguments.json)
     return EXIT_CODES[signalled] if signalled else 0
+
+
+def _heard_from_another_rank() -> bool:
+    """Whether another rank, which had the same signal, tells of it. The first rank does not wait for others."""
+    ranks = known()
+    if ranks is None or ranks.rank == 0:
+        return False
+    end = time.monotonic() + SAME_PRESS
+    while time.monotonic() < end:
+        try:
+            ranks.check()
+        except RankError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _what_is_left(arguments: argparse.Namespace) -> str:
+    """Of a run that a signal has ended where it was."""
+    directory = Path(arguments.resume or arguments.output or "")
+    if arguments.check is not None:
+        return ""
+    if (directory / CHECKPOINT / "manifest.json").exists():
+        return f" before the end of a sweep; jali run --resume {directory} goes on from the last checkpoint"
+    return " before the run had begun; nothing of it is left"
 
 
 class Run:
@@ -119,25 +155,24 @@ class Run:
         cls, directory: Path, parameters: Parameters, closing: contextlib.ExitStack, ranks: comm.Communicator
     ) -> Run:
         """A run before its first sweep, with a checkpoint. Raises ParameterError if `directory` holds a run."""
-        made = False
+        held: HeldDirectory | None = None
         with together(ranks):
             if ranks.rank == 0:
-                made = prepare(directory)
+                held = closing.enter_context(HeldDirectory.for_new_run(directory))
         tables: dict[str, Table] = {}
         try:
             simulation = Simulation.start(parameters, ranks)
             with together(ranks):
-                if ranks.rank == 0:
-                    write_parameters(directory, parameters)
+                if held is not None:
+                    held.create_parameters(parameters)
                     for name in tables_of(parameters):
-                        table = Table.create(directory / f"{name}.csv", TABLES[name])
-                        tables[name] = closing.enter_context(table)
+                        tables[name] = closing.enter_context(held.create_table(name))
             run = cls(directory, simulation, tables, ranks)
             run.save()
         except BaseException:
             # Without its first checkpoint there is no run: leave nothing that would be in the way of the next try.
-            if ranks.rank == 0:
-                discard(directory, list(tables), made)
+            if held is not None:
+                held.discard()
             raise
         return run
 
@@ -162,7 +197,7 @@ class Run:
                     "jali run PARAMETERS.toml --output DIR"
                 )
             if ranks.rank == 0:
-                refuse_if_running(directory)
+                closing.enter_context(HeldDirectory.of_run(directory))
         with raised_alike():
             checkpoint = io.open_checkpoint(directory / CHECKPOINT, ranks=ranks)
         with together(ranks):
@@ -181,7 +216,7 @@ class Run:
                 for name, mark in marks.items():
                     table = Table.reopen(directory / f"{name}.csv", mark)
                     tables[name] = closing.enter_context(table)
-                write_parameters(directory, parameters)
+                replace_parameters(directory, parameters)
         run = cls(directory, simulation, tables, ranks)
         run._saved = simulation.sweep if parameters == before else None
         return run
@@ -192,16 +227,19 @@ class Run:
         `stream` is where progress goes, on the rank that shows it.
         """
         simulation, run = self.simulation, self.parameters.run
-        signalled = None
+        interruption.at_once = False
+        signalled = interruption.agreed(self._ranks)
         progress = self._progress(stream) if stream else None
         with progress or contextlib.nullcontext():
             while not simulation.finished and signalled is None:
+                interruption.saved = self._saved == simulation.sweep
                 self._step()
+                interruption.saved = False
                 if progress is not None:
                     progress.advance(simulation.sweep, self._plaquette)
                 if simulation.is_due(run.checkpoint_every):
                     self.save()
-                signalled = interruption.agreed()
+                signalled = interruption.agreed(self._ranks)
         self.save()
         return signalled
 

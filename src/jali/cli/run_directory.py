@@ -3,17 +3,19 @@ checkpoint.
 
 A checkpoint keeps a mark of each table: its length and digest. Resuming cuts the table off there, so that
 rows after the checkpoint are made again, and refuses a table that is not the one that the checkpoint belongs
-to. Only rank 0 uses this.
+to. One process at a time holds a run's directory, from before its first file on. Only rank 0 uses this.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,14 @@ from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError, ParameterError
 from jali.io.boxes import write_all
+from jali.io.writing import create_beside
 
 FLOW_COLUMNS = ("sweep", "flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
 TABLES = {"history": HISTORY_COLUMNS, "timing": TIMING_COLUMNS, "flow": FLOW_COLUMNS}
 
 PARAMETERS, CHECKPOINT, REPORT = "parameters.toml", "checkpoint", "report.html"
+
+LOCK = ".lock"  # locked by the process that writes the run, and there while it does
 
 
 def tables_of(parameters: Parameters) -> list[str]:
@@ -54,7 +59,6 @@ class Table:
     def create(cls, path: Path, columns: Sequence[str]) -> Table:
         """A new table with a header line. Raises FileExistsError, OSError."""
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        _lock(fd, path)
         table = cls(path, fd, 0, hashlib.sha256())
         table._write((",".join(columns) + "\n").encode())
         return table
@@ -63,11 +67,9 @@ class Table:
     def reopen(cls, path: Path, mark: Mapping[str, Any]) -> Table:
         """The table as it was at `mark`; what follows is cut off.
 
-        Raises FileFormatError if its beginning is not what it was, ParameterError if a running process has
-        it, OSError.
+        Raises FileFormatError if its beginning is not what it was, OSError.
         """
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        _lock(fd, path)
         length, digest, at = int(mark["bytes"]), hashlib.sha256(), 0
         while at < length and (chunk := os.pread(fd, min(length - at, 1 << 20), at)):
             digest.update(chunk)
@@ -111,71 +113,139 @@ class Table:
         self._length += len(text)
 
 
-def _lock(fd: int, path: Path) -> None:
-    """Keep the table for this process while it lives. Raises ParameterError if another one has it."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise ParameterError(
-            f"{path} is being written by another process: is this run still going on?"
-        ) from None
-    except OSError:
-        # Some network file systems know no locks; there is nothing to hold on to then.
-        return
+class HeldDirectory:
+    """The directory of a run, which no other process writes to until this is closed; remembers what was made in it."""
+
+    def __init__(self, directory: Path, lock: int, made: bool) -> None:
+        self.directory = directory
+        self._lock = lock
+        self._made_directory = made
+        self._made: list[Path] = []
+
+    @classmethod
+    def for_new_run(cls, directory: Path) -> HeldDirectory:
+        """Make the directory if it does not exist.
+
+        Raises ParameterError if it holds (part of) a run or another process has it, OSError if it cannot be made
+        or written.
+        """
+        if directory.exists() and not directory.is_dir():
+            raise ParameterError(f"cannot write a run to {directory}: it is a file, not a directory")
+        made = False
+        try:
+            for attempt in reversed(range(10)):
+                with contextlib.suppress(FileExistsError):
+                    directory.mkdir(parents=True)
+                    made = True
+                try:
+                    lock = _locked(directory)
+                    break
+                except FileNotFoundError:
+                    # Another process may just have taken back a run that it could not begin, with its directory.
+                    if attempt == 0:
+                        raise
+        except OSError as error:
+            reason = os.strerror(error.errno or 0)
+            raise OSError(error.errno, f"cannot write a run to {directory}: {reason}") from error
+        names = [PARAMETERS, CHECKPOINT, REPORT, *(f"{name}.csv" for name in TABLES)]
+        found = [name for name in names if (directory / name).exists()]
+        held = cls(directory, lock, made)
+        if found:
+            held.__exit__()
+            way = (
+                f"jali run --resume {directory} continues it, another --output begins a new one"
+                if (directory / CHECKPOINT / "manifest.json").exists()
+                else "remove it, or give another --output"
+            )
+            raise ParameterError(f"{directory} holds a run already ({', '.join(found)}); {way}")
+        return held
+
+    @classmethod
+    def of_run(cls, directory: Path) -> HeldDirectory:
+        """For going on with a run. Raises ParameterError if another process has it, OSError."""
+        return cls(directory, _locked(directory), False)
+
+    def create_parameters(self, parameters: Parameters) -> None:
+        """Write parameters.toml, as understood. Raises FileExistsError, OSError."""
+        path = self.directory / PARAMETERS
+        with open(path, "x", encoding="utf-8") as file:
+            self._made.append(path)
+            file.write(render_parameters(parameters))
+
+    def create_table(self, name: str) -> Table:
+        """A new table of the run. Raises FileExistsError, OSError."""
+        table = Table.create(self.directory / f"{name}.csv", TABLES[name])
+        self._made.append(table.path)
+        return table
+
+    def discard(self) -> None:
+        """Take back a run that has no checkpoint: what was made here, and the directory if that was made for it."""
+        if (self.directory / CHECKPOINT / "manifest.json").exists():
+            return
+        with contextlib.suppress(OSError):
+            for path in self._made:
+                path.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                (self.directory / CHECKPOINT).rmdir()
+            self._remove_lock()
+            if self._made_directory:
+                self.directory.rmdir()
+
+    def __enter__(self) -> HeldDirectory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove_lock()
+        os.close(self._lock)
+
+    def _remove_lock(self) -> None:
+        # After `discard` there may be another process's.
+        path = self.directory / LOCK
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(self._lock), os.stat(path)):
+                path.unlink()
 
 
-def refuse_if_running(directory: Path) -> None:
-    """Raises ParameterError if a running process writes to this directory: its checkpoint may change at any moment."""
-    path = directory / "history.csv"
-    with contextlib.suppress(FileNotFoundError):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _lock(fd, path)
-        os.close(fd)
+def _locked(directory: Path) -> int:
+    """A descriptor of the directory's lock, which is held until it is closed.
 
-
-def prepare(directory: Path) -> bool:
-    """Make sure that a new run can be written to `directory`; True if it had to be made.
-
-    Raises ParameterError if it holds (part of) a run already, OSError if it cannot be made or written.
+    Raises ParameterError if another process holds it, OSError if it cannot be written.
     """
-    names = [PARAMETERS, CHECKPOINT, REPORT, *(f"{name}.csv" for name in TABLES)]
-    if directory.exists() and not directory.is_dir():
-        raise ParameterError(f"cannot write a run to {directory}: it is a file, not a directory")
-    found = [name for name in names if (directory / name).exists()]
-    if found:
-        way = (
-            f"jali run --resume {directory} continues it, another --output begins a new one"
-            if (directory / CHECKPOINT / "manifest.json").exists()
-            else "remove it, or give another --output"
-        )
-        raise ParameterError(f"{directory} holds a run already ({', '.join(found)}); {way}")
-    made = not directory.exists()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        probe = directory / f".jali-{os.getpid()}.tmp"
-        probe.touch(exist_ok=False)
-        probe.unlink()
-    except OSError as error:
-        reason = os.strerror(error.errno or 0)
-        raise OSError(error.errno, f"cannot write a run to {directory}: {reason}") from error
-    return made
+    path = directory / LOCK
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Whoever held it has removed it in the end.
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        except FileNotFoundError:
+            pass
+        except BlockingIOError:
+            os.close(fd)
+            raise ParameterError(
+                f"{directory} is being written by another process: is this run still going on?"
+            ) from None
+        except OSError as error:
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):
+                os.close(fd)
+                raise
+            warnings.warn(
+                f"the file system of {directory} knows no locks ({error.strerror}): take care that no other process "
+                "resumes this run while it goes on",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return fd
+        os.close(fd)
 
 
-def write_parameters(directory: Path, parameters: Parameters) -> None:
+def replace_parameters(directory: Path, parameters: Parameters) -> None:
     """Write parameters.toml, as understood, in place of an older one. Raises OSError."""
-    beside = directory / f"{PARAMETERS}.new"
-    beside.write_text(render_parameters(parameters), encoding="utf-8")
-    os.replace(beside, directory / PARAMETERS)
-
-
-def discard(directory: Path, tables: Iterable[str], made: bool) -> None:
-    """Take back a run that has no checkpoint: parameters and tables, and the directory if it was `made` for it."""
-    if (directory / CHECKPOINT / "manifest.json").exists():
-        return
-    names = [PARAMETERS, f"{PARAMETERS}.new", *(f"{name}.csv" for name in tables)]
-    with contextlib.suppress(OSError):
-        for name in names:
-            (directory / name).unlink(missing_ok=True)
-        if made:
-            directory.rmdir()
+    target = directory / PARAMETERS
+    beside = Path(create_beside(str(target)))
+    try:
+        beside.write_text(render_parameters(parameters), encoding="utf-8")
+        os.replace(beside, target)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from jali.gauge import (
     topological_charge,
 )
 from jali.gauge.flow import Flow
-from jali.gauge.updates import link_colours
+from jali.gauge.updates import check_subgroups, link_colours
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice, Random
 
@@ -48,6 +48,8 @@ class Simulation:
         with together(ranks):
             lattice = make_lattice(parameters, ranks)
             link_colours(lattice)  # refuses lattices on which links cannot be updated
+            if parameters.update.algorithm == "heatbath" or parameters.update.overrelaxation:
+                check_subgroups(group_order(parameters), ranks.rank == 0)
         self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
         self.rng = Random(parameters.run.seed, parameters.run.stream)
         self.sweep = 0

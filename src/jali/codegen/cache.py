@@ -2,20 +2,26 @@
 
 The key covers the text, the prelude, the flags, the compiler, the processor and jali's version, so nothing here is ever
 stale. Sources are kept and may be edited: a source newer than its object is compiled again. The directory holds code, so
-it must belong to its user alone. One process compiles, others wait on a file lock and load what it made.
+it must belong to its user alone. One process compiles, others wait on a file lock and load what it made. What is
+compiled ends with its digest and is believed only with it; files appear complete, by a rename, and are never changed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import errno
 import fcntl
 import functools
 import hashlib
 import os
 import re
+import secrets
 import stat
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +43,11 @@ PRELUDE = (
     "kernel.hpp",
 )
 
+_FORMAT = "2"  # of the files here; another one is another key
+_LAST_LINE = "// the end; without this line the file is taken for damaged and written anew\n"
+_MARK = b"\njali-2\n"  # the end of what is compiled, behind two digests
+_DIGEST = hashlib.sha256().digest_size
+
 _loaded: dict[str, tuple[ctypes.CDLL, int]] = {}
 _on_device: dict[tuple[int, str], Any] = {}  # by the device and the file
 _guard = threading.Lock()
@@ -49,7 +60,12 @@ def cache_directory() -> Path:
     """
     asked = os.environ.get("JALI_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    directory = Path(asked) if asked else Path(base) / "jali"
+    if not asked and not os.path.isabs(base):
+        raise CompileError(
+            f"there is no place for the kernel cache: this user has no home directory (it would be {base}); set "
+            "JALI_CACHE_DIR to a directory of yours"
+        )
+    directory = Path(asked).absolute() if asked else Path(base) / "jali"
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = directory.stat()
@@ -87,6 +103,7 @@ def kernel_key(name: str, text: str, lanes: int, precision: str) -> str:
     """Name of a kernel in the cache."""
     found = compiler.find_compiler()
     parts = (
+        _FORMAT,
         version.__version__,
         found.identity,
         " ".join((*found.flags, *found.tuning)),
@@ -118,6 +135,7 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
     key = kernel_key(name, text, lanes, precision)
 
     def compile_to(source: Path, shared: Path) -> None:
+        _write_prelude(source.parent / _prelude_name())
         compiler.find_compiler().compile(source, shared, source.parent)
 
     with _guard:
@@ -126,19 +144,32 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
         memory = str(shared)
         found = _loaded.get(memory)
         if found is None:
-            if not _current(source, shared):
-                _make(source, shared, _host_source(directory, text, lanes, precision), compile_to)
+            kernel = _host_source(text, lanes, precision)
+            _contents(source, shared, kernel, compile_to)
             try:
                 library = ctypes.CDLL(memory)
-            except OSError:
-                # a damaged object: make it again, once
-                shared.unlink(missing_ok=True)
-                _make(source, shared, _host_source(directory, text, lanes, precision), compile_to)
-                library = ctypes.CDLL(memory)
+            except OSError as error:
+                _refuse_unmappable(shared, error)
+                _make(source, shared, kernel, compile_to, f"cannot be loaded ({error})", _identity(shared))
+                try:
+                    library = ctypes.CDLL(memory)
+                except OSError as again:
+                    raise CompileError(
+                        f"the kernel {shared} cannot be loaded, nor when made anew: {again}"
+                    ) from None
             address = ctypes.cast(library.kernel, ctypes.c_void_p).value
             assert address is not None
             found = _loaded[memory] = (library, address)
     return found[1], source
+
+
+def _refuse_unmappable(shared: Path, error: OSError) -> None:
+    """Raise CompileError if no program can run from where the cache is."""
+    if os.statvfs(shared.parent).f_flag & getattr(os, "ST_NOEXEC", 0):
+        raise CompileError(
+            f"kernels cannot be loaded from the kernel cache {shared.parent}: its file system is mounted noexec ({error}); "
+            "set JALI_CACHE_DIR to a directory on another one"
+        ) from None
 
 
 def load_on_device(
@@ -241,27 +272,17 @@ def _image(gpu: Any, name: str, head: str, text: str) -> tuple[bytes, Path]:
     architecture = gpu.architecture
     # a runtime compiler that asks the device itself may meet another one tomorrow
     device = architecture or f"{gpu.name} {gpu.identity}"
-    parts = (version.__version__, found.identity, device, head, gpu_prelude(), _strip(text))
+    parts = (_FORMAT, version.__version__, found.identity, device, head, gpu_prelude(), _strip(text))
     digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
     key = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)[:40]}-{digest}"
 
     def compile_to(source: Path, image: Path) -> None:
-        image.write_bytes(_sealed(found.compile(with_gpu_prelude(source.read_text()), name, architecture)))
+        image.write_bytes(found.compile(with_gpu_prelude(source.read_text()), name, architecture))
 
     with _guard:
         directory = cache_directory()
         source, image = directory / f"{key}.cu", directory / f"{key}.bin"
-        if not _current(source, image):
-            _make(source, image, f"{head}\n{text}", compile_to)
-        code = _unsealed(image.read_bytes())
-        if code is None:
-            # a damaged image: make it again, once
-            image.unlink(missing_ok=True)
-            _make(source, image, f"{head}\n{text}", compile_to)
-            code = _unsealed(image.read_bytes())
-        if code is None:
-            raise CompileError(f"{image} is damaged as soon as it is written; set JALI_CACHE_DIR")
-        return code, source
+        return _contents(source, image, f"{head}\n{text}", compile_to), source
 
 
 def with_gpu_prelude(kernel: str) -> str:
@@ -270,67 +291,184 @@ def with_gpu_prelude(kernel: str) -> str:
     return f"{defines}\n{gpu_prelude()}\n{text}"
 
 
-# A driver is told where an image begins, not where it ends, and may crash on a damaged one; so its digest comes first.
-def _sealed(code: bytes) -> bytes:
-    return hashlib.sha256(code).digest() + code
+def _prelude_name() -> str:
+    return f"prelude-{_prelude_digest(gpu=False)[:12]}.hpp"
 
 
-def _unsealed(file: bytes) -> bytes | None:
-    digest, code = file[:32], file[32:]
-    return code if hashlib.sha256(code).digest() == digest else None
-
-
-def _host_source(directory: Path, text: str, lanes: int, precision: str) -> str:
-    head = hashlib.sha256(prelude().encode()).hexdigest()[:12]
-    include = directory / f"prelude-{head}.hpp"
-    try:
-        _write(include, prelude())
-    except OSError as error:
-        raise _unwritable(directory, error) from None
+def _host_source(text: str, lanes: int, precision: str) -> str:
     scalar = "double" if precision == "float64" else "float"
-    return f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{include.name}"\n\n{text}'
+    return f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{_prelude_name()}"\n\n{text}'
 
 
-def _current(source: Path, made_from_it: Path) -> bool:
+@dataclass(frozen=True)
+class _Compiled:
+    """What is compiled, as the cache keeps it: machine code, and a name for the source that it was made from.
+
+    Its digest also covers the name of the file, so that no kernel can stand in for another one. A loader ignores what
+    follows an object; a driver is given the code only, since it is not told where an image ends and may crash on a damaged one.
+    """
+
+    code: bytes
+    origin: bytes
+
+    def seal(self, file: str) -> bytes:
+        """What follows the code in the file of this name."""
+        digest = hashlib.sha256(b"\0".join((file.encode(), self.origin, self.code))).digest()
+        return self.origin + digest + _MARK
+
+    @classmethod
+    def read(cls, path: Path) -> _Compiled:
+        """Raises ValueError that says what is wrong with the file, OSError."""
+        file = path.read_bytes()
+        at = len(file) - 2 * _DIGEST - len(_MARK)
+        if at < 0 or not file.endswith(_MARK):
+            raise ValueError(f"{len(file)} bytes do not end with a digest")
+        found = cls(file[:at], file[at : at + _DIGEST])
+        if found.seal(path.name) != file[at:]:
+            raise ValueError("its digest is that of other contents")
+        return found
+
+
+def _origin(kernel: str) -> bytes:
+    return hashlib.sha256(_strip(kernel).strip().encode()).digest()
+
+
+def _contents(source: Path, result: Path, kernel: str, compile_to: Callable[[Path, Path], None]) -> bytes:
+    """The machine code in `result`, compiled where it is missing, damaged or older than its source.
+
+    There are warnings where it was damaged, and where somebody has edited the source. Raises CompileError.
+    """
+    compiled = _current(source, result)
+    if not isinstance(compiled, _Compiled):
+        compiled = _make(source, result, kernel, compile_to, compiled)
+    if compiled.origin != _origin(kernel):
+        _warn(f"{source} was edited and is used as it is; remove it to have what jali generates")
+    return compiled.code
+
+
+def _current(source: Path, result: Path) -> _Compiled | str:
+    """What was compiled, or what is wrong with it: nothing to speak of ("") if it is missing or its source is newer."""
     try:
-        made = made_from_it.stat()
-        return made.st_size > 0 and source.stat().st_mtime_ns <= made.st_mtime_ns
-    except OSError:
-        return False
+        if source.stat().st_mtime_ns > result.stat().st_mtime_ns:
+            return ""
+        return _Compiled.read(result)
+    except FileNotFoundError:
+        return ""
+    except (ValueError, OSError) as error:
+        return f"is damaged ({error})"
 
 
-def _make(source: Path, result: Path, text: str, compile_to: Callable[[Path, Path], None]) -> None:
-    """Writes `source` unless somebody keeps an edited one there, and compiles it to `result`; one process does, others wait."""
+def _make(
+    source: Path,
+    result: Path,
+    kernel: str,
+    compile_to: Callable[[Path, Path], None],
+    wrong: str = "",
+    useless: tuple[int, int] | None = None,
+) -> _Compiled:
+    """Write `source` unless somebody keeps an edited one there, and compile it to `result`; one process does, others wait.
+
+    `wrong` is what is wrong with the result there, for a warning; `useless` its identity if its digest does not show it.
+    """
     directory = source.parent
     try:
-        with open(directory / f"{result.stem}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if _current(source, result):
-                return
-            if not source.exists() or source.stat().st_size == 0:
-                _write(source, text)
-            temporary = directory / f"{result.name}.{os.getpid()}.{threading.get_ident()}"
+        with _locked(directory / f"{result.stem}.lock"):
+            found = _current(source, result)
+            if isinstance(found, _Compiled) and _identity(result) != useless:
+                return found  # made while we waited
+            for left in directory.glob(f".{result.name}.*"):
+                left.unlink(missing_ok=True)  # by processes that were killed
+            if wrong:
+                _warn(f"{result} {wrong}; it is made again")
+            kept = _kept_source(source, kernel)
+            made_from = source.stat().st_mtime_ns
+            temporary = _beside(result)
             try:
                 compile_to(source, temporary)
+                compiled = _Compiled(temporary.read_bytes(), _origin(kept))
+                with open(temporary, "ab") as file:
+                    file.write(compiled.seal(result.name))
+                # As old as its source, so that a source edited meanwhile is newer, whatever the clocks say.
+                os.utime(temporary, ns=(made_from, made_from))
                 os.replace(temporary, result)
             finally:
                 temporary.unlink(missing_ok=True)
-        (directory / f"{result.stem}.lock").unlink(missing_ok=True)
+            return compiled
     except OSError as error:
         raise _unwritable(directory, error) from None
 
 
+def _kept_source(source: Path, kernel: str) -> str:
+    """The kernel in `source`, edited or not, which is written where there is none."""
+    try:
+        kept = source.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        kept = ""
+    text, end, after = kept.rpartition(_LAST_LINE.strip())
+    if end and not after.strip() and "\0" not in text:
+        return text
+    if kept:
+        aside = source.with_name(f"{source.name}.damaged")
+        os.replace(source, aside)
+        _warn(f"{source} is damaged (its last line is missing); it is written anew, and was moved to {aside}")
+    _write(source, f"{kernel.rstrip()}\n{_LAST_LINE}")
+    return kernel
+
+
+def _write_prelude(path: Path) -> None:
+    """Write the file that all sources include, unless it is there as it has to be."""
+    try:
+        if path.read_bytes() == prelude().encode():
+            return
+        _warn(f"{path} is damaged (it differs from what jali brings along); it is written anew")
+    except FileNotFoundError:
+        pass
+    _write(path, prelude())
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock that is this file, which goes afterwards. Raises OSError."""
+    while True:
+        with open(path, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Whoever held it has removed it, and somebody else may have made another one.
+            if _identity(path) != _identity(lock.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _identity(file: Path | int) -> tuple[int, int] | None:
+    """Equal for one and the same file; None for none."""
+    try:
+        status = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def _unwritable(directory: Path, error: OSError) -> CompileError:
-    return CompileError(
-        f"the kernel cache {directory} cannot be written: {error.strerror}; free some space or set JALI_CACHE_DIR"
-    )
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    advice = "free some space or set JALI_CACHE_DIR" if full else "set JALI_CACHE_DIR to a directory of yours"
+    return CompileError(f"the kernel cache {directory} cannot be written: {error.strerror}; {advice}")
+
+
+def _warn(what: str) -> None:
+    warnings.warn(f"the kernel cache: {what}", RuntimeWarning, stacklevel=2)
+
+
+def _beside(path: Path) -> Path:
+    """The name of a temporary file that nobody else has, on whichever host."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(6)}")
 
 
 def _write(path: Path, text: str) -> None:
     """Writes a file so that other processes see all of it or none."""
-    if path.exists() and path.stat().st_size > 0:
-        return
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
+    temporary = _beside(path)
     try:
         temporary.write_text(text)
         os.replace(temporary, path)

@@ -1,13 +1,20 @@
-"""Finds a C++ compiler and runs it. No CMake, no linker scripts: one source, one shared object."""
+"""Finds a C++ compiler and runs it. No CMake, no linker scripts: one source, one shared object.
+
+A compiler is several programs. They end with this process, whatever ends it, and when their time is up.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +32,27 @@ FLAGS = (
     "-shared",
     "-w",
 )
+
+TIME_LIMIT = 600.0  # seconds for one kernel
+
+# The compiler's programs are a process group of their own: a terminal's Ctrl-C is for us, who may want to finish a sweep first. A
+# shell leads it. Beside the compiler it waits for the end of a pipe that only we hold open, which comes with our own end even
+# where we cannot do anything any more, and then ends the group: gently first, so that temporary files go.
+_GUARD = """
+exec 3<&0 </dev/null
+(
+    trap '' HUP INT TERM
+    read -r _ <&3
+    kill -TERM 0
+    sleep 1
+    kill -KILL 0
+) >/dev/null 2>&1 &
+guard=$!
+"$@" 3<&-
+status=$?
+kill -KILL $guard
+exit $status
+"""
 
 
 @dataclass(frozen=True)
@@ -62,20 +90,63 @@ class Compiler:
         done = self._run([*self.command, *self.flags, *self.tuning, *files])
         if done.returncode != 0 and any(flag.partition("=")[0] in done.stderr for flag in self.tuning):
             done = self._run([*self.command, *self.flags, *files])
-        if done.returncode != 0:
-            tail = "\n".join((done.stderr or done.stdout).splitlines()[:30])
-            raise CompileError(f"the compiler rejected a generated kernel\n  {shlex.join(done.args)}\n{tail}")
+        if done.returncode == 0:
+            return
+        said = done.stderr or done.stdout
+        if done.returncode in (126, 127):
+            raise CompileError(f"cannot start the compiler {self.path}: {said.strip()}")
+        if os.strerror(errno.ENOSPC) in said or os.strerror(errno.EDQUOT) in said:
+            raise CompileError(
+                f"the compiler found no space left in {output.parent} or in {tempfile.gettempdir()}; free some, or set "
+                "JALI_CACHE_DIR or TMPDIR"
+            )
+        tail = "\n".join(said.splitlines()[:30])
+        if done.returncode == 128 + signal.SIGKILL or "Killed signal" in said:
+            raise CompileError(
+                f"the compiler was killed while it compiled {source}; is there enough memory?\n{tail}"
+            )
+        raise CompileError(f"the compiler rejected a generated kernel\n  {shlex.join(done.args)}\n{tail}")
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
+        theirs, ours = os.pipe()
         try:
-            # A process group of its own: a terminal's Ctrl-C is for us, who may want to finish a sweep first.
-            return subprocess.run(
-                command, capture_output=True, text=True, timeout=600, check=False, process_group=0
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", _GUARD, "jali-compiler", *command],
+                stdin=theirs,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                process_group=0,
             )
         except OSError as error:
-            raise CompileError(f"cannot start the compiler {self.path}: {error}") from None
+            os.close(ours)
+            raise CompileError(f"cannot start a shell for the compiler {self.path}: {error}") from None
+        finally:
+            os.close(theirs)
+        try:
+            out, err = process.communicate(timeout=TIME_LIMIT)
         except subprocess.TimeoutExpired:
-            raise CompileError(f"the compiler took more than 600 s: {shlex.join(command)}") from None
+            raise CompileError(
+                f"the compiler took more than {TIME_LIMIT:g} s and was stopped: {shlex.join(command)}"
+            ) from None
+        finally:
+            os.close(ours)
+            _end_group(process)
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """End the group that `process` leads, if it has not ended."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
+from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import (
     FieldSlot,
     SiteProgram,
@@ -88,7 +89,8 @@ def trace(
         for _ in range(nsums):
             state.sums.append((None, ""))
         sums = [SumSymbol(state, k, names[len(symbols) + k]) for k in range(nsums)]
-        result = _run(function, Site(state, dirs.Offset({})), *symbols, *sums)
+        with interruptible():
+            result = _run(function, Site(state, dirs.Offset({})), *symbols, *sums)
         if result is not None:
             raise _error_in(
                 function,

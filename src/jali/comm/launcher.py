@@ -3,11 +3,12 @@
 The launcher must belong to the MPI library that mpi4py loads; another library's would start as many groups
 of one. So the library is asked first (in a process of its own, since a rank must not be one already), then
 its mpiexec is looked for beside it, and a launcher of another family is never taken. The ranks check that
-they are as many as asked.
+they are as many as asked. They end when this process does, whatever ends it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -29,6 +30,16 @@ mpi4py.rc.initialize = False
 from mpi4py import MPI
 from jali import _core
 print(json.dumps([MPI.Get_library_version(), _core.mpi_library(MPI.__file__)[1]]))
+"""
+
+# A shell beside the launcher waits for the end of a pipe that only this process holds open, which comes when this process is
+# killed. Then the ranks are asked to stop, as by a SIGTERM to this process. A launcher that is killed takes its ranks along.
+_WATCH = """
+read -r _
+kill -TERM $1
+waited=0
+while kill -0 $1 && [ $waited -lt 30 ]; do sleep 1; waited=$((waited + 1)); done
+kill -KILL $1
 """
 
 
@@ -92,16 +103,40 @@ def launch(ranks: int, command: Sequence[str]) -> int:
     stdin = (
         None if sys.stdin is not None and not sys.stdin.closed and not _is_terminal() else subprocess.DEVNULL
     )
-    # A session of its own: the terminal's Ctrl-C must reach the ranks once, through us.
-    process = subprocess.Popen(
-        [launcher.program, "-n", str(ranks), *options, *command],
-        env=environment,
-        stdin=stdin,
-        start_new_session=True,
-    )
-    with _Forwarding(process, launcher.family):
-        status = process.wait()
+    with _Forwarding(launcher.family) as forwarding:
+        # A session of its own: the terminal's Ctrl-C must reach the ranks once, through us.
+        process = subprocess.Popen(
+            [launcher.program, "-n", str(ranks), *options, *command],
+            env=environment,
+            stdin=stdin,
+            start_new_session=True,
+        )
+        forwarding.start(process)
+        with _ended_with_us(process.pid):
+            status = process.wait()
     return 128 - status if status < 0 else status
+
+
+@contextlib.contextmanager
+def _ended_with_us(launcher: int) -> Iterator[None]:
+    """While this is entered, the launcher and its ranks end if this process is killed."""
+    theirs, ours = os.pipe()
+    try:
+        watch = subprocess.Popen(
+            ["/bin/sh", "-c", _WATCH, "jali-watch", str(launcher)],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    finally:
+        os.close(theirs)
+    try:
+        yield
+    finally:
+        watch.kill()
+        watch.wait()
+        os.close(ours)
 
 
 def find_launcher() -> Launcher:
@@ -207,28 +242,40 @@ class _Forwarding:
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, process: subprocess.Popen[bytes], family: Family) -> None:
-        self.process = process
+    def __init__(self, family: Family) -> None:
         self.family = family
+        self.process: subprocess.Popen[bytes] | None = None
         self.before: dict[signal.Signals, object] = {}
-        self.signalled = False
+        self.noted: list[int] = []
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Forwarding:
         if threading.current_thread() is threading.main_thread():
             for number in self.SIGNALS:
                 self.before[number] = signal.signal(number, self._forward)
+        return self
+
+    def start(self, process: subprocess.Popen[bytes]) -> None:
+        """Signals go to the ranks of this launcher from now on, and those that have come already."""
+        self.process = process
+        if self.noted:
+            self._pass_on(self.noted[0], process, first=True)
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self.before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
-        if self.process.poll() is None:
+        if self.process is not None and self.process.poll() is None:
             self.process.kill()
+            self.process.wait()
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
+        self.noted.append(number)
+        if self.process is not None:
+            self._pass_on(number, self.process, first=len(self.noted) == 1)
+
+    def _pass_on(self, number: int, process: subprocess.Popen[bytes], first: bool) -> None:
         # Hydra passes a first signal on. Open MPI's launcher kills the ranks, so they are signalled directly.
-        first, self.signalled = not self.signalled, True
-        targets = local_ranks(self.process.pid) if first and self.family.name == "Open MPI" else []
-        for pid in targets or [self.process.pid]:
+        targets = local_ranks(process.pid) if first and self.family.name == "Open MPI" else []
+        for pid in targets or [process.pid]:
             try:
                 os.kill(pid, number)
             except ProcessLookupError:

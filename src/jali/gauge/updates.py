@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import numbers
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,6 +24,10 @@ from jali.gauge.overrelaxation import overrelax, overrelax_u1
 from jali.lattice import PARITIES, Colouring, Domain, Lattice, Random
 from jali.lattice.checked import checked
 
+# Heat bath and overrelaxation are written out for each of the n (n - 1) / 2 SU(2) subgroups.
+LARGEST_WITH_SUBGROUPS = 12
+LONG = 15.0  # seconds of compiling that are worth a warning
+
 
 @checked
 def sweep(U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxation: int = 4) -> None:
@@ -35,9 +40,13 @@ def sweep(U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxa
 
 @checked
 def heat_bath_sweep(U: GaugeField, beta: float, rng: Random) -> None:
-    """Draws every link once from its conditional distribution. Raises ParameterError for a negative beta."""
+    """Draws every link once from its conditional distribution.
+
+    Raises ParameterError for a negative beta, and for SU(n) with n above `LARGEST_WITH_SUBGROUPS`.
+    """
     beta = _coupling(beta)
     n = U.n
+    check_subgroups(n, U.lattice.communicator.rank == 0)
     kernel, parameter = heat_bath_u1, beta
     if n > 1 and needs_creutz(n, beta, U.lattice.ndim):
         kernel, parameter = heat_bath_creutz, beta / n
@@ -49,7 +58,11 @@ def heat_bath_sweep(U: GaugeField, beta: float, rng: Random) -> None:
 
 @checked
 def overrelaxation_sweep(U: GaugeField) -> None:
-    """Reflects every link once; the action stays as it is."""
+    """Reflects every link once; the action stays as it is.
+
+    Raises ParameterError for SU(n) with n above `LARGEST_WITH_SUBGROUPS`.
+    """
+    check_subgroups(U.n, U.lattice.communicator.rank == 0)
     kernel = overrelax if U.n > 1 else overrelax_u1
     for mu, colour in _parts(U.lattice):
         kernel[colour](U, mu)
@@ -72,6 +85,28 @@ def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3
     for mu, colour in _parts(U.lattice):
         accepted += U.lattice.sum(kernel, U, rng, beta / U.n, float(width), mu, over=colour)
     return accepted / (U.links * hits)
+
+
+@functools.cache
+def check_subgroups(n: int, warn: bool) -> None:
+    """Raises ParameterError if n is above `LARGEST_WITH_SUBGROUPS`; warns once, if asked, where compiling takes long."""
+    if n > LARGEST_WITH_SUBGROUPS:
+        raise ParameterError(
+            f"heat bath and overrelaxation go up to SU({LARGEST_WITH_SUBGROUPS}), not SU({n}): they go through "
+            f"{n * (n - 1) // 2} SU(2) subgroups one by one, and compiling that would take {_compile_time(n) / 60:.0f} "
+            "minutes and more; Metropolis updates do without subgroups"
+        )
+    if warn and _compile_time(n) > LONG:
+        warnings.warn(
+            f"compiling a kernel that updates SU({n}) links takes about {_compile_time(n):.0f} s, the first time",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _compile_time(n: int) -> float:
+    """Seconds of a core for the overrelaxation of SU(n) links, where g++ 12 took 2 for n = 6, 9 for 8, 40 for 10 and 104 for 12."""
+    return 40 * (n / 10) ** 5.5
 
 
 def exhausted_attempts() -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 from jali.codegen import cache
 from jali.codegen.emit import KernelText, Variant, emit
+from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items
 from jali.codegen.passes import analyse
@@ -23,6 +24,7 @@ from jali.tune import DEFAULT_SHAPE, Shape
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
 
+@interruptible()
 def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domain, sums: Any) -> BoundKernel:
     """Chooses the variant for these fields and this domain, compiles and binds."""
     check_races(program, lattice, domain)
