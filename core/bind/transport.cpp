@@ -1,6 +1,7 @@
 // core/transport in Python. Every call that may wait releases the interpreter lock.
 #include "bind/errors.hpp"
 #include "transport/communicator.hpp"
+#include "transport/descriptors.hpp"
 #include "transport/mpi_abi.hpp"
 #include "transport/mpi_notices.hpp"
 #include "transport/ping_pong.hpp"
@@ -10,9 +11,14 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
+
+#include <unistd.h>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -109,41 +115,42 @@ void bind_transport(nb::module_& m) {
             },
             "message"_a)
         .def("wait", &wait_for, "messages"_a, "what"_a)
-        .def("barrier", &Communicator::barrier, Released())
+        .def("barrier", &Communicator::barrier, "what"_a = "", Released())
         .def(
             "all_reduce_sum",
-            [](Communicator& self, nb::ndarray<std::int64_t, nb::c_contig, nb::device::cpu> values) {
+            [](Communicator& self, nb::ndarray<std::int64_t, nb::c_contig, nb::device::cpu> values,
+               std::string_view what) {
                 std::span<std::int64_t> span(values.data(), values.size());
                 nb::gil_scoped_release released;
-                self.all_reduce_sum(span);
+                self.all_reduce_sum(span, what);
             },
-            "values"_a.noconvert())
+            "values"_a.noconvert(), "what"_a = "")
         .def(
             "gather_bytes",
-            [](Communicator& self, nb::bytes data) {
+            [](Communicator& self, nb::bytes data, std::string_view what) {
                 std::vector<std::vector<std::byte>> all;
                 {
                     const auto mine = bytes_of(data);
                     nb::gil_scoped_release released;
-                    all = self.all_gather(mine);
+                    all = self.all_gather(mine, what);
                 }
                 nb::list result;
                 for (const auto& one : all) result.append(to_python(one));
                 return result;
             },
-            "data"_a)
+            "data"_a, "what"_a = "")
         .def(
             "broadcast_bytes",
-            [](Communicator& self, nb::bytes data, int root) {
+            [](Communicator& self, nb::bytes data, int root, std::string_view what) {
                 std::vector<std::byte> result;
                 {
                     const auto mine = bytes_of(data);
                     nb::gil_scoped_release released;
-                    result = self.broadcast(mine, root);
+                    result = self.broadcast(mine, root, what);
                 }
                 return to_python(result);
             },
-            "data"_a, "root"_a)
+            "data"_a, "root"_a, "what"_a = "")
         .def("fail", &Communicator::fail, "cause"_a, Released())
         .def("failed_alike", &failed_alike, "cause"_a,
              "Other MPI ranks that have said so far that they failed with this very cause.")
@@ -156,6 +163,41 @@ void bind_transport(nb::module_& m) {
             },
             Released())
         .def("await_others_leaving", &Communicator::await_others_leaving, Released());
+
+    translate_error<DescriptorError>("DeviceError");
+    using Ticket = std::tuple<std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+    nb::class_<DescriptorOffer>(m, "DescriptorOffer",
+                                "File descriptors for other processes of this user; for tests.")
+        .def(
+            "__init__",
+            [](DescriptorOffer* self, const std::vector<std::pair<int, std::size_t>>& pieces) {
+                std::vector<SharedPiece> shared;
+                for (const auto& [number, bytes] : pieces) shared.push_back({Descriptor(dup(number)), bytes});
+                new (self) DescriptorOffer(std::move(shared));
+            },
+            "pieces"_a, "pieces: [(descriptor, bytes)], which are duplicated")
+        .def_prop_ro(
+            "ticket",
+            [](const DescriptorOffer& self) {
+                const DescriptorTicket& t = self.ticket();
+                return Ticket{t.process, t.name, t.secret, t.number, t.namespace_of_processes};
+            },
+            "process, name of its socket, secret, number of the offer, namespace of processes");
+    m.def(
+        "fetch_descriptors",
+        [](const Ticket& ticket) {
+            const auto [process, name, secret, number, of_processes] = ticket;
+            std::vector<SharedPiece> pieces;
+            {
+                nb::gil_scoped_release released;
+                pieces = fetch_descriptors({process, name, secret, number, of_processes});
+            }
+            std::vector<std::pair<int, std::size_t>> result;
+            for (const SharedPiece& piece : pieces)
+                result.emplace_back(dup(piece.descriptor.number()), piece.bytes);
+            return result;
+        },
+        "ticket"_a, "[(descriptor, bytes)], the caller's to close. Raises DeviceError.");
 
     m.def("make_self_communicator", &make_self_communicator);
     m.def("make_thread_communicators", &make_thread_communicators, "ranks"_a);

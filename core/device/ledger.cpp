@@ -31,10 +31,11 @@ const std::string* Ledger::book(std::size_t bytes, std::string_view label) {
 
 void Ledger::strike(std::size_t bytes, const std::string* label) noexcept {
     std::lock_guard lock(mutex_);
-    Count& count = counts_.find(*label)->second;
-    count.bytes -= bytes;
-    count.blocks -= 1;
+    const auto entry = counts_.find(*label);
+    entry->second.bytes -= bytes;
+    entry->second.blocks -= 1;
     held_ -= bytes;
+    if (entry->second.blocks == 0) counts_.erase(entry); // names of fields never end
 }
 
 std::size_t Ledger::held() const {
@@ -51,8 +52,7 @@ std::vector<Ledger::Usage> Ledger::usage() const {
     std::vector<Usage> all;
     {
         std::lock_guard lock(mutex_);
-        for (const auto& [label, count] : counts_)
-            if (count.blocks > 0) all.push_back({label, count.bytes, count.blocks});
+        for (const auto& [label, count] : counts_) all.push_back({label, count.bytes, count.blocks});
     }
     std::stable_sort(all.begin(), all.end(),
                      [](const Usage& a, const Usage& b) { return a.bytes > b.bytes; });

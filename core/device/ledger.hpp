@@ -28,13 +28,14 @@ class Ledger {
         std::size_t blocks;
     };
 
-    // Books a block and returns the label's lasting address, to be given to strike.
+    // Books a block and returns the label's address, to be given to strike; it lasts as long as any block of
+    // that label.
     const std::string* book(std::size_t bytes, std::string_view label);
     void strike(std::size_t bytes, const std::string* label) noexcept;
 
     std::size_t held() const;         // bytes booked now
     std::size_t peak() const;         // most bytes ever booked at once
-    std::vector<Usage> usage() const; // by label, largest first; labels without blocks are left out
+    std::vector<Usage> usage() const; // by label, largest first
 
     // Throws OutOfMemory: who asked for how much, why it cannot be, and who holds what.
     [[noreturn]] void refuse(std::size_t bytes, std::string_view label, const std::string& why,

@@ -260,7 +260,7 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     gpu_->wait_for_word(here + reduced_.size(), turn_);
     const HostSpan span(Phase::sums, d.cost.name);
     std::copy_n(here, reduced_.size(), reduced_.data());
-    if (d.communicator->size() > 1) d.communicator->all_reduce_sum(reduced_);
+    if (d.communicator->size() > 1) d.communicator->all_reduce_sum(reduced_, d.cost.name);
     for (std::size_t k = 0; k < accumulators; ++k)
         sums[k] =
             BinnedSum::value_of_words(std::span(reduced_).subspan(k * BinnedSum::words, BinnedSum::words));

@@ -114,7 +114,9 @@ void GpuExchange::agree_on_places() {
                           " different ghost slabs of one lattice; use halo policy staged-overlap");
     for (const Message& message : messages_)
         mine[message.slab] = static_cast<std::int64_t>(message.receive_offset);
-    const auto all = communicator_->all_gather(std::as_bytes(std::span(mine)));
+    const auto all = communicator_->all_gather(std::as_bytes(std::span(mine)), "places of halo messages");
+    for (std::size_t r = 0; r < all.size(); ++r)
+        check_bytes(all[r], mine.size() * sizeof mine[0], static_cast<int>(r), "places of halo messages");
     for (Message& message : messages_)
         std::memcpy(&message.their_offset, all[message.to].data() + message.slab * sizeof(std::int64_t),
                     sizeof(std::int64_t));

@@ -212,9 +212,12 @@ void HostLaunch::reduce(double* sums) {
             for (std::size_t k = 0; worker.used && k < accumulators; ++k) sums[k] += worker.plain[k];
         }
         if (alone) return;
-        const auto parts = d.communicator->all_gather(std::as_bytes(std::span(sums, accumulators)));
+        const auto parts =
+            d.communicator->all_gather(std::as_bytes(std::span(sums, accumulators)), d.cost.name);
         std::fill(sums, sums + accumulators, 0.0);
-        for (const auto& part : parts) {
+        for (std::size_t r = 0; r < parts.size(); ++r) {
+            const auto& part = parts[r];
+            check_bytes(part, accumulators * sizeof(double), static_cast<int>(r), d.cost.name);
             for (std::size_t k = 0; k < accumulators; ++k) {
                 double value;
                 std::memcpy(&value, part.data() + k * sizeof value, sizeof value);
@@ -236,7 +239,7 @@ void HostLaunch::reduce(double* sums) {
         return std::span(reduced_).subspan(k * BinnedSum::words, BinnedSum::words);
     };
     for (std::size_t k = 0; k < accumulators; ++k) total[k].write_words(words_of(k));
-    d.communicator->all_reduce_sum(reduced_);
+    d.communicator->all_reduce_sum(reduced_, d.cost.name);
     for (std::size_t k = 0; k < accumulators; ++k) sums[k] = BinnedSum::value_of_words(words_of(k));
 }
 

@@ -271,10 +271,12 @@ const std::vector<std::vector<std::int64_t>>& Layout::first_ghosts(Communicator&
     if (!first_ghosts_.empty() && first_ghosts_[0].size() == wanted) return first_ghosts_;
     std::vector<std::int64_t> mine;
     for (const Slab& slab : slabs_) mine.insert(mine.end(), slab.first.begin(), slab.first.end());
-    const auto all = communicator.all_gather(std::as_bytes(std::span(mine)));
+    const auto all = communicator.all_gather(std::as_bytes(std::span(mine)), "places of ghosts");
     first_ghosts_.assign(all.size(), std::vector<std::int64_t>(wanted));
-    for (std::size_t r = 0; r < all.size(); ++r)
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        check_bytes(all[r], wanted * sizeof(std::int64_t), static_cast<int>(r), "places of ghosts");
         std::memcpy(first_ghosts_[r].data(), all[r].data(), wanted * sizeof(std::int64_t));
+    }
     return first_ghosts_;
 }
 

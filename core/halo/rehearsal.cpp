@@ -107,7 +107,7 @@ std::vector<double> Rehearsal::exchange(int series, int runs) {
     std::vector<double> seconds;
     for (int s = 0; s < series; ++s) {
         if (gpu != nullptr) gpu->synchronize();
-        d.communicator->barrier();
+        d.communicator->barrier("a measurement of halos");
         const auto start = std::chrono::steady_clock::now();
         for (int run = 0; run < runs; ++run) once();
         if (gpu != nullptr) gpu->synchronize();

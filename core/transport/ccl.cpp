@@ -116,7 +116,8 @@ CclCommunicator::CclCommunicator(std::shared_ptr<Communicator> control, std::sha
     std::vector<std::byte> told(sizeof id + error.size());
     std::memcpy(told.data(), &id, sizeof id);
     std::memcpy(told.data() + sizeof id, error.data(), error.size());
-    told = control_->broadcast(told, 0);
+    told = control_->broadcast(told, 0, "making a group of GPUs");
+    if (told.size() < sizeof id) check_bytes(told, sizeof id, 0, "making a group of GPUs");
     std::memcpy(&id, told.data(), sizeof id);
     error.assign(reinterpret_cast<const char*>(told.data()) + sizeof id, told.size() - sizeof id);
     if (!error.empty()) throw GpuError(std::string(api_->name()) + " on rank 0 gives " + error);
@@ -155,9 +156,7 @@ void CclCommunicator::agree(const std::string& library) {
     } catch (const GpuError& error) {
         put(mine.error, error.what());
     }
-    std::vector<Introduction> all(size());
-    const auto told = control_->all_gather(std::as_bytes(std::span(&mine, 1)));
-    for (int rank = 0; rank < size(); ++rank) std::memcpy(&all[rank], told[rank].data(), sizeof mine);
+    const auto all = gather_values(*control_, mine, "making a group of GPUs");
     if (mine.error[0] != '\0') throw GpuError(mine.error);
     check_agreement(all, api_);
 }

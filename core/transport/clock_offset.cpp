@@ -50,13 +50,17 @@ void answer(Communicator& communicator) {
 
 } // namespace
 
-std::vector<ClockOffset> clock_offsets(Communicator& communicator) {
+std::vector<ClockOffset> clock_offsets(Communicator& ranks) {
+    ranks.barrier("comparing clocks");
+    const auto apart = ranks.duplicate(); // no message of the program is taken for one of these
+    Communicator& communicator = *apart;
     std::vector<ClockOffset> offsets(communicator.size());
     for (int other = 1; other < communicator.size(); ++other) {
         if (communicator.rank() == 0) offsets[other] = compare(communicator, other);
         if (communicator.rank() == other) answer(communicator);
     }
-    const auto told = communicator.broadcast(std::as_bytes(std::span(offsets)), 0);
+    const auto told = communicator.broadcast(std::as_bytes(std::span(offsets)), 0, "comparing clocks");
+    check_bytes(told, offsets.size() * sizeof offsets[0], 0, "comparing clocks");
     std::memcpy(offsets.data(), told.data(), told.size());
     return offsets;
 }

@@ -12,12 +12,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace jali {
@@ -73,6 +75,8 @@ class Communicator {
     // completes. A received message must have exactly `bytes` bytes; TransportError at the receiver if not.
     virtual std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) = 0;
     virtual std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) = 0;
+    // The same for a message of at most `most` bytes, which says itself how long it is.
+    virtual std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) = 0;
     virtual bool test(Request& request) = 0; // makes progress; throws RankFailure if a rank failed
 
     // Waits for all (empty pointers are skipped). Throws RankFailure if a rank failed or has left;
@@ -89,11 +93,16 @@ class Communicator {
     // testing.
     virtual bool has_left(int rank, double waited);
 
-    // Collectives over all ranks, called in the same order everywhere.
-    virtual void barrier() = 0;
-    virtual void all_reduce_sum(std::span<std::int64_t> values) = 0; // exact (modulo 2^64), in place
-    virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) = 0;
-    virtual std::vector<std::byte> broadcast(std::span<const std::byte> data, int root) = 0;
+    // Collectives over all ranks, called in the same order everywhere. Ranks tell each other what they call:
+    // where they have parted, a TransportError on those that see it and a RankFailure on the others name two
+    // of the calls. `what`, the same on all ranks, says in errors what the call is for ("making a group").
+    virtual void barrier(std::string_view what = {}) = 0;
+    virtual void all_reduce_sum(std::span<std::int64_t> values, // exact (modulo 2^64), in place
+                                std::string_view what = {}) = 0;
+    virtual std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine,
+                                                           std::string_view what = {}) = 0;
+    virtual std::vector<std::byte> broadcast(std::span<const std::byte> data, int root,
+                                             std::string_view what = {}) = 0;
 
     // Tells every other rank that this one failed; they throw RankFailure at their next call or while
     // waiting. Only the first call counts, and none after another rank's failure was heard.
@@ -116,6 +125,21 @@ class Communicator {
     std::map<std::string, std::shared_ptr<Belonging>> belongings;
     void end_belongings() noexcept;
 };
+
+// Throws TransportError unless rank `from` gave `wanted` bytes.
+void check_bytes(std::span<const std::byte> given, std::size_t wanted, int from, std::string_view what);
+
+// The value of every rank, in rank order; collective.
+template <class Value>
+std::vector<Value> gather_values(Communicator& communicator, const Value& mine, std::string_view what) {
+    const auto all = communicator.all_gather(std::as_bytes(std::span(&mine, 1)), what);
+    std::vector<Value> values(all.size());
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+        check_bytes(all[rank], sizeof(Value), static_cast<int>(rank), what);
+        std::memcpy(static_cast<void*>(&values[rank]), all[rank].data(), sizeof(Value));
+    }
+    return values;
+}
 
 std::shared_ptr<Communicator> make_self_communicator();
 

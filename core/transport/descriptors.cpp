@@ -1,6 +1,7 @@
 #include "transport/descriptors.hpp"
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdio>
@@ -11,9 +12,11 @@
 #include <string>
 #include <thread>
 
+#include <poll.h>
 #include <pthread.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -22,7 +25,10 @@ namespace jali {
 
 namespace {
 
-constexpr int patience_of_asker = 10, patience_of_giver = 2; // seconds
+constexpr int patience_of_asker = 10; // seconds
+// Of whoever gives, with one that has connected: to ask, and to take what it asked for.
+constexpr auto patience_of_giver = std::chrono::seconds(2);
+constexpr std::size_t most_askers = 64; // at once; one more takes the place of the one that came first
 
 struct Question {
     std::uint64_t secret, number;
@@ -50,13 +56,21 @@ Address address_of(const DescriptorTicket& ticket) {
     return address;
 }
 
-void set_patience(int socket, int seconds) {
-    const timeval wait{seconds, 0};
+void set_patience(int socket) {
+    const timeval wait{patience_of_asker, 0};
     setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
     setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &wait, sizeof wait);
 }
 
-bool send_answer(int socket, Answer answer, int descriptor) {
+// The number of the namespace that gives processes their numbers; 0 where nobody says.
+std::uint64_t own_namespace() {
+    struct stat there{};
+    return stat("/proc/self/ns/pid", &there) == 0 ? there.st_ino : 0;
+}
+
+enum class Sent { all, later, never };
+
+Sent send_answer(int socket, Answer answer, int descriptor) {
     iovec data{&answer, sizeof answer};
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
     msghdr message{};
@@ -71,7 +85,9 @@ bool send_answer(int socket, Answer answer, int descriptor) {
         head->cmsg_len = CMSG_LEN(sizeof(int));
         std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
     }
-    return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof answer);
+    if (sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(sizeof answer))
+        return Sent::all;
+    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR ? Sent::later : Sent::never;
 }
 
 // Empty if an answer came; `descriptor` is what came with it.
@@ -118,7 +134,7 @@ class Counter {
     DescriptorTicket offer(std::vector<SharedPiece> pieces) {
         std::lock_guard lock(mutex_);
         offers_[++last_] = std::make_shared<const std::vector<SharedPiece>>(std::move(pieces));
-        return {process_, random_[0], random_[1], last_};
+        return {process_, random_[0], random_[1], last_, own_namespace()};
     }
     void withdraw(const DescriptorTicket& ticket) {
         std::lock_guard lock(mutex_);
@@ -130,7 +146,7 @@ class Counter {
         if (getrandom(random_, sizeof random_, 0) != static_cast<ssize_t>(sizeof random_))
             throw DescriptorError(std::string("no random number: ") + std::strerror(errno));
         listening_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-        const Address address = address_of({process_, random_[0], 0, 0});
+        const Address address = address_of({process_, random_[0], 0, 0, 0});
         const int number = listening_.number();
         if (number < 0 ||
             bind(number, reinterpret_cast<const sockaddr*>(&address.name), address.length) != 0 ||
@@ -145,39 +161,76 @@ class Counter {
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
     }
 
+    using Clock = std::chrono::steady_clock;
+
+    // One that has connected: who has not asked yet, or not taken all.
+    struct Asker {
+        Descriptor socket;
+        Clock::time_point until;
+        bool has_asked = false;
+        std::shared_ptr<const std::vector<SharedPiece>> pieces = nullptr; // none: not on offer
+        std::size_t next = 0;                                             // piece to send
+    };
+
+    // One slow asker keeps no other waiting.
     void serve() {
+        std::vector<Asker> askers;
+        std::vector<pollfd> looks;
         for (;;) {
-            const Descriptor asker(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC));
-            if (asker.number() >= 0) {
-                answer(asker.number());
-            } else if (errno != EINTR && errno != ECONNABORTED) {
-                usleep(10000); // no descriptor left, say: others may close theirs
+            looks.assign(1, {listening_.number(), POLLIN, 0});
+            for (const Asker& asker : askers)
+                looks.push_back(
+                    {asker.socket.number(), static_cast<short>(asker.has_asked ? POLLOUT : POLLIN), 0});
+            if (poll(looks.data(), looks.size(), askers.empty() ? -1 : 100) < 0) {
+                usleep(10000);
+                continue;
             }
+            const auto now = Clock::now();
+            std::size_t number = 0;
+            std::erase_if(askers, [&](Asker& asker) {
+                const bool ready = looks[++number].revents != 0;
+                return ready ? !go_on_with(asker) || now > asker.until : now > asker.until;
+            });
+            if (looks[0].revents != 0) let_in(askers);
         }
     }
 
-    void answer(int asker) {
+    void let_in(std::vector<Asker>& askers) {
+        Descriptor socket(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (socket.number() < 0) {
+            // no descriptor left, say: others may close theirs
+            if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN) usleep(10000);
+            return;
+        }
         ucred who{};
         socklen_t length = sizeof who;
-        Question question{};
-        set_patience(asker, patience_of_giver);
-        if (getsockopt(asker, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != geteuid()) return;
-        if (recv(asker, &question, sizeof question, 0) != static_cast<ssize_t>(sizeof question) ||
-            question.secret != random_[1])
+        if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != geteuid())
             return;
-        std::shared_ptr<const std::vector<SharedPiece>> pieces;
-        {
+        if (askers.size() >= most_askers) askers.erase(askers.begin());
+        askers.push_back({std::move(socket), Clock::now() + patience_of_giver});
+    }
+
+    // False: nothing more is to be said.
+    bool go_on_with(Asker& asker) {
+        if (!asker.has_asked) {
+            Question question{};
+            if (recv(asker.socket.number(), &question, sizeof question, MSG_DONTWAIT) !=
+                    static_cast<ssize_t>(sizeof question) ||
+                question.secret != random_[1])
+                return false;
+            asker.has_asked = true;
             std::lock_guard lock(mutex_);
             if (const auto found = offers_.find(question.number); found != offers_.end())
-                pieces = found->second;
+                asker.pieces = found->second;
         }
-        if (!pieces) {
-            send_answer(asker, {Answer::unknown, 0}, -1);
-            return;
+        const int to = asker.socket.number();
+        if (!asker.pieces) return send_answer(to, {Answer::unknown, 0}, -1) == Sent::later;
+        for (; asker.next < asker.pieces->size(); ++asker.next) {
+            const SharedPiece& piece = (*asker.pieces)[asker.next];
+            const Sent sent = send_answer(to, {Answer::piece, piece.bytes}, piece.descriptor.number());
+            if (sent != Sent::all) return sent == Sent::later;
         }
-        for (const SharedPiece& piece : *pieces)
-            if (!send_answer(asker, {Answer::piece, piece.bytes}, piece.descriptor.number())) return;
-        send_answer(asker, {Answer::end, 0}, -1);
+        return send_answer(to, {Answer::end, 0}, -1) == Sent::later;
     }
 
     const pid_t process_;
@@ -203,7 +256,7 @@ std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket) {
     const Descriptor socket_of(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     const int number = socket_of.number();
     if (number < 0) throw DescriptorError(from + "no socket: " + std::strerror(errno));
-    set_patience(number, patience_of_asker);
+    set_patience(number);
     const Address address = address_of(ticket);
     int connected;
     do {
@@ -213,6 +266,17 @@ std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket) {
         throw DescriptorError(
             from + "its socket cannot be reached (" + std::strerror(errno) +
             "); it has ended, or the two run in containers with network namespaces of their own");
+    // The secret is for the process of the ticket alone, and only its memory is mapped.
+    ucred who{};
+    socklen_t length = sizeof who;
+    if (getsockopt(number, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0)
+        throw DescriptorError(from + "asking who answers: " + std::strerror(errno));
+    if (who.uid != geteuid())
+        throw DescriptorError(from + "user " + std::to_string(who.uid) + " answers in its place, not user " +
+                              std::to_string(geteuid()));
+    const std::uint64_t here = own_namespace();
+    if (here != 0 && here == ticket.namespace_of_processes && who.pid != ticket.process)
+        throw DescriptorError(from + "process " + std::to_string(who.pid) + " answers in its place");
     const Question question{ticket.secret, ticket.number};
     if (send(number, &question, sizeof question, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof question))
         throw DescriptorError(from + "asking for them: " + std::strerror(errno));

@@ -4,7 +4,9 @@
 // duplicates, as often as it likes while the offer stands. A thread of the offering process hands them out
 // over a socket in Linux's abstract namespace (SCM_RIGHTS), so that neither the program there has to be in a
 // certain place nor the right to look into another process is needed (ptrace, which containers and Yama
-// withhold). Both processes must share a network namespace.
+// withhold). Both processes must share a network namespace. Each side asks the kernel who the other one is:
+// nothing is handed to another user, nor taken from one, nor from another process than the ticket's where
+// the two number processes alike.
 #pragma once
 
 #include "device/virtual_memory.hpp"
@@ -21,9 +23,10 @@ struct DescriptorError : std::runtime_error {
 
 struct DescriptorTicket {
     std::int64_t process;
-    std::uint64_t name;   // of its socket
-    std::uint64_t secret; // who does not know it gets nothing
-    std::uint64_t number; // of the offer
+    std::uint64_t name;                   // of its socket
+    std::uint64_t secret;                 // who does not know it gets nothing
+    std::uint64_t number;                 // of the offer
+    std::uint64_t namespace_of_processes; // in which `process` is its number; 0: unknown
 };
 
 // Descriptors with the sizes of what they stand for; withdrawn, and closed, when dropped.
@@ -40,7 +43,7 @@ class DescriptorOffer {
 };
 
 // What a ticket stands for, from another process or this one. Waits a few seconds at most. Throws
-// DescriptorError that says why it cannot be had.
+// DescriptorError that says why it cannot be had, or that somebody else answers.
 std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket);
 
 } // namespace jali

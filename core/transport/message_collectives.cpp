@@ -1,125 +1,245 @@
 #include "transport/message_collectives.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
+#include <memory>
+#include <numeric>
 
 namespace jali {
 
 namespace {
 
-std::span<std::byte> writable(std::span<std::int64_t> values) {
-    return std::as_writable_bytes(values);
-}
+struct Head {
+    Call call;
+    std::uint64_t body; // bytes that follow
+};
+static_assert(sizeof(Head) == 64);
 
-void exchange(Mail& mail, std::span<const std::byte> data, int to, std::span<std::byte> into, int from,
-              const char* what) {
-    std::array<std::unique_ptr<Request>, 2> both{mail.receive(into, from), mail.send(data, to)};
-    mail.wait(both, what);
-}
+// A head and its body are one message up to this size, which every transport sends at once; a longer body is
+// a message of its own.
+constexpr std::size_t one_message = 8192;
 
-void send(Mail& mail, std::span<const std::byte> data, int to, const char* what) {
-    std::unique_ptr<Request> request = mail.send(data, to);
-    mail.wait({&request, 1}, what);
-}
+using Bytes = std::span<const std::byte>;
 
-void receive(Mail& mail, std::span<std::byte> data, int from, const char* what) {
-    std::unique_ptr<Request> request = mail.receive(data, from);
-    mail.wait({&request, 1}, what);
+// The messages of one call on one rank.
+class Talk {
+  public:
+    Talk(Mail& mail, Call::Kind kind, std::size_t bytes, int root, std::string_view what)
+        : mail_(mail), call_(kind, ++mail.calls, bytes, root, what),
+          letters_(std::make_unique_for_overwrite<Letters>()) {}
+
+    // After an error the transport may still read or write what was under way: that memory stays.
+    ~Talk() {
+        if (sends_.empty()) return;
+        sends_.clear();
+        static_cast<void>(letters_.release());
+    }
+    Talk(const Talk&) = delete;
+    Talk& operator=(const Talk&) = delete;
+
+    void send(int to, Bytes first = {}, Bytes second = {}) {
+        const std::size_t body = first.size() + second.size();
+        const Head head{call_, body};
+        const std::size_t size = sizeof head + body;
+        std::byte* const letter = letters_->sent.emplace_back(new std::byte[size]).get();
+        std::memcpy(letter, &head, sizeof head);
+        std::copy(first.begin(), first.end(), letter + sizeof head);
+        std::copy(second.begin(), second.end(), letter + sizeof head + first.size());
+        const Bytes all(letter, size);
+        const std::size_t opening = size <= one_message ? size : sizeof head;
+        sends_.push_back(mail_.send(all.first(opening), to));
+        if (opening < size) sends_.push_back(mail_.send(all.subspan(opening), to));
+    }
+
+    // What this rank has, or hears, and passes on: one copy for all.
+    void keep(Bytes data) { letters_->body.assign(data.begin(), data.end()); }
+    void keep_from(int from) {
+        const Bytes body = receive(from);
+        if (body.data() != letters_->body.data()) keep(body);
+    }
+    void pass_on(int to) {
+        const Bytes body = letters_->body;
+        if (sizeof(Head) + body.size() <= one_message) return send(to, body);
+        const Head head{call_, body.size()};
+        std::byte* const letter = letters_->sent.emplace_back(new std::byte[sizeof head]).get();
+        std::memcpy(letter, &head, sizeof head);
+        sends_.push_back(mail_.send({letter, sizeof head}, to));
+        sends_.push_back(mail_.send(body, to));
+    }
+    std::vector<std::byte> take() {
+        finish();
+        return std::move(letters_->body);
+    }
+
+    // The body of the next message from this rank, which stays until the next receive.
+    Bytes receive(int from) {
+        const std::span<std::byte> opening(letters_->opening);
+        await([&] { return mail_.receive_up_to(opening, from); });
+        Head head;
+        std::memcpy(static_cast<void*>(&head), opening.data(), sizeof head);
+        if (!call_.agrees_with(head.call)) {
+            const std::string cause = parted(call_, mail_.rank(), head.call, from, mail_.size());
+            mail_.fail(cause);
+            throw TransportError(cause);
+        }
+        if (sizeof head + head.body <= one_message) return opening.subspan(sizeof head, head.body);
+        letters_->body.resize(head.body);
+        await([&] { return mail_.receive(letters_->body, from); });
+        return letters_->body;
+    }
+
+    Bytes receive(int from, std::size_t bytes) {
+        const Bytes body = receive(from);
+        check_bytes(body, bytes, from, call_.text());
+        return body;
+    }
+
+    Bytes exchange(int to, Bytes first, Bytes second, int from) {
+        send(to, first, second);
+        return receive(from);
+    }
+
+    // With the ranks below and above.
+    void greet() {
+        const int ranks = mail_.size();
+        send((mail_.rank() + ranks - 1) % ranks);
+        receive((mail_.rank() + 1) % ranks, 0);
+    }
+
+    void finish() {
+        mail_.wait(sends_, call_.text());
+        sends_.clear();
+    }
+
+  private:
+    struct Letters {
+        std::vector<std::unique_ptr<std::byte[]>> sent;
+        std::vector<std::byte> body;
+        std::byte opening[one_message]; // as it comes
+    };
+
+    template <class Start>
+    void await(Start start) {
+        std::unique_ptr<Request> request = start();
+        mail_.wait({&request, 1}, call_.text());
+    }
+
+    Mail& mail_;
+    Call call_;
+    std::unique_ptr<Letters> letters_;
+    std::vector<std::unique_ptr<Request>> sends_;
+};
+
+// round(k-th distance 1, 2, 4, ..., whom to send to, whom to hear from)
+template <class Round>
+void for_distances(const Mail& mail, Round round) {
+    const int ranks = mail.size(), rank = mail.rank();
+    for (int far = 1; far < ranks; far *= 2) round(far, (rank - far + ranks) % ranks, (rank + far) % ranks);
 }
 
 } // namespace
 
 // After round k each rank knows of the arrival of 2^(k+1) ranks.
-void barrier_by_messages(Mail& mail) {
-    const int ranks = mail.size();
-    for (int far = 1; far < ranks; far *= 2)
-        exchange(mail, {}, (mail.rank() + far) % ranks, {}, (mail.rank() - far + ranks) % ranks, "a barrier");
+void barrier_by_messages(Mail& mail, std::string_view what) {
+    Talk talk(mail, Call::barrier, 0, 0, what);
+    for_distances(mail, [&](int, int to, int from) { talk.exchange(to, {}, {}, from); });
+    talk.finish();
 }
 
 // Recursive doubling among the largest power of two of ranks; each rank beyond has one of them speak for it.
-void all_reduce_sum_by_messages(Mail& mail, std::span<std::int64_t> values) {
-    constexpr const char* what = "a sum";
-    const int rank = mail.rank();
+void all_reduce_sum_by_messages(Mail& mail, std::span<std::int64_t> values, std::string_view what) {
+    const int rank = mail.rank(), ranks = mail.size();
+    if (ranks == 1) return;
+    Talk talk(mail, Call::sum, values.size_bytes(), 0, what);
     int half = 1;
-    while (2 * half <= mail.size()) half *= 2;
-    std::vector<std::int64_t> theirs(values.size());
-    const auto add = [&] {
-        for (std::size_t k = 0; k < values.size(); ++k)
+    while (2 * half <= ranks) half *= 2;
+    const Bytes mine = std::as_bytes(values);
+    const auto add = [&](Bytes theirs) { // as many: the calls agree
+        for (std::size_t k = 0; k < values.size(); ++k) {
+            std::int64_t value;
+            std::memcpy(&value, theirs.data() + k * sizeof value, sizeof value);
             values[k] = static_cast<std::int64_t>(static_cast<std::uint64_t>(values[k]) +
-                                                  static_cast<std::uint64_t>(theirs[k])); // wraps
+                                                  static_cast<std::uint64_t>(value)); // wraps
+        }
     };
+    if (ranks > 2) talk.greet(); // two ranks are neighbours anyway
     if (rank >= half) {
-        send(mail, std::as_bytes(values), rank - half, what);
-        return receive(mail, writable(values), rank - half, what);
+        talk.send(rank - half, mine);
+        const Bytes total = talk.receive(rank - half, mine.size());
+        std::memcpy(values.data(), total.data(), total.size());
+        return talk.finish();
     }
-    const bool speaks = rank + half < mail.size();
-    if (speaks) {
-        receive(mail, writable(theirs), rank + half, what);
-        add();
-    }
+    const bool speaks = rank + half < ranks;
+    if (speaks) add(talk.receive(rank + half, mine.size()));
     for (int far = 1; far < half; far *= 2) {
-        exchange(mail, std::as_bytes(values), rank ^ far, writable(theirs), rank ^ far, what);
-        add();
+        talk.send(rank ^ far, mine);
+        add(talk.receive(rank ^ far, mine.size()));
     }
-    if (speaks) send(mail, std::as_bytes(values), rank + half, what);
+    if (speaks) talk.send(rank + half, mine);
+    talk.finish();
 }
 
-// Bruck: before the round with distance d a rank holds what ranks rank, rank + 1, ..., rank + d - 1 gave.
-std::vector<std::vector<std::byte>> all_gather_by_messages(Mail& mail, std::span<const std::byte> mine) {
-    constexpr const char* what = "an all-gather";
+// Bruck: before the round with distance d a rank holds what ranks rank, rank + 1, ..., rank + d - 1 gave. A
+// message is the sizes of its parts, then the parts.
+std::vector<std::vector<std::byte>> all_gather_by_messages(Mail& mail, std::span<const std::byte> mine,
+                                                           std::string_view what) {
     const int ranks = mail.size(), rank = mail.rank();
-    std::vector<std::int64_t> sizes(ranks); // sizes[k] is that of rank + k
-    sizes[0] = static_cast<std::int64_t>(mine.size());
-    const auto rounds = [&](auto&& round) {
-        for (int far = 1; far < ranks; far *= 2)
-            round(far, std::min(far, ranks - far), (rank - far + ranks) % ranks, (rank + far) % ranks);
-    };
-    rounds([&](int far, int count, int to, int from) {
-        exchange(mail, std::as_bytes(std::span(sizes).first(count)), to,
-                 writable(std::span(sizes).subspan(far, count)), from, what);
+    Talk talk(mail, Call::gather, mine.size(), 0, what);
+    std::vector<std::uint64_t> sizes{mine.size()}; // sizes[k] is that of rank + k
+    std::vector<std::byte> all(mine.begin(), mine.end());
+    for_distances(mail, [&](int far, int to, int from) {
+        const auto count = static_cast<std::size_t>(std::min(far, ranks - far));
+        const std::size_t bytes = std::accumulate(
+            sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(count), std::size_t{0});
+        const Bytes theirs =
+            talk.exchange(to, std::as_bytes(std::span(sizes).first(count)), Bytes(all).first(bytes), from);
+        const std::size_t begin = std::min(count * sizeof sizes[0], theirs.size());
+        sizes.resize(sizes.size() + count, 0);
+        std::memcpy(sizes.data() + sizes.size() - count, theirs.data(), begin);
+        check_bytes(theirs,
+                    std::accumulate(sizes.end() - static_cast<std::ptrdiff_t>(count), sizes.end(), begin),
+                    from, "an all-gather");
+        all.insert(all.end(), theirs.begin() + static_cast<std::ptrdiff_t>(begin), theirs.end());
     });
-    std::vector<std::size_t> starts(ranks + 1, 0);
-    for (int k = 0; k < ranks; ++k) starts[k + 1] = starts[k] + static_cast<std::size_t>(sizes[k]);
-    std::vector<std::byte> all(starts[ranks]);
-    std::copy(mine.begin(), mine.end(), all.begin());
-    rounds([&](int far, int count, int to, int from) {
-        const std::span<std::byte> bytes(all);
-        exchange(mail, bytes.first(starts[count]), to,
-                 bytes.subspan(starts[far], starts[far + count] - starts[far]), from, what);
-    });
+    talk.finish();
     std::vector<std::vector<std::byte>> result(ranks);
-    for (int k = 0; k < ranks; ++k)
-        result[(rank + k) % ranks].assign(all.begin() + static_cast<std::ptrdiff_t>(starts[k]),
-                                          all.begin() + static_cast<std::ptrdiff_t>(starts[k + 1]));
+    auto at = all.begin();
+    for (int k = 0; k < ranks; ++k) {
+        const auto end = at + static_cast<std::ptrdiff_t>(sizes[k]);
+        result[(rank + k) % ranks].assign(at, end);
+        at = end;
+    }
     return result;
 }
 
 // Counted from the root, rank r hears from r without its lowest bit and tells r + 1, r + 2, ... below that
 // bit.
-std::vector<std::byte> broadcast_by_messages(Mail& mail, std::span<const std::byte> data, int root) {
-    constexpr const char* what = "a broadcast";
+std::vector<std::byte> broadcast_by_messages(Mail& mail, std::span<const std::byte> data, int root,
+                                             std::string_view what) {
     const int ranks = mail.size();
     const int place = (mail.rank() - root + ranks) % ranks;
     const auto at = [&](int there) { return (there + root) % ranks; };
-    std::vector<std::byte> result;
-    if (place == 0) result.assign(data.begin(), data.end());
+    if (ranks == 1) return {data.begin(), data.end()};
+    Talk talk(mail, Call::broadcast, place == 0 ? data.size() : 0, root, what);
+    if (place == 0) talk.keep(data);
+    if (ranks == 2) { // two ranks are neighbours anyway
+        const int other = 1 - mail.rank();
+        if (place == 0) {
+            talk.pass_on(other);
+            talk.receive(other, 0);
+        } else {
+            talk.send(other);
+            talk.keep_from(other);
+        }
+        return talk.take();
+    }
+    talk.greet();
     int bit = 1;
     while (bit < ranks && (place & bit) == 0) bit *= 2;
-    std::int64_t size = static_cast<std::int64_t>(result.size());
-    if (place != 0) {
-        receive(mail, writable({&size, 1}), at(place - bit), what);
-        result.resize(static_cast<std::size_t>(size));
-        receive(mail, result, at(place - bit), what);
-    }
-    std::vector<std::unique_ptr<Request>> sends;
-    for (bit /= 2; bit > 0; bit /= 2) {
-        if (place + bit >= ranks) continue;
-        sends.push_back(mail.send(std::as_bytes(std::span(&size, 1)), at(place + bit)));
-        sends.push_back(mail.send(result, at(place + bit)));
-    }
-    mail.wait(sends, what);
-    return result;
+    if (place != 0) talk.keep_from(at(place - bit));
+    for (bit /= 2; bit > 0; bit /= 2)
+        if (place + bit < ranks) talk.pass_on(at(place + bit));
+    return talk.take();
 }
 
 } // namespace jali

@@ -1,15 +1,20 @@
-// The collectives of the control plane as messages, for transports that have none of their own.
+// The collectives of the control plane as messages.
 //
 // Each takes about log2(ranks) rounds: a dissemination barrier, Bruck's all-gather, recursive doubling, a
-// binomial tree. `exchange` stands for "send and receive these at once"; all messages of one collective have
-// one tag, since all ranks call the same collectives in the same order.
+// binomial tree. Every message opens with what its sender calls and how much follows, and what came is looked
+// at before it is believed. In every collective a rank first sends to the rank below it and hears from the
+// one above: if not all came to the same call, two neighbours differ, and one of them tells all ranks. All
+// messages of one group have one tag, since all ranks call the same collectives in the same order.
 #pragma once
 
+#include "transport/call.hpp"
 #include "transport/communicator.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace jali {
@@ -22,12 +27,18 @@ class Mail {
     virtual int size() const = 0;
     virtual std::unique_ptr<Request> send(std::span<const std::byte> data, int to) = 0;
     virtual std::unique_ptr<Request> receive(std::span<std::byte> data, int from) = 0;
-    virtual void wait(std::span<std::unique_ptr<Request>> requests, const char* what) = 0;
+    virtual std::unique_ptr<Request> receive_up_to(std::span<std::byte> data, int from) = 0;
+    virtual void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) = 0;
+    virtual void fail(const std::string& cause) noexcept = 0; // tells all ranks
+
+    std::uint64_t calls = 0; // so far
 };
 
-void barrier_by_messages(Mail& mail);
-void all_reduce_sum_by_messages(Mail& mail, std::span<std::int64_t> values);
-std::vector<std::vector<std::byte>> all_gather_by_messages(Mail& mail, std::span<const std::byte> mine);
-std::vector<std::byte> broadcast_by_messages(Mail& mail, std::span<const std::byte> data, int root);
+void barrier_by_messages(Mail& mail, std::string_view what);
+void all_reduce_sum_by_messages(Mail& mail, std::span<std::int64_t> values, std::string_view what);
+std::vector<std::vector<std::byte>> all_gather_by_messages(Mail& mail, std::span<const std::byte> mine,
+                                                           std::string_view what);
+std::vector<std::byte> broadcast_by_messages(Mail& mail, std::span<const std::byte> data, int root,
+                                             std::string_view what);
 
 } // namespace jali

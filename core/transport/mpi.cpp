@@ -1,10 +1,12 @@
 // Ranks that are MPI processes.
 //
-// Works on two duplicates of the given communicator: one for messages and collectives, one for notices
-// (mpi_notices.hpp), which all communicators split from it share. Every wait loop looks at the notices, so
-// nothing here ever blocks inside MPI: collectives are the non-blocking ones, and communicators are made only
-// once all ranks have come to do so. Progress is made by the calling thread only.
+// Works on two duplicates of the given communicator: one for messages, one for notices (mpi_notices.hpp),
+// which all communicators split from it share. Collectives are messages with a tag of their own, the largest:
+// MPI's would take whatever the other ranks call for their own. Every wait loop looks at the notices, so
+// nothing here ever blocks inside MPI, and communicators are made only once all ranks have come to do so.
+// Progress is made by the calling thread only.
 #include "transport/communicator.hpp"
+#include "transport/message_collectives.hpp"
 #include "transport/mpi_abi.hpp"
 #include "transport/mpi_devices.hpp"
 #include "transport/mpi_notices.hpp"
@@ -50,6 +52,7 @@ struct MpiRequest final : Request {
     int peer;
     int tag;
     bool sending;
+    bool may_be_shorter = false; // a receive
 };
 
 // An MPI communicator of ours and those that were split from it. Freeing one is collective, and destructors
@@ -69,6 +72,7 @@ class MpiCommunicator final : public Communicator {
     MpiCommunicator(MpiHandle parent, const std::string& library)
         : mpi_(MpiAbi::find(library)), watchdog_(watchdog_seconds()), family_(std::make_shared<Family>()) {
         mpi_.check_running();
+        warning_seconds(); // so that a wrong setting is told now
         MpiHandle for_notices = 0;
         mpi_.check(mpi_.Comm_dup(parent, &messages_), "MPI_Comm_dup");
         mpi_.check(mpi_.Comm_dup(parent, &for_notices), "MPI_Comm_dup");
@@ -114,36 +118,15 @@ class MpiCommunicator final : public Communicator {
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
         check_message(to, tag);
-        auto request = std::make_unique<MpiRequest>(mpi_, bytes, to, tag, true);
-        const auto* from = static_cast<const std::byte*>(data);
-        std::size_t done = 0;
-        do {
-            const std::size_t part = std::min(bytes - done, largest_part);
-            MpiHandle handle = 0;
-            mpi_.check(
-                mpi_.Isend(from + done, static_cast<int>(part), mpi_.byte_type, to, tag, messages_, &handle),
-                "MPI_Isend");
-            request->parts.push_back({handle, part});
-            done += part;
-        } while (done < bytes);
-        return request;
+        return start_send(data, bytes, to, tag);
     }
-
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
         check_message(from, tag);
-        auto request = std::make_unique<MpiRequest>(mpi_, bytes, from, tag, false);
-        auto* into = static_cast<std::byte*>(data);
-        std::size_t done = 0;
-        do {
-            const std::size_t part = std::min(bytes - done, largest_part);
-            MpiHandle handle = 0;
-            mpi_.check(mpi_.Irecv(into + done, static_cast<int>(part), mpi_.byte_type, from, tag, messages_,
-                                  &handle),
-                       "MPI_Irecv");
-            request->parts.push_back({handle, part});
-            done += part;
-        } while (done < bytes);
-        return request;
+        return start_receive(data, bytes, from, tag, false);
+    }
+    std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
+        check_message(from, tag);
+        return start_receive(data, most, from, tag, true);
     }
 
     bool test(Request& request) override {
@@ -172,6 +155,7 @@ class MpiCommunicator final : public Communicator {
             },
             [&] { return open->peer; },
             [&] {
+                if (open->tag == own_tag()) return what + " with rank " + std::to_string(open->peer);
                 return what + " (" + (open->sending ? "message to" : "message from") + " rank " +
                        std::to_string(open->peer) + ", tag " + std::to_string(open->tag) + ", " +
                        std::to_string(open->bytes) + " bytes)";
@@ -180,106 +164,24 @@ class MpiCommunicator final : public Communicator {
 
     bool has_left(int rank, double waited) override { return left(rank) && waited > grace_seconds; }
 
-    void barrier() override {
-        collective("a barrier", [&](MpiHandle* request) { return mpi_.Ibarrier(messages_, request); });
+    void barrier(std::string_view what) override {
+        notices_->throw_if_failed();
+        barrier_by_messages(collectives_, what);
     }
-
-    void all_reduce_sum(std::span<std::int64_t> values) override {
-        if (size() == 1) return;
-        // Own buffers, which stay with MPI if the wait is broken off.
-        auto buffers = std::make_unique<std::vector<std::int64_t>>(2 * values.size());
-        std::copy(values.begin(), values.end(), buffers->begin());
-        std::int64_t* mine = buffers->data();
-        std::int64_t* total = mine + values.size();
-        for (std::size_t done = 0; done < values.size(); done += largest_part) {
-            const int part = static_cast<int>(std::min(values.size() - done, largest_part));
-            collective(
-                "a sum",
-                [&](MpiHandle* request) {
-                    return mpi_.Iallreduce(mine + done, total + done, part, mpi_.int64_type, mpi_.sum,
-                                           messages_, request);
-                },
-                buffers);
-        }
-        std::copy(total, total + values.size(), values.begin());
+    void all_reduce_sum(std::span<std::int64_t> values, std::string_view what) override {
+        notices_->throw_if_failed();
+        all_reduce_sum_by_messages(collectives_, values, what);
     }
-
-    std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
-        struct Buffers {
-            std::int64_t size;
-            std::vector<std::int64_t> sizes;
-            std::vector<int> counts, starts;
-            std::vector<std::byte> mine, all;
-        };
-        auto buffers = std::make_unique<Buffers>();
-        Buffers& b = *buffers;
-        b.size = static_cast<std::int64_t>(mine.size());
-        b.sizes.resize(size());
-        collective(
-            "an all-gather",
-            [&](MpiHandle* request) {
-                return mpi_.Iallgather(&b.size, 1, mpi_.int64_type, b.sizes.data(), 1, mpi_.int64_type,
-                                       messages_, request);
-            },
-            buffers);
-        std::int64_t total = 0;
-        for (auto size : b.sizes) total += size;
-        std::vector<std::vector<std::byte>> result(size());
-        if (total > std::numeric_limits<int>::max()) { // offsets are ints too
-            for (int root = 0; root < size(); ++root) result[root] = broadcast(mine, root);
-            return result;
-        }
-        b.mine.assign(mine.begin(), mine.end());
-        b.all.resize(total);
-        int start = 0;
-        for (auto size : b.sizes) {
-            b.counts.push_back(static_cast<int>(size));
-            b.starts.push_back(start);
-            start += static_cast<int>(size);
-        }
-        collective(
-            "an all-gather",
-            [&](MpiHandle* request) {
-                return mpi_.Iallgatherv(b.mine.data(), b.counts[rank_], mpi_.byte_type, b.all.data(),
-                                        b.counts.data(), b.starts.data(), mpi_.byte_type, messages_, request);
-            },
-            buffers);
-        for (int rank = 0; rank < size(); ++rank) {
-            const auto first = b.all.begin() + b.starts[rank];
-            result[rank].assign(first, first + b.counts[rank]);
-        }
-        return result;
+    std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine,
+                                                   std::string_view what) override {
+        notices_->throw_if_failed();
+        return all_gather_by_messages(collectives_, mine, what);
     }
-
-    std::vector<std::byte> broadcast(std::span<const std::byte> data, int root) override {
+    std::vector<std::byte> broadcast(std::span<const std::byte> data, int root,
+                                     std::string_view what) override {
         check_rank(root);
-        struct Buffers {
-            std::int64_t size = 0;
-            std::vector<std::byte> data;
-        };
-        auto buffers = std::make_unique<Buffers>();
-        Buffers& b = *buffers;
-        if (rank_ == root) {
-            b.size = static_cast<std::int64_t>(data.size());
-            b.data.assign(data.begin(), data.end());
-        }
-        collective(
-            "a broadcast",
-            [&](MpiHandle* request) {
-                return mpi_.Ibcast(&b.size, 1, mpi_.int64_type, root, messages_, request);
-            },
-            buffers);
-        b.data.resize(b.size);
-        for (std::size_t done = 0; done < b.data.size(); done += largest_part) {
-            const int part = static_cast<int>(std::min(b.data.size() - done, largest_part));
-            collective(
-                "a broadcast",
-                [&](MpiHandle* request) {
-                    return mpi_.Ibcast(b.data.data() + done, part, mpi_.byte_type, root, messages_, request);
-                },
-                buffers);
-        }
-        return std::move(b.data);
+        notices_->throw_if_failed();
+        return broadcast_by_messages(collectives_, data, root, what);
     }
 
     void fail(const std::string& cause) noexcept override { notices_->fail(cause); }
@@ -298,7 +200,7 @@ class MpiCommunicator final : public Communicator {
             trouble = error = bad.what();
         }
         // one rank that cannot is enough
-        const auto all = all_gather(std::as_bytes(std::span(trouble)));
+        const auto all = all_gather(std::as_bytes(std::span(trouble)), "device memory in messages");
         if (!error.empty()) throw std::invalid_argument(error);
         for (std::size_t rank = 0; trouble.empty() && rank < all.size(); ++rank)
             if (!all[rank].empty())
@@ -312,6 +214,64 @@ class MpiCommunicator final : public Communicator {
 
   private:
     enum class Look { nothing, moved, done };
+
+    struct Collectives final : Mail {
+        explicit Collectives(MpiCommunicator& owner) : owner(owner) {}
+
+        int rank() const override { return owner.rank(); }
+        int size() const override { return owner.size(); }
+        std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
+            return owner.start_send(data.data(), data.size(), to, owner.own_tag());
+        }
+        std::unique_ptr<Request> receive(std::span<std::byte> data, int from) override {
+            return owner.start_receive(data.data(), data.size(), from, owner.own_tag(), false);
+        }
+        std::unique_ptr<Request> receive_up_to(std::span<std::byte> data, int from) override {
+            return owner.start_receive(data.data(), data.size(), from, owner.own_tag(), true);
+        }
+        void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
+            owner.wait(requests, what);
+        }
+        void fail(const std::string& cause) noexcept override { owner.fail(cause); }
+
+        MpiCommunicator& owner;
+    };
+
+    int own_tag() const { return largest_tag_ + 1; } // of the collectives
+
+    std::unique_ptr<Request> start_send(const void* data, std::size_t bytes, int to, int tag) {
+        auto request = std::make_unique<MpiRequest>(mpi_, bytes, to, tag, true);
+        const auto* from = static_cast<const std::byte*>(data);
+        std::size_t done = 0;
+        do {
+            const std::size_t part = std::min(bytes - done, largest_part);
+            MpiHandle handle = 0;
+            mpi_.check(
+                mpi_.Isend(from + done, static_cast<int>(part), mpi_.byte_type, to, tag, messages_, &handle),
+                "MPI_Isend");
+            request->parts.push_back({handle, part});
+            done += part;
+        } while (done < bytes);
+        return request;
+    }
+
+    std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, int tag,
+                                           bool may_be_shorter) {
+        auto request = std::make_unique<MpiRequest>(mpi_, bytes, from, tag, false);
+        request->may_be_shorter = may_be_shorter;
+        auto* into = static_cast<std::byte*>(data);
+        std::size_t done = 0;
+        do {
+            const std::size_t part = std::min(bytes - done, largest_part);
+            MpiHandle handle = 0;
+            mpi_.check(mpi_.Irecv(into + done, static_cast<int>(part), mpi_.byte_type, from, tag, messages_,
+                                  &handle),
+                       "MPI_Irecv");
+            request->parts.push_back({handle, part});
+            done += part;
+        } while (done < bytes);
+        return request;
+    }
 
     void check_rank(int rank) const {
         if (rank < 0 || rank >= size())
@@ -331,7 +291,10 @@ class MpiCommunicator final : public Communicator {
         const int* value = nullptr;
         int known = 0;
         mpi_.check(mpi_.Comm_get_attr(messages_, mpi_.tag_ub, &value, &known), "MPI_Comm_get_attr");
-        largest_tag_ = known ? std::max(*value, max_tag) : max_tag;
+        if (!known || *value <= max_tag)
+            throw TransportError("the MPI library has no tags above " + std::to_string(max_tag) +
+                                 ", jali needs one more");
+        largest_tag_ = *value - 1;
     }
 
     // Numbers of the children that this rank still uses.
@@ -374,7 +337,7 @@ class MpiCommunicator final : public Communicator {
             if (request.sending) continue;
             int count = -1;
             mpi_.Get_count(&status, mpi_.byte_type, &count);
-            if (static_cast<std::size_t>(count) != part.bytes)
+            if (static_cast<std::size_t>(count) != part.bytes && !request.may_be_shorter)
                 throw TransportError(
                     "rank " + std::to_string(rank_) + " expected " + std::to_string(part.bytes) +
                     " bytes from rank " + std::to_string(request.peer) + " with tag " +
@@ -423,38 +386,13 @@ class MpiCommunicator final : public Communicator {
         return -1;
     }
 
-    template <class Start>
-    void collective(const char* name, Start start) {
-        notices_->throw_if_failed();
-        MpiHandle request = 0;
-        mpi_.check(start(&request), name);
-        wait_until(
-            [&] {
-                int done = 0;
-                MpiStatus status;
-                mpi_.check(mpi_.Test(&request, &done, &status), name);
-                return done ? Look::done : Look::nothing;
-            },
-            [] { return -1; }, [&] { return std::string(name) + " with all ranks"; });
-    }
-
-    // The same with buffers that MPI keeps for ever if the wait is broken off.
-    template <class Start, class Buffers>
-    void collective(const char* name, Start start, std::unique_ptr<Buffers>& buffers) {
-        try {
-            collective(name, start);
-        } catch (...) {
-            static_cast<void>(buffers.release());
-            throw;
-        }
-    }
-
     const MpiAbi& mpi_;
     double watchdog_;
     MpiHandle messages_ = 0;
     int rank_ = 0;
     int largest_tag_ = max_tag;
     unsigned tests_ = 0;
+    Collectives collectives_{*this};
     std::vector<int> members_; // ranks in the outermost communicator
     std::shared_ptr<Family> family_;
     std::shared_ptr<MpiNotices> notices_;

@@ -77,11 +77,6 @@ MpiAbi load(const std::string& hint) {
     function(mpi.Cancel, "PMPI_Cancel");
     function(mpi.Request_free, "PMPI_Request_free");
     function(mpi.Get_count, "PMPI_Get_count");
-    function(mpi.Ibarrier, "PMPI_Ibarrier");
-    function(mpi.Ibcast, "PMPI_Ibcast");
-    function(mpi.Iallreduce, "PMPI_Iallreduce");
-    function(mpi.Iallgather, "PMPI_Iallgather");
-    function(mpi.Iallgatherv, "PMPI_Iallgatherv");
 
     // MPICH's own library has the call too, but answers -1 unless it was built with the standard ABI.
     int abi_major = -1, abi_minor = -1;
@@ -100,24 +95,18 @@ MpiAbi load(const std::string& hint) {
     if (abi_major > 0) {    // values of the MPI 5.0 standard, appendix A
         mpi.family = "MPI-5 standard ABI";
         mpi.byte_type = 0x247;
-        mpi.int64_type = 0x258;
-        mpi.sum = 0x21;
         mpi.errors_return = 0x143;
         mpi.any_source = -1;
         mpi.tag_ub = 501;
     } else if (dlsym(handle, "ompi_mpi_comm_self") != nullptr) {
         mpi.family = "Open MPI";
         mpi.byte_type = object("ompi_mpi_byte");
-        mpi.int64_type = object("ompi_mpi_int64_t");
-        mpi.sum = object("ompi_mpi_op_sum");
         mpi.errors_return = object("ompi_mpi_errors_return");
         mpi.any_source = -1;
         mpi.tag_ub = 0;
     } else { // values of the MPICH ABI initiative
         mpi.family = "MPICH";
         mpi.byte_type = 0x4c00010d;
-        mpi.int64_type = 0x4c00083a;
-        mpi.sum = 0x58000003;
         mpi.errors_return = 0x54000001;
         mpi.any_source = -2;
         mpi.tag_ub = 0x64400001;

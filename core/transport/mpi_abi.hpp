@@ -33,7 +33,7 @@ struct MpiAbi {
     std::string family; // "MPICH", "Open MPI" or "MPI-5 standard ABI"
     std::string path;   // of the library
 
-    MpiHandle byte_type, int64_type, sum, errors_return;
+    MpiHandle byte_type, errors_return;
     int any_source, undefined, tag_ub; // tag_ub: the attribute that holds the largest tag
 
     int (*Initialized)(int*);
@@ -52,12 +52,6 @@ struct MpiAbi {
     int (*Cancel)(MpiHandle*);
     int (*Request_free)(MpiHandle*);
     int (*Get_count)(const MpiStatus*, MpiHandle, int*);
-    int (*Ibarrier)(MpiHandle, MpiHandle*);
-    int (*Ibcast)(void*, int, MpiHandle, int, MpiHandle, MpiHandle*);
-    int (*Iallreduce)(const void*, void*, int, MpiHandle, MpiHandle, MpiHandle, MpiHandle*);
-    int (*Iallgather)(const void*, int, MpiHandle, void*, int, MpiHandle, MpiHandle, MpiHandle*);
-    int (*Iallgatherv)(const void*, int, MpiHandle, void*, const int*, const int*, MpiHandle, MpiHandle,
-                       MpiHandle*);
 };
 
 } // namespace jali

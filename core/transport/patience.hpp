@@ -16,6 +16,10 @@ namespace jali {
 // std::invalid_argument.
 double watchdog_seconds();
 
+// Seconds without any movement after which a wait is mentioned on stderr: JALI_WAIT_WARNING, else 10;
+// infinity for 0. Throws std::invalid_argument.
+double warning_seconds();
+
 // Lets the hook of set_wait_hook run.
 void run_wait_hook();
 
@@ -24,7 +28,9 @@ std::string seconds_text(double seconds);
 
 // The clock of one wait. `look` is called after each look that found nothing, every few microseconds or
 // milliseconds; it reads the time only now and then, runs the hook four times per second and throws
-// TransportError when `limit` seconds have passed since the start or the last `moved()`.
+// TransportError when `limit` seconds have passed since the start or the last `moved()`. Long before that it
+// says once on stderr what is waited for; the next wait of this thread that is mentioned is four times as
+// long, so that ranks whose work is uneven are not told so again and again.
 class Patience {
   public:
     explicit Patience(double limit) : limit_(limit) {}
@@ -56,6 +62,7 @@ class Patience {
             run_wait_hook();
         }
         if (waited_ > limit_) lose(describe());
+        if (waited_ > until_warning()) warn(describe());
     }
 
     double waited() const {
@@ -64,6 +71,8 @@ class Patience {
 
   private:
     [[noreturn]] void lose(const std::string& description) const;
+    static double& until_warning(); // of this thread
+    void warn(const std::string& description) const;
 
     double limit_;
     unsigned looks_ = 0;

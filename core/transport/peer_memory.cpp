@@ -27,27 +27,19 @@ PeerCard own_card(const Gpu& gpu) {
     return card;
 }
 
-template <class T>
-std::vector<T> exchange(Communicator& communicator, const T& mine) {
-    std::vector<T> all(static_cast<std::size_t>(communicator.size()));
-    const auto parts = communicator.all_gather(std::as_bytes(std::span(&mine, 1)));
-    for (std::size_t r = 0; r < all.size(); ++r) std::memcpy(&all[r], parts[r].data(), sizeof(T));
-    return all;
-}
-
 constexpr unsigned lazy_peer_access = 1; // the flag of the drivers' IPC functions
 constexpr int pointer_range_start = 11;  // attribute of an address, in both drivers
 
 } // namespace
 
 std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
-    const auto all = exchange(communicator, mine);
+    const auto all = gather_values(communicator, mine, "device memory of ranks");
     return *std::max_element(all.begin(), all.end());
 }
 
 std::string PeerMemory::why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
     const PeerCard mine = own_card(*gpu);
-    const auto cards = exchange(communicator, mine);
+    const auto cards = gather_values(communicator, mine, "device memory of ranks");
     std::int64_t trouble = 0; // 1: other host, 2: no way between two devices, 4: one device and one process
     for (int r = 0; r < communicator.size(); ++r) {
         if (r == communicator.rank()) continue;
@@ -211,7 +203,7 @@ void MappedCard::close() noexcept {
 PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
                          std::size_t bytes, const std::vector<char>& wanted) {
     const PeerOffer offer(*gpu, mine, bytes); // until all have mapped it
-    const auto cards = exchange(communicator, offer.card());
+    const auto cards = gather_values(communicator, offer.card(), "device memory of ranks");
     std::string trouble;
     for (int r = 0; r < communicator.size(); ++r) {
         mapped_.emplace_back();
@@ -303,7 +295,7 @@ std::string try_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
         char text[320];
     };
     const auto trial = PeerTrial::of(*gpu, way);
-    const auto cards = exchange(communicator, trial->card());
+    const auto cards = gather_values(communicator, trial->card(), "ways to device memory");
     std::string trouble = trial->trouble();
     for (int r = 0; r < communicator.size() && trouble.empty(); ++r) {
         const PeerCard &mine = trial->card(), &other = cards[r];
@@ -317,7 +309,8 @@ std::string try_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
     }
     Text mine{};
     write_text(mine.text, trouble);
-    const auto all = exchange(communicator, mine); // also keeps everybody's memory until all have tried
+    const auto all = gather_values(
+        communicator, mine, "device memory of ranks"); // also keeps everybody's memory until all have tried
     for (const Text& one : all)
         if (one.text[0] != '\0') return one.text;
     return "";
@@ -330,7 +323,8 @@ std::string agree_on_peer_way(const std::shared_ptr<Gpu>& gpu, Communicator& com
         std::int64_t process;
         PeerWay way;
     };
-    const auto places = exchange(communicator, Place{getpid(), gpu->peer_way()});
+    const auto places =
+        gather_values(communicator, Place{getpid(), gpu->peer_way()}, "ways to device memory");
     PeerWay first = PeerWay::ipc; // what a pool is made for already, it need not be made for anew
     bool processes = false;
     for (const Place& place : places) {

@@ -54,13 +54,11 @@ PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> commu
     gpu_->synchronize();
     const PeerOffer offer(*gpu_, words_.address(), words_.size()); // until all have mapped it
     const PeerCard& mine = offer.card();
-    const auto told = communicator_->all_gather(std::as_bytes(std::span(&mine, 1)));
+    cards_ = gather_values(*communicator_, mine, "messages between devices");
     const auto ranks = static_cast<std::size_t>(size());
     std::vector<std::byte> reached(ranks, std::byte{1});
-    cards_.resize(ranks);
     mapped_.resize(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
-        std::memcpy(&cards_[r], told[r].data(), sizeof(PeerCard));
         if (static_cast<int>(r) == rank()) continue;
         const PeerCard& other = cards_[r];
         const bool same_process = other.process == mine.process;
@@ -85,9 +83,10 @@ PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> commu
         }
         if (!why_not_[r].empty()) reached[r] = std::byte{0};
     }
-    const auto all = communicator_->all_gather(reached);
+    const auto all = communicator_->all_gather(reached, "messages between devices");
     all_reached_ = true;
     for (std::size_t r = 0; r < ranks; ++r) {
+        check_bytes(all[r], ranks, static_cast<int>(r), "messages between devices");
         for (std::byte b : all[r]) all_reached_ = all_reached_ && b == std::byte{1};
         if (all[r][static_cast<std::size_t>(rank())] == std::byte{0} && why_not_[r].empty())
             why_not_[r] = "rank " + std::to_string(r) + " cannot map the memory of this rank";

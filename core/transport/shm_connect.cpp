@@ -59,15 +59,6 @@ Sharing chosen_sharing() {
     throw std::invalid_argument("JALI_SHM=" + choice + " is neither 0 (no shared memory) nor 1");
 }
 
-template <class Value>
-std::vector<Value> gather(Communicator& base, const Value& mine) {
-    const auto all = base.all_gather(std::as_bytes(std::span(&mine, 1)));
-    std::vector<Value> values(all.size());
-    for (std::size_t k = 0; k < all.size(); ++k)
-        std::memcpy(static_cast<void*>(&values[k]), all[k].data(), sizeof(Value));
-    return values;
-}
-
 Hello hello_of_this_rank() {
     Hello hello{};
     std::string boot;
@@ -85,7 +76,7 @@ Hello hello_of_this_rank() {
 
 Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getpid()) {
     const Copying copying = chosen_copying();
-    const auto hellos = gather(base, hello_of_this_rank());
+    const auto hellos = gather_values(base, hello_of_this_rank(), "sharing memory: hosts");
     const Hello& mine = hellos[base.rank()];
     std::vector<int> candidates{base.rank()};
     if (mine.willing) {
@@ -122,7 +113,7 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
     }
 
     // Mates are numbered as candidates; those that turn out not to share memory keep an unused number.
-    const auto cards = gather(base, card);
+    const auto cards = gather_values(base, card, "sharing memory: segments");
     mates_.resize(ranks);
     std::vector<std::byte> seen(base.size());
     for (std::size_t k = 0; k < ranks; ++k) {
@@ -138,9 +129,11 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
                       " read the memory of rank " + std::to_string(candidates[k]) +
                       "; use JALI_SHM_COPY=slots, or leave the choice to jali";
     }
-    const auto all_seen = base.all_gather(seen);
+    const auto all_seen = base.all_gather(seen, "sharing memory: mapped");
     mine_.remove_name();
-    const auto refusals = base.all_gather(std::as_bytes(std::span(refused)));
+    for (int rank = 0; rank < base.size(); ++rank)
+        check_bytes(all_seen[rank], seen.size(), rank, "sharing memory");
+    const auto refusals = base.all_gather(std::as_bytes(std::span(refused)), "sharing memory: refused");
     for (const auto& text : refusals)
         if (!text.empty())
             throw TransportError(std::string(reinterpret_cast<const char*>(text.data()), text.size()));

@@ -67,8 +67,9 @@ std::unique_ptr<Message> Link::send(const void* data, std::size_t bytes, int mat
 }
 
 std::unique_ptr<Message> Link::receive(void* data, std::size_t bytes, int mate, int peer,
-                                       std::uint32_t context, int tag) {
+                                       std::uint32_t context, int tag, bool may_be_shorter) {
     auto message = std::make_unique<Message>(*this, data, bytes, mate, peer, context, tag, false);
+    message->may_be_shorter = may_be_shorter;
     Mate& from = mates_[mate];
     const auto found = std::find_if(from.parcels.begin(), from.parcels.end(), [&](const Parcel& parcel) {
         return parcel.tag == tag && parcel.context == context;
@@ -257,7 +258,8 @@ void Link::take_piece(const Mate& mate, const Slot& slot, const Details& details
 
 void Link::accept(Message& receive, const std::byte* data, std::uint64_t bytes) {
     receive.arrived = bytes;
-    if (bytes == receive.bytes) copy_bytes(receive.data, data, bytes);
+    if (bytes == receive.bytes || (receive.may_be_shorter && bytes < receive.bytes))
+        copy_bytes(receive.data, data, bytes);
     finish(receive);
 }
 

@@ -50,6 +50,7 @@ struct Message final : Request {
     std::uint32_t context = 0;
     int tag;
     bool sending;
+    bool may_be_shorter = false; // a receive
     Stage stage = Stage::posted;
     int error = 0;                  // of the kernel
     std::size_t arrived = 0;        // bytes of the message that came
@@ -76,7 +77,7 @@ class Link {
     std::unique_ptr<Message> send(const void* data, std::size_t bytes, int mate, int peer,
                                   std::uint32_t context, int tag);
     std::unique_ptr<Message> receive(void* data, std::size_t bytes, int mate, int peer, std::uint32_t context,
-                                     int tag);
+                                     int tag, bool may_be_shorter = false);
 
     // Takes what has come and pushes what can go.
     void pump();

@@ -12,9 +12,11 @@ Parts agree_on_parts(Communicator& communicator, int color, int key, std::span<c
     mine.insert(mine.end(), kept.begin(), kept.end());
     Parts parts;
     std::vector<std::tuple<std::int64_t, int>> order;
-    const auto all = communicator.all_gather(std::as_bytes(std::span(mine)));
+    const auto all = communicator.all_gather(std::as_bytes(std::span(mine)), "a split or duplicate");
     for (int rank = 0; rank < communicator.size(); ++rank) {
-        std::vector<std::int64_t> theirs(all[rank].size() / sizeof(std::int64_t));
+        const std::size_t numbers = std::max<std::size_t>(all[rank].size() / sizeof(std::int64_t), 3);
+        check_bytes(all[rank], numbers * sizeof(std::int64_t), rank, "a split");
+        std::vector<std::int64_t> theirs(numbers);
         std::memcpy(theirs.data(), all[rank].data(), all[rank].size());
         if (color >= 0 && theirs[0] == color) order.emplace_back(theirs[1], rank);
         parts.largest = std::max(parts.largest, theirs[2]);

@@ -6,6 +6,7 @@
 // that is rung when something it may wait for has happened; it spins for a moment, then sleeps on the bell.
 // `self` is a group of one. Groups split from one another share bells and failures, not channels.
 #include "device/copy_bytes.hpp"
+#include "transport/call.hpp"
 #include "transport/communicator.hpp"
 #include "transport/patience.hpp"
 #include "transport/split.hpp"
@@ -75,7 +76,8 @@ struct ThreadRequest final : Request {
     int peer;
     int tag;
     bool sending;
-    std::size_t arrived = 0; // size of the message that came, where it is not `bytes`
+    bool may_be_shorter = false; // a receive
+    std::size_t arrived = 0;     // size of the message that came, where it is not `bytes`
     std::atomic<State> state{State::waiting};
 };
 
@@ -108,34 +110,17 @@ ThreadRequest::~ThreadRequest() {
     while (state.load(std::memory_order_acquire) == State::copying) std::this_thread::yield();
 }
 
-enum class Gathering { barrier, sum, gather, broadcast, split };
-
-const char* name_of(Gathering kind) {
-    switch (kind) {
-    case Gathering::barrier:
-        return "a barrier";
-    case Gathering::sum:
-        return "a sum";
-    case Gathering::gather:
-        return "an all-gather";
-    case Gathering::broadcast:
-        return "a broadcast";
-    case Gathering::split:
-        return "a split";
-    }
-    return "";
-}
-
 // What one rank shows to the others in a collective.
 struct alignas(64) Contribution {
-    Gathering kind;
+    Call call;
     const void* data;
-    std::size_t bytes;
 };
 
 // What a group shares with all groups split from it; ranks here are those of the outermost one.
 struct Society {
-    explicit Society(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {}
+    explicit Society(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {
+        warning_seconds(); // so that a wrong setting is told now
+    }
 
     void ring_all() {
         for (auto& bell : bells) bell.ring();
@@ -197,11 +182,12 @@ class ThreadCommunicator final : public Communicator {
             group = std::make_shared<Group>(group_->society, std::move(members));
         }
         const std::shared_ptr<Group> made = group;
-        meet(Gathering::split, {reinterpret_cast<const std::byte*>(&made), sizeof made}, [&] {
-            if (color >= 0)
-                group =
-                    *static_cast<const std::shared_ptr<Group>*>(group_->contributions[parts.members[0]].data);
-        });
+        meet(Call::gather, 0, "showing a new group", {reinterpret_cast<const std::byte*>(&made), sizeof made},
+             [&] {
+                 if (color >= 0)
+                     group = *static_cast<const std::shared_ptr<Group>*>(
+                         group_->contributions[parts.members[0]].data);
+             });
         if (color < 0) return nullptr;
         return std::make_shared<ThreadCommunicator>(std::move(group), parts.rank, transport_);
     }
@@ -237,9 +223,18 @@ class ThreadCommunicator final : public Communicator {
     }
 
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
+        return start_receive(data, bytes, from, tag, false);
+    }
+    std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
+        return start_receive(data, most, from, tag, true);
+    }
+
+    std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, int tag,
+                                           bool may_be_shorter) {
         check_message(from, tag);
         Channel& channel = group_->channel(from, rank_);
         auto request = std::make_unique<ThreadRequest>(channel, data, bytes, from, tag, false);
+        request->may_be_shorter = may_be_shorter;
         Parcel parcel;
         {
             std::lock_guard lock(channel.mutex);
@@ -294,21 +289,17 @@ class ThreadCommunicator final : public Communicator {
 
     bool has_left(int rank, double) override { return left(rank); }
 
-    void barrier() override {
+    void barrier(std::string_view what) override {
         check();
-        meet(Gathering::barrier, {}, [] {});
+        meet(Call::barrier, 0, what, {}, [] {});
     }
 
-    void all_reduce_sum(std::span<std::int64_t> values) override {
+    void all_reduce_sum(std::span<std::int64_t> values, std::string_view what) override {
         check();
         if (size() == 1) return;
         std::vector<std::uint64_t> total(values.size()); // unsigned: wraps instead of overflowing
-        meet(Gathering::sum, std::as_bytes(values), [&] {
+        meet(Call::sum, 0, what, std::as_bytes(values), [&] {
             for (const auto& other : group_->contributions) {
-                if (other.bytes != values.size_bytes())
-                    throw TransportError("a sum over ranks of " + std::to_string(values.size()) +
-                                         " numbers here and " + std::to_string(other.bytes / 8) +
-                                         " elsewhere");
                 const auto* theirs = static_cast<const std::int64_t*>(other.data);
                 for (std::size_t i = 0; i < total.size(); ++i)
                     total[i] += static_cast<std::uint64_t>(theirs[i]);
@@ -317,26 +308,28 @@ class ThreadCommunicator final : public Communicator {
         for (std::size_t i = 0; i < total.size(); ++i) values[i] = static_cast<std::int64_t>(total[i]);
     }
 
-    std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine) override {
+    std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine,
+                                                   std::string_view what) override {
         check();
         std::vector<std::vector<std::byte>> all;
-        meet(Gathering::gather, mine, [&] {
+        meet(Call::gather, 0, what, mine, [&] {
             for (const auto& other : group_->contributions) {
                 const auto* bytes = static_cast<const std::byte*>(other.data);
-                all.emplace_back(bytes, bytes + other.bytes);
+                all.emplace_back(bytes, bytes + other.call.bytes);
             }
         });
         return all;
     }
 
-    std::vector<std::byte> broadcast(std::span<const std::byte> data, int root) override {
+    std::vector<std::byte> broadcast(std::span<const std::byte> data, int root,
+                                     std::string_view what) override {
         check_rank(root);
         check();
         std::vector<std::byte> result;
-        meet(Gathering::broadcast, data, [&] {
+        meet(Call::broadcast, root, what, data, [&] {
             const auto& chosen = group_->contributions[root];
             const auto* bytes = static_cast<const std::byte*>(chosen.data);
-            result.assign(bytes, bytes + chosen.bytes);
+            result.assign(bytes, bytes + chosen.call.bytes);
         });
         return result;
     }
@@ -385,7 +378,7 @@ class ThreadCommunicator final : public Communicator {
     // Copies a message into a receive of rank `to`, which nobody else can reach any more.
     void deliver(const void* data, std::size_t bytes, ThreadRequest& receive, int to) {
         State state = State::done;
-        if (receive.bytes != bytes) {
+        if (receive.may_be_shorter ? receive.bytes < bytes : receive.bytes != bytes) {
             receive.arrived = bytes;
             state = State::wrong_size;
         } else {
@@ -447,7 +440,7 @@ class ThreadCommunicator final : public Communicator {
 
     // Waits until all ranks have arrived. If the wait fails, this rank takes its arrival back, unless all
     // have arrived meanwhile.
-    void assemble(Gathering kind, bool may_fail) {
+    void assemble(const Call& call, bool may_fail) {
         auto& meeting = group_->meeting;
         const auto everybody = static_cast<std::uint64_t>(size());
         std::uint64_t before = meeting.load();
@@ -464,7 +457,7 @@ class ThreadCommunicator final : public Communicator {
             return;
         }
         try {
-            wait_until(over, -1, [&] { return std::string(name_of(kind)) + " with all ranks"; });
+            wait_until(over, -1, [&] { return call.text() + " with all ranks"; });
         } catch (...) {
             std::uint64_t now = meeting.load();
             do {
@@ -478,25 +471,25 @@ class ThreadCommunicator final : public Communicator {
     // all have looked. The second meeting cannot fail: everybody who was at the first comes, whatever happens
     // to it.
     template <class Look>
-    void meet(Gathering kind, std::span<const std::byte> mine, Look look) {
-        group_->contributions[rank_] = {kind, mine.data(), mine.size()};
-        assemble(kind, true);
+    void meet(Call::Kind kind, int root, std::string_view what, std::span<const std::byte> mine, Look look) {
+        const Call call(kind, ++calls_, mine.size(), root, what);
+        group_->contributions[rank_] = {call, mine.data()};
+        assemble(call, true);
         struct Second {
             ThreadCommunicator& self;
-            Gathering kind;
-            ~Second() { self.assemble(kind, false); }
-        } second{*this, kind};
+            const Call& call;
+            ~Second() { self.assemble(call, false); }
+        } second{*this, call};
         for (int rank = 0; rank < size(); ++rank)
-            if (group_->contributions[rank].kind != kind)
-                throw TransportError("ranks have parted: rank " + std::to_string(rank_) + " came to " +
-                                     name_of(kind) + ", rank " + std::to_string(rank) + " to " +
-                                     name_of(group_->contributions[rank].kind));
+            if (const Call& theirs = group_->contributions[rank].call; !call.agrees_with(theirs))
+                throw TransportError(parted(call, rank_, theirs, rank, size()));
         look();
     }
 
     std::shared_ptr<Group> group_;
     int rank_;
     const char* transport_;
+    std::uint64_t calls_ = 0; // collectives so far
 };
 
 } // namespace

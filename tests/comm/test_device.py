@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -40,6 +42,23 @@ def test_memory_is_aligned_writable_and_counted_under_its_label(size: int) -> No
     del blocks, block
     assert _core.memory_held() == before
     assert not any(label == "test block" for label, _, _ in _core.memory_usage())
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_names_of_blocks_that_are_gone_take_no_memory() -> None:
+    _core.allocate(64, "warm")
+    before = resident_bytes()
+    for number in range(200_000):
+        _core.allocate(64, f"a name that is used once, and is longer than what fits in a string: {number}")
+    assert resident_bytes() - before < 8 << 20  # the names alone are 14 MB
+    kept = [_core.allocate(64, "twice") for _ in range(2)]
+    del kept[0]
+    assert ("twice", 64, 1) in [usage for usage in _core.memory_usage() if usage[0] == "twice"]
 
 
 def test_array_keeps_its_memory_alive() -> None:

@@ -7,19 +7,17 @@ Which are kept needs no agreement, since plans take their tags when they start. 
 from __future__ import annotations
 
 import json
-import os
 import platform
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jali import _core
-from jali.comm import algorithms
+from jali.comm import algorithms, checking
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import SIZES, Array, check_operation, element_name
 from jali.comm.kept_plans import KeepsPlans
-from jali.errors import ParameterError
 
 if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
@@ -71,11 +69,12 @@ class Request:
 class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
     """The collectives of one communicator; made at its first collective call, which is collective anyway."""
 
-    def __init__(self, communicator: Communicator) -> None:
+    def __init__(self, communicator: Communicator, what: str = "setting up collectives") -> None:
         super().__init__()
         self._communicator = weakref.ref(communicator)  # which owns this: memory of devices goes when it goes
         self.rank, self.size = communicator.rank, communicator.size
-        self.checked = os.environ.get("JALI_CHECKED", "") not in ("", "0")
+        self.checked = communicator.checked
+        communicator.core.barrier(what)  # ranks that call something else hear of it
         self.carriers = _carriers(communicator)
         self.space = _core.MessageSpace(self.carriers)
         self.hosts = _hosts(communicator)
@@ -100,7 +99,7 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
     ) -> Any:
         """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
         if checked or (checked is None and self.checked):
-            self._compare(Call._make(call), on_device=_on_device(arrays))
+            compare_collective(self.communicator.core, call, arrays)
         if _on_device(arrays):
             return self._start_on_device(call, arrays, result, blocking, checked)
         plan = self._plans.get(call)
@@ -133,7 +132,9 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
 
     def agree_on_counts(self, mine: Iterable[int]) -> list[tuple[int, ...]]:
         """What every rank passed, in rank order."""
-        told = self.communicator.gather_bytes(json.dumps([int(n) for n in mine]).encode())
+        told = self.communicator.core.gather_bytes(
+            json.dumps([int(n) for n in mine]).encode(), "counts of a collective"
+        )
         return [tuple(json.loads(text)) for text in told]
 
     def _spare(self, call: tuple[Any, ...]) -> _core.PersistentPlan:
@@ -214,41 +215,27 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
             return hierarchy
         return _core.Hierarchy(self.size)
 
-    def compare(self, description: dict[str, Any]) -> None:
-        """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
-        told = [json.loads(text) for text in self.communicator.gather_bytes(json.dumps(description).encode())]
-        differences = []
-        for key in dict.fromkeys(key for one in told for key in one):
-            values: dict[str, list[int]] = {}
-            for rank, one in enumerate(told):
-                values.setdefault(str(one.get(key, "not given")), []).append(rank)
-            if len(values) > 1:
-                said = ", ".join(f"{value} on {_ranks(ranks)}" for value, ranks in values.items())
-                differences.append(f"{key}: {said}")
-            if key == "call" and len(values) > 1:
-                break  # what else differs would confuse
-        if differences:
-            error = ParameterError(f"ranks do not make the same call; {'; '.join(differences)}")
-            error.on_every_rank = True  # type: ignore[attr-defined]
-            raise error
 
-    def _compare(self, call: Call, on_device: bool = False) -> None:
-        op = call.op if isinstance(call.op, str) else getattr(call.op, "__name__", "function")
-        reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
-        rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
-        self.compare(
-            {
-                "call": call.collective,
-                "memory": "of devices" if on_device else "of the host",
-                "element type": str(call.dtype),
-                "counts" if isinstance(call.elements, tuple) else "count": call.elements,
-                **({"operation": op} if reduces else {}),
-                **({"root": call.root} if rooted else {}),
-                "in place": call.in_place,
-                "algorithm": call.algorithm or "chosen",
-                "reproducible": call.reproducible,
-            }
-        )
+def compare_collective(core: _core.Communicator, fields: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
+    """Raise ParameterError on every rank unless all ranks make the same call. Collective."""
+    call = Call._make(fields)
+    op = call.op if isinstance(call.op, str) else getattr(call.op, "__name__", "function")
+    reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
+    rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
+    checking.compare(
+        core,
+        {
+            "call": call.collective,
+            "memory": "of devices" if _on_device(arrays) else "of the host",
+            "element type": str(call.dtype),
+            "counts" if isinstance(call.elements, tuple) else "count": call.elements,
+            **({"operation": op} if reduces else {}),
+            **({"root": call.root} if rooted else {}),
+            "in place": call.in_place,
+            "algorithm": call.algorithm or "chosen",
+            "reproducible": call.reproducible,
+        },
+    )
 
 
 def _on_device(arrays: tuple[Any, ...]) -> bool:
@@ -267,17 +254,12 @@ def _carriers(communicator: Communicator) -> list[tuple[str, _core.Communicator]
     return carriers
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    shown = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
-
-
 def _hosts(communicator: Communicator) -> list[list[int]]:
     """Ranks of each host, hosts in the order of their first ranks."""
     if communicator.transport != "mpi":
         return [list(range(communicator.size))]
     hosts: dict[bytes, list[int]] = {}
-    for rank, name in enumerate(communicator.gather_bytes(host_name().encode())):
+    for rank, name in enumerate(communicator.core.gather_bytes(host_name().encode(), "hosts of ranks")):
         hosts.setdefault(name, []).append(rank)
     return list(hosts.values())
 

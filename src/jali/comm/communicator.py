@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from jali import _core
-from jali.comm.collectives import EXCHANGE, Collectives
+from jali.comm import checking
+from jali.comm.collectives import EXCHANGE, Collectives, compare_collective
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.device_collectives import data_on_device, gpu_of, is_on_device, lend
 from jali.comm.device_messages import DeviceMessages, PersistentMessage
@@ -43,7 +44,7 @@ class Communicator:
     - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
     - `algorithm`: the name of a row of `jali.comm.algorithms`; by default chosen by size and hosts.
     - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ;
-      by default whether JALI_CHECKED is set.
+      by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well.
     - `blocking=False`: return a request at once, with `wait()` (which returns the result) and `test()`.
 
     In place means `out=x` on all ranks, where `x` is the larger of the two buffers. `ParameterError` is raised for
@@ -57,6 +58,7 @@ class Communicator:
         self.transport: str = core.transport
         self.largest_tag: int = core.largest_tag
         self.threads = threads
+        self.checked = checking.is_on()
         self._collectives: Collectives | None = None
         self.planned_calls = _core.PlannedCalls(lend)  # of collectives on devices
         self._sharing_memory: Communicator | None = None
@@ -69,8 +71,21 @@ class Communicator:
     def collectives(self) -> Collectives:
         """What the collectives of this communicator keep; the first use is collective."""
         if self._collectives is None:
+            self._compare("collectives")
             self._collectives = Collectives(self)
         return self._collectives
+
+    def _first(self, call: tuple[Any, ...], arrays: tuple[Any, ...], checked: bool | None) -> Collectives:
+        """The same, made by this call on arrays."""
+        if checked or (checked is None and self.checked):
+            compare_collective(self.core, call, arrays)
+        self._collectives = Collectives(self, f"the first {call[0]}")
+        return self._collectives
+
+    def _compare(self, call: str, **details: Any) -> None:
+        """In checked mode, that all ranks make this call."""
+        if self.checked:
+            checking.compare(self.core, {"call": call, **details})
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -84,11 +99,13 @@ class Communicator:
         meet those of this communicator; failures and departures are shared with it, and are told in its
         numbering (in that of the outermost one, if this was split from another).
         """
+        self._compare("split")
         core = self.core.split(-1 if color is None else color, key)
         return None if core is None else Communicator(core, self.threads)
 
     def duplicate(self) -> Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
+        self._compare("duplicate")
         return Communicator(self.core.duplicate(), self.threads)
 
     def sharing_memory(self) -> Communicator:
@@ -101,13 +118,14 @@ class Communicator:
         Raises `RankError` on all ranks if the chosen way is not open.
         """
         if self._sharing_memory is None:
+            self._compare("sharing_memory")
             self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads)
         return self._sharing_memory
 
     def barrier(self, *, checked: bool | None = None) -> None:
         """Return when every rank has called."""
-        if checked or (checked is None and self._collectives is not None and self._collectives.checked):
-            self.collectives.compare({"call": "barrier"})
+        if checked or (checked is None and self.checked):
+            checking.compare(self.core, {"call": "barrier"})
         self.core.barrier()
 
     # --- collectives on arrays -------------------------------------------------------------------------------
@@ -139,7 +157,8 @@ class Communicator:
             reproducible,
         )
         arrays = (data,) if out is x else (data, _target(out, data))
-        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+        there = self._collectives or self._first(call, arrays, checked)
+        return there.start(call, arrays, out, blocking, checked)
 
     @_core.planned
     def reduce(
@@ -174,7 +193,8 @@ class Communicator:
             reproducible,
         )
         arrays = (data,) if in_place else (data, None if out is None else _target(out, data))
-        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+        there = self._collectives or self._first(call, arrays, checked)
+        return there.start(call, arrays, out, blocking, checked)
 
     @_core.planned
     def broadcast(
@@ -200,7 +220,8 @@ class Communicator:
             algorithm,
             False,
         )
-        return (self._collectives or self.collectives).start(call, (data,), x, blocking, checked)
+        there = self._collectives or self._first(call, (data,), checked)
+        return there.start(call, (data,), x, blocking, checked)
 
     @_core.planned
     def all_gather(
@@ -235,7 +256,8 @@ class Communicator:
             False,
         )
         arrays = (data,) if in_place else (data, _target(out, data))
-        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+        there = self._collectives or self._first(call, arrays, checked)
+        return there.start(call, arrays, out, blocking, checked)
 
     @_core.planned
     def gather(
@@ -273,7 +295,8 @@ class Communicator:
             False,
         )
         arrays = (data, None if out is None else _target(out, data))
-        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+        there = self._collectives or self._first(call, arrays, checked)
+        return there.start(call, arrays, out, blocking, checked)
 
     @_core.planned
     def scatter(
@@ -311,7 +334,8 @@ class Communicator:
             rows = self._rows(target, counts)
             count = _elements(target, rows, self.size, self.rank)
         call = ("scatter", _kind(target), count, root, "sum", False, algorithm, False)
-        return (self._collectives or self.collectives).start(call, (data, target), out, blocking, checked)
+        there = self._collectives or self._first(call, (data, target), checked)
+        return there.start(call, (data, target), out, blocking, checked)
 
     @_core.planned
     def reduce_scatter(
@@ -349,7 +373,8 @@ class Communicator:
             reproducible,
         )
         arrays = (data,) if in_place else (data, _target(out, data))
-        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+        there = self._collectives or self._first(call, arrays, checked)
+        return there.start(call, arrays, out, blocking, checked)
 
     @_core.planned
     def all_to_all(
@@ -403,7 +428,8 @@ class Communicator:
             False,
         )
         arrays = (data, _target(out, data))
-        return (self._collectives or self.collectives).start(call, arrays, out, blocking, checked)
+        there = self._collectives or self._first(call, arrays, checked)
+        return there.start(call, arrays, out, blocking, checked)
 
     def _no_root(self, root: int) -> ParameterError:
         return ParameterError(f"root {root} does not exist among {self.size} ranks")
@@ -509,17 +535,25 @@ class Communicator:
     def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
         """What persistent messages on this device share. The first use is collective: for ranks that have none."""
         if gpu not in self._device_messages:
+            self._compare("device_messages")
             self._device_messages[gpu] = DeviceMessages(self, gpu)
         return self._device_messages[gpu]
 
     # --- control plane ----------------------------------------------------------------------------------------
 
-    def gather_bytes(self, data: bytes) -> list[bytes]:
-        """The byte strings of all ranks, in rank order; lengths may differ."""
-        return self.core.gather_bytes(data)
+    def gather_bytes(self, data: bytes, *, what: str = "") -> list[bytes]:
+        """The byte strings of all ranks, in rank order; lengths may differ.
+
+        `what`, the same on all ranks, says in errors what it is for.
+        """
+        self._compare(what or "gather_bytes")
+        return self.core.gather_bytes(data, what)
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The byte string that rank `root` passed; what the others pass is ignored."""
+        if not 0 <= root < self.size:
+            raise self._no_root(root)
+        self._compare("broadcast_bytes", root=root)
         return self.core.broadcast_bytes(data, root)
 
     def all_reduce_sum(self, values: npt.ArrayLike) -> npt.NDArray[np.int64]:
@@ -532,6 +566,7 @@ class Communicator:
         if array.dtype.kind not in "iub":
             raise TypeError(f"all_reduce_sum takes integers, not {array.dtype}; use Lattice.sum for fields")
         total = np.array(array, dtype=np.int64, order="C", copy=True)
+        self._compare("all_reduce_sum", count=total.size)
         self.core.all_reduce_sum(total.reshape(-1))
         return total
 

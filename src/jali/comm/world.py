@@ -152,7 +152,7 @@ def _threads_per_rank(communicator: Communicator) -> int:
     """
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     mine = json.dumps([host_identity(), cores]).encode()
-    others = [json.loads(text) for text in communicator.gather_bytes(mine)]
+    others = [json.loads(text) for text in communicator.core.gather_bytes(mine, "cores of ranks")]
     if os.environ.get("JALI_THREADS"):
         return _core.default_threads(1)
     neighbours = [set(theirs) for host, theirs in others if host == host_identity()]

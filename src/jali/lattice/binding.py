@@ -13,6 +13,7 @@ from jali import _core
 from jali.codegen.emit import FIRST_WORD, KernelText, Variant, Word
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
+from jali.comm import checking
 from jali.lattice.field import Field
 
 
@@ -127,6 +128,8 @@ class BoundKernel:
             ),
         )
         self.tunings: list[Any] = []  # questions about this launch that are open (lattice.tuning)
+        if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
+            self.tunings.append(_ComparedCall())
         self.launch_choice = self.halo_choice = ""  # what runs and why, in words
         # A launch lives as long as its fields, not the other way round.
         self.fields = [weakref.proxy(field) for field in fields]
@@ -199,6 +202,18 @@ class BoundKernel:
             return int(memory.address)
         self._held.append(array)
         return int(array.ctypes.data)
+
+
+class _ComparedCall:
+    """In checked mode, a question that stays open: do all ranks make this launch, which may communicate?"""
+
+    def settle(self, kernel: BoundKernel) -> bool:
+        """Raises ParameterError on every rank if they do not."""
+        lattice = kernel.lattice
+        checking.compare(
+            lattice.communicator.core, {"call": kernel.program.name, "lattice": list(lattice.extents)}
+        )
+        return False
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

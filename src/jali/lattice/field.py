@@ -177,7 +177,7 @@ class Field(WithoutOperators):
         if mine is not None:
             part, place = self._part(mine[1])
             payload = np.ascontiguousarray(part[place]).tobytes()
-        parts = lattice.communicator.gather_bytes(payload)
+        parts = lattice.communicator.gather_bytes(payload, what="reading sites")
         for rank, data in enumerate(parts):
             theirs = self._overlap(
                 ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank))

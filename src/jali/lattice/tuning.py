@@ -293,7 +293,7 @@ class HaloTuning:
         rows = self._rows(kernel)
         known = self.tuner.recall(self.question)
         mine = "recording" if launch.recording else known.chosen if known and known.chosen in rows else ""
-        said = communicator.gather_bytes(mine.encode())
+        said = communicator.gather_bytes(mine.encode(), what="tuning halos")
         if b"recording" in said:
             kernel.halo_choice = f"{launch.policy}: recorded in a graph before it was measured"
             return True

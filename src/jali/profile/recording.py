@@ -81,7 +81,7 @@ class Recording:
             "accuracy": timeline.device_accuracy,
         }
         heads: list[dict[str, Any]] = [
-            json.loads(text) for text in ranks.gather_bytes(json.dumps(head).encode())
+            json.loads(text) for text in ranks.gather_bytes(json.dumps(head).encode(), what="a profile")
         ]
         self.seconds = [h["seconds"] for h in heads]
         self.dropped = [h["dropped"] for h in heads]
@@ -98,7 +98,7 @@ class Recording:
         ranks = self.ranks
         if ranks.size == 1:
             return {0: data}
-        sizes = [int(text) for text in ranks.gather_bytes(str(len(data)).encode())]
+        sizes = [int(text) for text in ranks.gather_bytes(str(len(data)).encode(), what="spans of a profile")]
         if ranks.rank != 0:
             if data:
                 ranks.core.wait([ranks.core.send(np.frombuffer(data, np.uint8), 0, 0)], "gathering a profile")

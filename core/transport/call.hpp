@@ -1,0 +1,31 @@
+// What a rank calls in the control plane, as it is told with every message: ranks that have parted hear of it
+// instead of taking the bytes of one call for those of another.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace jali {
+
+struct Call {
+    enum Kind : std::int32_t { barrier, sum, gather, broadcast };
+
+    // `bytes` is what this rank gives; `what` is cut to the room there is.
+    Call(Kind kind, std::uint64_t number, std::size_t bytes, int root, std::string_view what);
+    Call() = default;
+
+    std::uint64_t number = 0; // of the communicator's calls so far
+    std::uint64_t bytes = 0;
+    std::int32_t kind = barrier;
+    std::int32_t root = 0;
+    char what[32] = {};
+
+    bool agrees_with(const Call& other) const;
+    std::string text() const; // "a barrier", "a sum of 3 numbers", or what it is for
+};
+
+// "ranks have parted: rank 0 came to a barrier, rank 1 to a sum of 3 numbers (call 7 of these 2 ranks)"
+std::string parted(const Call& mine, int rank, const Call& theirs, int other, int ranks);
+
+} // namespace jali
