@@ -52,7 +52,8 @@ class RunSummary:
         estimates: mean and error of each observable after thermalisation; empty before the first measurement.
         interval: sweeps between measurements, the unit of every tau_int.
         reference: known plaquette of this theory on this lattice, if any.
-        deviation: (plaquette - reference) / combined error; None without either or without errors.
+        deviation: (plaquette - reference) / combined error; None without either, without errors, or where the
+            reference holds for larger lattices only.
         drift: difference of the plaquette between the halves of the measurements, in sigma; nan if too short.
     """
 
@@ -74,6 +75,11 @@ class RunSummary:
     def plaquette(self) -> FloatArray:
         """Plaquettes after thermalisation."""
         return self.history["plaquette"][self.measured]
+
+    @property
+    def target(self) -> Reference | None:
+        """The reference, where it holds for the lattice of the run: what pictures may show beside the data."""
+        return None if self.reference is None or self.reference.caution else self.reference
 
     @property
     def links(self) -> int:
@@ -133,7 +139,7 @@ def summarise(directory: str | Path) -> RunSummary:
     reference = plaquette_reference(parameters.gauge.group, parameters.gauge.beta, parameters.lattice.extents)
     plaquette = estimates.get("plaquette")
     deviation = None
-    if reference and plaquette:
+    if reference and plaquette and not reference.caution:
         error = math.hypot(plaquette.error, reference.error)
         if error > 0 and math.isfinite(error):
             deviation = (plaquette.mean - reference.value) / error
