@@ -7,6 +7,7 @@ because of it. Knows nothing of formats.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import stat
@@ -18,7 +19,6 @@ from typing import Any
 from jali.errors import FileFormatError, ParameterError
 
 _KINDS = {
-    stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
@@ -144,6 +144,8 @@ def in_words(count: int) -> str:
 
 
 def _refuse_other_kinds(path: str, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
         raise FileFormatError(f"{shown(path)} is {kind}, not a file")

@@ -172,7 +172,9 @@ def test_an_absurd_coupling_in_two_dimensions_has_no_comparison_and_takes_no_tim
     assert summarise(tmp_path).reference is None
 
 
-@pytest.mark.parametrize("write", [write_report, lambda d: plot_history(d, d / "report.html")], ids=["page", "picture"])
+@pytest.mark.parametrize(
+    "write", [write_report, lambda d: plot_history(d, d / "report.html")], ids=["page", "picture"]
+)
 def test_a_full_disk_while_the_report_is_written_names_the_path_and_leaves_nothing_half(tmp_path, write):
     import resource
 
@@ -182,7 +184,9 @@ def test_a_full_disk_while_the_report_is_written_names_the_path_and_leaves_nothi
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
     try:
-        with pytest.raises(OSError, match=re.escape(f"cannot write {tmp_path / 'report.html'}: File too large")):
+        with pytest.raises(
+            OSError, match=re.escape(f"cannot write {tmp_path / 'report.html'}: File too large")
+        ):
             write(tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

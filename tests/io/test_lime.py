@@ -193,7 +193,9 @@ def test_a_checksum_that_cannot_be_read_is_refused_unless_nobody_wants_it(path, 
 
 
 def private_records(file_xml: bytes, record_xml: bytes) -> bytes:
-    return lime_record("scidac-private-file-xml", file_xml) + lime_record("scidac-private-record-xml", record_xml)
+    return lime_record("scidac-private-file-xml", file_xml) + lime_record(
+        "scidac-private-record-xml", record_xml
+    )
 
 
 @pytest.mark.parametrize("both", [True, False])
@@ -226,7 +228,9 @@ def test_private_xml_that_lacks_a_quote_is_a_warning_where_something_else_tells(
 
     broken = re.sub(rb"(<\w+)(>)", rb'\1 version="1.0\2', file_xml, count=1)
     path.write_bytes(private_records(broken, record_xml) + lime_record("scidac-binary-data", DATA) + CHECKSUM)
-    with pytest.raises(FileFormatError, match="'scidac-private-file-xml' is not well-formed.*--lattice.*--group"):
+    with pytest.raises(
+        FileFormatError, match="'scidac-private-file-xml' is not well-formed.*--lattice.*--group"
+    ):
         open_configuration(path)
     file = open_configuration(path, lattice=LATTICE, group="SU3")
     assert len(file.warnings) == 1

@@ -121,7 +121,12 @@ def test_seeds_and_streams_do_not_trade_places():
 
 
 def test_no_two_of_many_seeds_and_streams_share_their_numbers():
-    names = [*range(200), *(2**k + d for k in range(9, 63) for d in (-1, 0, 1)), 2**63 - 1, 0x61C8864680B583EB + 7]
+    names = [
+        *range(200),
+        *(2**k + d for k in range(9, 63) for d in (-1, 0, 1)),
+        2**63 - 1,
+        0x61C8864680B583EB + 7,
+    ]
     names = sorted(set(names))
     sources = [Random(seed, stream) for seed in names for stream in names]
     assert len({(r.key, r.next_call()) for r in sources}) == len(names) ** 2

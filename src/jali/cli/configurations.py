@@ -28,7 +28,6 @@ from jali.gauge import SU, GaugeField
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
 
-
 FAR_FROM_UNITARY = 1e-3
 """Root mean square deviation above which links are no rounded elements of the group: 32 bits leave some 1e-6."""
 

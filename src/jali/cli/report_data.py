@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,14 @@ from numpy.typing import NDArray
 from jali.cli.parameters import load_parameters
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError
+from jali.files import read_bytes
 from jali.gauge.literature import Reference, plaquette_reference
 from jali.statistics import Estimate, drift, mean_error
 
 __all__ = ["HISTORY_COLUMNS", "TIMING_COLUMNS", "RunSummary", "summarise"]
+
+MOST_BYTES = 1 << 32
+"""Of a table: some 40 million rows."""
 
 HISTORY_COLUMNS = (
     "sweep",
@@ -158,9 +163,9 @@ def summarise(directory: str | Path) -> RunSummary:
 
 def _read_table(path: Path, columns: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, FloatArray]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path, MOST_BYTES, "a table of a run").decode("utf-8")
     except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from None
+        raise FileFormatError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from None
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is not a table: byte {error.start} is not UTF-8 text") from None
     lines = list(csv.reader(text.splitlines()))
