@@ -18,6 +18,7 @@ from jali.codegen import cache
 from jali.comm.ccl import find_library
 from jali.comm.world import host_identity
 from jali.errors import DeviceError
+from jali.files import value_shown
 
 KINDS = ("cuda", "hip")
 
@@ -68,7 +69,9 @@ def parse_device(name: str) -> tuple[str, int | None]:
     if kind == "cpu" and not colon:
         return "cpu", None
     if kind not in KINDS or (colon and not number.isdigit()):
-        raise DeviceError(f"device {name!r} is unknown; use 'cpu', 'cuda', 'cuda:<number>' or 'hip'")
+        raise DeviceError(
+            f"device {value_shown(name)} is unknown; use 'cpu', 'cuda', 'cuda:<number>' or 'hip'"
+        )
     return kind, int(number) if colon else None
 
 

@@ -129,6 +129,59 @@ def test_bad_file_does_not_keep_the_others_from_being_measured(tmp_path, capsys)
         assert len(said.err.splitlines()) == 2
 
 
+@pytest.mark.parametrize("ending", ["nersc", "ildg"])
+def test_a_file_whose_checksum_is_known_to_be_wrong_is_measured_and_converted_on_request(
+    ending, tmp_path, capsys
+):
+    links = random_links(EXTENTS, 3)
+    file = write(tmp_path / f"links.{ending}", links)
+    data = file.read_bytes()
+    at = data.index(b"CHECKSUM = ") + 11 if ending == "nersc" else data.index(b"<suma>") + 6
+    file.write_bytes(data[:at] + (b"0" if data[at : at + 1] != b"0" else b"1") + data[at + 1 :])
+    assert jali_here("measure", file) == 2
+    assert "damaged; --ignore-checksum" in capsys.readouterr().err
+    (result,) = measured(capsys, file, "--ignore-checksum")
+    assert result["plaquette"] == pytest.approx(plaquettes(links)[0], abs=1e-14)
+    assert result["checksum"] is None
+    assert jali_here("measure", file, "--ignore-checksum", ranks=2) == 0
+    assert "checksum ignored" in capsys.readouterr().out
+    mended = tmp_path / "mended.ildg"
+    assert jali_here("convert", file, mended) == 2
+    assert jali_here("convert", file, mended, "--ignore-checksum") == 0
+    assert np.array_equal(open_configuration(mended).read(), links)
+
+
+@pytest.mark.parametrize(("size", "deviation"), [(6e2, None), (1.01, None), (1e90, "inf"), (1.0001, "")])
+def test_links_that_are_far_from_unitary_are_measured_with_a_warning(size, deviation, tmp_path, capsys):
+    links = size * random_links(EXTENTS, 2)
+    file = tmp_path / "links.ildg"
+    write_ildg(file, links, Box.whole(EXTENTS), EXTENTS)
+    assert jali_here("measure", file) == 0
+    said = capsys.readouterr()
+    assert ("warning: " in said.err) == (deviation != "")
+    assert said.err.count("far from unitary") == (deviation != "")
+    (result,) = measured(capsys, file, ranks=2)
+    assert len(result["warnings"]) == (deviation != "")
+    assert (result["unitarity_deviation"] is None) == (deviation == "inf")
+    assert jali_here("convert", file, tmp_path / "out.ildg", "--precision", "64") == (0 if size < 1e50 else 2)
+    assert ("far from unitary" in capsys.readouterr().err) == (deviation != "")
+
+
+def test_a_description_that_cannot_be_read_is_a_warning_and_named(tmp_path, capsys):
+    links = random_links(EXTENTS, 3)
+    file = write(tmp_path / "links.ildg", links)
+    data = file.read_bytes()
+    file.write_bytes(data.replace(b"<scidacRecord>", b'<scidacReco"d>'))
+    (result,) = measured(capsys, file)
+    assert "scidac-private-record-xml" in result["warnings"][0]
+    assert jali_here("measure", file) == 0
+    assert "jali: warning: " in capsys.readouterr().err
+    from jali.gauge import GaugeField
+
+    with pytest.warns(UserWarning, match="scidac-private-record-xml"):
+        GaugeField.from_file(file)
+
+
 def test_flow_of_ordered_links_has_no_energy_and_no_charge(tmp_path, capsys):
     links = np.zeros((*EXTENTS[::-1], 4, 3, 3), complex)
     links[...] = np.eye(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -151,6 +152,46 @@ def test_small_box_is_compared_with_a_caution_and_no_verdict(tmp_path):
     page = page_of(tmp_path)
     assert "holds for 12 sites or more in every direction, not for 8" in page
     assert 'class="small bad"' not in page
+
+
+def test_a_value_that_does_not_hold_for_the_lattice_gives_no_sigma_anywhere(tmp_path):
+    write_run(tmp_path, noise(100, 0.62), "thermalisation=0", "beta=6.0", "extents=4,4,4,4")
+    summary = summarise(tmp_path)
+    assert summary.reference.caution
+    assert summary.deviation is None
+    assert summary.as_dict()["reference"]["deviation_sigma"] is None
+    page = page_of(tmp_path)
+    assert "\u03c3" not in re.sub(r"<svg.*?</svg>", "", page, flags=re.S)
+    assert "deviation" not in page
+
+
+@pytest.mark.parametrize("beta", ["1e4", "1e9", "1e300"])
+@pytest.mark.parametrize("group", ["U1", "SU2", "SU3"])
+def test_an_absurd_coupling_in_two_dimensions_has_no_comparison_and_takes_no_time(tmp_path, group, beta):
+    write_run(tmp_path, noise(20), "thermalisation=0", "extents=4,4", f"group={group}", f"beta={beta}")
+    assert summarise(tmp_path).reference is None
+
+
+@pytest.mark.parametrize(
+    "write", [write_report, lambda d: plot_history(d, d / "report.html")], ids=["page", "picture"]
+)
+def test_a_full_disk_while_the_report_is_written_names_the_path_and_leaves_nothing_half(tmp_path, write):
+    import resource
+
+    write_run(tmp_path, noise(50), "thermalisation=0")
+    (tmp_path / "report.html").write_text("the older one")
+    before = sorted(os.listdir(tmp_path))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
+    try:
+        with pytest.raises(
+            OSError, match=re.escape(f"cannot write {tmp_path / 'report.html'}: File too large")
+        ):
+            write(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(os.listdir(tmp_path)) == before
+    assert (tmp_path / "report.html").read_text() == "the older one"
 
 
 def test_unknown_theory_has_no_comparison(tmp_path):

@@ -9,6 +9,7 @@ import resource
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from jali_command import jali_here
 from programs import run_jali
@@ -261,6 +262,59 @@ def test_resuming_a_damaged_checkpoint_is_refused(parameter_file, tmp_path, caps
     data.write_bytes(links)
     assert jali_here("run", "--resume", out, "--set", "sweeps=12", ranks=2) == 2
     assert "damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        (["beta=4.0"], ""),
+        (["algorithm=metropolis", "beta=0.1"], ""),
+        (["group=U1", "beta=0.1"], ""),
+        (["beta=0.1"], "drew other numbers"),
+        (["beta=4.0", "precision=float32"], "drew other numbers"),
+        (["beta=4.0", "stream=3"], "stream 3 is of an earlier version"),
+    ],
+    ids=str,
+)
+def test_the_chain_of_an_earlier_version_goes_on_exactly_or_not_at_all(words, refused, tmp_path):
+    """Its state had no purpose. What it would have drawn next is what a caller's Random draws."""
+    import jali
+    from jali.cli.parameters import parse_parameters
+    from jali.cli.simulation import Simulation
+
+    parameters = parse_parameters("", overrides=["extents=4,4", "group=SU2", *words])
+    ranks = jali.comm.current()
+    before = Simulation.start(parameters, ranks)
+    before.rng = jali.Random(parameters.run.seed, parameters.run.stream)
+    before.rng.call = 7
+    state = {name: value for name, value in before.rng.state.items() if name != "purpose"}
+    box = jali.io.Box((0, 0), (4, 4))
+    links = {"links": before.U.local_links()}
+    jali.io.write_checkpoint(tmp_path / "c", (4, 4), box, links, rng=state, state={"sweep": 3})
+    checkpoint = jali.io.open_checkpoint(tmp_path / "c")
+    if refused:
+        with pytest.raises(jali.errors.JaliError, match=refused):
+            Simulation.restore(parameters, ranks, checkpoint)
+        return
+    after = Simulation.restore(parameters, ranks, checkpoint)
+    before.advance()
+    after.advance()
+    assert np.array_equal(before.U.local_links(), after.U.local_links())
+
+
+def test_a_run_and_a_script_with_the_same_seed_share_no_numbers(tmp_path):
+    import jali
+    from jali.cli.parameters import parse_parameters
+    from jali.cli.simulation import Simulation
+    from jali.gauge import SU, GaugeField
+
+    parameters = parse_parameters("", overrides=["extents=8,8,8,8", "group=SU2", "beta=2.0", "run.seed=1"])
+    links = [Simulation.start(parameters, jali.comm.current()).U.local_links().ravel()]
+    lattice = jali.Lattice(8, 8, 8, 8)
+    for source in (1, jali.Random(1)):
+        links.append(GaugeField(lattice, SU(2)).hot_start(source).local_links().ravel())
+    correlation = np.corrcoef(np.array([x.real for x in links]))
+    assert np.abs(correlation - np.eye(3)).max() < 5 / math.sqrt(8**4 * 4)
 
 
 def test_resuming_with_a_grid_for_other_ranks_says_how_to_drop_it(parameter_file, tmp_path, capsys):

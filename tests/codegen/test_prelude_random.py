@@ -162,12 +162,39 @@ def test_all_zero_and_all_one_bits_give_numbers_strictly_between_zero_and_one(dt
 @pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "float"])
 def test_gaussians_are_the_box_muller_transform_of_the_uniforms(dtype):
     u = numbers(dtype, 4, 0, 4096, call=3, draw=1, key=99).astype(np.longdouble)
+    if dtype == np.float32:  # below a logarithm the next 23 bits count too
+        site = np.arange(4096, dtype=np.uint64)
+        high, low, _, _ = philox(np.array([site, 0 * site, 0 * site + 3, 0 * site + 1]), (99, 0))
+        bits = (high << np.uint64(14)) | (low >> np.uint64(18))
+        u[0] = ((bits.astype(np.longdouble) + 0.5) * np.longdouble(2) ** -46).astype(np.float32)
     g = numbers(dtype, 4, 0, 4096, call=3, draw=1, key=99, normal=True)
     radius, angle = np.sqrt(-2 * np.log(u[0])), 8 * np.arctan(np.longdouble(1)) * u[1]
     expected = np.array([radius * np.cos(angle), radius * np.sin(angle)])
     np.testing.assert_allclose(
         g.astype(np.longdouble), expected, rtol=4 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps * 1e-3
     )
+
+
+def test_gaussians_in_single_precision_have_tails_beyond_the_step_of_their_uniforms():
+    """The step 2^-23 of a uniform would end them at 5.8 standard deviations, and leave gaps of 0.1 before."""
+    text = """
+    extern "C" void tails(float* out, const uint32_t* high, const uint32_t* low) {
+      for (int k = 0; k < 8; ++k) {
+        real a, b;
+        gaussian_pair(&a, &b, fine_unit_interval(splat_word(high[k]), splat_word(low[k])), splat(0));
+        out[k] = a[0];
+      }
+    }
+    """
+    high = np.array([0, 0, 0, 1, 511, 512, 5000, MASK], np.uint32)
+    low = np.array([0, MASK, 1 << 20, 77, MASK, 0, 12345678, MASK], np.uint32)
+    out = np.empty(8, np.float32)
+    library(text, 4, np.float32).tails(*(ctypes.c_void_p(a.ctypes.data) for a in (out, high, low)))
+    exact = np.array([(int(h) << 14 | int(b) >> 18) + 0.5 for h, b in zip(high, low, strict=True)]) * 2.0**-46
+    np.testing.assert_allclose(out[:7], np.sqrt(-2 * np.log(exact[:7])), rtol=1e-6)
+    assert out[0] > 8
+    assert abs(out[7]) == 0
+    assert len(np.unique(out)) == 8
 
 
 def test_moments_of_uniforms_and_gaussians_are_those_of_their_distributions():

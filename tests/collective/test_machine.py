@@ -72,7 +72,7 @@ def test_unknown_machine_is_named_with_those_that_exist():
         ("[library.any.gpu]", "", r"no library works at level 'gpu'"),
         ("[library.any.gpu]", "[library.any.rack]", r"library\.any\.rack: unknown key"),
         ("[library.any.gpu]", "[library.any.gpu]\nlatency = -1.0", r"library\.any\.gpu\.latency: -1\.0"),
-        ('name = "small"', 'name = "small" nonsense', r"machine\.toml: "),
+        ('name = "small"', 'name = "small" nonsense', r"machine\.toml is not TOML: "),
     ],
 )
 def test_mistake_in_a_file_is_named(tmp_path, before, after, key):

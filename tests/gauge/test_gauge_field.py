@@ -41,6 +41,40 @@ def test_a_hot_start_is_in_the_group_and_depends_on_seed_alone(n: int) -> None:
     assert np.abs(links - as_array(other)).max() > 0.1
 
 
+@pytest.mark.parametrize("n", GROUPS)
+def test_a_hot_start_and_a_source_with_the_same_seed_share_no_numbers(n: int) -> None:
+    """Momenta or noise of Random(1) must not be the links again; nor a gauge transformation those of either."""
+
+    @jali.site_function
+    def noise(X, out, rng):
+        out[X] = rng.gaussian(X)
+
+    lattice = jali.Lattice(8, 8, 8, 8)
+    rng, fields = jali.Random(1), []
+    for _ in range(4):
+        out = jali.Field(lattice, jali.Real())
+        noise(out, rng)
+        fields.append(out[...].ravel())
+    links = as_array(GaugeField(lattice, SU(n)).hot_start(seed=1))
+    turned = as_array(GaugeField(lattice, SU(n)).cold_start().random_gauge_transform(1))
+    numbers = [
+        part.ravel()
+        for field in (*links, turned[0])
+        for part in (field[..., 0, 0].real, field[..., 0, 0].imag)
+    ]
+    correlation = np.corrcoef(np.array(fields + numbers))
+    assert np.abs(correlation - np.eye(len(correlation))).max() < 5 / math.sqrt(lattice.volume)
+
+
+@pytest.mark.parametrize("bad", [1.5, "1", None, -1, True])
+def test_what_is_no_seed_and_no_source_is_refused(bad: object) -> None:
+    U = GaugeField(jali.Lattice(4, 4), SU(2))
+    with pytest.raises(ParameterError, match="seed is a whole number"):
+        U.hot_start(bad)  # type: ignore[arg-type]
+    with pytest.raises(ParameterError, match="seed is a whole number"):
+        U.cold_start().random_gauge_transform(bad)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("n", [*GROUPS, 4])
 def test_a_hot_start_has_the_moments_of_the_haar_measure(n: int) -> None:
     links = as_array(GaugeField(jali.Lattice(32, 32, 32), SU(n)).hot_start(seed=3)).reshape(-1, n, n)

@@ -125,6 +125,35 @@ def test_the_su2_heat_bath_draws_the_first_component_and_a_free_direction(method
         assert abs((direction[a] * direction[b]).mean()) < 4 / math.sqrt(len(links)) / 3
 
 
+@pytest.mark.parametrize("beta", [0.0, 1e-12, 1e-6, 1e-3, 0.1, 0.5])
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_creutz_draws_a_continuum_of_values_at_small_beta(precision: str, beta: float) -> None:
+    """1 - h0 is the logarithm of a number near 1, which has few digits in float32."""
+    U = GaugeField(jali.Lattice(64, 64), SU(2), precision=precision).cold_start()
+    parity = np.add.outer(np.arange(64), np.arange(64)) % 2
+    heat_bath_creutz[EVEN](U, jali.Random(1), beta / 2, U.lattice.directions[0])
+    h0 = U[0].local()[parity == 0][:, 0, 0].real
+    # 2048 of some 2^23 values share fewer than 10 in all likelihood (1 is expected)
+    assert len(np.unique(h0)) > 2038
+    grid = np.linspace(-1, 1, 20001)
+    density = np.sqrt(1 - grid**2) * np.exp(2 * beta * (grid - 1))
+    cdf = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    assert kstest(h0, lambda x: np.interp(x, grid, cdf / cdf[-1])).pvalue > 1e-3
+
+
+def test_creutz_in_single_precision_keeps_pace_with_double_precision() -> None:
+    """The same random numbers give the same proposals, to the 23 bits that they share: beta 0 is no special case."""
+    alphas = np.array([0.0, 1e-30, 1e-8, 1e-4, 1e-2, 1.0, 3.0])
+    for alpha in alphas:
+        found = {}
+        for precision in ("float32", "float64"):
+            U = GaugeField(jali.Lattice(32, 32), SU(2), precision=precision).cold_start()
+            heat_bath_creutz[EVEN](U, jali.Random(5), alpha / 4, U.lattice.directions[0])
+            found[precision] = U[0].local()[..., 0, 0].real
+        difference = np.abs(found["float32"] - found["float64"])
+        assert np.quantile(difference, 0.99) < 2e-6  # the others were accepted in one precision only
+
+
 @pytest.mark.parametrize(("n", "beta"), [(3, 0.5), (3, 3.0), (4, 5.0), (5, 8.0)])
 def test_the_su_n_heat_bath_converges_to_the_one_link_integral(n: int, beta: float) -> None:
     """<Re tr U / n> of one SU(n) matrix with weight exp((2 beta / n) Re tr U): Bessel determinants."""

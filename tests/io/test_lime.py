@@ -1,6 +1,7 @@
 """ILDG and SciDAC files as different programs write them, made by hand."""
 
 import json
+import re
 import struct
 
 import numpy as np
@@ -162,12 +163,6 @@ def swapped(old: bytes, new: bytes, record: bytes = FORMAT) -> bytes:
             + BINARY,
             r"lattice \(3, 2, 4, 5\), scidac-private-file-xml \(2, 3, 4, 5\)",
         ),
-        (FORMAT + BINARY + lime_record("scidac-checksum", b"<a><suma>1</suma></a>"), "lacks suma or sumb"),
-        (
-            FORMAT + BINARY + lime_record("scidac-checksum", b"<a><suma>1</suma><sumb>q</sumb></a>"),
-            "hexadecimal",
-        ),
-        (FORMAT + BINARY + lime_record("jali-info", b"{"), "JSON"),
         (
             lime_record("scidac-private-file-xml", private_file_xml(LINKS))
             + lime_record("scidac-private-record-xml", private_record_xml(LINKS, "D", 12))
@@ -179,6 +174,84 @@ def swapped(old: bytes, new: bytes, record: bytes = FORMAT) -> bytes:
 def test_records_that_make_no_sense_are_refused(path, records, message) -> None:
     path.write_bytes(records)
     with pytest.raises(FileFormatError, match=message):
+        open_configuration(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"<a><suma>1</suma></a>", "lacks suma or sumb"),
+        (b"<a><suma>1</suma><sumb>q</sumb></a>", "hexadecimal"),
+        (b"<a><suma>1</suma><sumb>1</sumb></b>", "not well-formed"),
+    ],
+)
+def test_a_checksum_that_cannot_be_read_is_refused_unless_nobody_wants_it(path, text, message) -> None:
+    path.write_bytes(FORMAT + BINARY + lime_record("scidac-checksum", text))
+    with pytest.raises(FileFormatError, match=f"{message}.*--ignore-checksum"):
+        open_configuration(path).read()
+    assert np.array_equal(open_configuration(path).read(verify=False), LINKS)
+
+
+def private_records(file_xml: bytes, record_xml: bytes) -> bytes:
+    return lime_record("scidac-private-file-xml", file_xml) + lime_record(
+        "scidac-private-record-xml", record_xml
+    )
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_declaration_that_lacks_a_quote_loses_nothing(path, both) -> None:
+    """`<?xml version="1.0" encoding="UTF-8?>` is in files of old writers."""
+    head = b'<?xml version="1.0" encoding="UTF-8?>'
+    file_xml, record_xml = private_file_xml(LINKS), private_record_xml(LINKS)
+    strip = re.compile(rb"^\s*<\?xml[^>]*\?>")
+    path.write_bytes(
+        private_records(
+            head + strip.sub(b"", file_xml) if both else file_xml, head + strip.sub(b"", record_xml)
+        )
+        + lime_record("scidac-binary-data", DATA)
+        + CHECKSUM
+    )
+    file = open_configuration(path)
+    assert (file.extents, file.group_size, file.precision, file.warnings) == (LATTICE, 3, 64, ())
+    assert np.array_equal(file.read(), LINKS)
+
+
+def test_private_xml_that_lacks_a_quote_is_a_warning_where_something_else_tells(path) -> None:
+    file_xml, record_xml = private_file_xml(LINKS), private_record_xml(LINKS)
+    broken = re.sub(rb"(<\w+)(>)", rb'\1 version="1.0\2', record_xml, count=1)
+    path.write_bytes(private_records(file_xml, broken) + lime_record("scidac-binary-data", DATA) + CHECKSUM)
+    file = open_configuration(path)  # the size of the payload tells
+    assert (file.extents, file.group_size, file.precision) == (LATTICE, 3, 64)
+    (warning,) = file.warnings
+    assert "'scidac-private-record-xml' is not well-formed XML" in warning
+    assert np.array_equal(file.read(), LINKS)
+
+    broken = re.sub(rb"(<\w+)(>)", rb'\1 version="1.0\2', file_xml, count=1)
+    path.write_bytes(private_records(broken, record_xml) + lime_record("scidac-binary-data", DATA) + CHECKSUM)
+    with pytest.raises(
+        FileFormatError, match="'scidac-private-file-xml' is not well-formed.*--lattice.*--group"
+    ):
+        open_configuration(path)
+    file = open_configuration(path, lattice=LATTICE, group="SU3")
+    assert len(file.warnings) == 1
+    assert np.array_equal(file.read(), LINKS)
+    path.write_bytes(FORMAT + private_records(broken, record_xml) + BINARY + CHECKSUM)
+    file = open_configuration(path)
+    assert len(file.warnings) == 1
+    assert np.array_equal(file.read(), LINKS)
+
+
+def test_our_own_record_that_cannot_be_read_is_a_warning(path) -> None:
+    path.write_bytes(FORMAT + BINARY + lime_record("jali-info", b"{"))
+    file = open_configuration(path)
+    assert "jali-info" in file.warnings[0]
+    assert file.metadata == {}
+    assert np.array_equal(file.read(), LINKS)
+
+
+def test_a_bare_record_names_the_options_that_are_needed(path) -> None:
+    path.write_bytes(BINARY)
+    with pytest.raises(FileFormatError, match="--lattice X,Y,Z,T, and --group"):
         open_configuration(path)
 
 

@@ -111,7 +111,7 @@ def test_keys_in_any_order_with_blanks_tabs_and_empty_lines_are_read(path) -> No
 def test_impossible_headers_are_refused(path, changes, message) -> None:
     path.write_bytes(nersc_file(LINKS, **changes))
     with pytest.raises(FileFormatError, match=message) as caught:
-        open_configuration(path)
+        open_configuration(path).read()
     assert str(path) in str(caught.value)
 
 

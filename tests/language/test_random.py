@@ -109,13 +109,110 @@ def test_state_continues_where_it_was_taken():
     rng, a, b = Random(9, 2), Field(lattice, Real()), Field(lattice, Real())
     draw_uniform(a, rng)
     state = rng.state
-    assert state == {"seed": 9, "stream": 2, "call": 1}
+    assert state == {"seed": 9, "stream": 2, "call": 1, "purpose": "caller"}
     draw_uniform(a, rng)
     draw_uniform(b, Random.from_state(state))
     assert np.array_equal(a[...], b[...])
 
 
-@pytest.mark.parametrize("bad", [-1, 1 << 63, 1.5, True, "7"])
+def test_seeds_and_streams_do_not_trade_places():
+    """stream + 0x9E3779B97F4A7C15 used to wrap: seed and stream had one role each in the other's key."""
+    assert Random(5, 0x61C8864680B583EB + 7).key != Random(7, 0x61C8864680B583EB + 5).key
+
+
+def test_no_two_of_many_seeds_and_streams_share_their_numbers():
+    names = [
+        *range(200),
+        *(2**k + d for k in range(9, 63) for d in (-1, 0, 1)),
+        2**63 - 1,
+        0x61C8864680B583EB + 7,
+    ]
+    names = sorted(set(names))
+    sources = [Random(seed, stream) for seed in names for stream in names]
+    assert len({(r.key, r.next_call()) for r in sources}) == len(names) ** 2
+
+
+def test_every_purpose_of_a_seed_has_numbers_of_its_own():
+    lattice = Lattice(16, 16, 16)
+    out, found = Field(lattice, Real()), []
+    for purpose in ("caller", "hot start", "gauge transformation", "chain"):
+        draw_uniform(out, Random.reserved(purpose, 1))
+        found.append(out[...] - 0.5)
+    assert np.array_equal(found[0], uniforms(1, 0, (16, 16, 16)) - 0.5)
+    for i, a in enumerate(found):
+        for b in found[:i]:
+            assert abs(np.mean(a * b) * 12) < 4.5 / math.sqrt(a.size)
+
+
+def test_a_source_that_is_given_twice_gives_different_numbers():
+    lattice = Lattice(4, 4)
+    a, b, c = (Field(lattice, Real()) for _ in range(3))
+
+    @jali.site_function
+    def two(X, a, b, first, second):
+        a[X] = first.uniform(X)
+        b[X] = second.uniform(X)
+
+    rng = Random(1)
+    two(a, b, rng, rng)
+    draw_uniform(c, rng)
+    assert len(np.unique(np.stack([a[...], b[...], c[...]]))) == 48
+
+
+def test_a_source_says_when_its_calls_are_used_up_instead_of_repeating_them():
+    lattice = Lattice(4, 4)
+    out, rng = Field(lattice, Real()), Random(3)
+    rng.call = 2**44 - 1
+    draw_uniform(out, rng)
+    last = out[...]
+    with pytest.raises(jali.ParameterError, match=r"drawn from 2\*\*44 times.*another stream"):
+        draw_uniform(out, rng)
+    assert np.array_equal(out[...], last)
+    for call in (-1, 1.5, 2**48, 2**70):
+        rng.call = call
+        with pytest.raises(jali.ParameterError, match="call is a whole number from 0 to"):
+            draw_uniform(out, rng)
+
+
+def test_the_state_of_an_earlier_version_is_continued_exactly_or_refused():
+    # key of Random(9) as it was before sources had purposes: a function of the seed alone
+    assert Random(9).key == Random.from_state({"seed": 9, "stream": 0, "call": 4}).key
+    lattice = Lattice(4, 4)
+    a, b = Field(lattice, Real()), Field(lattice, Real())
+    rng = Random(9)
+    rng.call = 4
+    draw_uniform(a, rng)
+    draw_uniform(b, Random.from_state({"seed": 9, "stream": 0, "call": 4}))
+    assert np.array_equal(a[...], b[...])
+    with pytest.raises(jali.ParameterError, match="stream 2 is of an earlier version of jali"):
+        Random.from_state({"seed": 9, "stream": 2, "call": 4})
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"seed": 1},
+        {"seed": 1, "stream": 0, "call": -1, "purpose": "caller"},
+        {"seed": 1, "stream": 0, "call": 2**60, "purpose": "caller"},
+        {"seed": 1.5, "stream": 0, "call": 0, "purpose": "caller"},
+        {"seed": "1", "stream": 0, "call": 0, "purpose": "caller"},
+        {"seed": 1, "stream": 0, "call": 0, "purpose": "lottery"},
+        {"seed": 1, "stream": 0, "call": 0, "purpose": ["caller"]},
+        None,
+        [],
+    ],
+    ids=str,
+)
+def test_what_is_no_state_is_refused(bad):
+    with pytest.raises(jali.ParameterError):
+        Random.from_state(bad)
+
+
+def test_numpy_integers_are_seeds():
+    assert Random(np.int64(7), np.uint8(3)).key == Random(7, 3).key
+
+
+@pytest.mark.parametrize("bad", [-1, 1 << 63, 1 << 20000, 1.5, True, "7", None, np.float64(1)], ids=type)
 def test_seed_is_a_whole_number_in_range(bad):
     with pytest.raises(jali.ParameterError, match="seed is a whole number from 0 to"):
         Random(bad)

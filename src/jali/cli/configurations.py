@@ -8,8 +8,10 @@ comparison with what they are.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,9 +23,13 @@ from jali.cli.simulation import LINKS
 from jali.comm import Communicator
 from jali.devices import parse_device
 from jali.errors import DeviceError, FileFormatError, ParameterError
+from jali.files import checked_path, require_memory, value_shown
 from jali.gauge import SU, GaugeField
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
+
+FAR_FROM_UNITARY = 1e-3
+"""Root mean square deviation above which links are no rounded elements of the group: 32 bits leave some 1e-6."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,13 @@ class Configuration:
     rows: int
     checksum: str | None
     file: io.ConfigurationFile | None = None
+    warnings: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def carries_checksum(self) -> bool:
+        """Whether the source has a checksum, compared or not."""
+        return self.file is None or self.file.checksum_kind is not None
 
     def mismatch(self, plaquette: float, link_trace: float) -> str | None:
         """What is wrong with the header, given what the links say; None if nothing is."""
@@ -49,11 +61,16 @@ class Configuration:
 
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """`--lattice` and `--group`, for files that do not tell, and `--device`."""
+    """`--lattice` and `--group`, for files that do not tell, `--ignore-checksum` and `--device`."""
     parser.add_argument(
         "--lattice", type=_extents, metavar="X,Y,Z,T", help="extents, for files that do not tell"
     )
     parser.add_argument("--group", metavar="SU2", help="gauge group, for files that do not tell")
+    parser.add_argument(
+        "--ignore-checksum",
+        action="store_true",
+        help="take the links as they are, for files whose checksum is known to be wrong",
+    )
     add_device_argument(parser)
 
 
@@ -70,16 +87,33 @@ def load_configuration(
     group: str | None,
     ranks: Communicator,
     device: str | None = None,
+    verify: bool = True,
 ) -> Configuration:
     """The configuration in a file, or in the checkpoint of a run directory (collective).
 
-    Raises FileFormatError for damage, ParameterError where `lattice` and `group` make no sense or are
-    missing, OSError; the same on all ranks.
+    Without `verify` checksums are not compared. Raises FileFormatError for damage, ParameterError where `lattice` and
+    `group` make no sense or are missing and where the links do not fit into memory, OSError; the same on all ranks.
     """
     with raised_alike():
+        with together(ranks):
+            checked_path(path)
         if os.path.isdir(path):
-            return _from_run(path, ranks, device)
-        return _from_file(path, lattice, group, ranks, device)
+            return _from_run(path, ranks, device, verify)
+        return _from_file(path, lattice, group, ranks, device, verify)
+
+
+def warn(configuration: Configuration, unitarity_deviation: float, ranks: Communicator) -> list[str]:
+    """Say on standard error what is odd about a configuration without keeping it from being used; returns it."""
+    found = list(configuration.warnings)
+    if not unitarity_deviation < FAR_FROM_UNITARY:
+        found.append(
+            f"{configuration.path}: the links are far from unitary (rms deviation {unitarity_deviation:.1e}, in the group "
+            "it is 0): is it another group, precision or byte order, or no gauge field?"
+        )
+    if ranks.rank == 0:
+        for text in found:
+            print(f"jali: warning: {text}", file=sys.stderr, flush=True)
+    return found
 
 
 def _from_file(
@@ -88,16 +122,26 @@ def _from_file(
     group: str | None,
     ranks: Communicator,
     device: str | None,
+    verify: bool,
 ) -> Configuration:
     file = io.open_configuration(path, lattice=lattice, group=group, ranks=ranks)
     with together(ranks):
+        _require_memory(path, file.extents, file.group_size, ranks)
         whole = Lattice(*file.extents, communicator=ranks, device=device)
-    U = GaugeField.from_file(file, lattice=whole)
-    kind = file.checksum_kind
-    return Configuration(path, file.format, U, file.precision, file.rows, kind, file, file.metadata)
+    U = GaugeField.from_file(file, lattice=whole, verify=verify)
+    kind = file.checksum_kind if verify else None
+    return Configuration(
+        path, file.format, U, file.precision, file.rows, kind, file, file.warnings, file.metadata
+    )
 
 
-def _from_run(path: str, ranks: Communicator, device: str | None) -> Configuration:
+def _require_memory(path: str, extents: Sequence[int], n: int, ranks: Communicator) -> None:
+    """Raises ParameterError where the links in double precision do not fit twice: as read, and as fields."""
+    size = 2 * math.prod(extents) * len(extents) * n * n * 16 // ranks.size
+    require_memory(f"{path}: the links of a lattice {' x '.join(map(str, extents))}", size)
+
+
+def _from_run(path: str, ranks: Communicator, device: str | None, verify: bool) -> Configuration:
     inside = os.path.join(path, CHECKPOINT)
     with together(ranks):
         directory = inside if os.path.isdir(inside) else path
@@ -111,10 +155,11 @@ def _from_run(path: str, ranks: Communicator, device: str | None) -> Configurati
         if info is None:
             raise FileFormatError(f"{directory} holds no gauge field (fields: {sorted(checkpoint.fields)})")
         parameters = parse_parameters(str(checkpoint.state.get("parameters", "")), directory)
+        _require_memory(path, checkpoint.lattice, info.element_shape[-1], ranks)
         lattice = Lattice(*checkpoint.lattice, communicator=ranks, device=device)
     n = info.element_shape[-1]
     box = io.Box(lattice.local_origin, lattice.local_extents)
-    U = GaugeField(lattice, SU(n)).set_local_links(checkpoint.read(LINKS, box))
+    U = GaugeField(lattice, SU(n)).set_local_links(checkpoint.read(LINKS, box, verify=verify))
     metadata: dict[str, Any] = {
         "BETA": repr(parameters.gauge.beta),
         "SEQUENCE_NUMBER": checkpoint.state.get("sweep", 0),
@@ -122,14 +167,16 @@ def _from_run(path: str, ranks: Communicator, device: str | None) -> Configurati
         "STREAM": parameters.run.stream,
     }
     precision = 4 * info.dtype.itemsize
-    return Configuration(
-        path, "checkpoint", U, precision, n, "checkpoint", None, {k: str(v) for k, v in metadata.items()}
-    )
+    kind = "checkpoint" if verify else None
+    texts = {k: str(v) for k, v in metadata.items()}
+    return Configuration(path, "checkpoint", U, precision, n, kind, metadata=texts)
 
 
 def _extents(text: str) -> tuple[int, ...]:
-    if not re.fullmatch(r"\d+([,x]\d+){3}", text.replace(" ", "")):
-        raise argparse.ArgumentTypeError(f"{text!r} should be four extents x,y,z,t, for example 4,4,4,8")
+    if not re.fullmatch(r"[0-9]{1,9}([,x][0-9]{1,9}){3}", text.replace(" ", "")):
+        raise argparse.ArgumentTypeError(
+            f"{value_shown(text)} should be four extents x,y,z,t, for example 4,4,4,8"
+        )
     return tuple(int(size) for size in re.split("[,x]", text.replace(" ", "")))
 
 

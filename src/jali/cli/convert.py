@@ -20,6 +20,7 @@ from jali.cli.configurations import (
     add_source_arguments,
     load_configuration,
     require_four_dimensions,
+    warn,
 )
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge import link_trace, plaquette
@@ -54,9 +55,15 @@ def execute(arguments: argparse.Namespace) -> int:
         if arguments.rows == 2 and format != "nersc":
             raise ParameterError(f"two rows can be stored in NERSC files only, not as {format}")
     configuration = load_configuration(
-        arguments.source, arguments.lattice, arguments.group, ranks, arguments.device
+        arguments.source,
+        arguments.lattice,
+        arguments.group,
+        ranks,
+        arguments.device,
+        verify=not arguments.ignore_checksum,
     )
     U = configuration.U
+    warn(configuration, U.unitarity_deviation(), ranks)
     with together(ranks):
         require_four_dimensions(configuration, f"{format} files")
         if format == "nersc" and U.n != 3:

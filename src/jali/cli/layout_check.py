@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 from typing import Any
 
 from jali import _core
@@ -17,9 +16,12 @@ from jali.cli.simulation import group_order
 from jali.codegen import target
 from jali.codegen.types import SU, Algebra, Element, Matrix
 from jali.errors import LayoutError
+from jali.files import in_words, memory_here, value_shown
 
 # While a file is written or read, the links exist as arrays in file order too, twice for a moment.
 FILE_COPIES = 2
+
+MOST_RANKS = 1 << 20
 
 
 def check_layout(parameters: Parameters, ranks: int) -> dict[str, Any]:
@@ -28,6 +30,10 @@ def check_layout(parameters: Parameters, ranks: int) -> dict[str, Any]:
     Raises LayoutError if there is no such layout.
     """
     extents, precision = parameters.lattice.extents, parameters.run.precision
+    if ranks > MOST_RANKS:
+        raise LayoutError(
+            f"--check {value_shown(ranks)}: no machine has so many ranks; give 1 to {MOST_RANKS}"
+        )
     if min(extents) < 2:
         raise LayoutError(f"links can be updated on extents of 2 and more, not on {extents}")
     wanted = target.host().lanes(precision)
@@ -70,7 +76,7 @@ def check_layout(parameters: Parameters, ranks: int) -> dict[str, Any]:
         "lanes": {"used": layout.lanes, "of": wanted, "virtual_nodes": list(layout.virtual_nodes)},
         "halo_sites": layout.ghost_blocks * layout.lanes,
         "bytes_per_rank": {**memory, "total": sum(memory.values())},
-        "memory_of_this_machine": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "memory_of_this_machine": memory_here(),
     }
 
 
@@ -90,10 +96,15 @@ def render_check(found: dict[str, Any]) -> str:
         ("halo", f"{found['halo_sites']} sites, {found['halo_sites'] / sites:.2g} of the local ones"),
         (
             "memory",
-            f"{_size(memory['total'])} per rank, {_size(total)} in all"
-            + ("" if total <= here else f"; more than the {_size(here)} of this machine"),
+            f"{in_words(memory['total'])} per rank, {in_words(total)} in all"
+            + ("" if total <= here else f"; more than the {in_words(here)} of this machine"),
         ),
-        ("", ", ".join(f"{n.replace('_', ' ')} {_size(b)}" for n, b in memory.items() if n != "total" and b)),
+        (
+            "",
+            ", ".join(
+                f"{n.replace('_', ' ')} {in_words(b)}" for n, b in memory.items() if n != "total" and b
+            ),
+        ),
     ]
     return "\n".join(f"{name:<10}{text}" for name, text in lines)
 
@@ -113,12 +124,3 @@ def _offsets(ndim: int, flow: bool) -> list[tuple[int, ...]]:
 
 def _by(extents: list[int]) -> str:
     return " x ".join(map(str, extents))
-
-
-def _size(count: int) -> str:
-    value, unit = float(count), "B"
-    for bigger in ("KiB", "MiB", "GiB", "TiB"):
-        if value < 1024:
-            break
-        value, unit = value / 1024, bigger
-    return f"{value:.3g} {unit}" if unit != "B" else f"{count} B"

@@ -11,7 +11,9 @@ SIGTERM), of runs that had begun with a checkpoint.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from jali.comm.communicator import came_from_elsewhere
 from jali.comm.stopping import end_job, said_elsewhere, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
+from jali.files import value_shown
 from jali.version import __version__
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -36,6 +39,13 @@ BAD_INPUT_ERRORS = (
     NotADirectoryError,
     PermissionError,
 )
+
+
+# What the system says of names that are too long and of links that lead to themselves.
+IMPOSSIBLE_NAMES = (errno.ENAMETOOLONG, errno.ELOOP)
+
+MOST_RANKS = 100_000
+"""What `-n` starts at most: far more would be processes of one machine."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +113,10 @@ def make_parser(chosen: str | None) -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the `jali` command with these arguments (default: the process's); returns the exit status."""
     arguments_given = list(sys.argv[1:] if argv is None else argv)
+    # Names of files may hold any bytes; they are printed as they were given.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="surrogateescape")
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
@@ -121,6 +135,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             # The reader of our output left (`jali info | head`): nothing to tell, and nobody to tell it to.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
+        return _fail(error, BAD_INPUT if getattr(error, "errno", None) in IMPOSSIBLE_NAMES else FAILED)
+    except MemoryError as error:
         return _fail(error, FAILED)
     except KeyboardInterrupt as interruption:
         print(f"{speaker()}: interrupted", file=sys.stderr, flush=True)
@@ -149,6 +165,8 @@ def _fail(error: Exception, status: int) -> int:
 
 def _words(error: Exception) -> str:
     """What an error says; of the system's errors without their number."""
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
@@ -159,8 +177,10 @@ def _rank_count(text: str) -> int:
         count = int(text)
     except ValueError:
         count = 0
-    if count < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of ranks; give 1 or more")
+    if not 1 <= count <= MOST_RANKS:
+        raise argparse.ArgumentTypeError(
+            f"{value_shown(text)} is not a number of ranks to start; give 1 to {MOST_RANKS}"
+        )
     return count
 
 

@@ -12,8 +12,8 @@ import math
 from typing import Any
 
 from jali import comm
-from jali.cli.configurations import Configuration, add_source_arguments, load_configuration
-from jali.cli.simulation import flow_profile
+from jali.cli.configurations import Configuration, add_source_arguments, load_configuration, warn
+from jali.cli.simulation import flow_profile, flow_steps
 from jali.errors import FileFormatError, JaliError, ParameterError
 from jali.gauge import link_trace, plaquettes, polyakov_loop
 from jali.io.parallel import together
@@ -42,12 +42,19 @@ def execute(arguments: argparse.Namespace) -> int:
         for name, value in (("--flow-time", arguments.flow_time), ("--flow-step", arguments.flow_step)):
             if not (math.isfinite(value) and value > 0):
                 raise ParameterError(f"{name} {value:g} should be a positive number")
+        if arguments.flow:
+            flow_steps(arguments.flow_time, arguments.flow_step)
     results: list[dict[str, Any]] = []
     problems: list[Exception] = []
     for path in arguments.files:
         try:
             configuration = load_configuration(
-                path, arguments.lattice, arguments.group, ranks, arguments.device
+                path,
+                arguments.lattice,
+                arguments.group,
+                ranks,
+                arguments.device,
+                verify=not arguments.ignore_checksum,
             )
         except (JaliError, OSError) as error:
             if not getattr(error, "on_every_rank", False):
@@ -55,12 +62,16 @@ def execute(arguments: argparse.Namespace) -> int:
             problems.append(error)
             continue
         result = measure(configuration)
+        deviation = result["unitarity_deviation"]
+        result["warnings"] = warn(configuration, math.inf if deviation is None else deviation, ranks)
         if arguments.flow:
             profile = flow_profile(configuration.U, arguments.flow_time, arguments.flow_step)
             result["charge"] = _known(profile[-1][-1])
             names = ("flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
             result["flow"] = [dict(zip(names, map(_known, row), strict=True)) for row in profile]
-        mismatch = configuration.mismatch(result["plaquette"], result["link_trace"])
+        mismatch = configuration.mismatch(
+            *(math.nan if result[name] is None else result[name] for name in ("plaquette", "link_trace"))
+        )
         if mismatch:
             problems.append(FileFormatError(f"header mismatch: {mismatch}"))
         results.append(result)
@@ -89,12 +100,13 @@ def measure(configuration: Configuration) -> dict[str, Any]:
         "precision": configuration.precision,
         "rows": configuration.rows,
         "checksum": configuration.checksum,
-        "plaquette": mean,
+        "checksum_ignored": configuration.checksum is None and configuration.carries_checksum,
+        "plaquette": _known(mean),
         "plaquette_spatial": _known(spatial),
-        "plaquette_temporal": temporal,
-        "link_trace": link_trace(U),
-        "polyakov": [loop.real, loop.imag],
-        "unitarity_deviation": U.unitarity_deviation(),
+        "plaquette_temporal": _known(temporal),
+        "link_trace": _known(link_trace(U)),
+        "polyakov": [_known(loop.real), _known(loop.imag)],
+        "unitarity_deviation": _known(U.unitarity_deviation()),
         "header": None if file is None else {"plaquette": file.plaquette, "link_trace": file.link_trace},
     }
 
@@ -107,17 +119,24 @@ def render(result: dict[str, Any]) -> str:
     lines = [
         result["file"],
         f"  {result['format']}, {result['group']} on {extents}, {result['precision']} bits{rows}, "
-        + (f"{checksum} checksum verified" if checksum else "no checksum"),
-        f"  plaquette           {result['plaquette']:.12f}{_header(result, 'plaquette')}",
+        + (
+            f"{checksum} checksum verified"
+            if checksum
+            else "checksum ignored"
+            if result["checksum_ignored"]
+            else "no checksum"
+        ),
+        f"  plaquette           {_number(result['plaquette'])}{_header(result, 'plaquette')}",
     ]
     for name in ("plaquette_spatial", "plaquette_temporal"):
         if result[name] is not None:
-            lines.append(f"  {name:<20}{result[name]:.12f}")
-    re, im = result["polyakov"]
+            lines.append(f"  {name:<20}{_number(result[name])}")
+    re, im = (math.nan if part is None else part for part in result["polyakov"])
+    deviation = result["unitarity_deviation"]
     lines += [
-        f"  link trace          {result['link_trace']:.12f}{_header(result, 'link_trace')}",
-        f"  Polyakov loop       {re:.12f} {'+' if im >= 0 else '-'} {abs(im):.12f} i",
-        f"  unitarity           rms deviation {result['unitarity_deviation']:.1e}",
+        f"  link trace          {_number(result['link_trace'])}{_header(result, 'link_trace')}",
+        f"  Polyakov loop       {_number(re)} {'+' if im >= 0 else '-'} {_number(abs(im))} i",
+        f"  unitarity           rms deviation {math.inf if deviation is None else deviation:.1e}",
     ]
     if "flow" in result:
         lines.append("  flow time   E           t^2 E       charge")
@@ -132,6 +151,12 @@ def render(result: dict[str, Any]) -> str:
 def _header(result: dict[str, Any], name: str) -> str:
     said = (result["header"] or {}).get(name)
     return "" if said is None else f"   header {said!r}"
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "beyond numbers"
+    return f"{value:.12f}" if abs(value) < 1e6 else f"{value:.12e}"
 
 
 def _known(value: float) -> float | None:

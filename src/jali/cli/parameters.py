@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 import textwrap
 import tomllib
@@ -17,10 +18,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from jali.cli.schema import REQUIRED, Parameters, Row, find_inconsistencies, rows, section_docs, toml_value
+from jali.cli.schema import (
+    REQUIRED,
+    Parameters,
+    Row,
+    find_inconsistencies,
+    rows,
+    said,
+    section_docs,
+    toml_value,
+)
 from jali.errors import ParameterError
+from jali.files import parse_toml, read_bytes, shown
 
 __all__ = ["load_parameters", "parse_parameters", "render_parameters", "resolve_key"]
+
+MOST_BYTES = 1 << 20
+"""A parameter file is written by a person."""
 
 # A value and where it was said, for messages.
 _Said = tuple[Any, str]
@@ -32,16 +46,16 @@ def load_parameters(path: str | Path, overrides: Iterable[str] = ()) -> Paramete
     Raises:
         ParameterError: the file cannot be read, or see :func:`parse_parameters`.
     """
-    path = Path(path)
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_bytes(path, MOST_BYTES, "a parameter file").decode("utf-8")
     except OSError as error:
-        raise ParameterError(f"cannot read the parameter file {path}: {error.strerror or error}") from None
+        reason = os.strerror(error.errno or 0)
+        raise ParameterError(f"cannot read the parameter file {shown(path)}: {reason}") from None
     except UnicodeDecodeError as error:
         raise ParameterError(
-            f"{path} is not a parameter file: byte {error.start} is not UTF-8 text; TOML is needed"
+            f"{shown(path)} is not a parameter file: byte {error.start} is not UTF-8 text; TOML is needed"
         ) from None
-    return parse_parameters(text, str(path), overrides)
+    return parse_parameters(text, shown(path), overrides)
 
 
 def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[str] = ()) -> Parameters:
@@ -57,23 +71,20 @@ def parse_parameters(text: str, source: str = "parameters", overrides: Iterable[
         ParameterError: not TOML; unknown keys (with the nearest right one); wrong types or ranges; keys
             missing. All problems found are listed, one a line.
     """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ParameterError(f"{source} is not TOML: {error}") from None
+    document = parse_toml(text, source)
     lines = text.splitlines()
     table = rows()
     problems: list[str] = []
-    said: dict[str, _Said] = {}
-    _collect(document, table, lambda *path: _origin(source, lines, *path), said, problems)
+    told: dict[str, _Said] = {}
+    _collect(document, table, lambda *path: _origin(source, lines, *path), told, problems)
     for override in overrides:
         try:
             row, value = _parse_override(override, table)
         except ParameterError as error:
             problems.append(str(error))
         else:
-            said[row.path] = (value, f"--set {override}")
-    return _build(table, said, source, problems)
+            told[row.path] = (value, f"--set {shown(override, 80)}")
+    return _build(table, told, source, problems)
 
 
 def render_parameters(parameters: Parameters) -> str:
@@ -104,30 +115,30 @@ def resolve_key(name: str, table: Sequence[Row] | None = None) -> Row:
         return matches[0]
     if matches:
         candidates = ", ".join(row.path for row in matches)
-        raise ParameterError(f'"{name}" is ambiguous; write one of {candidates}')
+        raise ParameterError(f'"{shown(name, 80)}" is ambiguous; write one of {candidates}')
     inside = ", ".join(row.path for row in table if row.section == name)
     if inside:
-        raise ParameterError(f'"{name}" is a section; write one of its parameters: {inside}')
-    raise ParameterError(f'there is no parameter "{name}"{_suggest_path(name, table)}')
+        raise ParameterError(f'"{shown(name, 80)}" is a section; write one of its parameters: {inside}')
+    raise ParameterError(f'there is no parameter "{shown(name, 80)}"{_suggest_path(name, table)}')
 
 
 def _collect(
-    document: dict[str, Any], table: Sequence[Row], origin: Any, said: dict[str, _Said], problems: list[str]
+    document: dict[str, Any], table: Sequence[Row], origin: Any, told: dict[str, _Said], problems: list[str]
 ) -> None:
-    """Sort the values of a document into ``said``; what has no place goes to ``problems``."""
+    """Sort the values of a document into ``told``; what has no place goes to ``problems``."""
     sections = list(dict.fromkeys(row.section for row in table))
     for section, content in document.items():
         if section not in sections:
             problems.append(f"{origin(section)}: {_unknown_section(section, content, sections, table)}")
         elif not isinstance(content, dict):
             problems.append(
-                f"{origin(section)}: {section} = {toml_value(content)} stands where a section is needed; "
+                f"{origin(section)}: {shown(section, 80)} = {said(content)} stands where a section is needed; "
                 f"write [{section}]"
             )
         else:
             for name, value in content.items():
                 if any(row.path == f"{section}.{name}" for row in table):
-                    said[f"{section}.{name}"] = (value, origin(section, name))
+                    told[f"{section}.{name}"] = (value, origin(section, name))
                 else:
                     problems.append(f"{origin(section, name)}: {_unknown_key(section, name, table)}")
 
@@ -136,26 +147,26 @@ def _unknown_section(name: str, content: Any, sections: list[str], table: Sequen
     if isinstance(content, dict):
         near = difflib.get_close_matches(name.lower(), sections, 1, 0.5)
         if near:
-            return f"there is no section [{name}]; did you mean [{near[0]}]?"
-        return f"there is no section [{name}]; the sections are {', '.join(f'[{s}]' for s in sections)}"
+            return f"there is no section [{shown(name, 80)}]; did you mean [{near[0]}]?"
+        return f"there is no section [{shown(name, 80)}]; the sections are {', '.join(f'[{s}]' for s in sections)}"
     homes = [row.section for row in table if row.name == name]
     if homes:
-        return f'"{name}" stands outside any section; it belongs under [{homes[0]}]'
-    return f'"{name}" stands outside any section and no section has it{_suggest_path(name, table)}'
+        return f'"{shown(name, 80)}" stands outside any section; it belongs under [{homes[0]}]'
+    return f'"{shown(name, 80)}" stands outside any section and no section has it{_suggest_path(name, table)}'
 
 
 def _unknown_key(section: str, name: str, table: Sequence[Row]) -> str:
     homes = [row.section for row in table if row.name == name]
     if homes:
-        return f'"{name}" is not a key of [{section}]; it belongs under [{homes[0]}]'
+        return f'"{shown(name, 80)}" is not a key of [{section}]; it belongs under [{homes[0]}]'
     own = [row.name for row in table if row.section == section]
     near = difflib.get_close_matches(name.lower(), own, 1, 0.6)
     if near:
-        return f'[{section}] has no key "{name}"; did you mean "{near[0]}"?'
+        return f'[{section}] has no key "{shown(name, 80)}"; did you mean "{near[0]}"?'
     elsewhere = _nearest(name, table)
     if elsewhere:
-        return f'[{section}] has no key "{name}"; did you mean "{elsewhere.name}" of [{elsewhere.section}]?'
-    return f'[{section}] has no key "{name}"; its keys are {", ".join(own)}'
+        return f'[{section}] has no key "{shown(name, 80)}"; did you mean "{elsewhere.name}" of [{elsewhere.section}]?'
+    return f'[{section}] has no key "{shown(name, 80)}"; its keys are {", ".join(own)}'
 
 
 def _nearest(name: str, table: Sequence[Row]) -> Row | None:
@@ -174,28 +185,34 @@ def _suggest_path(name: str, table: Sequence[Row]) -> str:
 def _parse_override(override: str, table: Sequence[Row]) -> tuple[Row, Any]:
     name, equals, text = override.partition("=")
     name, text = name.strip(), text.strip()
+    where = f"--set {shown(override, 80)}"
     if not equals or not name:
-        raise ParameterError(f"--set {override}: write --set key=value, for example --set beta=6.0")
+        raise ParameterError(f"{where}: write --set key=value, for example --set beta=6.0")
     try:
         row = resolve_key(name, table)
     except ParameterError as error:
-        raise ParameterError(f"--set {override}: {error}") from None
+        raise ParameterError(f"{where}: {error}") from None
     if row.is_list and re.fullmatch(r"\d+(\s*,\s*\d+)*", text):
         text = f"[{text}]"
     try:
         document = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         document = {}
+    except (ValueError, RecursionError):
+        raise ParameterError(
+            f"{where}: a number with so many digits, or anything nested so deeply, is no value of {row.path}; "
+            f"it must be {row.expected()}"
+        ) from None
     # What is not exactly one TOML value is a bare word; so is anything unquoted where a string is wanted.
     value = document["value"] if list(document) == ["value"] else text
     return row, text if row.is_text and not isinstance(value, str) else value
 
 
-def _build(table: Sequence[Row], said: dict[str, _Said], source: str, problems: list[str]) -> Parameters:
+def _build(table: Sequence[Row], told: dict[str, _Said], source: str, problems: list[str]) -> Parameters:
     values: dict[str, dict[str, Any]] = {row.section: {} for row in table}
     for row in table:
-        if row.path in said:
-            value, origin = said[row.path]
+        if row.path in told:
+            value, origin = told[row.path]
             try:
                 values[row.section][row.name] = _encodable(row.check(value))
             except ValueError as error:
@@ -209,7 +226,7 @@ def _build(table: Sequence[Row], said: dict[str, _Said], source: str, problems: 
         hints = get_type_hints(Parameters)
         parameters = Parameters(**{section: hints[section](**keys) for section, keys in values.items()})
         for path, complaint in find_inconsistencies(parameters):
-            origin = said[path][1] if path in said else source
+            origin = told[path][1] if path in told else source
             problems.append(f"{origin}: {path.partition('.')[2]} {complaint}")
         if not problems:
             return parameters
@@ -234,8 +251,9 @@ def _line_of(lines: list[str], section: str, name: str | None) -> int | None:
     """Line, from 1, where a key or section is written, however it is spelled; None where it was not found."""
     current = ""
     fallback = None
-    for number, line in enumerate(lines, 1):
-        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
+    for number, whole in enumerate(lines, 1):
+        line = whole[:500]  # what stands further right is no key that we have
+        header = re.match(r"\s*\[+\s*([^\]\s][^\]]*?)\s*\]", line)
         if header and not re.match(r"\s*[\w\"'.-]+\s*=", line):
             current = header[1].strip("\"'")
             if current == section or current.startswith(section + "."):
@@ -243,7 +261,7 @@ def _line_of(lines: list[str], section: str, name: str | None) -> int | None:
                 if name is not None and current == f"{section}.{name}":
                     return number
             continue
-        assignment = re.match(r"\s*([\w\"'.\s-]+?)\s*=", line)
+        assignment = re.match(r"\s*([\w\"'.-][\w\"'.\s-]*?)\s*=", line)
         if assignment:
             path = ".".join(filter(None, [current, re.sub(r"[\"'\s]", "", assignment[1])]))
             if name is None and path.split(".")[0] == section:

@@ -9,7 +9,9 @@ from typing import Any
 from jali.comm.plan import Plan
 from jali.comm.planning import plan_collective
 from jali.errors import ParameterError
+from jali.files import value_shown
 
+MOST_BYTES = 1 << 50
 UNITS = {
     "": 1,
     "b": 1,
@@ -31,10 +33,10 @@ def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True) -> No
         help="delta, perlmutter, frontier, aurora, h200x8, or a TOML file",
     )
     parser.add_argument(
-        "--nodes", type=int, metavar="N", help="nodes of the machine (default: those of its file)"
+        "--nodes", type=whole_argument, metavar="N", help="nodes of the machine (default: those of its file)"
     )
     parser.add_argument(
-        "--root", type=int, default=0, metavar="R", help="root, where there is one (default 0)"
+        "--root", type=whole_argument, default=0, metavar="R", help="root, where there is one (default 0)"
     )
     parser.add_argument("--dtype", default="float32", metavar="TYPE", help="element type (default float32)")
     parser.add_argument("--op", default="sum", metavar="OP", help="reduction (default sum)")
@@ -56,9 +58,11 @@ def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True) -> No
     how.add_argument(
         "--libraries", type=names_argument, metavar="L,L,...", help="library per level of the hierarchy"
     )
-    how.add_argument("--stripe", type=int, metavar="S", help="ranks over which a root spreads a piece")
-    how.add_argument("--ring", type=int, metavar="R", help="nodes of the ring (1: none)")
-    how.add_argument("--depth", type=int, metavar="M", help="channels of the pipeline")
+    how.add_argument(
+        "--stripe", type=whole_argument, metavar="S", help="ranks over which a root spreads a piece"
+    )
+    how.add_argument("--ring", type=whole_argument, metavar="R", help="nodes of the ring (1: none)")
+    how.add_argument("--depth", type=whole_argument, metavar="M", help="channels of the pipeline")
     how.add_argument("--reproducible", action="store_true", help="combine in the order of ranks")
 
 
@@ -93,9 +97,18 @@ def size_argument(text: str) -> int:
         value = float(found[1]) * UNITS[found[2]] if found else 0.0
     except (KeyError, ValueError):
         value = 0.0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; write bytes, or 64KiB, 16MiB, 1GiB, 2GB")
+    if not 1 <= value < MOST_BYTES:
+        raise argparse.ArgumentTypeError(
+            f"{value_shown(text)} is no size; write bytes, or 64KiB, 16MiB, 1GiB, 2GB, below 2^50"
+        )
     return int(value)
+
+
+def whole_argument(text: str) -> int:
+    """A whole number that the planner can hold; whether it makes sense is decided there."""
+    if not re.fullmatch(r"-?[0-9]{1,10}", text.strip()) or abs(int(text)) >= 1 << 31:
+        raise argparse.ArgumentTypeError(f"{value_shown(text)} is no whole number below 2^31")
+    return int(text)
 
 
 def sizes_argument(text: str) -> list[int]:
@@ -106,9 +119,11 @@ def sizes_argument(text: str) -> list[int]:
 def factors_argument(text: str) -> list[int]:
     """Whole numbers separated by commas."""
     try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} are no factors; write them like 4,4,2") from None
+        return [whole_argument(part) for part in text.split(",")]
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f"{value_shown(text)} are no factors; write them like 4,4,2"
+        ) from None
 
 
 def names_argument(text: str) -> list[str]:

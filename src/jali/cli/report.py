@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 import io
 import math
-import os
 from pathlib import Path
 
 import matplotlib as mpl
@@ -27,6 +26,7 @@ from jali.cli.report_plots import (
     polyakov_figure,
     timing_figure,
 )
+from jali.io.writing import write_file
 from jali.statistics import format_value
 
 __all__ = ["plot_history", "write_report"]
@@ -77,9 +77,7 @@ def write_report(directory: str | Path) -> Path:
     directory = Path(directory)
     summary = summarise(directory)
     path = directory / "report.html"
-    beside = directory / "report.html.new"
-    beside.write_text(_page(summary), encoding="utf-8")
-    os.replace(beside, path)
+    write_file(path, _page(summary).encode("utf-8"))
     return path
 
 
@@ -92,8 +90,10 @@ def plot_history(directory: str | Path, png_path: str | Path) -> Path:
     """
     path = Path(png_path)
     figure = history_figure(summarise(directory), title=True)
+    picture = io.BytesIO()
     with mpl.rc_context(STYLE):
-        figure.savefig(path, format="png", dpi=180, metadata={"Software": None})
+        figure.savefig(picture, format="png", dpi=180, metadata={"Software": None})
+    write_file(path, picture.getvalue())
     return path
 
 
@@ -154,7 +154,7 @@ def _result(summary: RunSummary) -> str:
         )
         items.append((label, "small", "", known))
         if summary.deviation is not None:
-            colour = "" if reference.caution else ("good" if abs(summary.deviation) < 3 else "bad")
+            colour = "good" if abs(summary.deviation) < 3 else "bad"
             items.append(("deviation", "small", colour, f"{summary.deviation:+.1f} σ"))
         notes.append(
             f"Compared with: {reference.source}" + (f"; {reference.caution}." if reference.caution else ".")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,14 @@ from numpy.typing import NDArray
 from jali.cli.parameters import load_parameters
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError
+from jali.files import read_bytes
 from jali.gauge.literature import Reference, plaquette_reference
 from jali.statistics import Estimate, drift, mean_error
 
 __all__ = ["HISTORY_COLUMNS", "TIMING_COLUMNS", "RunSummary", "summarise"]
+
+MOST_BYTES = 1 << 32
+"""Of a table: some 40 million rows."""
 
 HISTORY_COLUMNS = (
     "sweep",
@@ -52,7 +57,8 @@ class RunSummary:
         estimates: mean and error of each observable after thermalisation; empty before the first measurement.
         interval: sweeps between measurements, the unit of every tau_int.
         reference: known plaquette of this theory on this lattice, if any.
-        deviation: (plaquette - reference) / combined error; None without either or without errors.
+        deviation: (plaquette - reference) / combined error; None without either, without errors, or where the
+            reference holds for larger lattices only.
         drift: difference of the plaquette between the halves of the measurements, in sigma; nan if too short.
     """
 
@@ -74,6 +80,11 @@ class RunSummary:
     def plaquette(self) -> FloatArray:
         """Plaquettes after thermalisation."""
         return self.history["plaquette"][self.measured]
+
+    @property
+    def target(self) -> Reference | None:
+        """The reference, where it holds for the lattice of the run: what pictures may show beside the data."""
+        return None if self.reference is None or self.reference.caution else self.reference
 
     @property
     def links(self) -> int:
@@ -133,7 +144,7 @@ def summarise(directory: str | Path) -> RunSummary:
     reference = plaquette_reference(parameters.gauge.group, parameters.gauge.beta, parameters.lattice.extents)
     plaquette = estimates.get("plaquette")
     deviation = None
-    if reference and plaquette:
+    if reference and plaquette and not reference.caution:
         error = math.hypot(plaquette.error, reference.error)
         if error > 0 and math.isfinite(error):
             deviation = (plaquette.mean - reference.value) / error
@@ -152,9 +163,9 @@ def summarise(directory: str | Path) -> RunSummary:
 
 def _read_table(path: Path, columns: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, FloatArray]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path, MOST_BYTES, "a table of a run").decode("utf-8")
     except OSError as error:
-        raise FileFormatError(f"cannot read {path}: {error.strerror or error}") from None
+        raise FileFormatError(f"cannot read {path}: {os.strerror(error.errno or 0)}") from None
     except UnicodeDecodeError as error:
         raise FileFormatError(f"{path} is not a table: byte {error.start} is not UTF-8 text") from None
     lines = list(csv.reader(text.splitlines()))

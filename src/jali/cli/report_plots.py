@@ -106,17 +106,17 @@ def _headline(summary: RunSummary) -> str:
     parts = [f"{gauge.group}   {lattice_name(summary.parameters.lattice.extents)}   β = {gauge.beta:g}"]
     if estimate:
         parts.append(f"plaquette {format_value(estimate.mean, estimate.error)}")
-    if summary.reference and summary.deviation is not None:
-        kind = "exact" if summary.reference.error == 0 else "literature"
-        parts.append(f"{kind} {summary.reference.value:.6g}  ({summary.deviation:+.1f} σ)")
+    if summary.target and summary.deviation is not None:
+        kind = "exact" if summary.target.error == 0 else "literature"
+        parts.append(f"{kind} {summary.target.value:.6g}  ({summary.deviation:+.1f} σ)")
     return "      ".join(parts)
 
 
 def _draw_approach(axis: Axes, summary: RunSummary, early: np.ndarray) -> None:
     sweep, plaquette = summary.history["sweep"][early], summary.history["plaquette"][early]
     axis.plot(sweep, plaquette, color=MUTED, lw=1.3, rasterized=len(sweep) > _MANY)
-    if summary.reference:
-        axis.axhline(summary.reference.value, color=REFERENCE, lw=1.1, ls=(0, (5, 3)))
+    if summary.target:
+        axis.axhline(summary.target.value, color=REFERENCE, lw=1.1, ls=(0, (5, 3)))
     axis.set_title("thermalisation")
     axis.set_xlabel("sweep")
     axis.set_ylabel("plaquette")
@@ -139,15 +139,15 @@ def _draw_measurements(axis: Axes, summary: RunSummary) -> None:
         band: Any = {"color": MEAN, "alpha": 0.25, "lw": 0, "rasterized": len(sweep) > _MANY}
         axis.fill_between(sweep, running - spread, running + spread, **band)
     axis.plot(sweep, running, color=MEAN, lw=1.8, label="running mean and error")
-    if summary.reference:
-        exact = "exact" if summary.reference.error == 0 else "literature"
-        axis.axhline(summary.reference.value, color=REFERENCE, lw=1.3, ls=(0, (5, 3)), label=exact)
+    if summary.target:
+        exact = "exact" if summary.target.error == 0 else "literature"
+        axis.axhline(summary.target.value, color=REFERENCE, lw=1.3, ls=(0, (5, 3)), label=exact)
     axis.set_title(f"{len(plaquette)} measurements" if len(plaquette) > 1 else "1 measurement")
     axis.set_xlabel("sweep")
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     shown = plaquette
-    if summary.reference and abs(summary.reference.value - running[-1]) < 3 * float(np.ptp(plaquette)):
-        shown = np.append(plaquette, summary.reference.value)
+    if summary.target and abs(summary.target.value - running[-1]) < 3 * float(np.ptp(plaquette)):
+        shown = np.append(plaquette, summary.target.value)
     _keep_open(axis, shown, headroom=0.28)
     axis.legend(loc="upper right", ncols=3, handlelength=1.6, columnspacing=1.4, borderaxespad=0.2)
 
@@ -168,8 +168,8 @@ def _draw_distribution(axis: Axes, beside: Axes, summary: RunSummary) -> None:
             axis.plot(len(plaquette) * (edges[1] - edges[0]) * normal, level, color=MEAN, lw=1.3)
     else:
         axis.barh([plaquette[0]], [len(plaquette)], height=0.02 * (high - low), color=DATA)
-    if summary.reference:
-        axis.axhline(summary.reference.value, color=REFERENCE, lw=1.1, ls=(0, (5, 3)))
+    if summary.target:
+        axis.axhline(summary.target.value, color=REFERENCE, lw=1.1, ls=(0, (5, 3)))
     axis.set_ylim(low, high)
     axis.tick_params(labelleft=False)
     axis.set_title("distribution")

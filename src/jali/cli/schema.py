@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 
 from jali.devices import parse_device
 from jali.errors import DeviceError
+from jali.files import shown, value_shown
 
 __all__ = [
     "REQUIRED",
@@ -35,6 +36,9 @@ __all__ = [
 
 REQUIRED = dataclasses.MISSING
 
+MOST = 10**12
+"""Sweeps that anybody could ask for; numbers of them stay exact in tables and checkpoints."""
+
 
 def key(doc: str, default: Any = REQUIRED, **limits: Any) -> Any:
     """A dataclass field that carries its row of the schema; see :class:`Row` for the limits."""
@@ -46,10 +50,14 @@ class LatticeShape:
     """The lattice and its split over ranks."""
 
     extents: tuple[int, ...] = key(
-        "Sites in each direction; the last one is time.", low=1, lengths=(2, 4), example=(8, 8, 8, 8)
+        "Sites in each direction; the last one is time.",
+        low=1,
+        ceiling=2**30 - 1,
+        lengths=(2, 4),
+        example=(8, 8, 8, 8),
     )
     grid: tuple[int, ...] = key(
-        "Ranks in each direction; an empty list lets jali choose.", (), low=1, lengths=(0, 4)
+        "Ranks in each direction; an empty list lets jali choose.", (), low=1, ceiling=2**20, lengths=(0, 4)
     )
 
 
@@ -78,11 +86,11 @@ class Update:
     """What one sweep does and how many there are."""
 
     algorithm: str = key("Update that brings randomness.", "heatbath", choices=("heatbath", "metropolis"))
-    sweeps: int = key("Sweeps after thermalisation, over which averages are taken.", 200, low=0)
-    thermalisation: int = key("Sweeps before averages begin.", 100, low=0)
-    heatbath: int = key("Passes of the algorithm over the lattice in each sweep.", 1, low=1)
-    overrelaxation: int = key("Overrelaxation passes after them in each sweep.", 4, low=0)
-    metropolis_hits: int = key("Metropolis proposals for a link in each pass.", 8, low=1)
+    sweeps: int = key("Sweeps after thermalisation, over which averages are taken.", 200, low=0, ceiling=MOST)
+    thermalisation: int = key("Sweeps before averages begin.", 100, low=0, ceiling=MOST)
+    heatbath: int = key("Passes of the algorithm over the lattice in each sweep.", 1, low=1, ceiling=10**6)
+    overrelaxation: int = key("Overrelaxation passes after them in each sweep.", 4, low=0, ceiling=10**6)
+    metropolis_hits: int = key("Metropolis proposals for a link in each pass.", 8, low=1, high=100)
     metropolis_step: float = key(
         "Size of a Metropolis proposal: the angle by which it rotates a link.",
         0.3,
@@ -104,12 +112,12 @@ class RunControl:
         "",
         parse="device",
     )
-    measure_every: int = key("Interval of measurements.", 1, low=1, unit="sweeps")
+    measure_every: int = key("Interval of measurements.", 1, low=1, ceiling=MOST, unit="sweeps")
     checkpoint_every: int = key(
-        "Interval of checkpoints; 0 writes one at the end only.", 100, low=0, unit="sweeps"
+        "Interval of checkpoints; 0 writes one at the end only.", 100, low=0, ceiling=MOST, unit="sweeps"
     )
     reunitarise_every: int = key(
-        "Interval of projections back to the group; 0 never.", 10, low=0, unit="sweeps"
+        "Interval of projections back to the group; 0 never.", 10, low=0, ceiling=MOST, unit="sweeps"
     )
 
 
@@ -119,7 +127,7 @@ class Measure:
 
     polyakov: bool = key("Measure the Polyakov loop.", True)
     flow: bool = key("Measure energy density and topological charge along the gradient flow.", False)
-    flow_every: int = key("Interval of flow measurements.", 10, low=1, unit="sweeps")
+    flow_every: int = key("Interval of flow measurements.", 10, low=1, ceiling=MOST, unit="sweeps")
     flow_time: float = key(
         "Flow time at which the flow ends.", 1.0, above=0.0, unit="lattice spacings squared"
     )
@@ -152,8 +160,9 @@ class Parameters:
 class Row:
     """One key: where it stands, what it may be and what it means.
 
-    ``low`` and ``high`` are inclusive, ``above`` is exclusive; for lists they bound each entry, and
-    ``lengths`` bounds their number. ``example`` stands in for the default of a required key.
+    ``low`` and ``high`` are inclusive, ``above`` is exclusive; ``ceiling`` is what nobody needs to know: beyond it
+    nothing can be meant. For lists they bound each entry, and ``lengths`` bounds their number. ``example`` stands in
+    for the default of a required key.
     """
 
     section: str
@@ -165,6 +174,7 @@ class Row:
     low: float | None = None
     above: float | None = None
     high: float | None = None
+    ceiling: int | None = None
     choices: tuple[str, ...] = ()
     lengths: tuple[int, int] | None = None
     parse: str = ""
@@ -220,23 +230,30 @@ class Row:
         Raises:
             ValueError: it is of the wrong type or out of range; the message says what would be right.
         """
+        if self.ceiling is not None and any(
+            type(entry) is int and entry > self.ceiling
+            for entry in (value if isinstance(value, list | tuple) else [value])
+        ):
+            raise ValueError(f"{said(value)}; {self.ceiling} is the most that can be meant")
         if self.parse:
             if isinstance(value, str):
                 return _PARSERS[self.parse](value)
         elif self.choices:
-            if value in self.choices:
+            if isinstance(value, str) and value in self.choices:
                 return value
         elif self.is_list:
             return self._check_list(value)
         elif self.kind is float:
-            if type(value) in (int, float) and math.isfinite(value) and self._in_range(value):
+            if type(value) in (int, float) and _is_finite(value) and self._in_range(value):
                 return float(value)
         elif self.kind in (bool, str):
+            if isinstance(value, str) and "\0" in value:
+                raise ValueError(f"{said(value)} holds a NUL character, which no file's name can")
             if type(value) is self.kind:
                 return value
         elif type(value) is int and self._in_range(value):
             return value
-        raise ValueError(f"{toml_value(value)}{self._hint(value)}; must be {self.expected()}")
+        raise ValueError(f"{said(value)}{self._hint(value)}; must be {self.expected()}")
 
     def _check_list(self, value: Any) -> tuple[int, ...]:
         assert self.lengths is not None
@@ -247,7 +264,7 @@ class Row:
             and all(type(entry) is int and self._in_range(entry) for entry in value)
         ):
             return tuple(value)
-        raise ValueError(f"{toml_value(value)}; must be {self.expected()}")
+        raise ValueError(f"{said(value)}; must be {self.expected()}")
 
     def _in_range(self, value: float) -> bool:
         return (
@@ -262,7 +279,9 @@ class Row:
         if (
             self.kind is int
             and isinstance(value, float)
-            and value == int(value if math.isfinite(value) else 0)
+            and math.isfinite(value)
+            and abs(value) < 2**53
+            and value == int(value)
         ):
             return f", not an integer (write {int(value)})"
         return ""
@@ -297,7 +316,7 @@ def group_name(text: str) -> str:
         family, number = match[1], int(match[2] or match[3])
         if (family == "U" and number == 1) or (family == "SU" and number >= 2):
             return f"{family}({number})"
-    raise ValueError(f'{toml_value(text)} is not a gauge group; must be "U(1)" or "SU(N)" with N from 2')
+    raise ValueError(f'{said(text)} is not a gauge group; must be "U(1)" or "SU(N)" with N from 2')
 
 
 def device_name(text: str) -> str:
@@ -343,7 +362,17 @@ def find_inconsistencies(parameters: Parameters) -> list[tuple[str, str]]:
         problems.append(
             ("gauge.start_file", f'is given, but start is {toml_value(gauge.start)}; write start = "file"')
         )
+    if math.prod(extents) > 2**62:
+        problems.append(("lattice.extents", f"{list(extents)} has more than 2**62 sites"))
     measure = parameters.measure
+    if measure.flow and measure.flow_time / measure.flow_step > 1e6:
+        problems.append(
+            (
+                "measure.flow_step",
+                f"{measure.flow_step:g} makes {measure.flow_time / measure.flow_step:.3g} steps up to flow_time = "
+                f"{measure.flow_time:g}; a million are the most",
+            )
+        )
     if measure.flow and measure.flow_step > measure.flow_time:
         problems.append(
             ("measure.flow_step", f"{measure.flow_step:g} is longer than flow_time = {measure.flow_time:g}")
@@ -362,6 +391,21 @@ def toml_value(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{name} = {toml_value(entry)}" for name, entry in value.items()) + "}"
     return repr(value) if isinstance(value, int | float) else str(value)
+
+
+def said(value: Any) -> str:
+    """A value as TOML writes it, for a message: however long, deep or large it is."""
+    try:
+        return shown(toml_value(value), 80)
+    except (ValueError, RecursionError):
+        return value_shown(value)
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond floats
+        return False
 
 
 def _escaped(c: str) -> str:

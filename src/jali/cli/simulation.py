@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from jali import io
 from jali.cli.schema import Parameters
 from jali.comm import Communicator
-from jali.errors import FileFormatError, JaliError, LayoutError
+from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
+from jali.files import require_memory
 from jali.gauge import (
     SU,
     GaugeField,
@@ -29,14 +31,17 @@ from jali.gauge import (
     topological_charge,
 )
 from jali.gauge.flow import Flow
+from jali.gauge.heatbath import needs_creutz
 from jali.gauge.updates import check_subgroups, link_colours
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice, Random
+from jali.lattice.random import CHAIN
 
 LINKS = "links"
 
 # Energy density and charge are recorded at this many flow times, equally spaced, and at time 0.
 FLOW_POINTS = 10
+MOST_FLOW_STEPS = 1_000_000
 
 
 class Simulation:
@@ -51,7 +56,7 @@ class Simulation:
             if parameters.update.algorithm == "heatbath" or parameters.update.overrelaxation:
                 check_subgroups(group_order(parameters), ranks.rank == 0)
         self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
-        self.rng = Random(parameters.run.seed, parameters.run.stream)
+        self.rng = Random.reserved(CHAIN, parameters.run.seed, parameters.run.stream)
         self.sweep = 0
         self.acceptance: float | None = None
 
@@ -84,9 +89,11 @@ class Simulation:
                     f"{checkpoint.path} holds {sorted(checkpoint.fields)} on a lattice {checkpoint.lattice}, "
                     f"not the links of {parameters.gauge.group} on {lattice.extents}"
                 )
+            _refuse_other_numbers(parameters, checkpoint)
         with raised_alike():
             U.set_local_links(checkpoint.read(LINKS, simulation._box))
-        simulation.rng = Random.from_state(checkpoint.rng)
+        with together(ranks):
+            simulation.rng = Random.from_state(checkpoint.rng)
         simulation.sweep = int(checkpoint.state["sweep"])
         return simulation
 
@@ -172,6 +179,9 @@ class Simulation:
         with raised_alike():
             file = io.open_configuration(path, lattice=U.lattice.extents, group=U.n, ranks=ranks)
             found = GaugeField.from_file(file, lattice=U.lattice, group=U.group)
+        if ranks.rank == 0:
+            for text in file.warnings:
+                print(f"jali: warning: {text}", file=sys.stderr, flush=True)
         mismatch = file.header_mismatch(plaquette(found), link_trace(found))
         with together(ranks):
             if mismatch:
@@ -180,13 +190,33 @@ class Simulation:
         U.assign(found.reunitarise())
 
 
+def _refuse_other_numbers(parameters: Parameters, checkpoint: io.Checkpoint) -> None:
+    """Raise FileFormatError where the chain of an earlier version of jali would go on with other numbers than there.
+
+    Those states do not say what they are for. Since then Gaussians in float32 have longer tails, and Creutz's heat bath
+    keeps its digits at small beta.
+    """
+    if "purpose" in checkpoint.rng:
+        return
+    gauge, extents = parameters.gauge, parameters.lattice.extents
+    creutz = parameters.update.algorithm == "heatbath" and needs_creutz(
+        group_order(parameters), gauge.beta, len(extents)
+    )
+    if parameters.run.precision == "float32" or (group_order(parameters) > 1 and creutz):
+        raise FileFormatError(
+            f"{checkpoint.path} is of an earlier version of jali, whose updates in float32 and at small beta drew other numbers; "
+            "its chain cannot be continued exactly. Begin another run from its links: jali convert DIR FILE.ildg, then "
+            'start = "file"'
+        )
+
+
 def flow_profile(U: GaugeField, until: float, step: float) -> list[tuple[float, float, float, float, float]]:
     """(t, E, E of plaquettes, t^2 E, charge) along the gradient flow at time 0 and ten times up to `until`.
 
     The step is made a little shorter where that is needed to reach `until` exactly. E is the clover energy
     density in lattice units. The charge is nan where none is defined (see `jali.gauge.topological_charge`).
     """
-    steps = max(1, math.ceil(until / step - 1e-9))
+    steps = flow_steps(until, step)
     flow = Flow(U, until / steps)
     rows, done = [], 0
     for k in range(FLOW_POINTS + 1):
@@ -202,6 +232,16 @@ def flow_profile(U: GaugeField, until: float, step: float) -> list[tuple[float, 
         t = until * done / steps
         rows.append((t, found.energy, found.energy_plaquette, t * t * found.energy, charge))
     return rows
+
+
+def flow_steps(until: float, step: float) -> int:
+    """Steps of the flow. Raises ParameterError for more than anybody can wait for."""
+    count = until / step
+    if not count <= MOST_FLOW_STEPS:
+        raise ParameterError(
+            f"a flow up to {until:g} in steps of {step:g} has {count:.3g} steps; {MOST_FLOW_STEPS} are the most"
+        )
+    return max(1, math.ceil(count - 1e-9))
 
 
 def total_sweeps(parameters: Parameters) -> int:
@@ -223,4 +263,9 @@ def make_lattice(parameters: Parameters, ranks: Communicator) -> Lattice:
             f"lattice.grid = {list(grid)} is a grid of {math.prod(grid)} ranks, but {ranks.size} are running; "
             f"start {math.prod(grid)} (-n {math.prod(grid)}) or let jali choose with --set lattice.grid=[]"
         )
+    size = math.prod(extents) * len(extents) * group_order(parameters) ** 2
+    require_memory(
+        f"the links of {' x '.join(map(str, extents))}",
+        size * (16 if parameters.run.precision == "float64" else 8) // ranks.size,
+    )
     return Lattice(*extents, grid=grid or None, communicator=ranks, device=parameters.run.device or None)

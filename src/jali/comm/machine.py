@@ -15,7 +15,7 @@ seconds. The file holds nothing about collectives: no factors, stripes or depths
 from __future__ import annotations
 
 import math
-import tomllib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,8 +23,13 @@ from typing import Any
 
 from jali import _core
 from jali.errors import ParameterError
+from jali.files import checked_path, parse_toml, read_bytes, shown, value_shown
 
 GIGA, MICRO = 1e9, 1e-6
+MOST_RANKS, MOST_NICS = 1 << 20, 1 << 12
+SMALLEST, LARGEST = 1e-9, 1e12
+"""Of numbers in a file (GB/s, microseconds); beyond them nothing can be meant."""
+MOST_BYTES = 1 << 20
 BINDINGS = ("packed", "round-robin")
 SHIPPED = Path(__file__).resolve().parent.parent / "machines"
 
@@ -96,23 +101,24 @@ class Machine:
     @staticmethod
     def load(name_or_path: str | Path, nodes: int | None = None) -> Machine:
         """The machine of that name, or in that file. Raises ParameterError that names the file and the key."""
-        path = Path(name_or_path)
-        if not path.suffix and not path.exists():
+        path = Path(checked_path(name_or_path))
+        if not path.suffix and not os.path.exists(path):
             path = SHIPPED / f"{name_or_path}.toml"
-            if not path.exists():
+            if not os.path.exists(path):
                 raise ParameterError(
-                    f"no machine '{name_or_path}'; jali knows {', '.join(shipped())}, "
+                    f"no machine '{shown(name_or_path)}'; jali knows {', '.join(shipped())}, "
                     "and reads a description from the path of a .toml file"
                 )
         try:
-            text = path.read_text()
+            text = read_bytes(path, MOST_BYTES, "a machine file").decode("utf-8")
         except OSError as error:
-            raise ParameterError(f"cannot read machine file {path}: {error.strerror}") from None
-        try:
-            table = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise ParameterError(f"{path}: {error}") from None
-        machine = Machine.from_table(table, str(path))
+            reason = os.strerror(error.errno or 0)
+            raise ParameterError(f"cannot read machine file {shown(path)}: {reason}") from None
+        except UnicodeDecodeError as error:
+            raise ParameterError(
+                f"{shown(path)} is not a machine file: byte {error.start} is not UTF-8 text; TOML is needed"
+            ) from None
+        machine = Machine.from_table(parse_toml(text, shown(path)), shown(path))
         return machine if nodes is None else machine.with_nodes(nodes)
 
     @staticmethod
@@ -142,7 +148,12 @@ class Machine:
         """The same machine with another number of nodes."""
         if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 1:
             raise ParameterError(
-                f"machine '{self.name}': nodes = {nodes!r}; a positive whole number is needed"
+                f"machine '{self.name}': nodes = {value_shown(nodes)}; a positive whole number is needed"
+            )
+        if nodes * self.ranks_per_node > MOST_RANKS:
+            raise ParameterError(
+                f"machine '{self.name}': {value_shown(nodes)} nodes of {self.ranks_per_node} ranks are too many to be planned for; "
+                f"{MOST_RANKS // self.ranks_per_node} are the most"
             )
         if nodes > 1 and math.isinf(self.network.rated[0]):
             raise ParameterError(
@@ -232,21 +243,29 @@ class _Reader:
         self, table: Any, where: str, needed: Sequence[str], optional: Sequence[str] = ()
     ) -> dict[str, Any]:
         if not isinstance(table, dict):
-            raise self.fail(where, f"a table is needed, not {table!r}")
+            raise self.fail(where, f"a table is needed, not {value_shown(table)}")
         prefix = f"{where}." if where else ""
         for key in table:
             if key not in needed and key not in optional:
-                raise self.fail(prefix + key, f"unknown key; known here: {', '.join([*needed, *optional])}")
+                raise self.fail(
+                    prefix + shown(key, 80), f"unknown key; known here: {', '.join([*needed, *optional])}"
+                )
         for key in needed:
             if key not in table:
                 raise self.fail(prefix + key, "missing")
         return table
 
     def number(self, value: Any, key: str, zero: bool = False) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise self.fail(key, f"{value!r} is no number")
+        """A float: positive, infinity included (what is free), or a time: zero or more, and finite."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+            raise self.fail(key, f"{value_shown(value)} is no number")
         if value < 0 or (value == 0 and not zero):
-            raise self.fail(key, f"{value!r} must be {'zero or more' if zero else 'positive'}")
+            raise self.fail(key, f"{value_shown(value)} must be {'zero or more' if zero else 'positive'}")
+        free = value == math.inf and not zero
+        if not free and not (value == 0 or SMALLEST <= value <= LARGEST):
+            raise self.fail(
+                key, f"{value_shown(value)} is beyond every machine; between {SMALLEST:g} and {LARGEST:g}"
+            )
         return float(value)
 
     def share(self, value: Any, key: str) -> float:
@@ -254,14 +273,16 @@ class _Reader:
             raise self.fail(key, f"{value}; at most 1")
         return float(value)
 
-    def whole(self, value: Any, key: str) -> int:
+    def whole(self, value: Any, key: str, most: int = MOST_RANKS) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.fail(key, f"{value!r}; a positive whole number is needed")
+            raise self.fail(key, f"{value_shown(value)}; a positive whole number is needed")
+        if value > most:
+            raise self.fail(key, f"{value_shown(value)}; at most {most}")
         return value
 
     def text(self, value: Any, key: str) -> str:
         if not isinstance(value, str) or not value:
-            raise self.fail(key, f"{value!r}; a text is needed")
+            raise self.fail(key, f"{value_shown(value)}; a text is needed")
         return value
 
     def per_nic(self, value: Any, key: str, nics: int) -> tuple[float, ...]:
@@ -275,11 +296,16 @@ class _Reader:
         self.keys(table, "", ("name", "library"), ("nodes", "about", "network", "level", "compute"))
         levels = self.levels(table.get("level", []))
         compute = self.keys(table.get("compute", {}), "compute", (), ("copy", "reduction", "launch"))
+        per_node = math.prod(level.parts for level in levels)
+        if per_node > MOST_RANKS:
+            raise self.fail(
+                "level", f"{per_node} ranks of a node, the product of parts; at most {MOST_RANKS}"
+            )
         names = ("node", *(level.name for level in levels))
         machine = Machine(
             name=self.text(table["name"], "name"),
             nodes=self.whole(table.get("nodes", 1), "nodes"),
-            network=self.network(table.get("network"), math.prod(level.parts for level in levels)),
+            network=self.network(table.get("network"), per_node),
             levels=levels,
             libraries=self.libraries(table["library"], names),
             copy=self.number(compute.get("copy", math.inf), "compute.copy"),
@@ -288,6 +314,10 @@ class _Reader:
             about=str(table.get("about", "")),
             source=self.source,
         )
+        if machine.ranks > MOST_RANKS:
+            raise self.fail(
+                "nodes", f"{machine.nodes} of {per_node} ranks each; at most {MOST_RANKS} ranks in all"
+            )
         if machine.nodes > 1 and math.isinf(machine.network.rated[0]):
             raise self.fail("network", f"missing; {machine.nodes} nodes need one")
         for name in names if machine.nodes > 1 else names[1:]:
@@ -304,7 +334,7 @@ class _Reader:
             ("nics", "rated", "latency"),
             ("bandwidth", "duplex", "binding", "crowd", "crowded"),
         )
-        nics = self.whole(table["nics"], "network.nics")
+        nics = self.whole(table["nics"], "network.nics", MOST_NICS)
         rated = self.per_nic(table["rated"], "network.rated", nics)
         return Network(
             rated=rated,
@@ -312,7 +342,7 @@ class _Reader:
             duplex=self.per_nic(table.get("duplex", math.inf), "network.duplex", nics),
             latency=self.number(table["latency"], "network.latency", zero=True),
             binding=self.binding(table.get("binding", "packed"), nics, ranks),
-            crowd=self.whole(table.get("crowd", 2**31 - 1), "network.crowd"),
+            crowd=self.whole(table.get("crowd", 2**31 - 1), "network.crowd", 2**31 - 1),
             crowded=self.share(table.get("crowded", 1.0), "network.crowded"),
         )
 
@@ -324,13 +354,13 @@ class _Reader:
         if not isinstance(value, list):
             raise self.fail(
                 "network.binding",
-                f"{value!r}; one of {', '.join(BINDINGS)}, or the NIC of each rank of a node",
+                f"{value_shown(value)}; one of {', '.join(BINDINGS)}, or the NIC of each rank of a node",
             )
         if len(value) != ranks:
             raise self.fail("network.binding", f"{len(value)} entries for {ranks} ranks of a node")
         for k, nic in enumerate(value):
             if isinstance(nic, bool) or not isinstance(nic, int) or not 0 <= nic < nics:
-                raise self.fail(f"network.binding[{k}]", f"{nic!r}; NICs are 0 to {nics - 1}")
+                raise self.fail(f"network.binding[{k}]", f"{value_shown(nic)}; NICs are 0 to {nics - 1}")
         return tuple(value)
 
     def levels(self, tables: Any) -> tuple[Level, ...]:
@@ -346,7 +376,7 @@ class _Reader:
             if table["wiring"] not in ("pairs", "ports"):
                 raise self.fail(
                     f"{where}.wiring",
-                    f"{table['wiring']!r}; 'pairs' (a wire between each two) or 'ports' (into a switch)",
+                    f"{value_shown(table['wiring'])}; 'pairs' (a wire between each two) or 'ports' (into a switch)",
                 )
             levels.append(
                 Level(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from jali.errors import LayoutError, ParameterError
 from jali.gauge.groups import haar_random
 from jali.lattice import Field, Lattice, Random
 from jali.lattice.field import WithoutOperators, as_array
+from jali.lattice.random import GAUGE_TRANSFORM, HOT_START
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,8 +114,10 @@ class GaugeField(WithoutOperators):
     def hot_start(self, seed: int | Random = 0) -> GaugeField:
         """All links independent and Haar-distributed, from a seed or a source of random numbers. Returns
         self.
+
+        A seed names numbers that nothing else draws, not even a `Random` with the same seed.
         """
-        rng = _source(seed)
+        rng = _source(seed, HOT_START)
         for field in self.fields:
             _set_haar(field, rng)
         return self
@@ -160,7 +164,7 @@ class GaugeField(WithoutOperators):
     def random_gauge_transform(self, seed: int | Random = 0) -> GaugeField:
         """A gauge transformation with independent Haar-distributed g(x). Returns self."""
         g = Field(self.lattice, self.group, precision=self.precision, name="gauge transformation")
-        _set_haar(g, _source(seed))
+        _set_haar(g, _source(seed, GAUGE_TRANSFORM))
         return self.gauge_transform(g)
 
     # ---- arrays and files ------------------------------------------------------------------------
@@ -192,14 +196,15 @@ class GaugeField(WithoutOperators):
         lattice: Lattice | None = None,
         group: Element | None = None,
         precision: str = "float64",
+        verify: bool = True,
     ) -> GaugeField:
         """The configuration in a NERSC, ILDG, SciDAC or MILC file (or one that `jali.io.open_configuration`
         has opened).
 
-        Every rank reads its own part; checksums are verified. `lattice` and `group` are needed where the file
+        Every rank reads its own part; checksums are verified unless `verify` is False. `lattice` and `group` are needed where the file
         does not tell, and must agree with it where it does. `precision` is that of the field, not of the
         file. Raises FileFormatError for damaged files, ParameterError and LayoutError where the arguments
-        contradict the file.
+        contradict the file; warns of descriptions in it that cannot be read but are not needed.
         """
         if isinstance(source, io.ConfigurationFile):
             file = source
@@ -210,6 +215,8 @@ class GaugeField(WithoutOperators):
                 group=None if group is None else int(group.type.shape[0]),
                 ranks=jali.comm.current() if lattice is None else lattice.communicator,
             )
+            for text in file.warnings:
+                warnings.warn(text, stacklevel=2)
         if lattice is None:
             lattice = Lattice(*file.extents)
         if tuple(file.extents) != lattice.extents:
@@ -218,7 +225,7 @@ class GaugeField(WithoutOperators):
         if group is not None and group != found:
             raise LayoutError(f"{file.path} holds {found} links, not {group}")
         box = io.Box(lattice.local_origin, lattice.local_extents)
-        return cls(lattice, found, precision).set_local_links(file.read(box))
+        return cls(lattice, found, precision).set_local_links(file.read(box, verify=verify))
 
     def save(
         self,
@@ -257,9 +264,9 @@ class GaugeField(WithoutOperators):
         )
 
 
-def _source(seed: Any) -> Random:
-    """Random numbers from a seed, or the source itself."""
-    return seed if isinstance(seed, Random) else Random(seed)
+def _source(seed: Any, purpose: str) -> Random:
+    """Random numbers from a seed, for a purpose of their own, or the source itself."""
+    return seed if isinstance(seed, Random) else Random.reserved(purpose, seed)
 
 
 @jali.site_function

@@ -73,17 +73,17 @@ def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any) -> None:
     """
 
     def draw(inverse_length: Any, current: Any) -> Any:
-        # alpha below 1e-4 would lose the digits of the logarithm in float32; the clamp changes weights by as
-        # much.
-        alpha = jali.maximum(coupling / inverse_length, 1e-4)
-        inverse_alpha = 1.0 / alpha
-        least = jali.exp(-2.0 * alpha)
+        # delta = 1 - h0 = -ln(1 - (1 - u) (1 - exp(-2 alpha))) / alpha, which tends to 2 (1 - u). The floor only keeps
+        # the divisions finite: far above it weights are equal to rounding already.
+        twice = jali.maximum((2.0 * coupling) / inverse_length, 1e-30)
+        range_ = _one_minus_exp(twice)
+        inverse_alpha = 2.0 / twice
 
         def attempt() -> Any:
             u, v = rng.uniform(X), rng.uniform(X)
             height = 2.0 * rng.uniform(X) - 1.0
             angle = (2 * math.pi) * rng.uniform(X)
-            delta = jali.log(u + (1.0 - u) * least) * -inverse_alpha
+            delta = _minus_log_one_minus((1.0 - u) * range_) * inverse_alpha
             radius2 = delta * (2.0 - delta)
             radius = jali.sqrt(jali.maximum(radius2, 0.0))
             across = radius * jali.sqrt(jali.maximum(1.0 - height * height, 0.0))
@@ -93,6 +93,21 @@ def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any) -> None:
         return X.repeat_until(attempt, limit=ATTEMPTS, otherwise=current)
 
     _update(X, U, mu, draw)
+
+
+def _one_minus_exp(x: Any) -> Any:
+    """1 - exp(-x) for x > 0 without cancellation: what exp has rounded, its logarithm undoes (W. Kahan)."""
+    rounded = jali.exp(-1.0 * x)
+    difference = 1.0 - rounded
+    mended = jali.where(difference > 0.0, difference * x / -jali.log(rounded), x)
+    return jali.where(x > 1.0, difference, mended)
+
+
+def _minus_log_one_minus(x: Any) -> Any:
+    """-ln(1 - x) for 0 <= x < 1 without cancellation: the rounding of 1 - x divides out (W. Kahan)."""
+    rounded = 1.0 - x
+    difference = 1.0 - rounded
+    return jali.where(difference > 0.0, -jali.log(rounded) * x / difference, x)
 
 
 def _update(X: Any, U: Any, mu: Any, draw: Any) -> None:

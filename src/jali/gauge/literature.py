@@ -62,6 +62,10 @@ _PUBLISHED = (
 )
 
 
+# The character expansion has some (beta / volume)^((n - 1) / 2) sqrt(beta) terms: up to here a second of them at most.
+_LARGEST_TORUS_BETA = 1e3
+
+
 def plaquette_reference(group: str, beta: float, extents: Sequence[int]) -> Reference | None:
     """What the plaquette of the Wilson theory should be on a periodic lattice; None where it is not known
     here.
@@ -72,6 +76,8 @@ def plaquette_reference(group: str, beta: float, extents: Sequence[int]) -> Refe
         extents: sites per direction.
     """
     if len(extents) == 2 and min(extents) >= 2 and group in ("U(1)", "SU(2)", "SU(3)"):
+        if beta > _LARGEST_TORUS_BETA or (group == "SU(3)" and beta > 10 * math.prod(extents)):
+            return None
         value = torus_plaquette(group, beta, math.prod(extents))
         return Reference(value, 0.0, "exact, character expansion on this torus")
     if len(extents) != 4:

@@ -10,8 +10,11 @@ import functools
 from typing import Any
 
 import jali
+from jali.errors import ParameterError
 from jali.gauge.groups import gaussian_algebra
 from jali.gauge.staples import staple
+
+MOST_HITS = 1000
 
 
 @functools.cache
@@ -19,8 +22,10 @@ def metropolis(hits: int) -> jali.SiteFunction:
     """The site function (X, U, rng, coupling, width, mu, accepted) that proposes `hits` times per link.
 
     A proposal is exp(width A) U with Gaussian A, as likely as its inverse; `coupling` is beta / n. `accepted`
-    sums up the accepted proposals.
+    sums up the accepted proposals. The proposals are unrolled, so there are at most 1000.
     """
+    if not 1 <= hits <= MOST_HITS:
+        raise ParameterError(f"Metropolis proposes 1 to {MOST_HITS} times per link, not {hits} times")
 
     @jali.site_function
     def metropolis_kernel(

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
+from jali.files import checked_path, reading, require_memory, shown
 
 from .boxes import Box, SiteRecords, boxes_tile, write_all
 from .checksums import MixedSum
@@ -101,7 +102,8 @@ def write_checkpoint(
         )
     check_tiling(ranks, box, lattice)
 
-    target = os.path.realpath(path)
+    with together(ranks):
+        target = os.path.realpath(checked_path(path))
     token = ranks.broadcast_bytes(secrets.token_hex(8).encode(), 0).decode()
     directory = os.path.join(target, f"data-{token}")
     complaint = f"cannot write checkpoint {target}"
@@ -146,8 +148,8 @@ def open_checkpoint(path: str | os.PathLike[str], *, ranks: RankGroup | None = N
     ranks.
     """
     ranks = ranks or SingleRank()
-    name = os.fspath(path)
-    with together(ranks), explained(f"cannot read checkpoint {name}"):
+    with together(ranks), explained(f"cannot read checkpoint {shown(path)}"):
+        name = checked_path(path)
         manifest = _read_manifest(os.path.join(name, _MANIFEST))
         checkpoint = Checkpoint(name, manifest, ranks)
     if len(set(ranks.gather_bytes(hashlib.sha256(_canonical(manifest)).digest()))) > 1:
@@ -200,10 +202,11 @@ class Checkpoint:
             info = self.fields[name]
             box = Box.whole(self.lattice) if box is None else box
             box.check_inside(self.lattice)
+            require_memory(f"{self.path}: {box.volume} sites of {name!r}", box.volume * info.record_bytes)
         file = self._file(name)
         checksum = MixedSum() if verify else None
         tiled = boxes_tile(ranks, box, self.lattice) if checksum else True
-        with together(ranks), explained(f"cannot read {file}"), opened(file, os.O_RDONLY) as fd:
+        with together(ranks), explained(f"cannot read {file}"), reading(file) as fd:
             data = np.empty((box.volume, info.record_bytes), dtype=np.uint8)
             records = SiteRecords(file, 0, info.record_bytes, self.lattice)
             for position, sites, rows in records.read(fd, box):
@@ -214,7 +217,7 @@ class Checkpoint:
             volume = math.prod(self.lattice)
             first, last = (volume * r // ranks.size for r in (ranks.rank, ranks.rank + 1))
             line = SiteRecords(file, 0, info.record_bytes, (volume,))
-            with together(ranks), explained(f"cannot read {file}"), opened(file, os.O_RDONLY) as fd:
+            with together(ranks), explained(f"cannot read {file}"), reading(file) as fd:
                 for _, sites, rows in line.read(fd, Box((first,), (last - first,))):
                     checksum.add(sites, rows)
         if checksum and (found := checksum.combined(ranks)[0]) != self._sums[name]:
@@ -267,8 +270,8 @@ def _number_type(text: str) -> np.dtype:
 
 
 def _integer(value: Any, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise ValueError(f"{value!r} should be an integer of at least {least}")
+    if type(value) is not int or not least <= value < 1 << 31:
+        raise ValueError(f"{shown(value, 40)} should be an integer from {least} to 2**31 - 1")
     return value
 
 
@@ -358,7 +361,7 @@ def _remove_leftovers(target: str, keep: str) -> None:
 
 def _read_manifest(file: str) -> dict[str, Any]:
     try:
-        with opened(file, os.O_RDONLY) as fd:
+        with reading(file) as fd:
             size = os.fstat(fd).st_size
             if size > _MANIFEST_LIMIT:
                 raise FileFormatError(f"{file}: {size} bytes are too many for a manifest")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from jali.errors import FileFormatError, ParameterError
+from jali.files import checked_path, reading, require_memory, shown
 
 from . import lime, milc, nersc
 from .boxes import Box, SiteRecords, boxes_tile, site_coordinates
@@ -26,11 +27,12 @@ from .links import DIRECTIONS, Asked, Contents, first_non_finite
 from .milc import parse_milc
 from .nersc import parse_nersc
 from .parallel import RankGroup, SingleRank, together
-from .writing import explained, opened
+from .writing import explained
 
 _NORM_TOLERANCE = 1e-2
 _HEADER_TOLERANCE = {32: 1e-5, 64: 1e-9}
 _COARSEST_DIGIT = 1e-4
+UNVERIFIED = "--ignore-checksum (verify=False in Python) takes the links as they are"
 
 
 def recognise(path: str | os.PathLike[str]) -> str:
@@ -38,8 +40,8 @@ def recognise(path: str | os.PathLike[str]) -> str:
 
     Raises `FileFormatError` for anything else and `OSError` if the file cannot be read.
     """
-    name = os.fspath(path)
-    with explained(f"cannot read {name}"), opened(name, os.O_RDONLY) as fd:
+    name = checked_path(path)
+    with explained(f"cannot read {shown(name)}"), reading(name) as fd:
         return _recognise(name, fd, os.fstat(fd).st_size)
 
 
@@ -54,16 +56,17 @@ def open_configuration(
     """Open a NERSC, ILDG, SciDAC or MILC v5 file and read its header (collective over `ranks`).
 
     `lattice` (x, y, z, t), `group` ("SU2", "SU(3)", "U1" or N) and `precision` (32, 64) are needed only where
-    the file does not tell; where it does, they must agree with it.
+    the file does not tell; where it does, they must agree with it. Descriptions that cannot be read but are not
+    needed either are among the `warnings` of what is returned.
 
     Raises `FileFormatError` if the header and the size of the file make no sense, `ParameterError` for
     impossible arguments, `OSError` if the file cannot be read.
     """
     ranks = ranks or SingleRank()
-    name = os.fspath(path)
     with together(ranks):
+        name = checked_path(path)
         asked = Asked.checked(lattice, group, precision)
-        with explained(f"cannot read {name}"), opened(name, os.O_RDONLY) as fd:
+        with explained(f"cannot read {shown(name)}"), reading(name) as fd:
             contents = _parse(name, fd, os.fstat(fd).st_size, asked)
     views = ranks.gather_bytes(repr((contents.records, contents.storage, contents.checksum)).encode())
     if len(set(views)) > 1:
@@ -143,6 +146,11 @@ class ConfigurationFile:
         """The checksum according to the file: one number (NERSC), two (SciDAC, MILC) or none."""
         return self._contents.checksum
 
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the file without keeping it from being read: one sentence each, with the file's name."""
+        return self._contents.warnings
+
     def read(self, box: Box | None = None, *, verify: bool = True, dtype: DTypeLike | None = None) -> NDArray:
         """Read the links of a box, the whole lattice by default (collective).
 
@@ -152,9 +160,10 @@ class ConfigurationFile:
         With `verify`, the checksum is compared: on the way if the boxes of all ranks cover the lattice once,
         else by an additional pass over the payload that the ranks share. Files without checksum are checked
         for rows of norm 1, which catches a wrong lattice or precision. Numbers that are not finite are always
-        refused.
+        refused. Without `verify` the links are taken as they are, whatever the checksum.
 
-        Raises `FileFormatError` naming expected and found values and the place, the same on all ranks.
+        Raises `FileFormatError` naming expected and found values and the place, `ParameterError` where the box does not
+        fit into memory; the same on all ranks.
         """
         records, storage, ranks = self._contents.records, self._contents.storage, self._ranks
         with together(ranks):
@@ -165,9 +174,15 @@ class ConfigurationFile:
             )
             if kind not in (np.complex64, np.complex128):
                 raise ParameterError(f"links can be read as complex64 or complex128, not as {kind}")
+            if verify and self._contents.checksum_fault:
+                raise FileFormatError(f"{self._contents.checksum_fault}; {UNVERIFIED}")
+            require_memory(
+                f"{self.path}: the links of {box.volume} sites",
+                box.volume * DIRECTIONS * storage.n**2 * kind.itemsize,
+            )
         checksum = self._contents.new_checksum() if verify else None
         tiled = boxes_tile(ranks, box, records.lattice) if checksum else True
-        with together(ranks), explained(f"cannot read {self.path}"), opened(self.path, os.O_RDONLY) as fd:
+        with together(ranks), explained(f"cannot read {self.path}"), reading(self.path) as fd:
             links = np.empty((box.volume, DIRECTIONS, storage.n, storage.n), dtype=kind)
             for position, sites, rows in records.read(fd, box):
                 if checksum and tiled:
@@ -244,7 +259,7 @@ class ConfigurationFile:
         with (
             together(self._ranks),
             explained(f"cannot read {self.path}"),
-            opened(self.path, os.O_RDONLY) as fd,
+            reading(self.path) as fd,
         ):
             for _, sites, rows in line.read(fd, Box((first,), (last - first,))):
                 checksum.add(sites, rows)
@@ -257,7 +272,7 @@ class ConfigurationFile:
             raise FileFormatError(
                 f"{self.path}: {self.checksum_kind} checksum of the payload (offsets {records.offset} to "
                 f"{end}) is {' '.join(f'{v:08x}' for v in found)}, the file says "
-                f"{' '.join(f'{v:08x}' for v in expected)}: damaged"
+                f"{' '.join(f'{v:08x}' for v in expected)}: damaged; {UNVERIFIED}"
             )
 
 

@@ -60,11 +60,15 @@ def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
     found = scan_records(path, fd, size)
     payload = _payload(path, found)
     header = _texts(path, fd, found)
-    ildg = _values(path, "ildg-format", header)
-    scidac_file = _values(path, "scidac-private-file-xml", header)
-    scidac_record = _values(path, "scidac-private-record-xml", header) if not ildg else {}
+    broken: dict[str, str] = {}
+    ildg, scidac_file, scidac_record, checksum = (
+        _values(path, kind, header, broken)
+        for kind in ("ildg-format", "scidac-private-file-xml", "scidac-private-record-xml", "scidac-checksum")
+    )
+    if ildg:
+        scidac_record = {}
 
-    lattice = _lattice(path, ildg, scidac_file, asked)
+    lattice = _lattice(path, ildg, scidac_file, asked, broken)
     where = f"record {payload.type!r} at offset {payload.offset}"
     n, precision = _described_storage(path, ildg, scidac_record, asked)
     if n is None or precision is None:
@@ -81,10 +85,16 @@ def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
     check_payload_size(path, where, records, payload.length)
     asked.agree(path, where, lattice=lattice, n=n, precision=precision)
 
-    checksum = _values(path, "scidac-checksum", header)
-    if checksum and not checksum.keys() >= {"suma", "sumb"}:
-        raise FileFormatError(f"{path}: record 'scidac-checksum' lacks suma or sumb")
-    info = _info(path, header)
+    fault = broken.pop("scidac-checksum", "")
+    sums: tuple[int, ...] = ()
+    if checksum and not fault:
+        try:
+            if not checksum.keys() >= {"suma", "sumb"}:
+                raise FileFormatError(f"{path}: record 'scidac-checksum' lacks suma or sumb")
+            sums = tuple(hexadecimal(path, f"scidac-checksum {k}", checksum[k]) for k in ("suma", "sumb"))
+        except FileFormatError as error:
+            fault = str(error)
+    info = _info(path, header, broken)
     xlf = _xlf_info(header.get("xlf-info", ""))
     plaquette = info.get("plaquette", xlf.get("plaquette"))
     trace = info.get("link_trace")
@@ -101,10 +111,10 @@ def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
         if plaquette is None
         else finite_number(path, "the recorded plaquette", str(plaquette)),
         link_trace=None if trace is None else finite_number(path, "the recorded link trace", str(trace)),
-        checksum_kind="scidac" if checksum else None,
-        checksum=tuple(hexadecimal(path, f"scidac-checksum {k}", checksum[k]) for k in ("suma", "sumb"))
-        if checksum
-        else (),
+        checksum_kind="scidac" if sums else None,
+        checksum=sums,
+        checksum_fault=fault,
+        warnings=tuple(f"{text}; it is not needed here" for text in broken.values()),
     )
 
 
@@ -246,24 +256,31 @@ def _texts(path: str, fd: int, found: list[Record]) -> dict[str, str]:
     return texts
 
 
-def _values(path: str, kind: str, header: dict[str, str]) -> dict[str, str]:
-    """Text of every XML element of a record by tag, name spaces apart; empty if there is no such record."""
+def _values(path: str, kind: str, header: dict[str, str], broken: dict[str, str]) -> dict[str, str]:
+    """Text of every XML element of a record by tag, name spaces apart; empty if there is no such record.
+
+    A record that is no XML is empty too, and what is wrong with it goes to `broken`: others may say the same. The
+    declaration in front is left out, since the text is decoded already; it lacks a quote in files of old writers.
+    """
     if kind not in header:
         return {}
-    text = header[kind]
+    text = re.sub(r"\A\s*<\?xml[^<>]*\?>", "", header[kind])
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise FileFormatError(f"{path}: record {kind!r} holds an XML document type, which it has no use for")
     try:
         root = ET.fromstring(text.encode("utf-8"))
-    except (ET.ParseError, LookupError, ValueError) as error:
-        raise FileFormatError(f"{path}: record {kind!r} is not well-formed XML: {error}") from None
+    except (ET.ParseError, LookupError, ValueError, RecursionError) as error:
+        broken[kind] = f"{path}: record {kind!r} is not well-formed XML: {error}"
+        return {}
     values: dict[str, str] = {}
     for element in root.iter():
         values.setdefault(element.tag.rpartition("}")[2], (element.text or "").strip())
     return values
 
 
-def _lattice(path: str, ildg: dict[str, str], scidac: dict[str, str], asked: Asked) -> tuple[int, ...]:
+def _lattice(
+    path: str, ildg: dict[str, str], scidac: dict[str, str], asked: Asked, broken: dict[str, str]
+) -> tuple[int, ...]:
     described: list[tuple[int, ...]] = []
     if ildg:
         missing = [f"l{d}" for d in "xyzt" if f"l{d}" not in ildg]
@@ -290,7 +307,8 @@ def _lattice(path: str, ildg: dict[str, str], scidac: dict[str, str], asked: Ask
         return described[0]
     if asked.lattice is None:
         raise FileFormatError(
-            f"{path}: no record says the size of the lattice; give it (x, y, z, t), and the group"
+            next(iter(broken.values()), f"{path}: no record says the size of the lattice")
+            + "; give it by --lattice X,Y,Z,T, and --group (lattice= and group= in Python)"
         )
     return asked.lattice
 
@@ -326,8 +344,8 @@ def _described_storage(
     return n, precision
 
 
-def _info(path: str, header: dict[str, str]) -> dict:
-    """Our own record; with empty metadata if there is none."""
+def _info(path: str, header: dict[str, str], broken: dict[str, str]) -> dict:
+    """Our own record; with empty metadata if there is none or if it cannot be read, which goes to `broken`."""
     if _INFO not in header:
         return {"metadata": {}}
     try:
@@ -335,7 +353,8 @@ def _info(path: str, header: dict[str, str]) -> dict:
     except (ValueError, RecursionError):
         info = None
     if not isinstance(info, dict) or not isinstance(info.get("metadata"), dict):
-        raise FileFormatError(f"{path}: record {_INFO!r} is not the JSON object that jali writes")
+        broken[_INFO] = f"{path}: record {_INFO!r} is not the JSON object that jali writes"
+        return {"metadata": {}}
     return info
 
 

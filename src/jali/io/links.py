@@ -107,6 +107,8 @@ class Contents:
     link_trace: str | None = None
     checksum_kind: str | None = None
     checksum: tuple[int, ...] = ()
+    checksum_fault: str = ""  # why the checksum that the file carries cannot be compared
+    warnings: tuple[str, ...] = ()
 
     def new_checksum(self) -> Checksum | None:
         """An empty checksum of the kind that the file carries."""

@@ -66,7 +66,13 @@ def parse_nersc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         for key in ("PLAQUETTE", "LINK_TRACE")
         if key in header
     }
-    checksum = header.get("CHECKSUM")
+    printed, fault = header.get("CHECKSUM"), ""
+    sums: tuple[int, ...] = ()
+    if printed is not None:
+        try:
+            sums = (hexadecimal(path, "header key CHECKSUM", printed),)
+        except FileFormatError as error:
+            fault = str(error)
     return Contents(
         format="nersc",
         records=records,
@@ -75,8 +81,9 @@ def parse_nersc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         metadata=portable_metadata(header),
         plaquette=numbers.get("PLAQUETTE"),
         link_trace=numbers.get("LINK_TRACE"),
-        checksum_kind=None if checksum is None else "nersc",
-        checksum=() if checksum is None else (hexadecimal(path, "header key CHECKSUM", checksum),),
+        checksum_kind="nersc" if sums else None,
+        checksum=sums,
+        checksum_fault=fault,
     )
 
 
@@ -188,7 +195,9 @@ def _lattice(path: str, header: dict[str, str], asked: Asked) -> tuple[int, ...]
     if not missing:
         return tuple(positive_integer(path, f"header key {key}", header[key]) for key in keys)
     if asked.lattice is None:
-        raise FileFormatError(f"{path}: the header lacks {', '.join(missing)}; give the lattice")
+        raise FileFormatError(
+            f"{path}: the header lacks {', '.join(missing)}; give the lattice by --lattice X,Y,Z,T (lattice= in Python)"
+        )
     for key, size in zip(keys, asked.lattice, strict=True):
         if key in header and positive_integer(path, f"header key {key}", header[key]) != size:
             raise FileFormatError(f"{path}: header key {key} is {header[key]}, but {size} was asked for")

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import LayoutError, ParameterError
+from jali.files import checked_path, shown
 
 from .boxes import Box, SiteRecords, boxes_tile, site_coordinates, write_all
 from .checksums import Checksum
@@ -51,8 +52,8 @@ def write_configuration(
     """Write head, site records and tail of a configuration file (collective)."""
     with together(ranks):
         flat = _checked_links(links, box, lattice, storage)
+        target = os.path.realpath(checked_path(path))
     check_tiling(ranks, box, lattice)
-    target = os.path.realpath(path)
     temporary = ""
     try:
         with together(ranks), explained(f"cannot write {target}"):
@@ -130,6 +131,25 @@ def create_beside(target: str) -> str:
         os.unlink(name)
         raise
     return name
+
+
+def write_file(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file of one rank, complete or not at all; an older one under the name stays if that fails.
+
+    Raises OSError that names the path, ParameterError where something else than a file has the name.
+    """
+    target = os.path.realpath(checked_path(path))
+    with explained(f"cannot write {shown(path)}"):
+        temporary = create_beside(target)
+        try:
+            with opened(temporary, os.O_WRONLY) as fd:
+                write_all(fd, data, 0)
+                os.fsync(fd)
+            os.replace(temporary, target)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
 
 
 def sync_directory(directory: str) -> None:

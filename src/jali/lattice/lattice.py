@@ -17,6 +17,7 @@ from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError
+from jali.files import value_shown
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.sums import Sums, as_site_function
 
@@ -66,6 +67,10 @@ def what_differs(a: Lattice, b: Lattice) -> str:
 _NAMES = {"grid": "rank grids", "communicator": "communicators", "gpu": "devices", "_lanes": "lanes"}
 
 
+MOST_EXTENT, MOST_SITES = (1 << 30) - 1, 1 << 62
+"""Coordinates have 32 bits, and numbers of sites, which random numbers belong to, 64."""
+
+
 @dataclass(frozen=True)
 class SiteRange:
     """A domain in one layout: positions begin..end-1, or a list of blocks with lane masks."""
@@ -104,7 +109,7 @@ class Lattice:
             raise LayoutError(f"a lattice has 1 to 5 dimensions, not {len(flat)}")
         for n in flat:
             if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
-                raise LayoutError(f"lattice extents are positive whole numbers, not {n!r}")
+                raise LayoutError(f"lattice extents are positive whole numbers, not {value_shown(n)}")
         if lanes is not None and (not isinstance(lanes, int) or isinstance(lanes, bool) or lanes < 1):
             raise LayoutError(
                 f"lanes is the most vector lanes to use, a positive whole number, not {lanes!r}"
@@ -114,6 +119,11 @@ class Lattice:
                 f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {communicator!r}"
             )
         self.extents: tuple[int, ...] = tuple(int(n) for n in flat)  # type: ignore[arg-type]
+        if max(self.extents) > MOST_EXTENT or math.prod(self.extents) > MOST_SITES:
+            raise LayoutError(
+                f"lattice {value_shown(self.extents)} is too large: extents are at most {MOST_EXTENT}, and sites are numbered "
+                "below 2**62"
+            )
         self.serial = next(_serials)
         self.communicator = comm.current() if communicator is None else communicator
         self.pool = _pool_of(self.communicator)

@@ -289,13 +289,11 @@ class _Bound:
         return sum(int(kernel.launch.counters[0]) for kernel in self.kernels if kernel.text.analysis.bodies)
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
-        randoms = list(randoms_of(arguments))
+        # A source that is given twice is asked twice, so that the two arguments differ.
+        drawn = [(rng.key, rng.next_call()) for rng in randoms_of(arguments)]
         for kernel in self.kernels:
             for index, word in kernel.random_words:
-                rng = randoms[word.slot]
-                kernel.words[index] = rng.key if word.what == "key" else rng.call
-        for rng in dict.fromkeys(randoms):
-            rng.call += 1
+                kernel.words[index] = drawn[word.slot][word.what != "key"]
 
 
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:

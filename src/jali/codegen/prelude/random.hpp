@@ -2,9 +2,9 @@
 //
 // A draw is a function of the seed and of what it is for, never of what was drawn before:
 //   counter = (site low, site high, call low, (call bits 32..47) << 16 | draw),   key = (key low, key high).
-// So calls number up to 2^48 and draws within a call up to 2^16. One draw gives two numbers. A uniform is (k
-// + 1/2) 2^-52 with 52 random bits k in double, (k + 1/2) 2^-23 with the leading 23 of the same bits in
-// float: strictly between 0 and 1.
+// So a call is a number of 48 bits, of which Python's Random gives 4 to what is drawn for, and draws within a
+// call number up to 2^16. One draw gives two numbers. A uniform is (k + 1/2) 2^-52 with 52 random bits k in
+// double, (k + 1/2) 2^-23 with the leading 23 of the same bits in float: strictly between 0 and 1.
 
 // Site numbers have 64 bits in either precision; every lane of the two words holds 32 of them.
 struct site_vector {
@@ -175,6 +175,19 @@ JALI_INLINE real unit_interval(unsigned_integer high, unsigned_integer low) {
     return real_of_bits(fraction | splat_integer(EXPONENT_BIAS << MANTISSA_BITS)) - splat(offset);
 }
 
+// The same for a logarithm, whose digits near 0 count: in float the next 23 bits r are added,
+// k 2^-23 + (r + 1/2) 2^-46, rounded once. So tails reach to 2^-47 instead of ending at 2^-24; 1 can occur.
+JALI_INLINE real fine_unit_interval(unsigned_integer high, unsigned_integer low) {
+#if JALI_DOUBLE
+    return unit_interval(high, low);
+#else
+    const integer exponent = splat_integer(EXPONENT_BIAS << MANTISSA_BITS);
+    const unsigned_integer rest = ((high & splat_word(0x1ff)) << 14) | (low >> 18);
+    const real coarse = real_of_bits(as_signed(high >> 9) | exponent) - splat(1);
+    return fma(real_of_bits(as_signed(rest) | exponent) - splat(1 - 0x1p-24f), splat(0x1p-23f), coarse);
+#endif
+}
+
 JALI_INLINE void philox_counter(unsigned_integer* c, site_vector site, uint64_t call, uint32_t draw) {
     c[0] = site.low;
     c[1] = site.high;
@@ -217,7 +230,8 @@ JALI_CALL void gaussian_pair(real* g0, real* g1, real u0, real u1) {
 }
 JALI_INLINE void philox_gaussian(real* g0, real* g1, site_vector site, uint64_t call, uint32_t draw,
                                  const philox_keys& keys) {
-    real u0, u1;
-    philox_uniform(&u0, &u1, site, call, draw, keys);
-    gaussian_pair(g0, g1, u0, u1);
+    unsigned_integer c[4];
+    philox_counter(c, site, call, draw);
+    philox_rounds<1>(c, keys);
+    gaussian_pair(g0, g1, fine_unit_interval(c[0], c[1]), unit_interval(c[2], c[3]));
 }

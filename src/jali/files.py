@@ -1,0 +1,151 @@
+"""Files that people name: what can be read at all, how much of it, and what a name looks like in a message.
+
+A name may lead to a pipe, a device or nothing, hold characters that no file system takes, or belong to a file that does not
+fit into memory. Each of these is one exception with one line here, so that no reader waits, dies or fills the memory
+because of it. Knows nothing of formats.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import stat
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jali.errors import FileFormatError, ParameterError
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_LONGEST_NAME = 300
+
+
+def checked_path(path: str | os.PathLike[str]) -> str:
+    """The path as a string. Raises ParameterError for a name that no file can have."""
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise ParameterError(f"the path {shown(name)!r} holds a NUL character, which no file's name can")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        raise ParameterError(
+            f"the path {shown(name)!r} holds characters that no file's name here can"
+        ) from None
+    return name
+
+
+def shown(text: object, most: int = _LONGEST_NAME) -> str:
+    """A text for a message, shortened in the middle where it is very long."""
+    words = str(text)
+    if len(words) <= most:
+        return words
+    return f"{words[: most // 2]}...{words[-most // 4 :]} ({len(words)} characters)"
+
+
+def open_to_read(path: str) -> int:
+    """A descriptor of a regular file. Raises FileFormatError for anything else, without waiting for it, and OSError."""
+    _refuse_other_kinds(path, os.stat(path))
+    # A pipe that took the name in between must not keep us.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _refuse_other_kinds(path, os.fstat(fd))
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+@contextmanager
+def reading(path: str) -> Iterator[int]:
+    """`open_to_read`, closed in the end."""
+    fd = open_to_read(path)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
+    """The contents of a regular file of at most `most` bytes, `what` being what it should be.
+
+    Raises ParameterError, FileFormatError, and OSError with a message that names the path.
+    """
+    name = checked_path(path)
+    try:
+        with reading(name) as fd:
+            size = os.fstat(fd).st_size
+            if size > most:
+                raise FileFormatError(f"{shown(name)}: {size} bytes are too many for {what}")
+            data = b""
+            while len(data) < size and (more := os.pread(fd, size - len(data), len(data))):
+                data += more
+    except OSError as error:
+        raise OSError(error.errno, f"cannot read {shown(name)}: {os.strerror(error.errno or 0)}") from error
+    return data
+
+
+def parse_toml(text: str, source: str) -> dict[str, Any]:
+    """The tables of a TOML text; a byte order mark in front is left out. Raises ParameterError that begins with `source`."""
+    try:
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        raise ParameterError(f"{source} is not TOML: {shown(error)}") from None
+    except RecursionError:
+        raise ParameterError(f"{source} is nested too deeply") from None
+    except ValueError as error:  # numbers with more digits than Python reads, impossible dates
+        reason = "a number has too many digits" if "digits" in str(error) else shown(error)
+        raise ParameterError(f"{source} is not TOML: {reason}") from None
+
+
+def value_shown(value: Any) -> str:
+    """A value from a file or a command line for a message, however long or deep it is."""
+    try:
+        return shown(repr(value), 80)
+    except RecursionError:
+        return "something nested very deeply"
+    except ValueError:
+        return "a number with thousands of digits"
+
+
+def memory_here() -> int:
+    """Bytes of memory that this process could have at most: the machine's, or its control group's limit."""
+    most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            with open(name, encoding="ascii") as file:
+                most = min(most, int(file.read()))
+        except (OSError, ValueError):
+            continue
+    return most
+
+
+def require_memory(what: str, needed: int) -> None:
+    """Raises ParameterError if `needed` bytes on this rank are more than there is memory."""
+    if needed > memory_here():
+        raise ParameterError(
+            f"{what} need {in_words(needed)} on this rank, more than the {in_words(memory_here())} of this machine; "
+            "use more ranks on more machines"
+        )
+
+
+def in_words(count: int) -> str:
+    """A number of bytes for people."""
+    if count < 1024:
+        return f"{count} B"
+    unit = min(int(math.log2(count)) // 10, 6)
+    return f"{count / (1 << (10 * unit)):.3g} {('KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[unit - 1]}"
+
+
+def _refuse_other_kinds(path: str, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(found.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(found.st_mode), "something else")
+        raise FileFormatError(f"{shown(path)} is {kind}, not a file")
