@@ -1,7 +1,8 @@
-// Whether Python objects still hold the very objects that they held: what a traced function saw, compared before every run.
+// Whether Python objects still hold the very objects that they held: what a traced function saw, compared
+// before every run.
 //
-// A row is one object and what was seen in it. Everything is compared by identity, in tens of nanoseconds; whether other
-// objects mean the same is for Python to find out (jali.codegen.captured).
+// A row is one object and what was seen in it. Everything is compared by identity, in tens of nanoseconds;
+// whether other objects mean the same is for Python to find out (jali.codegen.captured).
 #include <string>
 #include <vector>
 
@@ -22,9 +23,13 @@ struct Row {
     nb::tuple seen;
 };
 
-PyObject* seen_at(const Row& row, Py_ssize_t k) { return PyTuple_GET_ITEM(row.seen.ptr(), k); }
+PyObject* seen_at(const Row& row, Py_ssize_t k) {
+    return PyTuple_GET_ITEM(row.seen.ptr(), k);
+}
 
-Py_ssize_t length(const nb::tuple& tuple) { return PyTuple_GET_SIZE(tuple.ptr()); }
+Py_ssize_t length(const nb::tuple& tuple) {
+    return PyTuple_GET_SIZE(tuple.ptr());
+}
 
 class Unchanged {
   public:
@@ -68,10 +73,14 @@ class Unchanged {
     bool holds(const Row& row) const {
         PyObject* of = row.of.ptr();
         switch (row.holder) {
-        case Holder::names: return in_dictionary(of, row, 0);
-        case Holder::function: return in_function(of, row);
-        case Holder::list: return in_list(of, row);
-        case Holder::dictionary: return whole_dictionary(of, row);
+        case Holder::names:
+            return in_dictionary(of, row, 0);
+        case Holder::function:
+            return in_function(of, row);
+        case Holder::list:
+            return in_list(of, row);
+        case Holder::dictionary:
+            return whole_dictionary(of, row);
         case Holder::object: {
             if (reinterpret_cast<PyObject*>(Py_TYPE(of)) != seen_at(row, 0)) return false;
             const nb::object dictionary = nb::steal(PyObject_GenericGetDict(of, nullptr));
@@ -81,7 +90,8 @@ class Unchanged {
             }
             return in_dictionary(dictionary.ptr(), row, 1);
         }
-        case Holder::type: return in_type(reinterpret_cast<PyTypeObject*>(of), row);
+        case Holder::type:
+            return in_type(reinterpret_cast<PyTypeObject*>(of), row);
         }
         return false;
     }
@@ -168,9 +178,10 @@ void bind_unchanged(nb::module_& m) {
     nb::class_<Unchanged>(m, "Unchanged", nb::type_slots(slots),
                           "Objects and what was seen in them, to be compared by identity.")
         .def(nb::init<nb::object>(), "missing"_a, "`missing` stands for what is not there.")
-        .def("add", &Unchanged::add, "holder"_a, "of"_a, "names"_a, "seen"_a,
-             "names: seen[k] is of[names[k]]. function: its code, defaults, keyword defaults, contents of its "
-             "closure. list: its elements. dictionary: its keys, then its values. object: its type, then its "
-             "own attributes of these names. type: its attributes, its bases, its type.")
+        .def(
+            "add", &Unchanged::add, "holder"_a, "of"_a, "names"_a, "seen"_a,
+            "names: seen[k] is of[names[k]]. function: its code, defaults, keyword defaults, contents of its "
+            "closure. list: its elements. dictionary: its keys, then its values. object: its type, then its "
+            "own attributes of these names. type: its attributes, its bases, its type.")
         .def("check", &Unchanged::check, "Whether all of it is there still.");
 }
