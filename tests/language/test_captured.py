@@ -1039,6 +1039,28 @@ def test_profilers_stay_in_place_while_functions_are_traced(pair):
         sys.setprofile(None)
 
 
+def test_what_the_collector_calls_is_no_part_of_the_function(pair):
+    """Its callbacks and finalizers run in the middle of anything, and may look at the time."""
+    out, a = pair
+
+    def look(*_):
+        time.perf_counter()
+
+    def expression():
+        for _ in range(5000):
+            cycle = []
+            cycle.append(cycle)
+        return 2.0
+
+    gc.callbacks.append(look)
+    try:
+        plain(expression)(out, a)
+    finally:
+        gc.callbacks.remove(look)
+    assert gc.isenabled()
+    assert np.array_equal(out[...], 2.0 * a[...])
+
+
 def test_site_functions_that_saw_themselves_are_collected(pair):
     out, a = pair
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import dis
 import functools
+import gc
 import random
 import sys
 import sysconfig
@@ -91,12 +92,15 @@ class Observation:
 
     def run(self, work: Callable[[], Result]) -> Result:
         """Does `work` and sees what runs. Raises TraceError for calls whose results cannot be watched."""
-        before = sys.getprofile()
+        before, collects = sys.getprofile(), gc.isenabled()
+        gc.disable()  # finalizers and callbacks of the collector are no part of the function
         sys.setprofile(self)
         try:
             result = work()
         finally:
             sys.setprofile(None)
+            if collects:
+                gc.enable()
             if callable(before):
                 sys.setprofile(before)
             elif before is not None:  # cProfile's, which only it can put back
