@@ -107,10 +107,6 @@ def describe(argument: Any, name: str) -> Any:
             " (vectors and matrices of up to 256 numbers are arguments)"
         )
     if callable(argument):
-        if getattr(type(argument), "__hash__", None) is None:
-            raise trace_error(
-                f"{name}: a {type(argument).__name__} has no hash, so its kernel could not be found again"
-            )
         return ("static", argument)
     raise trace_error(
         f"{name}: a {type(argument).__name__} cannot be an argument; fields, numbers, small arrays, jali.Random, directions and "
