@@ -552,7 +552,9 @@ def _compiled(kind: type) -> bool:
         loader is BuiltinImporter
         or isinstance(loader, ExtensionFileLoader)
         or any(
-            isinstance(entry, _OF_COMPILED) and name not in ("__dict__", "__weakref__")
+            isinstance(entry, _OF_COMPILED)
+            and entry.__objclass__ is kind
+            and name not in ("__dict__", "__weakref__")
             for name, entry in vars(kind).items()
         )
     )
