@@ -105,9 +105,11 @@ void bind_launch(nb::module_& m) {
             [](BoundLaunch& self) -> nb::object {
                 const auto& sums = self.launch->definition().sums;
                 if (sums.count == 0) {
-                    nb::gil_scoped_release released;
-                    self.launch->run(nullptr);
-                    return nb::none();
+                    {
+                        nb::gil_scoped_release released;
+                        self.launch->run(nullptr);
+                    }
+                    return nb::none(); // counted, so only with the lock
                 }
                 const auto n = static_cast<std::size_t>(sums.count),
                            slices = static_cast<std::size_t>(sums.nslices);

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -178,3 +180,48 @@ def test_inspect_reports_reads_writes_flops_and_bytes():
     assert report.bytes_moved == 3 * 16
     assert report.path.exists()
     assert re.search(r"\bkernel\b", report.source)
+
+
+def test_launches_with_new_fields_leave_nothing_behind():
+    """A field that stays does not remember the launches with fields that are gone."""
+    lattice = Lattice(4, 4)
+    stays = Field(lattice, jali.Real(), name="stays")
+
+    @jali.site_function
+    def accumulate(X, out, a, weight):
+        out[X] += weight * a[X]
+
+    def launches(count):
+        for k in range(count):
+            accumulate(Field(lattice, jali.Real(), name="goes"), stays, 0.5)
+            if k % 2:
+                accumulate[jali.EVEN](stays, Field(lattice, jali.Real(), name="goes"), 0.5)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        launches(300)
+        before = launches(300)
+        assert launches(1000) - before < 1000 * 8
+    finally:
+        tracemalloc.stop()
+    assert len(accumulate._bound) == 0
+    assert len(stays._release) == 0
+
+
+def test_site_functions_that_are_gone_leave_nothing_in_fields_that_stay():
+    lattice = Lattice(4, 4)
+    stays = Field(lattice, jali.Real())
+
+    def use():
+        @jali.site_function
+        def scale(X, a):
+            a[X] = 2 * a[X]
+
+        scale(stays)
+
+    for _ in range(5):
+        use()
+    gc.collect()
+    assert len(stays._release) == 0

@@ -45,7 +45,10 @@ def check_function(function: Any) -> None:
 
 
 def key_of(argument: Any) -> Any:
-    """What of an argument decides which bound launch is used; cheap, called for every run."""
+    """What of an argument decides which bound launch is used; cheap, called for every run.
+
+    Objects are known by their identity: whoever keeps the key keeps them.
+    """
     kind = type(argument)
     if kind is Field:
         return argument.serial
@@ -58,11 +61,17 @@ def key_of(argument: Any) -> Any:
         return (kind, *map(key_of, argument))
     if isinstance(argument, np.ndarray):
         return (kind, argument.shape, argument.dtype.kind)
-    if isinstance(argument, np.generic):
-        return kind
     if isinstance(argument, Field):
         return argument.serial
-    return argument
+    if argument is None or isinstance(
+        argument, str | bool | np.bool_ | Direction | Offset | Element | Domain
+    ):
+        return (kind, argument)
+    if isinstance(argument, np.generic | int | float | complex):
+        return kind
+    if kind is types.MethodType:  # bound anew at every look
+        return (kind, id(argument.__self__), id(argument.__func__))
+    return (kind, id(argument))
 
 
 def describe(argument: Any, name: str) -> Any:
@@ -98,10 +107,6 @@ def describe(argument: Any, name: str) -> Any:
             " (vectors and matrices of up to 256 numbers are arguments)"
         )
     if callable(argument):
-        if getattr(type(argument), "__hash__", None) is None:
-            raise trace_error(
-                f"{name}: a {type(argument).__name__} has no hash, so its kernel could not be found again"
-            )
         return ("static", argument)
     raise trace_error(
         f"{name}: a {type(argument).__name__} cannot be an argument; fields, numbers, small arrays, jali.Random, directions and "
@@ -127,7 +132,9 @@ def aliases(fields: list[Field]) -> list[int]:
 def hashable(shape: Any) -> Any:
     if isinstance(shape, FieldArgument):
         return shape.element
-    if isinstance(shape, list | tuple) and not (len(shape) == 2 and isinstance(shape[0], str)):
+    if isinstance(shape, tuple) and len(shape) == 2 and shape[0] == "static":
+        return ("static", key_of(shape[1]))
+    if isinstance(shape, list | tuple):
         return tuple(hashable(s) for s in shape)
     return shape
 
@@ -180,3 +187,12 @@ def randoms_of(arguments: Any) -> Any:
             yield a
         elif isinstance(a, list | tuple):
             yield from randoms_of(a)
+
+
+def statics_of(arguments: Any) -> Any:
+    """Arguments that are fixed while tracing and may see other things: functions and callable objects."""
+    for a in arguments:
+        if isinstance(a, list | tuple):
+            yield from statics_of(a)
+        elif callable(a) and not isinstance(a, Field) and getattr(a, "fields", None) is None:
+            yield a

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core
+from jali.codegen import state as tracing
 from jali.codegen.ir import trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
@@ -91,18 +92,19 @@ class Field(WithoutOperators):
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.layout = lattice.layout(precision)
-        self.storage = _core.FieldStorage(
-            self.layout, element.stored_reals, 8 if storage == "float64" else 4, self.name, lattice.pool
-        )
-        self._release: list[Callable[[], None]] = []
+        with lattice.lock:
+            self.storage = _core.FieldStorage(
+                self.layout, element.stored_reals, 8 if storage == "float64" else 4, self.name, lattice.pool
+            )
+        self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
 
     def __repr__(self) -> str:
         return f"<{self.element} field on {self.lattice}, {self.precision}>"
 
     def on_release(self, action: Callable[[], None]) -> None:
-        """Calls `action` when this field is gone."""
-        self._release.append(action)
+        """Calls `action` when this field is gone, if there still is an action: it is known weakly."""
+        self._release.add(action)
 
     def like(self, **changes: Any) -> Field:
         """A field of zeros with the same lattice, element, precision and boundary, but for `changes`."""
@@ -119,7 +121,8 @@ class Field(WithoutOperators):
     def copy(self) -> Field:
         """A field with the same values."""
         out = self.like()
-        out.storage.copy_from(self.storage, self.lattice.pool)
+        with self.lattice.lock:
+            out.storage.copy_from(self.storage, self.lattice.pool)
         return out
 
     def assign(self, other: Field) -> Field:
@@ -135,7 +138,8 @@ class Field(WithoutOperators):
             )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
-        self.storage.copy_from(other.storage, self.lattice.pool)
+        with self.lattice.lock:
+            self.storage.copy_from(other.storage, self.lattice.pool)
         return self
 
     def astype(self, precision: str) -> Field:
@@ -147,7 +151,9 @@ class Field(WithoutOperators):
     def local(self) -> np.ndarray:
         """A copy of this rank's box: array `(*local_extents, *element.numpy_shape)`, first index the first direction."""
         lattice = self.lattice
-        reals = self.storage.export_box()
+        self._not_while_tracing()
+        with lattice.lock:
+            reals = self.storage.export_box()
         values = self.element.from_reals(reals)
         return _reverse(values, lattice.ndim)
 
@@ -159,7 +165,8 @@ class Field(WithoutOperators):
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
         reals = self.element.to_reals(_reverse(array, lattice.ndim), self.storage_precision)
-        self.storage.import_box(np.ascontiguousarray(reals))
+        with lattice.lock:
+            self.storage.import_box(np.ascontiguousarray(reals))
         return self
 
     def __getitem__(self, index: Any) -> Any:
@@ -168,16 +175,18 @@ class Field(WithoutOperators):
             raise trace_error(
                 f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
             )
+        self._not_while_tracing()
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r in ranges)
         out = np.zeros(shape + self.element.numpy_shape, self.element.numpy_dtype(self.storage_precision))
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
         payload = b""
-        if mine is not None:
-            part, place = self._part(mine[1])
-            payload = np.ascontiguousarray(part[place]).tobytes()
-        parts = lattice.communicator.gather_bytes(payload, what="reading sites")
+        with lattice.lock:
+            if mine is not None:
+                part, place = self._part(mine[1])
+                payload = np.ascontiguousarray(part[place]).tobytes()
+            parts = lattice.communicator.gather_bytes(payload, what="reading sites")
         for rank, data in enumerate(parts):
             theirs = self._overlap(
                 ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank))
@@ -209,12 +218,21 @@ class Field(WithoutOperators):
             ) from None
         array = array.reshape(tuple(len(r) for r in ranges) + self.element.numpy_shape)
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
-        if mine is not None:
-            part, place = self._part(mine[1])
-            part[place] = array[mine[0]]
-            reals = self.element.to_reals(_reverse(part, lattice.ndim), self.storage_precision)
-            self.storage.import_part([int(i.min()) for i in mine[1]], np.ascontiguousarray(reals))
-        self.storage.mark_written(3)  # on every rank, whichever of them wrote
+        with lattice.lock:
+            if mine is not None:
+                part, place = self._part(mine[1])
+                part[place] = array[mine[0]]
+                reals = self.element.to_reals(_reverse(part, lattice.ndim), self.storage_precision)
+                self.storage.import_part([int(i.min()) for i in mine[1]], np.ascontiguousarray(reals))
+            self.storage.mark_written(3)  # on every rank, whichever of them wrote
+
+    def _not_while_tracing(self) -> None:
+        """A number that is read here would stay in the kernel when the field changes."""
+        if getattr(tracing.active, "trace", None) is not None:
+            raise trace_error(
+                f"{self.name} is read from Python while a site function is traced; read what is needed before, and pass it as an "
+                "argument"
+            )
 
     def _part(self, inside: tuple[np.ndarray, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """The smallest part of this rank's box that holds the given sites, and their place in it."""
@@ -263,6 +281,6 @@ def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:
     return np.transpose(array, axes)
 
 
-def _run_all(actions: list[Callable[[], None]]) -> None:
-    for action in actions:
+def _run_all(actions: weakref.WeakSet[Callable[[], None]]) -> None:
+    for action in list(actions):
         action()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,14 +27,17 @@ if TYPE_CHECKING:
     from jali.lattice.sites import SiteFunction
 
 _serials = itertools.count(1)
-_pools: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_ranks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+_ranks_guard = threading.Lock()
 
 
-def _pool_of(communicator: Any) -> Any:
-    """The threads of a rank, shared by all its lattices."""
-    if communicator not in _pools:
-        _pools[communicator] = _core.ThreadPool(communicator.threads)
-    return _pools[communicator]
+def _of_rank(communicator: Any) -> tuple[Any, Any]:
+    """What all lattices of a rank share: its threads, and the lock of whoever works with them or waits for other ranks."""
+    with _ranks_guard:
+        if communicator not in _ranks:
+            _ranks[communicator] = _core.ThreadPool(communicator.threads), threading.RLock()
+        pool, lock = _ranks[communicator]
+        return pool, lock
 
 
 def _cache_tile(blocks: Sequence[int], real_bytes: int) -> list[int]:
@@ -126,7 +130,7 @@ class Lattice:
             )
         self.serial = next(_serials)
         self.communicator = comm.current() if communicator is None else communicator
-        self.pool = _pool_of(self.communicator)
+        self.pool, self.lock = _of_rank(self.communicator)
         self.gpu = devices.open_device(device, self.communicator)
         self._lanes = lanes
         self.halo_items = halo_items
@@ -235,6 +239,10 @@ class Lattice:
 
     def layout(self, precision: str) -> Any:
         """The core's layout for fields of this precision."""
+        with self.lock:
+            return self._layout(precision)
+
+    def _layout(self, precision: str) -> Any:
         lanes = self._wanted_lanes(precision)
         if lanes not in self._layouts and self.gpu is not None:
             self._layouts[lanes] = _core.Layout(
@@ -263,9 +271,10 @@ class Lattice:
     ) -> SiteRange:
         """A domain, moved by `shift`, in a layout; `stencil`: neighbours are read, so their order matters."""
         key = (domain, shift, layout.lanes, stencil)
-        if key not in self._sites:
-            self._sites[key] = self._find_sites(domain, shift, layout, stencil)
-        return self._sites[key]
+        with self.lock:
+            if key not in self._sites:
+                self._sites[key] = self._find_sites(domain, shift, layout, stencil)
+            return self._sites[key]
 
     def _find_sites(self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool) -> SiteRange:
         if domain.colouring is None and domain.parities == 3:
@@ -336,6 +345,7 @@ class Lattice:
     def slices_of(self, axis: int, layout: Any) -> np.ndarray:
         """Global coordinate in direction `axis` of every `[block][lane]`, int32."""
         key = (axis, layout.lanes)
-        if key not in self._slices:
-            self._slices[key] = np.ascontiguousarray(self._coordinates(layout)[axis].astype(np.int32))
-        return self._slices[key]
+        with self.lock:
+            if key not in self._slices:
+                self._slices[key] = np.ascontiguousarray(self._coordinates(layout)[axis].astype(np.int32))
+            return self._slices[key]

@@ -10,14 +10,14 @@ import contextlib
 import functools
 import inspect
 import struct
+import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jali.codegen.captured import Captured
+from jali.codegen.captured import Watch, watched
 from jali.codegen.ir import SiteProgram, trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.trace import trace
@@ -33,6 +33,7 @@ from jali.lattice.arguments import (
     key_of,
     randoms_of,
     scalars_of,
+    statics_of,
 )
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
@@ -40,7 +41,17 @@ from jali.lattice.field import Field
 from jali.lattice.lowering import lower
 from jali.lattice.sums import Sums, values_as_asked
 
-_MOST_BOUND = 256  # launches that a site function remembers; the least recently used goes first
+_MOST_BOUND = 256  # launches that a site function remembers; the oldest goes first
+_MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
+_MOST_VARIANTS = 16  # and programs of a kind, which saw different numbers
+_tracing = threading.RLock()  # one trace at a time: what one thread traces, others need not
+
+
+class _Traced(NamedTuple):
+    """Programs, and what they depend on besides the types of the arguments."""
+
+    programs: list[SiteProgram]
+    watch: Watch
 
 
 class SiteFunction:
@@ -70,12 +81,11 @@ class SiteFunction:
                     f"{function.__name__}: site functions take plain positional parameters, not {parameter}"
                 )
         self.parameters = names[1:]
+        self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
         self._exhausted_before = 0  # by launches that are gone
-        self._captured: Captured | None = (
-            None  # made by the first call: what is defined below the function counts too
-        )
-        self._bound: OrderedDict[Any, _Bound] = OrderedDict()
-        self._programs: dict[Any, list[SiteProgram]] = {}
+        self._bound: dict[Any, _Bound] = {}  # by arguments and program
+        self._latest: dict[Any, _Bound] = {}  # by arguments
+        self._programs: dict[Any, tuple[_Traced, ...]] = {}  # by types of arguments, the latest first
         self._everywhere = SiteFunctionOn(self, ALL)
 
     def __getitem__(self, domain: Domain) -> SiteFunctionOn:
@@ -100,43 +110,35 @@ class SiteFunction:
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any = None, sums: Sums | None = None
     ) -> Any:
         """Runs over a domain; with `sums`, the parameters beyond `arguments` are sums and their values are returned."""
-        key = (
-            domain,
-            sums,
-            None if lattice is None else lattice.serial,
-            self._captured_values(),
-            *map(key_of, arguments),
-        )
+        key = (domain, sums, None if lattice is None else lattice.serial, *map(key_of, arguments))
         try:
-            bound = self._bound.get(key)
-        except (
-            TypeError
-        ):  # an argument without a hash is one that no site function takes, and binding says so
+            bound = self._latest.get(key)
+        except TypeError:  # a domain or an argument without a hash is none that there is, and binding says so
             self._bind(domain, arguments, lattice, sums)
             raise
-        if bound is None:
-            bound = self._bind(domain, arguments, lattice, sums)
-            self._remember(key, bound)
+        if bound is None or not bound.watch.unchanged():
+            bound = self._bind(domain, arguments, lattice, sums, key)
         return bound.run(arguments)
 
     @property
     def exhausted(self) -> int:
         """How many `repeat_until`s of all calls so far gave up, on this rank."""
-        return self._exhausted_before + sum(bound.exhausted for bound in self._bound.values())
+        with self._guard:
+            before, bound = self._exhausted_before, list(self._bound.values())
+        return before + sum(b.exhausted for b in bound)
 
     def _forget(self, key: Any) -> None:
-        gone = self._bound.pop(key, None)
-        if gone is not None:
-            with contextlib.suppress(
-                JaliError
-            ):  # a device that is lost counts no more; whoever uses it hears of it
-                self._exhausted_before += gone.exhausted
-
-    def _captured_values(self) -> tuple[Any, ...]:
-        """The numbers that the function sees besides its arguments, now."""
-        if self._captured is None:
-            self._captured = Captured(self.function)
-        return self._captured.values()
+        with self._guard:
+            gone = self._bound.pop(key, None)
+            if gone is None:
+                return
+            if self._latest.get(key[0]) is gone:
+                del self._latest[key[0]]
+        # A device that is lost counts no more; whoever uses it hears of it. It may be waited for, so without the guard.
+        with contextlib.suppress(JaliError):
+            exhausted = gone.exhausted
+            with self._guard:
+                self._exhausted_before += exhausted
 
     def kernels(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
@@ -154,13 +156,23 @@ class SiteFunction:
         return functools.partial(self._bind(over, arguments, lattice, sums).run, arguments)
 
     def _remember(self, key: Any, bound: _Bound) -> None:
-        if len(self._bound) >= _MOST_BOUND:
-            self._forget(next(iter(self._bound)))
-        self._bound[key] = bound
+        with self._guard:
+            for oldest in list(self._bound)[: max(0, len(self._bound) + 1 - _MOST_BOUND)]:
+                lock = self._bound[oldest].lock
+                if lock.acquire(blocking=False):  # else another rank runs it just now
+                    try:
+                        self._forget(oldest)
+                    finally:
+                        lock.release()
+            self._bound[key] = bound
+        bound.forget = _Forget(weakref.ref(self), key)
         for field in bound.fields:
-            field.on_release(_Forget(weakref.ref(self), key))
+            field.on_release(bound.forget)
 
-    def _bind(self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None) -> _Bound:
+    def _bind(
+        self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None, key: Any = None
+    ) -> _Bound:
+        """A launch with these arguments; where there is a `key`, one that is there already or is remembered from now on."""
         domain = as_domain(domain, "over=")
         nsums = len(self.parameters) - len(arguments)
         if nsums < 0 or (nsums > 0) != (sums is not None):
@@ -177,22 +189,36 @@ class SiteFunction:
         fields = list(fields_of(arguments))
         lattice = common_lattice(self.__name__, fields, lattice)
         precision = common_precision(self.__name__, fields)
-        key = (
-            lattice.ndim,
-            precision,
-            nsums,
-            self._captured_values(),
-            repr(aliases(fields)),
-            hashable(shapes),
-        )
-        programs = self._programs.get(key)
-        if programs is None:
-            programs = trace(self.function, shapes, self.parameters, lattice.ndim, precision, nsums)
-            self._programs[key] = programs
-            self._captured = Captured(
-                self.function
-            )  # what was replaced may see other things than what was there
-        return _Bound(programs, fields, arguments, lattice, domain, sums)
+        with lattice.lock:
+            traced = self._traced(arguments, shapes, fields, (lattice.ndim, precision, nsums))
+            if key is None:
+                return _Bound(traced, fields, arguments, lattice, domain, sums)
+            whole = (key, id(traced.watch))
+            bound = self._bound.get(whole)
+            if bound is None:
+                bound = _Bound(traced, fields, arguments, lattice, domain, sums)
+                self._remember(whole, bound)
+            self._latest[key] = bound
+        return bound
+
+    def _traced(
+        self, arguments: tuple[Any, ...], shapes: Any, fields: list[Field], how: tuple[int, str, int]
+    ) -> _Traced:
+        """The program for arguments of these types that saw what the function would see now."""
+        key = (*how, repr(aliases(fields)), hashable(shapes))
+        with _tracing:
+            known = self._programs.get(key, ())
+            for traced in known:
+                if traced.watch.unchanged():
+                    return traced
+            statics = list(statics_of(arguments))
+            traced = _Traced(
+                *watched(self.function, statics, lambda: trace(self.function, shapes, self.parameters, *how))
+            )
+            if len(self._programs) >= _MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
+            self._programs[key] = (traced, *known[: _MOST_VARIANTS - 1])
+            return traced
 
 
 class SiteFunctionOn:
@@ -215,9 +241,9 @@ def site_function(function: Callable[..., Any] | None = None) -> SiteFunction:
 
 
 class _Forget:
-    """Drops a bound launch when one of its fields goes away."""
+    """Drops a bound launch when one of its fields goes away. Belongs to the launch: fields know it weakly."""
 
-    __slots__ = ("function", "key")
+    __slots__ = ("__weakref__", "function", "key")
 
     def __init__(self, function: weakref.ref[SiteFunction], key: Any):
         self.function = function
@@ -237,13 +263,16 @@ class _Bound:
 
     def __init__(
         self,
-        programs: list[SiteProgram],
+        traced: _Traced,
         fields: list[Field],
         arguments: tuple[Any, ...],
         lattice: Any,
         domain: Domain,
         sums: Sums | None,
     ):
+        programs, self.watch = traced
+        self.lock = lattice.lock  # numbers are set and the kernels run as one, whatever other threads do
+        self.forget: _Forget | None = None
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
         self.kernels = [lower(program, distinct, lattice, domain, sums) for program in programs]
@@ -264,23 +293,24 @@ class _Bound:
         return plan
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
-        if self.simple is not None:
-            for words, index, position in self.simple:
-                words[index] = arguments[position]
-        else:
-            values = list(scalars_of(arguments))
-            for kernel in self.kernels:
-                for index, word in kernel.scalar_words:
-                    _set_scalar(kernel, index, values[word.slot], word.component)
-        if self.has_randoms:
-            self._advance(arguments)
         result = None
-        for kernel in self.kernels:
-            if kernel.tunings:
-                kernel.tune()
-            out = kernel.launch.run()
-            if out is not None and result is None:
-                result = out
+        with self.lock:
+            if self.simple is not None:
+                for words, index, position in self.simple:
+                    words[index] = arguments[position]
+            else:
+                values = list(scalars_of(arguments))
+                for kernel in self.kernels:
+                    for index, word in kernel.scalar_words:
+                        _set_scalar(kernel, index, values[word.slot], word.component)
+            if self.has_randoms:
+                self._advance(arguments)
+            for kernel in self.kernels:
+                if kernel.tunings:
+                    kernel.tune()
+                out = kernel.launch.run()
+                if out is not None and result is None:
+                    result = out
         return None if result is None else self.as_asked(result)
 
     @property
