@@ -50,8 +50,8 @@ def compare(quick: bool) -> bool:
     """Whether no choice is slower than the recorded one by more than a hundredth."""
     worst, took = (0.0, ""), 0.0
     with TABLE.open() as file:
-        rows = list(csv.DictReader(file))
-    for row in rows[:: 8 if quick else 1]:
+        rows = list(csv.DictReader(file))[:: 8 if quick else 1]
+    for row in rows:
         machine = Machine.load(row["machine"], int(row["nodes"]))
         size = float(row["bytes"])
         before = simulate_collective(

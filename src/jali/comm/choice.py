@@ -473,6 +473,15 @@ class _Search:
             if self.time(parameters) < NEAR * self.tried[self.best]:
                 self.climb(parameters)
         self.vary()
+        if self.ranks <= MIXED_RANKS:  # small messages may want another library at every level
+            found = self.best
+            levels = {(sizes, len(crossed)): crossed for sizes, crossed in self.hierarchies()}
+            for p in short:
+                crossed = levels[p.sizes, len(p.libraries)]
+                second = tuple(self.library_for(k, 1) or self.library_for(k, 0) or "" for k in crossed)
+                self.time(replace(p, libraries=second))
+            if self.best != found:
+                self.vary()
         return ranked
 
     def run(self, shortlist: int, size: float, limit: float | None) -> Choice:
