@@ -1,6 +1,8 @@
 // core/collective's machines and simulator in Python; files of machines are read by jali.comm.machine.
 #include "collective/simulator.hpp"
 #include "collective/plan.hpp"
+#include "collective/plan_graph.hpp"
+#include "collective/plan_simulation.hpp"
 #include "collective/standard.hpp"
 
 #include <optional>
@@ -31,24 +33,11 @@ Mark mark_of(const MarkTuple& m) {
     return {std::get<0>(m), std::get<1>(m), std::get<2>(m)};
 }
 
-// Factors of a hierarchy of many ranks in equal groups, numbered along them; else none: few ranks are planned
-// one by one.
-std::vector<int> symmetry_of(const Hierarchy& hierarchy) {
-    const int ranks = hierarchy.ranks();
-    std::vector<int> factors;
-    if (ranks < 128) return factors;
-    int groups = 1;
-    for (int level = 0; level < hierarchy.levels(); ++level) {
-        const int now = hierarchy.groups_of(level);
-        if (now % groups != 0 || ranks % now != 0) return {};
-        for (int position = 0; position < ranks; position += ranks / now)
-            if (hierarchy.group(level, position) != Group{position, position + ranks / now}) return {};
-        factors.push_back(now / groups);
-        groups = now;
-    }
-    for (int position = 0; position < ranks; ++position)
-        if (hierarchy.rank_at(position) != position) return {};
-    return factors;
+Symmetric symmetric_of(const std::string& name) {
+    if (name == "never") return Symmetric::never;
+    if (name == "exactly") return Symmetric::exactly;
+    if (name == "everywhere") return Symmetric::everywhere;
+    throw PlanError("symmetry '" + name + "'; there are never, exactly, everywhere");
 }
 
 const char* name_of(TransferGraph::Kind kind) {
@@ -130,15 +119,28 @@ void bind_simulator(nb::module_& m) {
                const MarkTuple& mark) { return self.add_work(rank, bytes, reduction, mark_of(mark), needs); },
             "rank"_a, "bytes"_a, "reduction"_a, "needs"_a = std::vector<int>{},
             "mark"_a = MarkTuple{-1, -1, -1})
-        .def("finish", &TransferGraph::finish)
-        .def_prop_ro("nodes", &TransferGraph::nodes);
+        .def("finish", [](TransferGraph& self) { self.finish(); })
+        .def_prop_ro("nodes", &TransferGraph::nodes)
+        .def_prop_ro(
+            "content",
+            [](const TransferGraph& self) {
+                using Row = std::tuple<int, int, int, std::string, int, int, double, std::vector<int>>;
+                std::vector<Row> rows;
+                for (int k = 0; k < self.nodes(); ++k) {
+                    const auto& node = self.node(k);
+                    rows.emplace_back(static_cast<int>(node.kind), node.rank, node.peer,
+                                      node.peer < 0 ? "" : self.libraries()[node.library], node.mark.stage,
+                                      node.mark.channel, node.bytes, self.needs(k));
+                }
+                return rows;
+            },
+            "(kind, rank, peer, library, stage, channel, bytes, needs) of every node");
 
     nb::class_<SimulationResult>(m, "SimulationResult", "Times in seconds from the start, sizes in bytes.")
         .def_ro("time", &SimulationResult::time)
         .def_ro("transfers", &SimulationResult::transfers)
         .def_ro("works", &SimulationResult::works)
         .def_ro("events", &SimulationResult::events)
-        .def_ro("planned", &SimulationResult::planned)
         .def_ro("bottleneck", &SimulationResult::bottleneck)
         .def_ro("bottleneck_load", &SimulationResult::bottleneck_load)
         .def_prop_ro(
@@ -177,23 +179,43 @@ void bind_simulator(nb::module_& m) {
             },
             "(kind, rank, peer, stage, channel, begin, end, bytes), first to last");
 
+    nb::class_<PlanSimulation>(m, "PlanSimulation", "A simulated plan.")
+        .def_ro("result", &PlanSimulation::result)
+        .def_ro("planned", &PlanSimulation::planned, "ranks whose part was made")
+        .def_ro("exact", &PlanSimulation::exact, "whether ranks that were taken to do the same do")
+        .def_ro("uneven", &PlanSimulation::uneven, "share by which their messages differ");
+
     m.def(
         "simulate_plan",
-        [](const Composition& composition, const PlanParameters& parameters, const Machine& machine) {
+        [](const Composition& composition, const PlanParameters& parameters, const Machine& machine,
+           const std::string& symmetric, bool summary) {
             nb::gil_scoped_release released;
-            return simulate(
-                composition.ranks(), [&](int rank) { return plan_rank(composition, parameters, rank); },
-                machine, symmetry_of(parameters.hierarchy));
+            return simulate_plan(composition, parameters, machine, symmetric_of(symmetric), summary);
         },
-        "composition"_a, "parameters"_a, "machine"_a,
-        "Plans every rank and simulates. PlanError: plan and machine do not fit; RuntimeError: it cannot "
-        "end.");
+        "composition"_a, "parameters"_a, "machine"_a, "symmetric"_a = "exactly", "summary"_a = false,
+        "Plans and simulates all ranks, or those that stand for all. PlanError: plan and machine do not fit; "
+        "RuntimeError: it cannot end.");
     m.def(
-        "simulate_standard",
-        [](const std::string& collective, const std::string& form, double bytes, int root,
-           const std::vector<std::vector<int>>& sizes, const std::vector<std::string>& libraries, int stripe,
-           const std::vector<double>& stripe_weights, int ring, int depth, int ranks,
-           const Machine& machine) {
+        "plan_graph",
+        [](const Composition& composition, const PlanParameters& parameters, bool by_schedules) {
+            nb::gil_scoped_release released;
+            const PlanGraph plan(composition, parameters);
+            TransferGraph graph(composition.ranks());
+            for (int rank = 0; rank < composition.ranks(); ++rank) {
+                if (by_schedules)
+                    graph.add(rank, plan_rank(composition, parameters, rank));
+                else
+                    plan.add(graph, rank);
+            }
+            graph.finish();
+            return graph;
+        },
+        "composition"_a, "parameters"_a, "by_schedules"_a,
+        "The transfer graph of all ranks, made directly or from their schedules.");
+    m.def(
+        "standard_for_size",
+        [](const std::string& collective, const std::string& form, double bytes, int root, int ranks,
+           bool even) {
             nb::gil_scoped_release released;
             CollectiveCall call;
             call.collective = collective_of(collective);
@@ -203,23 +225,14 @@ void bind_simulator(nb::module_& m) {
                                call.collective == Collective::reduce ||
                                call.collective == Collective::all_reduce;
             const double elements = bytes / (whole ? 4.0 : 4.0 * ranks);
-            call.counts = {std::max<std::int64_t>(1, static_cast<std::int64_t>(elements))};
-            const Composition composition = make_composition(ranks, call, form_of(form));
-            PlanParameters parameters(sizes.empty() ? Hierarchy(ranks) : Hierarchy::from_sizes(ranks, sizes));
-            parameters.libraries = libraries;
-            parameters.stripe = stripe;
-            parameters.stripe_weights = stripe_weights;
-            parameters.ring = ring;
-            parameters.depth = depth;
-            return simulate(
-                ranks, [&](int rank) { return plan_rank(composition, parameters, rank); }, machine,
-                symmetry_of(parameters.hierarchy));
+            std::int64_t count = std::max<std::int64_t>(1, static_cast<std::int64_t>(elements));
+            if (even && whole) count = (count + ranks - 1) / ranks * ranks;
+            call.counts = {count};
+            return make_composition(ranks, call, form_of(form));
         },
-        "collective"_a, "form"_a, "bytes"_a, "root"_a, "sizes"_a, "libraries"_a, "stripe"_a,
-        "stripe_weights"_a, "ring"_a, "depth"_a, "ranks"_a, "machine"_a,
-        "A standard collective of fp32 with a payload p*d of `bytes`; sizes of groups level by level, "
-        "without the "
-        "split into single ranks.");
+        "collective"_a, "form"_a, "bytes"_a, "root"_a, "ranks"_a, "even"_a,
+        "A standard collective of fp32 with a payload p*d of `bytes`, or a little more so that parts are "
+        "equal.");
     m.def(
         "simulate_graph",
         [](const TransferGraph& graph, const Machine& machine) {

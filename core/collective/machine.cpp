@@ -4,6 +4,7 @@
 #include "collective/composition.hpp"
 
 #include <cmath>
+#include <utility>
 
 namespace jali {
 
@@ -114,10 +115,9 @@ Path Machine::path(int from, int to, int library) const {
     use_both(of_library, from, to);
     use(engines_[library], from);
     if (path.level == 0) {
-        const int count = static_cast<int>(nics.size());
         path.latency = at.latency + network_latency;
-        use_both(nic_, from / ranks_per_node_ * count + binding[from % ranks_per_node_],
-                 to / ranks_per_node_ * count + binding[to % ranks_per_node_]);
+        for (const auto& [rank, direction] : {std::pair{from, out}, {to, in}, {from, both}, {to, both}})
+            path.links[path.count++] = nic_link(rank, direction);
         return path;
     }
     const int i = path.level - 1, parts = inside[i].parts;

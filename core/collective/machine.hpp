@@ -86,6 +86,11 @@ class Machine {
     // The library's number: by name; "" is the first that is usable at the level.
     int library(const std::string& name, int level) const;
     Path path(int from, int to, int library) const;
+    // Of the card that the rank is bound to; direction: out, in, both.
+    int nic_link(int rank, int direction) const {
+        return nic_[direction] + rank / ranks_per_node_ * static_cast<int>(nics.size()) +
+               binding[rank % ranks_per_node_];
+    }
 
     int links() const { return links_; }
     double capacity(int link) const;   // bytes/s

@@ -26,7 +26,8 @@ void Shares::mark(int link) {
     dirty_.push_back(link);
 }
 
-void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const int> links, double now) {
+void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const Crossing> crossings,
+                 double now) {
     int number;
     if (free_.empty()) {
         number = static_cast<int>(flows_.size());
@@ -42,10 +43,10 @@ void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const 
     flow.left = bytes;
     flow.since = now;
     flow.end = infinity;
-    flow.count = static_cast<int>(links.size());
+    flow.count = static_cast<int>(crossings.size());
     for (int j = 0; j < flow.count; ++j) {
-        const int link = links[j];
-        flow.links[j] = link;
+        const int link = crossings[j].link;
+        flow.at[j] = crossings[j];
         flow.offer[j] = infinity;
         auto& members = on_link_[link];
         if (members.empty()) busy_since_[link] = now;
@@ -63,7 +64,7 @@ void Shares::add(int name, double bytes, std::uint64_t urgency, std::span<const 
 void Shares::remove(int number, double now) {
     Flow& flow = flows_[number];
     for (int j = 0; j < flow.count; ++j) {
-        const int link = flow.links[j];
+        const int link = flow.at[j].link;
         auto& members = on_link_[link];
         members.erase(
             std::find(members.begin(), members.end(), std::pair<std::int32_t, std::int8_t>(number, j)));
@@ -82,34 +83,41 @@ void Shares::remove(int number, double now) {
     free_.push_back(number);
 }
 
-// Offers of one link, from what its transfers can use: the smallest offer of their other links.
+// Offers of one link, from what its transfers can use: the smallest offer of their other links. What crosses
+// the link in two places (it stands for two links that do alike) gets the same offer in both.
 void Shares::share(int link) {
     const auto& members = on_link_[link];
     double left = links_[link].capacity;
-    if (members.size() > links_[link].crowd) left *= links_[link].crowded;
+    std::size_t crowd = 0;
+    for (const auto& [flow, slot] : members) crowd += static_cast<std::size_t>(flows_[flow].at[slot].times);
+    if (crowd > links_[link].crowd) left *= links_[link].crowded;
     for (std::size_t begin = 0, end; begin < members.size(); begin = end) {
         const std::uint64_t urgency = flows_[members[begin].first].urgency;
         end = links_[link].ordered ? begin : members.size();
         while (end < members.size() && flows_[members[end].first].urgency == urgency) ++end;
         wanted_.clear();
+        double waiting = 0; // transfers
         for (std::size_t k = begin; k < end; ++k) {
             const Flow& flow = flows_[members[k].first];
             double want = infinity;
             for (int j = 0; j < flow.count; ++j)
-                if (j != members[k].second) want = std::min(want, flow.offer[j]);
+                if (flow.at[j].link != link) want = std::min(want, flow.offer[j]);
             wanted_.emplace_back(want, static_cast<int>(k));
+            waiting += flow.at[members[k].second].times;
         }
         std::sort(wanted_.begin(), wanted_.end());
         // Water filling: the modest ones get what they want, the others an equal share of the rest.
         double rest = left, level = infinity;
         for (std::size_t k = 0; k < wanted_.size(); ++k) {
-            const double equal = rest / static_cast<double>(wanted_.size() - k);
+            const auto& [flow, slot] = members[wanted_[k].second];
+            const double equal = rest / waiting;
             if (wanted_[k].first > equal) {
                 level = equal;
                 rest = 0;
                 break;
             }
-            rest -= wanted_[k].first;
+            rest -= wanted_[k].first * flows_[flow].at[slot].times;
+            waiting -= flows_[flow].at[slot].times;
         }
         for (const auto& [want, k] : wanted_) {
             Flow& flow = flows_[members[k].first];
@@ -126,11 +134,11 @@ void Shares::share(int link) {
             // Other links hear of it if it bounds, or did bound, what the transfer can use there.
             const double smaller = std::min(now, before);
             for (int j = 0; j < flow.count; ++j) {
-                if (j == slot) continue;
+                if (flow.at[j].link == link) continue;
                 double others = infinity;
                 for (int i = 0; i < flow.count; ++i)
-                    if (i != j && i != slot) others = std::min(others, flow.offer[i]);
-                if (smaller < others && flow.links[j] != link) mark(flow.links[j]);
+                    if (i != j && flow.at[i].link != link) others = std::min(others, flow.offer[i]);
+                if (smaller < others) mark(flow.at[j].link);
             }
         }
         left = std::max(rest, 0.0);
@@ -139,7 +147,7 @@ void Shares::share(int link) {
 
 void Shares::settle(double now) {
     // Shares converge link by link; the limit only guards against offers that swing by rounding.
-    std::size_t limit = 64 * dirty_.size() + 4096;
+    std::size_t limit = 16 * dirty_.size() + 64;
     for (std::size_t k = 0; k < dirty_.size(); ++k) {
         const int link = dirty_[k];
         is_dirty_[link] = 0;

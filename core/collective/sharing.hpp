@@ -25,8 +25,13 @@ class Shares {
 
     double capacity(int link) const { return links_[link].capacity; }
 
-    // `name` is the caller's. At most 10 links, none unlimited.
-    void add(int name, double bytes, std::uint64_t urgency, std::span<const int> links, double now);
+    // A link as a transfer uses it. `times`: one transfer may stand for several that do alike; so many of
+    // them cross this link.
+    struct Crossing {
+        int link = 0, times = 1;
+    };
+    // `name` is the caller's. At most 10 links, none unlimited; one may be crossed in two places.
+    void add(int name, double bytes, std::uint64_t urgency, std::span<const Crossing> crossings, double now);
 
     void settle(double now); // shares after transfers came and went
     double next_end() const; // infinity: none under way
@@ -37,7 +42,7 @@ class Shares {
     struct Flow {
         int name = -1, count = 0;
         std::uint64_t urgency = 0;
-        int links[10];
+        Crossing at[10];
         double offer[10];
         double left = 0, rate = 0, since = 0, end = 0;
         int heap = -1;
@@ -52,7 +57,7 @@ class Shares {
     std::vector<Link> links_;
     std::vector<double> busy_, busy_since_;
     std::vector<std::vector<std::pair<std::int32_t, std::int8_t>>>
-        on_link_; // (flow, which of its links), by urgency
+        on_link_; // (flow, which of its crossings), by urgency
     std::vector<Flow> flows_;
     std::vector<int> free_, heap_, dirty_, touched_;
     std::vector<char> is_dirty_;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <queue>
 #include <set>
 #include <unordered_map>
@@ -30,10 +31,12 @@ class Simulation {
                             " nodes has " + std::to_string(machine.ranks()) + " ranks, the plan " +
                             std::to_string(graph.ranks()));
         }
+        if (graph.symmetry_ != nullptr) order_ = graph.symmetry_->order();
         link_edges();
+        find_lanes();
     }
 
-    SimulationResult run();
+    SimulationResult run(bool summary);
 
   private:
     struct Event {
@@ -55,7 +58,15 @@ class Simulation {
     struct Queue {
         int running = -1;
         std::set<Waiting> waiting;
-        int last = -1; // what ran before
+    };
+    // Messages of one pair and library: their way, and the queue they stand in. With a symmetry the links are
+    // those that stand for all that shifts make of them, and so many transfers cross each at once.
+    struct Lane {
+        int from = 0, to = 0;
+        int library = 0;
+        Path path;
+        int times[10];
+        Queue queue;
     };
 
     static std::vector<Shares::Link> links_of(const Machine& machine) {
@@ -72,27 +83,34 @@ class Simulation {
     }
 
     void link_edges();
+    void find_lanes();
+    void join_links();
+    int link_root(int link);
     void ready(int node, double now);
     void start(int node, double now, int after);
     void flow(int node, double now);
     void end(int node, double now);
     Queue& queue_of(int node);
-    const Path& path_of(int node);
-    SimulationResult result();
+    void spread_links(std::vector<LinkUse>& uses);
+    SimulationResult result(bool summary);
 
     const TransferGraph& graph_;
     const Machine& machine_;
     Shares shares_;
     std::vector<std::int64_t> next_begin_;
     std::vector<std::int32_t> next_, missing_;
+    std::vector<std::int32_t>
+        next_shift_; // with a symmetry: where the earlier node is, seen from the later one
     std::vector<double> ready_at_, begin_, end_;
-    std::vector<std::int32_t> cause_;
-    std::unordered_map<std::uint64_t, Queue> pairs_;
-    std::unordered_map<std::uint64_t, Path> paths_;
+    std::vector<std::int32_t> cause_, cause_shift_;
+    std::vector<std::int32_t> lane_of_; // per transfer
+    std::vector<Lane> lanes_;
+    std::vector<int> link_parent_; // links that shifts carry into each other, as a forest
     std::vector<Queue> engines_;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::vector<int> instantly_; // ended in the moment they began
     std::int64_t done_ = 0, event_count_ = 0;
+    int order_ = 1; // so many transfers do what one does
     std::vector<LinkUse> links_;
     std::vector<LevelUse> levels_;
 };
@@ -106,36 +124,94 @@ void Simulation::link_edges() {
             const int to = graph_.joined_[k];
             for (auto e = graph_.needs_begin_[k]; e < graph_.needs_begin_[k + 1]; ++e) {
                 const int from = graph_.joined_[graph_.needs_[e]];
-                if (from != to) visit(from, to);
+                if (from != to) visit(from, to, k, graph_.needs_[e]);
             }
         }
     };
-    each([&](int from, int to) { ++next_begin_[from + 1], ++missing_[to]; });
+    each([&](int from, int to, int, int) { ++next_begin_[from + 1], ++missing_[to]; });
     for (int k = 0; k < n; ++k) next_begin_[k + 1] += next_begin_[k];
     next_.resize(next_begin_[n]);
     std::vector<std::int64_t> at(next_begin_.begin(), next_begin_.end() - 1);
-    each([&](int from, int to) { next_[at[from]++] = to; });
+    const Symmetry* symmetry = graph_.symmetry_;
+    if (symmetry != nullptr) next_shift_.resize(next_begin_[n]);
+    each([&](int from, int to, int later, int earlier) {
+        if (symmetry != nullptr)
+            next_shift_[at[from]] = symmetry->shifted_back(graph_.shift_[earlier], graph_.shift_[later]);
+        next_[at[from]++] = to;
+    });
 }
 
-const Path& Simulation::path_of(int k) {
-    const Node& node = graph_.node(k);
-    const std::uint64_t key =
-        (static_cast<std::uint64_t>(node.rank) << 28 | static_cast<std::uint64_t>(node.peer)) << 8 |
-        static_cast<std::uint64_t>(node.library);
-    const auto [at, inserted] = paths_.try_emplace(key);
-    if (inserted) {
-        const int level = machine_.level_between(node.rank, node.peer);
-        at->second =
-            machine_.path(node.rank, node.peer, machine_.library(graph_.libraries()[node.library], level));
+void Simulation::find_lanes() {
+    lane_of_.assign(graph_.nodes(), -1);
+    std::unordered_map<std::uint64_t, int> known;
+    for (int k = 0; k < graph_.nodes(); ++k) {
+        const Node& node = graph_.node(k);
+        if (node.kind != Kind::send) continue;
+        const std::uint64_t key =
+            (static_cast<std::uint64_t>(node.rank) << 28 | static_cast<std::uint64_t>(node.peer)) << 8 |
+            static_cast<std::uint64_t>(node.library);
+        const auto [at, inserted] = known.try_emplace(key, static_cast<int>(lanes_.size()));
+        if (inserted) {
+            const int level = machine_.level_between(node.rank, node.peer);
+            const int library = machine_.library(graph_.libraries()[node.library], level);
+            Lane& lane = lanes_.emplace_back();
+            lane.from = node.rank;
+            lane.to = node.peer;
+            lane.path = machine_.path(node.rank, node.peer, library);
+            lane.library = library;
+            std::fill_n(lane.times, 10, 1);
+        }
+        lane_of_[k] = at->second;
     }
-    return at->second;
+    if (graph_.symmetry_ != nullptr) join_links();
+}
+
+int Simulation::link_root(int link) {
+    while (link_parent_[link] != link) link = link_parent_[link] = link_parent_[link_parent_[link]];
+    return link;
+}
+
+// Which links stand for which. A link of a transfer is one of those that it uses when its sender, or its
+// receiver, is shifted to a representative; cards go with the ranks bound to them.
+void Simulation::join_links() {
+    const Symmetry& symmetry = *graph_.symmetry_;
+    const int node = machine_.ranks_per_node();
+    link_parent_.resize(machine_.links());
+    std::iota(link_parent_.begin(), link_parent_.end(), 0);
+    const auto join = [&](int a, int b) {
+        a = link_root(a);
+        b = link_root(b);
+        link_parent_[std::max(a, b)] = std::min(a, b);
+    };
+    for (const int direction : {0, 1, 2})
+        for (int rank = 0; rank < node; ++rank)
+            join(machine_.nic_link(rank, direction),
+                 machine_.nic_link(symmetry.representative(rank), direction));
+    std::vector<int> inside; // shifts that stay in a node
+    for (int shift = 0; shift < node; ++shift)
+        if (symmetry.shift_of(shift) == shift) inside.push_back(shift);
+    const auto path = [&](const Lane& lane, int from, int to) {
+        return machine_.path(from, to, lane.library);
+    };
+    for (Lane& lane : lanes_) {
+        const int by = symmetry.shift_of(lane.to);
+        const Path there = path(lane, symmetry.shifted_back(lane.from, by), lane.to - by);
+        for (int j = 0; j < lane.path.count; ++j) join(lane.path.links[j], there.links[j]);
+        std::fill_n(lane.times, 10, 0);
+        for (const int shift : inside) {
+            const Path other =
+                path(lane, symmetry.shifted(lane.from, shift), symmetry.shifted(lane.to, shift));
+            for (int j = 0; j < lane.path.count; ++j) lane.times[j] += other.links[j] == lane.path.links[j];
+        }
+    }
+    for (Lane& lane : lanes_)
+        for (int j = 0; j < lane.path.count; ++j) lane.path.links[j] = link_root(lane.path.links[j]);
 }
 
 Simulation::Queue& Simulation::queue_of(int k) {
     const Node& node = graph_.node(k);
     if (node.kind != Kind::send) return engines_[node.rank];
-    return pairs_[(static_cast<std::uint64_t>(node.rank) << 28 | static_cast<std::uint64_t>(node.peer)) << 8 |
-                  static_cast<std::uint64_t>(node.library)];
+    return lanes_[lane_of_[k]].queue;
 }
 
 void Simulation::ready(int k, double now) {
@@ -157,10 +233,13 @@ void Simulation::ready(int k, double now) {
 void Simulation::start(int k, double now, int after) {
     const Node& node = graph_.node(k);
     begin_[k] = now;
-    if (after >= 0 && ready_at_[k] < now) cause_[k] = after;
+    if (after >= 0 && ready_at_[k] < now) {
+        cause_[k] = after;
+        if (!cause_shift_.empty()) cause_shift_[k] = 0;
+    }
     if (node.kind == Kind::send) {
         // The latency of a message that had to wait overlaps what it waited for.
-        const double at = std::max(now, ready_at_[k] + path_of(k).latency);
+        const double at = std::max(now, ready_at_[k] + lanes_[lane_of_[k]].path.latency);
         if (at > now)
             events_.push({at, urgency(node.mark), k});
         else
@@ -177,14 +256,16 @@ void Simulation::start(int k, double now, int after) {
 
 void Simulation::flow(int k, double now) {
     const Node& node = graph_.node(k);
-    const Path& path = path_of(k);
-    int used[10], count = 0;
+    const Lane& lane = lanes_[lane_of_[k]];
+    const Path& path = lane.path;
+    Shares::Crossing used[10];
+    int count = 0;
     double narrowest = unlimited;
     for (int j = 0; j < path.count; ++j) {
         const double capacity = shares_.capacity(path.links[j]);
         if (std::isinf(capacity)) continue;
         narrowest = std::min(narrowest, capacity);
-        used[count++] = path.links[j];
+        used[count++] = {path.links[j], lane.times[j]};
     }
     // The gap holds the links as if the message were longer.
     double bytes = node.bytes / path.efficiency;
@@ -198,8 +279,8 @@ void Simulation::flow(int k, double now) {
     } else
         shares_.add(k, bytes, urgency(node.mark), {used, static_cast<std::size_t>(count)}, now);
     LevelUse& level = levels_[path.level];
-    level.bytes += node.bytes;
-    ++level.transfers;
+    level.bytes += node.bytes * order_;
+    level.transfers += order_;
 }
 
 void Simulation::end(int k, double now) {
@@ -219,17 +300,19 @@ void Simulation::end(int k, double now) {
         const int next = next_[e];
         if (--missing_[next] == 0) {
             cause_[next] = k;
+            if (!cause_shift_.empty()) cause_shift_[next] = next_shift_[e];
             ready(next, now);
         }
     }
 }
 
-SimulationResult Simulation::run() {
+SimulationResult Simulation::run(bool summary) {
     const int n = graph_.nodes();
     ready_at_.assign(n, 0);
     begin_.assign(n, 0);
     end_.assign(n, 0);
     cause_.assign(n, -1);
+    if (graph_.symmetry_ != nullptr) cause_shift_.assign(n, 0);
     engines_.resize(graph_.ranks());
     levels_.resize(machine_.levels());
     // What is ready at the start begins in the order of urgency, as a rank would post it.
@@ -278,10 +361,10 @@ SimulationResult Simulation::run() {
         throw ScheduleError("the plan stops after " + std::to_string(done_) + " of " + std::to_string(total) +
                             " transfers and works: the rest wait for each other");
     }
-    return result();
+    return result(summary);
 }
 
-SimulationResult Simulation::result() {
+SimulationResult Simulation::result(bool summary) {
     SimulationResult r;
     r.events = event_count_;
     r.levels = levels_;
@@ -293,21 +376,22 @@ SimulationResult Simulation::result() {
         const Node& node = graph_.node(k);
         if (last < 0 || end_[k] > end_[last]) last = k;
         if (node.kind != Kind::send) {
-            r.works += node.kind != Kind::nothing;
+            r.works += node.kind != Kind::nothing ? order_ : 0;
             continue;
         }
-        ++r.transfers;
+        r.transfers += order_;
         auto [at, inserted] =
             stages.try_emplace(node.mark.stage, StageUse{node.mark.stage, begin_[k], end_[k], 0, 0});
         StageUse& stage = at->second;
         stage.begin = std::min(stage.begin, begin_[k]);
         stage.end = std::max(stage.end, end_[k]);
-        stage.bytes += node.bytes;
-        ++stage.transfers;
-        const Path& path = path_of(k);
-        for (int j = 0; j < path.count; ++j) {
-            bytes[path.links[j]] += node.bytes;
-            load[path.links[j]] += node.bytes / path.efficiency / shares_.capacity(path.links[j]);
+        stage.bytes += node.bytes * order_;
+        stage.transfers += order_;
+        const Lane& lane = lanes_[lane_of_[k]];
+        for (int j = 0; j < lane.path.count; ++j) {
+            const int link = lane.path.links[j];
+            bytes[link] += node.bytes * lane.times[j];
+            load[link] += node.bytes / lane.path.efficiency * lane.times[j] / shares_.capacity(link);
         }
     }
     if (last >= 0) r.time = end_[last];
@@ -320,62 +404,63 @@ SimulationResult Simulation::result() {
             r.bottleneck = k;
         }
     }
+    if (summary) return r;
+    if (graph_.symmetry_ != nullptr) spread_links(r.links);
+    // A step is seen from the one after it; the last is where the graph has it.
+    int at = 0;
     for (int k = last; k >= 0; k = cause_[k]) {
         const Node& node = graph_.node(k);
+        const auto shifted = [&](int rank) {
+            return rank < 0 || graph_.symmetry_ == nullptr ? rank : graph_.symmetry_->shifted(rank, at);
+        };
         r.critical_path.push_back(
-            {node.kind, node.rank, node.peer, node.mark, begin_[k], end_[k], node.bytes});
+            {node.kind, shifted(node.rank), shifted(node.peer), node.mark, begin_[k], end_[k], node.bytes});
+        if (graph_.symmetry_ != nullptr) at = graph_.symmetry_->shifted(at, cause_shift_[k]);
     }
     std::reverse(r.critical_path.begin(), r.critical_path.end());
     return r;
 }
 
-SimulationResult simulate(const TransferGraph& graph, const Machine& machine) {
-    return Simulation(graph, machine).run();
-}
-
-// Each rank's peers as rank `by` sees them: every digit of the rank is shifted by that of `by`.
-static std::vector<int> shifted(int ranks, const std::vector<int>& factors, int by) {
-    std::vector<int> result(ranks);
-    for (int rank = 0; rank < ranks; ++rank) {
-        int below = ranks, from = rank, shift = by, to = 0;
-        for (const int factor : factors) {
-            below /= factor;
-            to += (from / below + shift / below) % factor * below;
-            from %= below;
-            shift %= below;
+// From the links that stand for others to all.
+void Simulation::spread_links(std::vector<LinkUse>& uses) {
+    struct Source {
+        const Lane* lane = nullptr;
+        int slot = 0;
+    };
+    std::unordered_map<int, Source> source; // of a link
+    for (const Lane& lane : lanes_)
+        for (int j = 0; j < lane.path.count; ++j) source.try_emplace(lane.path.links[j], Source{&lane, j});
+    const std::vector<int> shifts = graph_.symmetry_->shifts();
+    std::vector<LinkUse> all;
+    for (const LinkUse& use : uses) {
+        const auto [lane, slot] = source.at(use.link);
+        const std::size_t first = all.size();
+        for (const int shift : shifts) {
+            const Path path = machine_.path(graph_.symmetry_->shifted(lane->from, shift),
+                                            graph_.symmetry_->shifted(lane->to, shift), lane->library);
+            all.push_back({path.links[slot], use.bytes, use.busy});
         }
-        result[rank] = to;
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);
+        std::sort(begin, all.end(), [](auto& a, auto& b) { return a.link < b.link; });
+        all.erase(std::unique(begin, all.end(), [](auto& a, auto& b) { return a.link == b.link; }),
+                  all.end());
     }
-    return result;
+    std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.link < b.link; });
+    uses = std::move(all);
 }
 
-// The graph of all ranks from that of one, if a few others do the same; false otherwise.
-static bool add_by_symmetry(TransferGraph& graph, const std::function<Schedule(int)>& schedule_of,
-                            const std::vector<int>& factors) {
-    const int ranks = graph.ranks();
-    TransferGraph pattern(ranks);
-    pattern.add(0, schedule_of(0));
-    for (const int rank : {ranks - 1, ranks / 2, ranks / 3}) {
-        TransferGraph other(ranks);
-        other.add(rank, schedule_of(rank));
-        if (!pattern.alike(other, shifted(ranks, factors, rank))) return false;
-    }
-    for (int rank = 0; rank < ranks; ++rank) graph.add_alike(rank, pattern, shifted(ranks, factors, rank));
-    return true;
+SimulationResult simulate(const TransferGraph& graph, const Machine& machine, bool summary) {
+    return Simulation(graph, machine).run(summary);
 }
 
-SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of, const Machine& machine,
-                          const std::vector<int>& factors) {
+SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of,
+                          const Machine& machine) {
     for (const bool coalesce : {true, false}) {
         TransferGraph graph(ranks, coalesce);
-        const bool alike = coalesce && !factors.empty() && add_by_symmetry(graph, schedule_of, factors);
-        if (!alike)
-            for (int rank = 0; rank < ranks; ++rank) graph.add(rank, schedule_of(rank));
+        for (int rank = 0; rank < ranks; ++rank) graph.add(rank, schedule_of(rank));
         graph.finish();
         try {
-            SimulationResult result = simulate(graph, machine);
-            result.planned = alike ? 4 : ranks;
-            return result;
+            return simulate(graph, machine);
         } catch (const ScheduleError&) {
             if (!coalesce) throw;
         }

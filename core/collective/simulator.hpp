@@ -43,7 +43,6 @@ struct Critical {
 struct SimulationResult {
     double time = 0;
     std::int64_t transfers = 0, works = 0, events = 0;
-    int planned = 0;            // ranks whose schedules were asked for; the others are shifted copies
     std::vector<LinkUse> links; // those that were used
     std::vector<StageUse> stages;
     std::vector<LevelUse> levels;        // physical: 0 between nodes
@@ -52,14 +51,11 @@ struct SimulationResult {
     std::vector<Critical> critical_path; // from first to last
 };
 
-// Throws PlanError if the graph does not fit the machine, ScheduleError if it cannot finish.
-SimulationResult simulate(const TransferGraph& graph, const Machine& machine);
+// Throws PlanError if the graph does not fit the machine, ScheduleError if it cannot finish. A summary has no
+// critical path, and of links that do alike only the first.
+SimulationResult simulate(const TransferGraph& graph, const Machine& machine, bool summary = false);
 
-// Asks for the schedule of each rank once (twice if coalescing made a cycle: then without). `factors`,
-// outermost first, say that ranks stand in equal groups of equal groups and that the plan may look alike from
-// each rank, as that of an all-reduce does: then it is made for one rank, compared with what a few others do,
-// and, if it is the same but for the shift in each factor, copied to the rest. Empty: every rank is asked.
-SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of, const Machine& machine,
-                          const std::vector<int>& factors = {});
+// Asks for the schedule of each rank once (twice if coalescing made a cycle: then without).
+SimulationResult simulate(int ranks, const std::function<Schedule(int)>& schedule_of, const Machine& machine);
 
 } // namespace jali

@@ -10,9 +10,6 @@ namespace jali {
 
 namespace {
 
-// Chunks of ranks that do alike are only nearly equal.
-constexpr double nearly = 1e-3;
-
 using Node = TransferGraph::Node;
 using Kind = TransferGraph::Kind;
 
@@ -73,7 +70,8 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
     const auto coalesced = [&](Node node) {
         if (!coalesce_ || node.mark.stage < 0) return new_node(node);
         const Key key{static_cast<std::uint64_t>(node.kind) << 16 | static_cast<std::uint16_t>(node.library),
-                      pack(node.mark.stage, node.mark.channel), static_cast<std::uint32_t>(node.peer)};
+                      pack(node.mark.stage, node.mark.channel),
+                      pack(static_cast<std::int32_t>(node.order), node.peer)};
         const auto [at, inserted] = known.try_emplace(key, -1);
         if (inserted)
             at->second = new_node(node);
@@ -97,6 +95,16 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
         return coalesced(node);
     };
 
+    // Copies out of messages wait for them, copies into messages of the same stage and channel must not.
+    const auto unpacks = [&](const Step& step) {
+        for (const Port& need : step.parts[0].needs) {
+            const Step& before = schedule.steps()[need.step];
+            if (std::holds_alternative<Receive>(before.action) && before.mark.stage == step.mark.stage &&
+                before.mark.channel == step.mark.channel)
+                return 1;
+        }
+        return 0;
+    };
     for (const Step& step : schedule.steps()) {
         int node = -1;
         if (const auto* receive = std::get_if<Receive>(&step.action)) {
@@ -107,7 +115,7 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
         } else if (const auto* copy = std::get_if<Copy>(&step.action)) {
             double bytes = 0;
             for (const CopyRows& rows : copy->rows) bytes += 2 * region_bytes(rows.to);
-            node = coalesced({Kind::copy, 0, rank, -1, step.mark, bytes, 0});
+            node = coalesced({Kind::copy, 0, rank, -1, step.mark, bytes, unpacks(step)});
         } else if (const auto* reduce = std::get_if<Reduce>(&step.action)) {
             double bytes = 0;
             for (const ReduceRow& row : reduce->rows)
@@ -148,64 +156,63 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
     }
 }
 
-void TransferGraph::add_alike(int rank, const TransferGraph& pattern, const std::vector<int>& peer_of) {
-    slack_ = nearly;
-    const int first = nodes();
-    std::vector<int> library_of;
-    for (const std::string& name : pattern.libraries_) library_of.push_back(library_number(name));
-    for (Node node : pattern.nodes_) {
-        node.rank = rank;
-        if (node.peer >= 0) {
-            node.peer = peer_of[node.peer];
-            node.library = static_cast<std::int16_t>(library_of[node.library]);
-        }
-        nodes_.push_back(node);
-    }
-    const auto before = static_cast<std::int64_t>(needs_.size());
-    for (const std::int32_t need : pattern.needs_) needs_.push_back(first + need);
-    for (std::size_t k = 1; k < pattern.needs_begin_.size(); ++k)
-        needs_begin_.push_back(before + pattern.needs_begin_[k]);
+void TransferGraph::begin_rank(int rank, const std::vector<std::string>& libraries) {
+    rank_ = rank;
+    library_of_.clear();
+    for (const std::string& name : libraries) library_of_.push_back(library_number(name));
 }
 
-bool TransferGraph::alike(const TransferGraph& other, const std::vector<int>& peer_of) const {
-    if (nodes() != other.nodes() || needs_.size() != other.needs_.size()) return false;
-    const auto sorted = [](const TransferGraph& graph, const std::vector<int>* peers) {
-        using Place = std::tuple<int, int, int, int, std::string, std::int64_t, int>; // last: its number
-        std::vector<Place> places;
+void TransferGraph::add_node(Node node, const std::vector<int>& needs, int first) {
+    node.rank = rank_;
+    if (node.peer >= 0) node.library = static_cast<std::int16_t>(library_of_[node.library]);
+    nodes_.push_back(node);
+    for (const int need : needs) needs_.push_back(first + need);
+    needs_begin_.push_back(static_cast<std::int64_t>(needs_.size()));
+}
+
+std::optional<double> TransferGraph::difference(const TransferGraph& other, const std::vector<int>& peer_of,
+                                                bool only_messages) const {
+    if (!only_messages && (nodes() != other.nodes() || needs_.size() != other.needs_.size()))
+        return std::nullopt;
+    using Place = std::tuple<int, int, int, int, std::string, std::int64_t>;
+    const auto placed = [&](const TransferGraph& graph, const std::vector<int>* peers) {
+        std::vector<std::pair<Place, int>> places; // and the number of the node
         for (int k = 0; k < graph.nodes(); ++k) {
             const Node& node = graph.nodes_[k];
             const bool message = node.peer >= 0;
-            places.emplace_back(static_cast<int>(node.kind), node.mark.stage, node.mark.channel,
-                                message && peers != nullptr ? (*peers)[node.peer] : node.peer,
-                                message ? graph.libraries_[node.library] : "", node.order, k);
+            if (only_messages && !message) continue;
+            places.push_back({{static_cast<int>(node.kind), node.mark.stage, node.mark.channel,
+                               message && peers != nullptr ? (*peers)[node.peer] : node.peer,
+                               message ? graph.libraries_[node.library] : "", node.order},
+                              k});
         }
         std::sort(places.begin(), places.end());
         return places;
     };
-    const auto mine = sorted(*this, &peer_of), theirs = sorted(other, nullptr);
-    std::vector<int> number_of(nodes()); // theirs -> mine
-    for (int k = 0; k < nodes(); ++k) {
-        const auto same = [](const auto& a, const auto& b) {
-            return std::tie(std::get<0>(a), std::get<1>(a), std::get<2>(a), std::get<3>(a), std::get<4>(a),
-                            std::get<5>(a)) == std::tie(std::get<0>(b), std::get<1>(b), std::get<2>(b),
-                                                        std::get<3>(b), std::get<4>(b), std::get<5>(b));
-        };
-        if (!same(mine[k], theirs[k])) return false;
-        const int i = std::get<6>(mine[k]), j = std::get<6>(theirs[k]);
+    const auto mine = placed(*this, &peer_of), theirs = placed(other, nullptr);
+    if (mine.size() != theirs.size()) return std::nullopt;
+    std::vector<int> number_of(other.nodes()); // theirs -> mine
+    double most = 0;
+    for (std::size_t k = 0; k < mine.size(); ++k) {
+        if (mine[k].first != theirs[k].first) return std::nullopt;
+        const int i = mine[k].second, j = theirs[k].second;
         const double a = nodes_[i].bytes, b = other.nodes_[j].bytes;
-        if (std::abs(a - b) > nearly * std::max(a, b)) return false;
+        if (a != b) most = std::max(most, std::abs(a - b) / std::max(a, b));
         number_of[j] = i;
     }
+    if (only_messages) return most;
+    std::vector<int> a, b;
     for (int j = 0; j < nodes(); ++j) {
         const int i = number_of[j];
-        std::vector<int> a(needs_.begin() + needs_begin_[i], needs_.begin() + needs_begin_[i + 1]), b;
+        a.assign(needs_.begin() + needs_begin_[i], needs_.begin() + needs_begin_[i + 1]);
+        b.clear();
         for (auto e = other.needs_begin_[j]; e < other.needs_begin_[j + 1]; ++e)
             b.push_back(number_of[other.needs_[e]]);
         std::sort(a.begin(), a.end());
         std::sort(b.begin(), b.end());
-        if (a != b) return false;
+        if (a != b) return std::nullopt;
     }
-    return true;
+    return most;
 }
 
 int TransferGraph::add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
@@ -229,9 +236,12 @@ int TransferGraph::add_work(int rank, double bytes, bool reduction, Mark mark,
     return nodes() - 1;
 }
 
-void TransferGraph::finish() {
+void TransferGraph::finish(const Symmetry* symmetry, double slack) {
+    symmetry_ = symmetry;
     joined_.resize(nodes());
+    if (symmetry != nullptr) shift_.assign(nodes(), 0);
     std::unordered_map<Key, int, KeyHash> sends;
+    sends.reserve(nodes_.size() / 2);
     const auto key_of = [](const Node& node, int from, int to) {
         return Key{pack(from, to), pack(node.mark.stage, node.mark.channel),
                    static_cast<std::uint64_t>(node.order) * 64 + static_cast<std::uint64_t>(node.library)};
@@ -249,10 +259,16 @@ void TransferGraph::finish() {
     for (int k = 0; k < nodes(); ++k) {
         const Node& node = nodes_[k];
         if (node.kind != Kind::receive) continue;
-        const auto found = sends.find(key_of(node, node.peer, node.rank));
+        int from = node.peer, to = node.rank;
+        if (symmetry != nullptr) { // the send that stands for it
+            shift_[k] = symmetry->shift_of(from);
+            from -= shift_[k];
+            to = symmetry->shifted_back(to, shift_[k]);
+        }
+        const auto found = sends.find(key_of(node, from, to));
         if (found == sends.end()) throw lonely(node, " receives from rank ", "does not send it");
         const Node& send = nodes_[found->second];
-        if (std::abs(send.bytes - node.bytes) > slack_ * node.bytes) {
+        if (std::abs(send.bytes - node.bytes) > slack * std::max(send.bytes, node.bytes)) {
             throw lonely(node, " receives from rank ",
                          ("sends " + std::to_string(send.bytes) + " bytes, not " + std::to_string(node.bytes))
                              .c_str());

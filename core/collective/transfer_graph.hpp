@@ -1,13 +1,16 @@
 // What all ranks send and compute, as one compact graph: the simulator's view of schedules.
 //
 // Schedules come rank by rank and shrink at once: sends and receives of one pair, stage, channel and library
-// become one transfer, copies and reductions of one rank, stage and channel one piece of work. The two sides
+// become one transfer, reductions of one rank, stage and channel one piece of work, copies two: those into
+// messages and those out of them. The two sides
 // of a transfer are joined at the end; it needs what either side needs.
 #pragma once
 
+#include "collective/symmetry.hpp"
 #include "schedule/schedule.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,32 +18,6 @@ namespace jali {
 
 class TransferGraph {
   public:
-    // Without coalescing every step is a node of its own.
-    explicit TransferGraph(int ranks, bool coalesce = true);
-
-    // Adds what `rank` does. Throws ScheduleError for a peer that does not exist.
-    void add(int rank, const Schedule& schedule);
-
-    // Adds what `rank` does if it does what the only rank of `pattern` does, with every peer q replaced by
-    // peer_of[q].
-    void add_alike(int rank, const TransferGraph& pattern, const std::vector<int>& peer_of);
-
-    // Whether the only rank of `other` does the same as the only rank of this graph, with peers replaced.
-    // Sizes may differ by a thousandth: chunks are only nearly equal.
-    bool alike(const TransferGraph& other, const std::vector<int>& peer_of) const;
-
-    // By hand: nodes with what they need (numbers of earlier nodes). `bytes` of work count reads and writes.
-    int add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
-                     const std::vector<int>& needs);
-    int add_work(int rank, double bytes, bool reduction, Mark mark, const std::vector<int>& needs);
-
-    // Joins the two sides of each transfer. Throws ScheduleError for a side without the other, or of another
-    // size. To be called once, after the last rank.
-    void finish();
-
-    int ranks() const { return ranks_; }
-    int nodes() const { return static_cast<int>(nodes_.size()); }
-
     enum class Kind : std::uint8_t { send, receive, copy, reduction, nothing };
     struct Node {
         Kind kind = Kind::nothing; // send stands for the transfer, receive for the side that was joined
@@ -48,9 +25,42 @@ class TransferGraph {
         std::int32_t rank = 0, peer = -1;
         Mark mark;
         double bytes = 0;
-        std::int64_t order = 0; // of messages that are not coalesced
+        std::int64_t order = 0; // of messages that are not coalesced; of copies: 1 if out of messages
     };
+
+    // Without coalescing every step is a node of its own.
+    explicit TransferGraph(int ranks, bool coalesce = true);
+
+    // Adds what `rank` does. Throws ScheduleError for a peer that does not exist.
+    void add(int rank, const Schedule& schedule);
+
+    // The same, node by node: coalesced already, libraries by their place in `libraries`. Needs count from
+    // `first`.
+    void begin_rank(int rank, const std::vector<std::string>& libraries);
+    void add_node(Node node, const std::vector<int>& needs, int first);
+
+    // By how much (relative) sizes differ if the only rank of `other` does the same as the only rank of this
+    // graph, with every peer q of this one replaced by peer_of[q]; none if it does not. Or only its messages.
+    std::optional<double> difference(const TransferGraph& other, const std::vector<int>& peer_of,
+                                     bool only_messages = false) const;
+
+    // By hand: nodes with what they need (numbers of earlier nodes). `bytes` of work count reads and writes.
+    int add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
+                     const std::vector<int>& needs);
+    int add_work(int rank, double bytes, bool reduction, Mark mark, const std::vector<int>& needs);
+
+    // Joins the two sides of each transfer. Throws ScheduleError for a side without the other, or of another
+    // size. To be called once, after the last rank. With a symmetry only its representatives were added, and
+    // sizes may differ by `slack` (relative).
+    void finish(const Symmetry* symmetry = nullptr, double slack = 0);
+
+    int ranks() const { return ranks_; }
+    int nodes() const { return static_cast<int>(nodes_.size()); }
+
     const Node& node(int k) const { return nodes_[k]; }
+    std::vector<int> needs(int k) const {
+        return {needs_.begin() + needs_begin_[k], needs_.begin() + needs_begin_[k + 1]};
+    }
     const std::vector<std::string>& libraries() const { return libraries_; }
     std::int64_t edges() const { return static_cast<std::int64_t>(needs_.size()); }
 
@@ -58,13 +68,15 @@ class TransferGraph {
     friend class Simulation;
     int library_number(const std::string& name);
 
-    int ranks_;
+    int ranks_, rank_ = -1; // the rank that is being added
     bool coalesce_;
-    double slack_ = 0; // sizes of the two sides may differ by this share
+    const Symmetry* symmetry_ = nullptr;
     std::vector<Node> nodes_;
     std::vector<std::int64_t> needs_begin_{0};
     std::vector<std::int32_t> needs_;
     std::vector<std::int32_t> joined_; // node -> the node that stands for it
+    std::vector<std::int32_t> shift_; // ... which this shift carries to where the node is; empty: no symmetry
+    std::vector<int> library_of_;     // of the rank that is being added
     std::vector<std::string> libraries_;
 };
 

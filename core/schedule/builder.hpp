@@ -23,6 +23,7 @@ struct ScratchError : std::runtime_error {
 class ScheduleBuilder {
   public:
     using Action = decltype(Step::action);
+    static constexpr bool named = true; // steps have names
 
     int add_buffer(std::string name, std::size_t bytes, bool holds_data);
 

@@ -695,6 +695,8 @@ class TransferGraph:
     def finish(self) -> None: ...
     @property
     def nodes(self) -> int: ...
+    @property
+    def content(self) -> list[tuple[int, int, int, str, int, int, float, list[int]]]: ...
 
 class SimulationResult:
     @property
@@ -705,8 +707,6 @@ class SimulationResult:
     def works(self) -> int: ...
     @property
     def events(self) -> int: ...
-    @property
-    def planned(self) -> int: ...
     @property
     def bottleneck(self) -> int: ...
     @property
@@ -721,23 +721,28 @@ class SimulationResult:
     def critical_path(self) -> list[tuple[str, int, int, int, int, float, float, float]]: ...
 
 def simulate_graph(graph: TransferGraph, machine: Machine) -> SimulationResult: ...
+
+class PlanSimulation:
+    @property
+    def result(self) -> SimulationResult: ...
+    @property
+    def planned(self) -> int: ...
+    @property
+    def exact(self) -> bool: ...
+    @property
+    def uneven(self) -> float: ...
+
 def simulate_plan(
-    composition: Composition, parameters: PlanParameters, machine: Machine
-) -> SimulationResult: ...
-def simulate_standard(
-    collective: str,
-    form: str,
-    bytes: float,
-    root: int,
-    sizes: Sequence[Sequence[int]],
-    libraries: Sequence[str],
-    stripe: int,
-    stripe_weights: Sequence[float],
-    ring: int,
-    depth: int,
-    ranks: int,
+    composition: Composition,
+    parameters: PlanParameters,
     machine: Machine,
-) -> SimulationResult: ...
+    symmetric: str = "exactly",
+    summary: bool = False,
+) -> PlanSimulation: ...
+def plan_graph(composition: Composition, parameters: PlanParameters, by_schedules: bool) -> TransferGraph: ...
+def standard_for_size(
+    collective: str, form: str, bytes: float, root: int, ranks: int, even: bool
+) -> Composition: ...
 
 # --- collectives on GPUs, arrays in device memory -----------------------------------------------------------------------
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import pytest
 from jali_command import jali_here
+
+from jali.cli import progress
 
 PLAN = ("plan", "all-reduce", "--machine", "perlmutter", "--nodes", 2, "--size", "1MiB", "--hierarchy", "2,4")
 
@@ -106,3 +109,33 @@ def test_measured_machine_can_be_simulated(tmp_path: Path, capsys: pytest.Captur
 def test_shipped_machines_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert jali_here("machine", "list", "--json") == 0
     assert {"delta", "perlmutter", "frontier", "aurora"} <= set(json.loads(capsys.readouterr().out))
+
+
+class Stream(io.StringIO):
+    """Text, of a terminal or not."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+@pytest.mark.parametrize(
+    ("terminal", "seconds", "lines"), [(True, 0.5, 0), (True, 2, 1), (False, 2, 0), (False, 11, 1)]
+)
+def test_a_search_says_what_it_looks_at_once_it_takes_long(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, seconds: float, lines: int
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    stream = Stream(terminal)
+    shown = progress.SearchProgress(stream)
+    now[0] += seconds
+    shown("plan 7")
+    shown("plan 8")
+    assert stream.getvalue().count("searching") == lines
+    assert ("plan 7" in stream.getvalue()) == bool(lines)
+    shown.done()
+    assert not terminal or not lines or stream.getvalue().endswith("\r")

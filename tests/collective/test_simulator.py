@@ -269,14 +269,22 @@ def test_critical_path_has_no_gaps_and_ends_with_the_plan():
 def test_plans_that_look_alike_give_the_same_time_as_planning_every_rank():
     parameters = Parameters.of_factors((2,) * 5 + (4,), ("nccl",) * 5 + ("ipc",), depth=2, form="composed")
     machine = Machine.load("perlmutter", nodes=32)
-    alike = simulate_collective(machine, "all_reduce", 1e9, parameters)
-    assert alike.raw.planned == 4
-    composition = _core.standard_composition(128, "all_reduce", "composed", "fp32", [250_000_000])
+    composition = _core.standard_composition(128, "all_reduce", "composed", "fp32", [1 << 28])
+    alike = _core.simulate_plan(composition, parameters.plan_parameters(), machine.core())
+    assert alike.exact
+    assert alike.planned < 16
     every = simulate_schedules(
         lambda rank: _core.plan_rank(composition, parameters.plan_parameters(), rank), 128, machine, 1e9
     )
-    assert alike.time == pytest.approx(every.time, rel=1e-3)
-    assert alike.transfers == every.transfers
+    assert alike.result.time == pytest.approx(every.time, rel=1e-6)
+    assert alike.result.transfers == every.transfers
+    whole = _core.simulate_plan(composition, parameters.plan_parameters(), machine.core(), "never")
+    assert whole.planned == 128
+    assert whole.result.time == pytest.approx(every.time, rel=1e-9)
+    assert [link for link, *_ in alike.result.links] == [link for link, *_ in whole.result.links]
+    for ours, theirs in zip(alike.result.links, whole.result.links, strict=True):
+        assert ours[1:] == pytest.approx(theirs[1:], rel=1e-3)
+    assert alike.result.levels == whole.result.levels
 
 
 @pytest.mark.full

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from typing import Any
 
+from jali.cli.progress import SearchProgress
 from jali.comm.plan import Plan
 from jali.comm.planning import plan_collective
 from jali.errors import ParameterError
@@ -78,16 +80,21 @@ def plan_from(arguments: argparse.Namespace, size: int | None = None, nodes: int
     }
     if not 0 <= arguments.root < machine.ranks:
         raise ParameterError(f"root {arguments.root} does not exist among {machine.ranks} ranks")
-    return plan_collective(
-        arguments.collective,
-        machine,
-        size if size is not None else arguments.size,
-        dtype=arguments.dtype,
-        root=arguments.root,
-        op=arguments.op,
-        form=arguments.form,
-        **chosen,
-    )
+    progress = SearchProgress(sys.stderr)
+    try:
+        return plan_collective(
+            arguments.collective,
+            machine,
+            size if size is not None else arguments.size,
+            dtype=arguments.dtype,
+            root=arguments.root,
+            op=arguments.op,
+            form=arguments.form,
+            progress=progress,
+            **chosen,
+        )
+    finally:
+        progress.done()
 
 
 def size_argument(text: str) -> int:

@@ -1,6 +1,6 @@
 """What a run says while it runs: a bar with live plaquette and time left on a terminal, plain lines elsewhere.
 
-Only one rank makes one of these. Knows numbers of sweeps and a plaquette, nothing else.
+Only one rank makes one of these. Knows numbers of sweeps and a plaquette, or what a search is looking at.
 """
 
 from __future__ import annotations
@@ -99,6 +99,37 @@ def show_progress(stream: TextIO, first: int, total: int, thermalisation: int) -
     """The progress display that fits the stream, with `first` of `total` sweeps done."""
     kind = TerminalProgress if stream.isatty() and first < total else PlainProgress
     return kind(stream, first, total, thermalisation)
+
+
+class SearchProgress:
+    """What a search for a plan is doing: on a terminal one line that changes, after a second; elsewhere a line every
+    ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self._terminal = stream, stream.isatty()
+        self._begun = self._shown = time.monotonic()
+        self._width = 0
+
+    def __call__(self, what: str) -> None:
+        """Say it, if it is time."""
+        now = time.monotonic()
+        if now - self._shown < (0.1 if self._width else SOONEST if self._terminal else LATEST):
+            return
+        self._shown = now
+        line = f"searching, {clock(now - self._begun)}: {what}"
+        if not self._terminal:
+            print(line, file=self._stream, flush=True)
+            return
+        self._stream.write("\r" + line.ljust(self._width))
+        self._stream.flush()
+        self._width = len(line)
+
+    def done(self) -> None:
+        """Take the line away."""
+        if self._width:
+            self._stream.write("\r" + " " * self._width + "\r")
+            self._stream.flush()
+            self._width = 0
 
 
 def clock(seconds: float) -> str:

@@ -14,6 +14,7 @@ def simulation_facts(result: Result) -> dict[str, Any]:
     """A simulation as plain values: seconds, bytes, GB/s."""
     return {
         "time": result.time,
+        "exact": result.exact,
         "throughput": result.throughput,
         "fraction_of_bound": result.fraction_of_bound,
         "bottleneck": result.bottleneck,
@@ -36,6 +37,10 @@ def simulation_text(result: Result) -> list[str]:
     for name, (n, transfers) in result.levels.items():
         if transfers:
             lines.append(f"    {name:<14}{size_text(n):>12} in {transfers} transfers")
+    if not result.exact:
+        lines.append(
+            "    an estimate, right to a hundredth: ranks that do nearly the same were simulated as one"
+        )
     if result.bottleneck is not None and result.time > 0:
         lines.append(
             f"    bottleneck: {result.bottleneck}, needed for {result.bottleneck_load / result.time:.0%} of the time"

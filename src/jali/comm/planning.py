@@ -5,7 +5,7 @@ What is searched for comes from `jali.comm.choice`; here are the defaults and wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +111,13 @@ def plan_collective(
     root: int = 0,
     op: Any = "sum",
     form: str | None = None,
+    progress: Callable[[str], None] | None = None,
     **parameters: Any,
 ) -> Plan:
     """A plan for a standard collective with a payload p * d of `size` bytes on a machine.
 
     Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
-    in `Composition.plan`, the hierarchy by default that of the machine. Raises ParameterError, PlanError.
+    in `Composition.plan`, the hierarchy by default that of the machine. `progress` is told what is being searched. Raises ParameterError, PlanError.
     """
     collective = collective.replace("-", "_")
     if collective not in BOUNDED:
@@ -130,7 +131,7 @@ def plan_collective(
     given = [parameters.get(k) for k in ("hierarchy", "libraries", "stripe", "ring", "depth")]
     choice = None
     if all(x is None for x in given) and form is None and not parameters.get("reproducible"):
-        choice = choose(target, collective, float(size), ranks, root)
+        choice = choose(target, collective, float(size), ranks, root, progress=progress)
         form = choice.form
     composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)
     if choice is not None:

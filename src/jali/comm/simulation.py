@@ -64,6 +64,7 @@ class Result:
     bottleneck: str | None
     bottleneck_load: float  # seconds for which the busiest link is needed at least
     fraction_of_bound: float | None
+    exact: bool  # False: an estimate; ranks that do nearly the same were simulated as one
     raw: Any = field(repr=False, compare=False)
     core: Any = field(repr=False, compare=False)
 
@@ -87,14 +88,15 @@ class Result:
 
 
 def result_of(
-    raw: Any,
+    simulated: Any,
     machine: Machine,
     core: Any,
     size: float | None = None,
     bound: float | None = None,
     stage_names: Sequence[str] = (),
 ) -> Result:
-    """A core result in words. `bound` in GB/s of size / time."""
+    """A core simulation of a plan, or its result alone, in words. `bound` in GB/s of size / time."""
+    exact, raw = getattr(simulated, "exact", True), getattr(simulated, "result", simulated)
     names = machine.level_names
     stages = tuple(
         StageWindow(
@@ -115,6 +117,7 @@ def result_of(
         bottleneck=core.link_name(raw.bottleneck) if raw.bottleneck >= 0 else None,
         bottleneck_load=raw.bottleneck_load,
         fraction_of_bound=fraction,
+        exact=exact,
         raw=raw,
         core=core,
     )
