@@ -4,7 +4,7 @@ python benchmarks/against.py OTHER_CHECKOUT [--rows update,staple] [--json]
 
 Two processes, one for each checkout, take turns (this, other, this, ...), since a machine that is shared does not stay the same for
 long. Each holds its own fields, which it thermalises itself; a row is set up in fresh processes several times, because where the system
-puts pages counts as well. The ratio is the median over the pairs of turns. The other checkout needs its `jali._core` beside its sources.
+puts pages counts as well. The ratio is the median over the pairs of turns. Both checkouts need their `jali._core` beside their sources.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
 SU3_STENCILS = "update 8,update 12,update 16,staple 8,staple 12,staple 16,staple 24"
-ROWS = f"{SU3_STENCILS},plaquette 8,plaquette 12,plaquette 16,wilson 8,wilson 16,flow 8,flow 16"
+ROWS = f"{SU3_STENCILS},plaquette 8,plaquette 12,plaquette 16,wilson 8,wilson 12,wilson 16,flow 8,flow 16"
 BETA = 5.7
 
 
@@ -44,6 +44,14 @@ def main() -> None:
         work(options.precision, options.seconds)
         return
     trees = [HERE, Path(options.other).resolve()]
+    for tree in trees:
+        if not list((tree / "src" / "jali").glob("_core.*")):
+            raise SystemExit(
+                f"{tree} has no jali._core beside its sources; build it there and put it there by "
+                "`cmake --install BUILD --component python --prefix src`"
+            )
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # this process and all that it starts
     if not options.json:
         # a process of its own, since this one imports no jali
         words = subprocess.run(
