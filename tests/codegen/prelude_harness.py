@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import re
 import shutil
 import subprocess
 import tempfile
@@ -67,13 +68,17 @@ def source(text: str, lanes: int, dtype: type) -> str:
 
 @functools.cache
 def library(
-    text: str, lanes: int, dtype: type, march: str = "native", extra: tuple[str, ...] = STRICT
+    text: str,
+    lanes: int,
+    dtype: type,
+    march: str = "native",
+    extra: tuple[str, ...] = STRICT,
+    compiler: str = "g++",
 ) -> ctypes.CDLL:
     """The shared object compiled from the prelude and `text`."""
-    compiler = shutil.which("g++")
-    assert compiler is not None, "the prelude tests need g++"
+    assert shutil.which(compiler) is not None, f"this test needs {compiler}"
     whole = source(text, lanes, dtype)
-    name = hashlib.sha256(f"{whole}{march}{extra}".encode()).hexdigest()[:16]
+    name = hashlib.sha256(f"{whole}{march}{extra}{compiler}".encode()).hexdigest()[:16]
     path = _folder() / f"{name}.cpp"
     path.write_text(whole)
     made = path.with_suffix(".so")
@@ -90,6 +95,7 @@ def evaluate(
     lanes: int = 4,
     march: str = "native",
     extra: tuple[str, ...] = STRICT,
+    compiler: str = "g++",
 ) -> np.ndarray:
     """Rows of results of `body` for rows of inputs, in the precision of `inputs`.
 
@@ -105,9 +111,28 @@ def evaluate(
         f"static void body(real* out, const real* in) {{\n{body}\n}}\n{RUN}"
     )
     result = np.full((outputs, padded), np.nan, inputs.dtype)
-    run = library(text, lanes, inputs.dtype.type, march, extra).run
+    run = library(text, lanes, inputs.dtype.type, march, extra, compiler).run
     run(ctypes.c_void_p(result.ctypes.data), ctypes.c_void_p(data.ctypes.data), ctypes.c_int64(padded))
     return result[:, :sites]
+
+
+def assembly(text: str, lanes: int, dtype: type, march: str, compiler: str = "g++") -> dict[str, str]:
+    """What a compiler makes of the functions of the prelude and `text` for an architecture, by their names."""
+    command = [compiler, *FLAGS, f"-march={march}", "-S", "-o", "-", "-x", "c++", "-"]
+    done = subprocess.run(
+        command, input=source(text, lanes, dtype), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:4000]
+    functions: dict[str, str] = {}
+    name = ""
+    for line in done.stdout.splitlines():
+        label = re.match(r"(\w+):", line)
+        if label:
+            name = label[1]
+        functions[name] = functions.get(name, "") + line + "\n"
+        if ".cfi_endproc" in line:
+            name = ""
+    return functions
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import re
+import shutil
 import subprocess
 
 import numpy as np
 import pytest
-from prelude_harness import FLAGS, STRICT, evaluate, library, same_bits, source
+from prelude_harness import FLAGS, STRICT, assembly, evaluate, library, same_bits, source
 
 SITES = 96
 
@@ -101,6 +103,100 @@ def test_bits_of_a_site_do_not_depend_on_its_neighbours_in_the_vector(body):
     x = arguments(text, np.float64)
     order = np.random.default_rng(6).permutation(SITES)
     assert same_bits(evaluate(text, x[:, order], outputs), evaluate(text, x, outputs)[:, order])
+
+
+KINDS = list(itertools.product(("", "_add", "_sub"), (False, True), (False, True)))
+SIGNED = "".join(
+    f"for (int e = 0; e < 8; ++e) out[{8 * k} + e] = in[16 + e];\n"
+    f"matmul{kind}<2, 2, 2, {str(a).lower()}, {str(b).lower()}>(out + {8 * k}, in, in + 8);\n"
+    for k, (kind, a, b) in enumerate(KINDS)
+)
+
+
+def product_in_order(kind, adjoint_a, adjoint_b, a, b, c):
+    """What product in matrix.hpp means: signs are flipped first, then everything is added in the written order."""
+    out = np.empty_like(c)
+    for i, j in itertools.product(range(2), range(2)):
+        re, im = c[4 * i + 2 * j], c[4 * i + 2 * j + 1]
+        for k in range(2):
+            x = a[2 * (2 * k + i if adjoint_a else 2 * i + k) :]
+            y = b[2 * (2 * j + k if adjoint_b else 2 * k + j) :]
+            ar = -x[0] if kind == "_sub" else x[0]
+            ai = -x[1] if (kind == "_sub") != adjoint_a else x[1]
+            first = kind == "" and k == 0
+            re = ar * y[0] if first else ar * y[0] + re
+            im = ai * y[0] if first else ai * y[0] + im
+            re = (ai if adjoint_b else -ai) * y[1] + re
+            im = (-ar if adjoint_b else ar) * y[1] + im
+        out[4 * i + 2 * j], out[4 * i + 2 * j + 1] = re, im
+    return out
+
+
+@pytest.mark.parametrize(("dtype", "lanes"), [(np.float64, 1), (np.float64, 8), (np.float32, 8)])
+def test_zeros_of_products_have_the_signs_of_sums_in_the_written_order(dtype, lanes):
+    rng = np.random.default_rng(3)
+    # whole numbers, whose products are exact, so that sums cancel exactly
+    x = rng.choice([0.0, -0.0, 1.0, -1.0, 2.0], (24, 960)).astype(dtype)
+    got = evaluate(SIGNED, x, 8 * len(KINDS), lanes=lanes)
+    for k, (kind, a, b) in enumerate(KINDS):
+        expected = product_in_order(kind, a, b, x[:8], x[8:16], x[16:])
+        assert np.signbit(expected[expected == 0]).any()
+        assert same_bits(got[8 * k : 8 * k + 8], expected), (kind, a, b)
+
+
+def test_products_flip_no_signs_but_those_of_their_first_factors():
+    text = SIGNED.replace("2, 2, 2", "3, 3, 3")
+    body = f"static void body(real* out, const real* in) {{ {text} }}\n"
+    whole = body + 'extern "C" void run(double* out, const double* in) { body((real*)out, (const real*)in); }'
+    for lanes, march in ((8, "x86-64-v4"), (4, "x86-64-v3")):
+        products = [t for name, t in assembly(whole, lanes, np.float64, march).items() if "7product" in name]
+        assert len(products) == len(KINDS)
+        for code in products:
+            assert len(re.findall(r"vfn?m(add|sub)\d+pd", code)) >= 90
+            assert len(re.findall(r"vxorpd|vpxor", code)) <= 3  # of the first of three terms
+
+
+def test_products_read_each_element_of_their_first_factor_once():
+    """Two columns of three rows: 9 complex numbers, and 6 of the second factor that stay in registers."""
+    body = "static void body(real* out, const real* in) { matmul<3, 3, 2, false, false>(out, in, in + 18); }"
+    whole = body + 'extern "C" void run(double* out, const double* in) { body((real*)out, (const real*)in); }'
+    (product,) = (t for name, t in assembly(whole, 8, np.float64, "x86-64-v4").items() if "7product" in name)
+    assert len(re.findall(r"\(%rsi\)", product)) == 18
+
+
+needs_clang = pytest.mark.skipif(shutil.which("clang++") is None, reason="clang++ is not installed")
+
+
+@needs_clang
+@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize(
+    ("dtype", "lanes"), [(np.float64, 8), (np.float64, 4), (np.float32, 16), (np.float32, 8), (np.float64, 1)]
+)
+def test_clang_makes_the_same_bits_as_gcc(body, dtype, lanes):
+    text, outputs = BODIES[body]
+    x = arguments(text, dtype)
+    got = evaluate(text, x, outputs, lanes=lanes, extra=(), compiler="clang++")
+    assert same_bits(got, evaluate(text, x, outputs, lanes=lanes))
+
+
+@needs_clang
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_clang_computes_and_permutes_vectors_of_512_bits_as_wholes(dtype):
+    """Halves of them, and lanes one by one through memory, took two to three times as long."""
+    lanes = 64 // np.dtype(dtype).itemsize
+    text = """
+extern "C" void run(JALI_REAL* out, const JALI_REAL* in, uint32_t entry, const int32_t* permutations) {
+  real tmp[18];
+  matmul<3, 3, 3, false, true>((real*)out, stage<18>(tmp, in, entry, permutations), (const real*)in);
+}
+"""
+    functions = assembly(text, lanes, dtype, "x86-64-v4", "clang++")
+    (product,) = (code for name, code in functions.items() if "7product" in name)
+    assert "%ymm" not in product
+    assert len(re.findall(r"vfn?madd\d+p[sd]", product)) == 90
+    permuted = "".join(code for name, code in functions.items() if "7product" not in name)
+    assert re.search(r"vperm(pd|ps|q|d)\s.*%zmm", permuted)
+    assert "vmovhp" not in permuted
 
 
 MEMORY = """

@@ -348,6 +348,9 @@ class _Emitter(Operations):
         else:
             out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
+        if self.variant.ahead:
+            out.append("        const int64_t next = i + 1 < end ? i + 1 : i;")
+            out.append("        const int64_t ahead = blocks ? (int64_t)blocks[next] : next;")
         if self.variant.masked:
             out.append("        const mask active = lanes_from_bits(masks ? masks[i] : 0xffffffffu);")
         return [*out, *of_site, "    }"]

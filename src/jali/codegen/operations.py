@@ -26,6 +26,9 @@ class Variant:
     adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
     several: bool = False  # or several sites (codegen.several)
+    ahead: int = (
+        0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead
+    )
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,8 @@ class Operations:
         phased = (slot, offset) in self.variant.phased
         complex_factor = element.type.kind == "complex" and element.codec == "plain"
         copied = slot in self.variant.single or self.variant.gpu
+        if self.variant.ahead:
+            self._fetch_ahead(slot, offset, reals)
         if not any(offset):
             if self.variant.several and self.loop is None:
                 self.line(f"const real* const {name} = {self.load_ahead(name, source, reals)};")
@@ -188,6 +193,18 @@ class Operations:
             self.line(f"algebra_decode<{element.type.shape[0]}>({decoded}, {name});")
         else:
             self.values[node.number] = Value(node.type.reals, name)
+
+    def _fetch_ahead(self, slot: int, offset: tuple[int, ...], reals: int) -> None:
+        """Asks for what the next position reads here, if it leads: the order of visits comes to a leading read
+        first, and others follow it into the caches. One at a time, since memory answers only so many at once."""
+        in_order_of_visits = sorted(self.analysis.reads[slot], key=lambda o: o[::-1])
+        if offset not in in_order_of_visits[-self.variant.ahead :]:
+            return
+        entry = "ahead"
+        if any(offset):
+            phased = (slot, offset) in self.variant.phased
+            entry = f"n{self.word(Word('table', offset=offset, windings=phased))}[ahead]"
+        self.line(f"fetch_ahead<{reals}>({self.field(slot)}, {entry});")
 
     def neighbour(self, offset: tuple[int, ...], windings: bool) -> str:
         """The entry of the neighbour table at this position, and where there are lanes their permutations."""

@@ -18,6 +18,7 @@ from jali.errors import TraceError
 from jali.lattice.binding import BoundKernel, CompiledKernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
+from jali.lattice.prefetch import prefetch_of
 from jali.lattice.tuning import tunings_of
 from jali.tune import DEFAULT_SHAPE, Shape
 
@@ -40,6 +41,7 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
     sites = lattice.sites_of(domain, program.shift, layout, stencil)
     items = _items(program, phased, lattice)
     gpu = lattice.gpu
+    prefetch = prefetch_of(_reads(program), fields, lattice, layout.lanes)
     variant = Variant(
         layout.lanes,
         sites.masks is not None,
@@ -48,6 +50,7 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
         items,
         adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
         gpu=gpu is not None,
+        ahead=prefetch.ahead,
     )
     tunings = tunings_of(_emit(program, variant), program, lattice, sites, layout)
     kernel = _compile(program, variant, gpu, tunings.shape)
@@ -62,6 +65,7 @@ def lower(program: SiteProgram, fields: list[Field], lattice: Any, domain: Domai
         at_sender = Variant(layout.lanes, phased=turned, single=single, gpu=gpu is not None)
         producers.append((item, _compile(_producer(program, item), at_sender, gpu)))
     bound = BoundKernel(program, variant, kernel, producers, fields, lattice, layout, sites, sums)
+    bound.launch_choice = prefetch.words
     tunings.attach(bound, lambda shape: _compile(program, variant, gpu, shape).function)
     return bound
 

@@ -56,7 +56,7 @@ class Tunings:
 
     def attach(self, kernel: Any, compile_shape: Compile) -> None:
         """Gives the launch its shape and its open questions. `compile_shape` returns the core's function."""
-        kernel.launch_choice = self.words
+        kernel.launch_choice = self.words or kernel.launch_choice
         if self.shape.waves or self.shape.each > 1:
             _start(kernel, kernel.function, self.shape)
         if self.launch is not None:

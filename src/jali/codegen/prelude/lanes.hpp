@@ -114,7 +114,7 @@ JALI_INLINE integer as_signed(unsigned_integer x) {
 
 // `native` is the widest vector whose fused multiply-add, root and floor are one instruction; wider reals are
 // taken piece by piece.
-#if defined(__AVX512F__) && !defined(__clang__)
+#if defined(__AVX512F__)
 #define JALI_NATIVE_BITS 512
 #elif defined(__AVX__)
 #define JALI_NATIVE_BITS 256
@@ -132,21 +132,37 @@ JALI_INLINE integer as_signed(unsigned_integer x) {
 typedef JALI_REAL native __attribute__((vector_size(64)));
 #if JALI_DOUBLE
 #define JALI_NATIVE_FMA(a, b, c) __builtin_ia32_vfmaddpd512_mask(a, b, c, -1, 4)
+#define JALI_NATIVE_FNMA(a, b, c) __builtin_ia32_vfnmaddpd512_mask(a, b, c, -1, 4)
+#define JALI_NATIVE_FMS(a, b, c) __builtin_ia32_vfmsubpd512_mask(a, b, c, -1, 4)
+#if defined(__clang__)
+#define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtpd512(a, 4)
+#else
 #define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtpd512_mask(a, a, -1, 4)
+#endif
 #define JALI_NATIVE_FLOOR(a) __builtin_ia32_rndscalepd_mask(a, 9, a, -1, 4)
 #else
 #define JALI_NATIVE_FMA(a, b, c) __builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4)
+#define JALI_NATIVE_FNMA(a, b, c) __builtin_ia32_vfnmaddps512_mask(a, b, c, -1, 4)
+#define JALI_NATIVE_FMS(a, b, c) __builtin_ia32_vfmsubps512_mask(a, b, c, -1, 4)
+#if defined(__clang__)
+#define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtps512(a, 4)
+#else
 #define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtps512_mask(a, a, -1, 4)
+#endif
 #define JALI_NATIVE_FLOOR(a) __builtin_ia32_rndscaleps_mask(a, 9, a, -1, 4)
 #endif
 #elif JALI_LANES > 1 && JALI_NATIVE_BITS >= 256 && JALI_REAL_BITS >= 256
 typedef JALI_REAL native __attribute__((vector_size(32)));
 #if JALI_DOUBLE
 #define JALI_NATIVE_FMA(a, b, c) __builtin_ia32_vfmaddpd256(a, b, c)
+#define JALI_NATIVE_FNMA(a, b, c) __builtin_ia32_vfnmaddpd256(a, b, c)
+#define JALI_NATIVE_FMS(a, b, c) __builtin_ia32_vfmsubpd256(a, b, c)
 #define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtpd256(a)
 #define JALI_NATIVE_FLOOR(a) __builtin_ia32_roundpd256(a, 9)
 #else
 #define JALI_NATIVE_FMA(a, b, c) __builtin_ia32_vfmaddps256(a, b, c)
+#define JALI_NATIVE_FNMA(a, b, c) __builtin_ia32_vfnmaddps256(a, b, c)
+#define JALI_NATIVE_FMS(a, b, c) __builtin_ia32_vfmsubps256(a, b, c)
 #define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtps256(a)
 #define JALI_NATIVE_FLOOR(a) __builtin_ia32_roundps256(a, 9)
 #endif
@@ -154,10 +170,14 @@ typedef JALI_REAL native __attribute__((vector_size(32)));
 typedef JALI_REAL native __attribute__((vector_size(16)));
 #if JALI_DOUBLE
 #define JALI_NATIVE_FMA(a, b, c) __builtin_ia32_vfmaddpd(a, b, c)
+#define JALI_NATIVE_FNMA(a, b, c) __builtin_ia32_vfnmaddpd(a, b, c)
+#define JALI_NATIVE_FMS(a, b, c) __builtin_ia32_vfmsubpd(a, b, c)
 #define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtpd(a)
 #define JALI_NATIVE_FLOOR(a) __builtin_ia32_roundpd(a, 9)
 #else
 #define JALI_NATIVE_FMA(a, b, c) __builtin_ia32_vfmaddps(a, b, c)
+#define JALI_NATIVE_FNMA(a, b, c) __builtin_ia32_vfnmaddps(a, b, c)
+#define JALI_NATIVE_FMS(a, b, c) __builtin_ia32_vfmsubps(a, b, c)
 #define JALI_NATIVE_SQRT(a) __builtin_ia32_sqrtps(a)
 #define JALI_NATIVE_FLOOR(a) __builtin_ia32_roundps(a, 9)
 #endif
@@ -172,29 +192,50 @@ union native_pieces {
 #endif
 #endif
 
+// GCC may read a value from memory again for each of its uses; JALI_HELD(x) has it read once.
+#if defined(JALI_NATIVE_FMA) && !defined(__clang__) && JALI_REAL_BITS <= JALI_NATIVE_BITS
+#define JALI_HELD(x) asm("" : "+v"(x))
+#else
+#define JALI_HELD(x) (void)x
+#endif
+
+#if defined(JALI_NATIVE_FMA)
+// One of the multiply-adds, piece by piece.
+#define JALI_IN_PIECES(operation, a, b, c)                                                                   \
+    native_pieces x = {a}, y = {b}, z = {c};                                                                 \
+    JALI_UNROLL                                                                                              \
+    for (unsigned p = 0; p < sizeof(real) / sizeof(native); ++p)                                             \
+        z.piece[p] = operation(x.piece[p], y.piece[p], z.piece[p]);                                          \
+    return z.whole
+#endif
+
 // a * b + c, rounded once
 JALI_INLINE real fma(real a, real b, real c) {
 #if JALI_LANES > 1 && JALI_HAS(__builtin_elementwise_fma)
     return __builtin_elementwise_fma(a, b, c);
 #elif defined(JALI_NATIVE_FMA)
-    native_pieces x = {a}, y = {b}, z = {c};
-    JALI_UNROLL
-    for (unsigned p = 0; p < sizeof(real) / sizeof(native); ++p)
-        z.piece[p] = JALI_NATIVE_FMA(x.piece[p], y.piece[p], z.piece[p]);
-    return z.whole;
+    JALI_IN_PIECES(JALI_NATIVE_FMA, a, b, c);
 #else
 #define JALI_LANE(l) fma_one(a[l], b[l], c[l])
     return real{JALI_EACH_LANE(JALI_LANE)};
 #undef JALI_LANE
 #endif
 }
-// c - a * b, rounded once
+// c - a * b, rounded once: an instruction of its own where the compiler would flip a sign first
 JALI_INLINE real fnma(real a, real b, real c) {
+#if defined(JALI_NATIVE_FMA) && !defined(__clang__)
+    JALI_IN_PIECES(JALI_NATIVE_FNMA, a, b, c);
+#else
     return fma(-a, b, c);
+#endif
 }
 // a * b - c, rounded once
 JALI_INLINE real fms(real a, real b, real c) {
+#if defined(JALI_NATIVE_FMA) && !defined(__clang__)
+    JALI_IN_PIECES(JALI_NATIVE_FMS, a, b, c);
+#else
     return fma(a, b, -c);
+#endif
 }
 
 JALI_INLINE real vsqrt(real a) {

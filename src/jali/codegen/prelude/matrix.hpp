@@ -14,6 +14,12 @@ JALI_INLINE const real* element(const real* a, int i, int k, int rows, int colum
 
 enum product_kind { ASSIGN, ADD, SUBTRACT };
 
+// sum + a b or, MINUS, sum - a b, rounded once; no sign is flipped for it.
+template <bool MINUS>
+JALI_INLINE real add_product(real sum, real a, real b) {
+    return MINUS ? fnma(a, b, sum) : fma(a, b, sum);
+}
+
 // C (N x M) = op(A) op(B), added to or subtracted from C where KIND says so; op is the adjoint where ADJ_ is
 // true.
 template <int N, int K, int M, bool ADJ_A, bool ADJ_B, product_kind KIND>
@@ -29,16 +35,18 @@ JALI_CALL void product(real* __restrict c, const real* __restrict a, const real*
         JALI_UNROLL
         for (int k = 0; k < K; ++k) {
             const real* x = element<ADJ_A>(a, i, k, N, K);
-            const real ar = KIND == SUBTRACT ? -x[0] : x[0];
-            const real ai = (KIND == SUBTRACT) != ADJ_A ? -x[1] : x[1];
+            real ar = x[0], ai = x[1];
+            JALI_HELD(ar);
+            JALI_HELD(ai);
+            constexpr bool minus_ar = KIND == SUBTRACT, minus_ai = (KIND == SUBTRACT) != ADJ_A;
             JALI_UNROLL
             for (int j = 0; j < M; ++j) {
                 const real* y = element<ADJ_B>(b, k, j, K, M);
                 const bool first = KIND == ASSIGN && k == 0;
-                re[j] = first ? ar * y[0] : fma(ar, y[0], re[j]);
-                im[j] = first ? ai * y[0] : fma(ai, y[0], im[j]);
-                re[j] = ADJ_B ? fma(ai, y[1], re[j]) : fnma(ai, y[1], re[j]);
-                im[j] = ADJ_B ? fnma(ar, y[1], im[j]) : fma(ar, y[1], im[j]);
+                re[j] = first ? ar * y[0] : add_product<minus_ar>(re[j], ar, y[0]);
+                im[j] = first ? (ADJ_A ? -ai : ai) * y[0] : add_product<minus_ai>(im[j], ai, y[0]);
+                re[j] = add_product<minus_ai == ADJ_B>(re[j], ai, y[1]);
+                im[j] = add_product<minus_ar != ADJ_B>(im[j], ar, y[1]);
             }
         }
         JALI_UNROLL
@@ -125,11 +133,10 @@ JALI_CALL void trace_mul(real* __restrict out, const real* __restrict a, const r
         for (int k = 0; k < M; ++k) {
             const real* x = element<ADJ_A>(a, i, k, N, M);
             const real* y = element<ADJ_B>(b, k, i, M, N);
-            const real xi = ADJ_A ? -x[1] : x[1];
             re = k == 0 ? x[0] * y[0] : fma(x[0], y[0], re);
-            im = k == 0 ? xi * y[0] : fma(xi, y[0], im);
-            re = ADJ_B ? fma(xi, y[1], re) : fnma(xi, y[1], re);
-            im = ADJ_B ? fnma(x[0], y[1], im) : fma(x[0], y[1], im);
+            im = k == 0 ? (ADJ_A ? -x[1] : x[1]) * y[0] : add_product<ADJ_A>(im, x[1], y[0]);
+            re = add_product<ADJ_A == ADJ_B>(re, x[1], y[1]);
+            im = add_product<ADJ_B>(im, x[0], y[1]);
         }
         total_re = i == 0 ? re : total_re + re;
         total_im = i == 0 ? im : total_im + im;

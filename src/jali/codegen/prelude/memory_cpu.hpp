@@ -7,6 +7,19 @@
 const uint32_t ENTRY_CLASS_SHIFT = 26;
 const uint32_t ENTRY_BLOCK = (uint32_t(1) << ENTRY_CLASS_SHIFT) - 1;
 
+// Clang has no shuffle by a variable: where it is given no instruction, lanes go through memory one by one.
+#if defined(__clang__) && JALI_DOUBLE && JALI_REAL_BITS == 512 && defined(__AVX512F__)
+typedef long long lane_numbers __attribute__((vector_size(64)));
+#define JALI_NATIVE_PERMUTE(x, order) __builtin_ia32_permvardf512(x, (lane_numbers)order)
+#elif defined(__clang__) && JALI_DOUBLE && JALI_REAL_BITS == 256 && defined(__AVX512VL__)
+typedef long long lane_numbers __attribute__((vector_size(32)));
+#define JALI_NATIVE_PERMUTE(x, order) __builtin_ia32_permvardf256(x, (lane_numbers)order)
+#elif defined(__clang__) && !JALI_DOUBLE && JALI_REAL_BITS == 512 && defined(__AVX512F__)
+#define JALI_NATIVE_PERMUTE(x, order) __builtin_ia32_permvarsf512(x, order)
+#elif defined(__clang__) && !JALI_DOUBLE && JALI_REAL_BITS == 256 && defined(__AVX2__)
+#define JALI_NATIVE_PERMUTE(x, order) __builtin_ia32_permvarsf256(x, order)
+#endif
+
 #if JALI_LANES == 1
 struct lane_order {};
 JALI_INLINE lane_order load_order(const int32_t*) {
@@ -15,7 +28,7 @@ JALI_INLINE lane_order load_order(const int32_t*) {
 JALI_INLINE real permute(real x, lane_order) {
     return x;
 }
-#elif defined(__clang__)
+#elif defined(__clang__) && !defined(JALI_NATIVE_PERMUTE)
 typedef const int32_t* lane_order;
 JALI_INLINE lane_order load_order(const int32_t* permutation) {
     return permutation;
@@ -34,7 +47,11 @@ JALI_INLINE lane_order load_order(const int32_t* permutation) {
 #undef JALI_LANE
 }
 JALI_INLINE real permute(real x, lane_order order) {
+#if defined(__clang__)
+    return JALI_NATIVE_PERMUTE(x, order);
+#else
     return __builtin_shuffle(x, order);
+#endif
 }
 #endif
 
@@ -53,6 +70,15 @@ JALI_INLINE const real* stage(real* tmp, const JALI_REAL* base, uint32_t entry, 
 template <int N>
 JALI_INLINE const real* block_at(const JALI_REAL* base, int64_t block) {
     return (const real*)base + block * N;
+}
+
+// Asks for the N reals that an entry names, which the next position reads, so that memory answers meanwhile.
+template <int N, class T>
+JALI_INLINE void fetch_ahead(const T* base, uint32_t entry) {
+    constexpr int64_t bytes = N * JALI_LANES * sizeof(T), line = 64;
+    const char* first = (const char*)base + int64_t(entry & ENTRY_BLOCK) * bytes;
+    JALI_UNROLL
+    for (int64_t byte = 0; byte < bytes; byte += line) __builtin_prefetch(first + byte);
 }
 
 template <int N>

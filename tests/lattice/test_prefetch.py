@@ -1,0 +1,179 @@
+"""Asking ahead: which kernels do so and why, and that it changes no bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jali
+from jali import SU, Colouring, Field, Lattice, Matrix, Real, Spinor
+from jali.errors import ParameterError
+from jali.fermions import WilsonDirac
+from jali.gauge import GaugeField
+from jali.gauge.staples import staple, staple_sum
+from jali.lattice import prefetch
+from jali.lattice.prefetch import UNKNOWN, cache_share, last_level_cache
+
+
+def report(lattice):
+    U = GaugeField(lattice, SU(3))
+    return jali.inspect(staple_sum, U, Field(lattice, Matrix(3)), lattice.directions[1])
+
+
+@pytest.fixture(autouse=True)
+def automatic(monkeypatch):
+    monkeypatch.delenv("JALI_PREFETCH", raising=False)
+
+
+WORDS = {
+    "off": "does not ask ahead",
+    "leading": "asks ahead for the 2 leading reads of each field",
+    "all": "asks ahead for all reads",
+}
+# A staple sum reads 18 links of four fields: 6 of its own direction, 4 of each other.
+ASKED = {"off": 0, "leading": 8, "all": 18}
+
+
+def test_the_bytes_that_a_kernel_reads_and_its_share_of_the_cache_decide_what_it_asks_for(monkeypatch):
+    read = 4 * 144 * 4**4
+    for share, chosen in (
+        (5 * read, "off"),
+        (5 * read - 5, "leading"),
+        (2 * read, "leading"),
+        (2 * read - 2, "all"),
+    ):
+        monkeypatch.setattr(prefetch, "cache_share", lambda threads, ranks, share=share: share)
+        made = report(Lattice(4, 4, 4, 4))
+        assert made.launch == (
+            f"{WORDS[chosen]}: 0.1 MB in all, of a last-level cache of {share / 1e6:.1f} MB for this rank"
+        )
+        assert made.source.count("fetch_ahead<18>") == ASKED[chosen]
+        assert f"launch {made.launch}" in str(made)
+
+
+@pytest.mark.parametrize("asked", WORDS)
+def test_asking_ahead_can_be_forced(monkeypatch, asked):
+    monkeypatch.setenv("JALI_PREFETCH", asked)
+    made = report(Lattice(4, 4, 4, 4))
+    assert made.launch == f"{WORDS[asked]}: JALI_PREFETCH"
+    assert made.source.count("fetch_ahead<18>") == ASKED[asked]
+
+
+def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(monkeypatch):
+    monkeypatch.setenv("JALI_PREFETCH", "leading")
+
+    @jali.site_function
+    def around(X, y, x):
+        e, f, g = X.directions()
+        y[X] = x[X + e] + x[X - e] + x[X + f] + x[X - f] + x[X + g] + x[X - g]
+
+    lattice = Lattice(8, 8, 8)
+    source = jali.inspect(around, lattice.field(Spinor(3)), lattice.field(Spinor(3))).source
+    lines = source.splitlines()
+    after = [lines[k + 1] for k, line in enumerate(lines) if "fetch_ahead" in line]
+    assert [line.partition("//")[2].strip() for line in after] == ["x at X + e1", "x at X + e2"]
+
+
+def test_other_words_for_it_are_refused(monkeypatch):
+    monkeypatch.setenv("JALI_PREFETCH", "yes")
+    with pytest.raises(ParameterError, match="JALI_PREFETCH=yes should be off, leading, all or auto"):
+        report(Lattice(4, 4, 4, 4))
+
+
+def test_kernels_of_one_site_or_of_small_blocks_leave_it_to_the_processor(monkeypatch):
+    monkeypatch.setattr(prefetch, "cache_share", lambda threads, ranks: 1)
+
+    @jali.site_function
+    def scaled(X, y, x):
+        y[X] = 2.0 * x[X]
+
+    @jali.site_function
+    def shifted(X, y, x):
+        y[X] = x[X + X.directions()[0]]
+
+    for function, element, lanes, asks in (
+        (scaled, Matrix(3), 1, False),
+        (shifted, Real(), 1, False),
+        (shifted, Matrix(3), 1, False),
+        (shifted, Spinor(3), 1, True),
+    ):
+        lattice = Lattice(8, 8, lanes=lanes)
+        made = jali.inspect(function, lattice.field(element), lattice.field(element))
+        assert ("fetch_ahead" in made.source) == asks
+        assert bool(made.launch) == asks
+
+
+def bits(grid, extents, lanes):
+    """Links that a kernel made of staples, phases, a colouring of odd extents, and spinors, over several ranks."""
+    lattice = Lattice(*extents, grid=grid, lanes=lanes)
+    U = GaugeField(lattice, SU(3)).hot_start(seed=3)
+    short = Field(lattice, Matrix(3), storage="float32")
+    boundary = [-1.0] + [1.0] * 3
+    psi = Field(lattice, Spinor(3), boundary=boundary)
+    psi[...] = np.random.default_rng(5).normal(size=(*extents, 4, 3))
+
+    @jali.site_function
+    def stored(X, out, U):
+        out[X] = staple(X, U, X.directions()[2])
+
+    @jali.site_function
+    def again(X, out, short, total):
+        out[X] = short[X + X.directions()[0] - X.directions()[1]]
+        total += short[X - X.directions()[3]].norm2()
+
+    three = Colouring(3, lambda x: sum(x) % 3)
+    stored[three[1]](short, U)
+    stored(short, U)
+    out = Field(lattice, Matrix(3))
+    total = lattice.sum(again, out, short)
+    return [x[...].tobytes() for x in (short, out, WilsonDirac(U, mass=0.1).apply(psi))] + [total.hex()]
+
+
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize(("grid", "extents"), [((1, 1, 1, 1), (5, 2, 4, 8)), ((2, 1, 1, 1), (4, 2, 3, 8))])
+def test_asking_ahead_changes_no_bit(monkeypatch, grid, extents, lanes):
+    def run(rank_grid):
+        return bits(rank_grid, extents, lanes)
+
+    monkeypatch.setenv("JALI_PREFETCH", "off")
+    plain = jali.virtual_ranks(int(np.prod(grid)), run, grid)
+    for asked in ("leading", "all"):
+        monkeypatch.setenv("JALI_PREFETCH", asked)
+        assert jali.virtual_ranks(int(np.prod(grid)), run, grid) == plain
+
+
+def test_the_last_level_cache_is_shared_among_the_threads_that_run_on_it(monkeypatch):
+    monkeypatch.setattr(prefetch, "last_level_cache", lambda: (32 << 20, 8))
+    assert cache_share(threads=1, ranks=1) == 32 << 20
+    assert cache_share(threads=1, ranks=2) == 16 << 20
+    assert cache_share(threads=1, ranks=64) == 4 << 20
+    assert cache_share(threads=8, ranks=4) == 32 << 20
+    assert cache_share(threads=16, ranks=1) == 64 << 20  # on two such caches
+
+
+def describe(folder, cpu, levels):
+    for index, (level, size, shared) in enumerate(levels):
+        place = folder / f"cpu{cpu}" / "cache" / f"index{index}"
+        place.mkdir(parents=True)
+        (place / "level").write_text(f"{level}\n")
+        (place / "size").write_text(f"{size}\n")
+        (place / "shared_cpu_map").write_text(f"{shared}\n")
+
+
+@pytest.mark.parametrize(
+    ("levels", "expected"),
+    [
+        ([(1, "48K", "1"), (2, "1024K", "1"), (3, "32768K", "0000,000000ff")], (32 << 20, 8)),
+        ([(1, "64K", "1"), (2, "24M", "ff")], (24 << 20, 8)),
+        ([(3, "0K", "0"), (1, "32K", "1")], (UNKNOWN, 1)),
+        ([(1, "32K", "1")], (UNKNOWN, 1)),
+        ([(3, "plenty", "ff"), (2, "", "1")], (UNKNOWN, 1)),
+        ([], (UNKNOWN, 1)),
+    ],
+)
+def test_a_machine_that_does_not_describe_its_caches_is_given_a_usual_one(
+    tmp_path, monkeypatch, levels, expected
+):
+    monkeypatch.setattr(prefetch.os, "sched_getaffinity", lambda pid: {3, 5}, raising=False)
+    describe(tmp_path, 3, levels)
+    assert last_level_cache(tmp_path) == expected
