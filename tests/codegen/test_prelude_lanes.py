@@ -390,4 +390,4 @@ def test_prelude_includes_no_header_and_leaves_nothing_of_what_a_kernel_does_not
         ["g++", *FLAGS, "-H", "-S", "-o", made, file], check=True, capture_output=True, text=True
     )
     assert not [line for line in told.stderr.splitlines() if line.startswith(".")]
-    assert re.findall(r"^(\w+):", made.read_text(), re.MULTILINE) == ["nothing"]
+    assert re.findall(r"^([a-zA-Z_]\w*):", made.read_text(), re.MULTILINE) == ["nothing"]

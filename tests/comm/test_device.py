@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -78,7 +79,10 @@ def test_exhausted_memory_says_who_asked_for_how_much_and_who_holds_what() -> No
     with pytest.raises(MemoryError) as caught:
         _core.allocate(2**50, "propagator")
     text = str(caught.value)
-    assert text.startswith("out of memory: 'propagator' asked for 1.0 PiB, but only ")
+    # by jali's own count, or by the kernel's where memory is added as it is used
+    assert re.match(
+        r"out of memory: 'propagator' asked for 1.0 PiB, but (only .* are left|the kernel says: )", text
+    )
     assert "links: 3.0 MiB in 1 block" in text
     with pytest.raises(MemoryError, match="no address space is that large"):
         _core.allocate(2**63, "propagator")

@@ -235,9 +235,9 @@ class _Walk:
     def _compound(self, path: str, value: Any, kind: type, strict: bool) -> Any:
         names = self.watch._names
         if isinstance(value, types.ModuleType):
-            mine = origin(value.__dict__) == "user"
-            top = value.__name__.partition(".")[0]
-            if top == "jali" or (top in _QUIET and not mine):
+            whose, top = origin(value.__dict__), value.__name__.partition(".")[0]
+            mine = whose == "user"
+            if top == "jali" or whose == "machinery" or (top in _QUIET and not mine):
                 return "module", value.__name__
             if mine and self.watch._any:
                 return self._later(value, *_everything(path, value.__dict__), "module", strict=False)

@@ -23,11 +23,12 @@ from jali.errors import TraceError
 
 Result = TypeVar("Result")
 
-# Code that reads nobody's coupling: jali's language, imports and messages.
-_MACHINERY = (
-    *("jali.codegen.", "jali.lattice.", "jali.comm.", "jali.errors.", "importlib.", "_frozen_importlib."),
-    *("linecache.", "logging.", "tokenize.", "traceback.", "warnings."),
-)
+# Code that reads nobody's coupling: imports, messages, tools that look on, and jali but for its physics.
+_MACHINERY = {
+    *("importlib", "_frozen_importlib", "linecache", "logging", "tokenize", "traceback", "warnings"),
+    *("_pytest", "pytest", "pluggy", "hypothesis", "coverage", "pdb", "bdb", "pydevd", "debugpy", "IPython"),
+}
+_PHYSICS = ("jali.gauge.", "jali.fermions.", "jali.solvers.")
 _PYTHON = sysconfig.get_path("stdlib")
 _LOOKUPS = {"getattr", "hasattr", "vars", "dir"}  # attributes whose names the code need not mention
 DYNAMIC = {"__dict__", "__getattribute__", "attrgetter", "methodcaller"}
@@ -71,7 +72,7 @@ def origin(space: Mapping[str, Any]) -> str:
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names and file is not None and not file.startswith(_PYTHON):
         return "user"  # whose file has the name of one of Python's
-    if name.startswith(_MACHINERY):
+    if top in _MACHINERY or (top == "jali" and not name.startswith(_PHYSICS)):
         return "machinery"
     return "library" if top == "numpy" or top in sys.stdlib_module_names else "user"
 

@@ -13,7 +13,7 @@ struct site_vector {
 
 // Site number per lane: x_0 + L_0 (x_1 + L_1 (x_2 + ...))
 JALI_INLINE void site_index(site_vector* site, int ndim, const integer* coordinates, const int64_t* extents) {
-    unsigned_integer low, high;
+    unsigned_integer low = {}, high = {};
     JALI_UNROLL
     for (int l = 0; l < JALI_LANES; ++l) {
         uint64_t index = 0;
