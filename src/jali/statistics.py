@@ -14,6 +14,7 @@ It works on finished series in memory, does not know what was measured, and keep
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -126,6 +127,10 @@ def autocorrelation_function(series: ArrayLike, max_lag: int | None = None) -> t
         ParameterError: the series is too short, not one-dimensional, complex or not finite.
     """
     x = _checked(series, least=2)
+    if max_lag is not None:
+        _whole(max_lag, "max_lag")
+        if max_lag < 0:
+            raise ParameterError(f"max_lag is 0 or more, not {max_lag}")
     top = min(1000 if max_lag is None else max_lag, len(x) // 2)
     gamma, _ = _autocovariance(x)
     full = gamma / gamma[0] if gamma[0] > 0 else np.eye(1, len(gamma))[0]
@@ -207,6 +212,8 @@ def mean_error(
 
 def mean_errors(columns: Mapping[str, ArrayLike]) -> dict[str, Estimate]:
     """:func:`mean_error` of several observables, each with its own window; errors name the observable."""
+    if not isinstance(columns, Mapping):
+        raise ParameterError(f"mean_errors takes a dictionary of series, not {columns!r}")
     estimates = {}
     for name, series in columns.items():
         try:
@@ -228,6 +235,7 @@ def binning(series: ArrayLike, *, least_bins: int = 16) -> Binning:
             2.
     """
     x = _checked(series, least=2)
+    _whole(least_bins, "least_bins")
     if least_bins < 2:
         raise ParameterError(f"an error needs at least 2 bins, not least_bins = {least_bins}")
     sizes = [1]
@@ -258,6 +266,9 @@ def jackknife(f: Callable[..., ArrayLike], data: ArrayLike, bin_size: int = 1) -
         ParameterError: data not real or not finite, bin_size < 1, or fewer than 2 bins.
     """
     x = _checked(data, least=2, dimensions=None)
+    _whole(bin_size, "bin_size")
+    if not callable(f):
+        raise ParameterError(f"the jackknife takes a function of means, not {f!r}")
     if bin_size < 1 or len(x) // bin_size < 2:
         raise ParameterError(
             f"bins of {bin_size} from {len(x)} measurements: the jackknife needs 2 bins or more, "
@@ -331,6 +342,8 @@ def format_value(mean: float, error: float) -> str:
 
     An error of zero or one that is not finite is written out: ``0.5 (error 0)``, ``0.5 (error unknown)``.
     """
+    _real(mean, "mean")
+    _real(error, "error")
     if not math.isfinite(mean) or not math.isfinite(error):
         return f"{mean:.6g} (error unknown)"
     if error < 0:
@@ -424,8 +437,20 @@ def _is_constant(x: FloatArray) -> bool:
 def _check_method(method: str, s: float, c: float) -> None:
     if method not in ("wolff", "madras-sokal"):
         raise ParameterError(f"unknown window method {method!r}; use 'wolff' or 'madras-sokal'")
+    _real(s, "s")
+    _real(c, "c")
     if not (s > 0 and c > 0):
         raise ParameterError(f"window factors must be positive, not s = {s}, c = {c}")
+
+
+def _real(value: object, name: str) -> None:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        raise ParameterError(f"{name} is a real number, not {value!r}")
+
+
+def _whole(value: object, name: str) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise ParameterError(f"{name} is a whole number, not {value!r}")
 
 
 def _checked(series: ArrayLike, least: int, dimensions: int | None = 1) -> FloatArray:

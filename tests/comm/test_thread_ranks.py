@@ -411,7 +411,7 @@ def test_threads_are_shared_out_among_virtual_ranks(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("ranks", [0, -1, 5000])
 def test_impossible_number_of_virtual_ranks_is_refused(ranks: int) -> None:
-    with pytest.raises(ValueError, match=f"{ranks} virtual ranks: give 1 to 1024"):
+    with pytest.raises(ParameterError, match=f"{ranks} virtual ranks: give 1 to 1024"):
         comm.virtual_ranks(ranks, comm.current)
 
 

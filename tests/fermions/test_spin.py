@@ -56,7 +56,7 @@ def test_numbers_in_sums_are_multiples_of_the_unit_matrix():
 
 
 def test_spin_matrix_is_four_by_four():
-    with pytest.raises(ValueError, match="4 x 4"):
+    with pytest.raises(jali.ParameterError, match="4 x 4"):
         SpinMatrix(np.eye(3))
 
 

@@ -8,20 +8,35 @@ import numpy as np
 import pytest
 
 import jali
-from jali import EVEN, ODD, Colouring, Field, JaliError, Lattice, LayoutError, Random, TraceError, comm
-from jali.fermions import WilsonDirac
+from jali import (
+    EVEN,
+    ODD,
+    Colouring,
+    Field,
+    JaliError,
+    Lattice,
+    LayoutError,
+    Random,
+    TraceError,
+    comm,
+    statistics,
+)
+from jali.fermions import SpinMatrix, WilsonDirac, gamma
 from jali.gauge import (
     SU,
     Flow,
+    FlowPoint,
     GaugeField,
     WilsonAction,
     ape_smear,
     link_trace,
     metropolis_sweep,
     plaquette,
+    plaquette_reference,
     plaquettes,
     polyakov_loop,
     reference_time,
+    reference_width,
     simulate,
     stout_smear,
     sweep,
@@ -201,6 +216,56 @@ CALLS = [
     (lambda: WilsonAction(5.7).value(5), "U is a GaugeField"),
     (lambda: topological_charge(5), "U is a GaugeField"),
     (lambda: reference_time([]), "does not reach"),
+    (lambda: reference_time(5), "takes the FlowPoints of wilson_flow, not 5"),
+    (lambda: reference_width([1, 2, 3]), "takes the FlowPoints of wilson_flow"),
+    (lambda: reference_time([FlowPoint("x", 1.0, 1.0, 1.0)]), "are real numbers"),
+    (lambda: reference_time([], level=None), "level is a real number, not None"),
+    (lambda: sweep(U, 5.7, RNG, heatbath=-1), "0 or more, not -1 and 4"),
+    (lambda: ape_smear(U, directions=3), "a list of directions or their numbers, not 3"),
+    (lambda: WilsonAction(5.7).force(U, out=3), "a list of 4 fields, one per direction, not 3"),
+    (lambda: plaquette_reference("SU(3)", 5.7, 4), "extents are whole numbers of sites, not 4"),
+    (lambda: plaquette_reference("SU(3)", "x", (4, 4)), "beta is a real number, not 'x'"),
+    (lambda: GaugeField.from_file(5), "a path or an open file, not from 5"),
+    (lambda: GaugeField.from_file("x", lattice=4), "is a Lattice, not 4"),
+    (lambda: GaugeField.from_file("x", group=3), r"is SU\(n\), not 3"),
+    (lambda: U.save(None), "written to a path, not to None"),
+    (lambda: U.save("x", metadata=3), "metadata is a dictionary"),
+    (lambda: U.save("x", metadata={3: 4}), "metadata key 3"),
+    # functions on plain numbers, spin matrices
+    (lambda: jali.exp("x"), r"jali.exp\('x'\): takes numbers and symbols"),
+    (lambda: jali.sqrt(-1), r"jali.sqrt\(-1\): "),
+    (lambda: jali.exp(10000), r"jali.exp\(10000\): math range error"),
+    (lambda: jali.floor(np.ones(2)), "takes numbers and symbols"),
+    (lambda: jali.minimum("a", 1), "takes numbers and symbols"),
+    (lambda: jali.power(0, -1), r"jali.power\(0, -1\): "),
+    (lambda: jali.complex("x", 1), r"jali.complex\('x', 1\): "),
+    (lambda: SpinMatrix("x"), "made of 4 x 4 fixed numbers, not of 'x'"),
+    (lambda: SpinMatrix(3), "a spin matrix is 4 x 4"),
+    (lambda: gamma[0] + "x", "combined with spin matrices and numbers, .* not on 'x'"),
+    (lambda: 2 - gamma[0] * None, "combined with spin matrices and numbers"),
+    (lambda: gamma[0] * R, "has no arithmetic of its own"),
+    (lambda: WilsonDirac(U, float("nan")), "the mass is finite, not nan"),
+    (lambda: WilsonDirac(U, 0.1).normal("x"), r"acts on fields of Spinor\(3\), not on 'x'"),
+    # fields, domains, ranks, statistics
+    (lambda: R[np.array([0, 1]), 0, 0, 0], "sites are given by numbers and slices"),
+    (lambda: R[np.array([0, 1])], "4 directions; 1 indices were given"),
+    (lambda: R[::0, 0, 0, 0], "slice step cannot be zero"),
+    (lambda: R.like(lattice=L), "like changes element, precision, storage, boundary and name, not lattice"),
+    (lambda: Field(L, SU(100000)), "an element has at most 65536"),
+    (lambda: jali.Vector(10**9), "an element has at most 65536"),
+    (lambda: jali.Boundary("x", "open", jali.Real()), "a number of dimensions, not for 'x'"),
+    (lambda: jali.Domain("x", "y"), "the parities of a domain"),
+    (lambda: jali.inspect(f, R, 1.0, lattice=3), "f runs on a Lattice, not on 3"),
+    (lambda: jali.virtual_ranks(0, print), "0 virtual ranks: give 1 to 1024"),
+    (lambda: Random.from_state({**RNG.state, "call": -1}), "call is a whole number"),
+    (lambda: Random.from_state({**RNG.state, "call": 1.5}), "call is a whole number"),
+    (lambda: statistics.mean_error([1.0, 2.0], s="x"), "s is a real number, not 'x'"),
+    (lambda: statistics.mean_errors(3), "a dictionary of series, not 3"),
+    (lambda: statistics.jackknife(3, [1.0, 2.0]), "takes a function of means, not 3"),
+    (lambda: statistics.jackknife(np.mean, [1.0, 2.0], "x"), "bin_size is a whole number, not 'x'"),
+    (lambda: statistics.binning([1.0, 2.0], least_bins="x"), "least_bins is a whole number"),
+    (lambda: statistics.autocorrelation_function([1.0, 2.0], -1), "max_lag is 0 or more, not -1"),
+    (lambda: statistics.format_value("x", 1.0), "mean is a real number, not 'x'"),
 ]
 
 
@@ -219,6 +284,12 @@ def test_numbers_of_numpy_are_numbers():
     assert wilson_loop(U, np.int64(1), np.int32(1)) == 1.0
     assert polyakov_loop(U, np.int64(3)) == polyakov_loop(U, E[3]) == polyakov_loop(U) == 1.0
     assert np.int64(2) * E[0] == 2 * E[0]
+
+
+def test_link_field_that_does_not_exist_is_named_with_their_number():
+    with pytest.raises(IndexError, match="direction 5 does not exist; .* has 4, from 0"):
+        U[5]
+    assert len(list(U)) == 4
 
 
 def test_missing_arguments_of_checked_functions_are_named_by_python():

@@ -193,7 +193,7 @@ OF_NUMBERS = {
     "a[X] = a[X] << 1": "no operator for this",
     "a[X] = divmod(a[X], 2)": "no operator for this",
     # jali's functions
-    "a[X] = jali.exp('x')": "TypeError",
+    "a[X] = jali.exp('x')": r"jali.exp\('x'\): takes numbers and symbols",
     "a[X] = jali.exp(a)": "a is a field",
     "a[X] = jali.atan2(a, 1)": "a is a field",
     "a[X] = jali.matrix(5)": "needs a list of rows",
@@ -209,6 +209,14 @@ OF_NUMBERS = {
     "a[X] = staple(X, a, E[0])": "a is indexed by a site",
     "a[X] = field_strength(X, a, E[0], E[1])": "a is indexed by a site",
     "a[X] = LATTICE.sum(a)": "lattice.sum takes a site function",
+    "a[X] = 1 if X.parity in {0, 1} else 2": "looked up in a set or a dictionary",
+    "a[X] = {0: 1.0}.get(X.parity, 3.0)": "looked up in a set or a dictionary",
+    "a[X] = len({a[X], 2 * a[X]})": "nor kept in one",
+    "a[X] = functools.lru_cache(lambda x: 2 * x)(a[X])": "nor kept in one",
+    "a[X] = jali.log(0)": r"jali.log\(0\): ",
+    "a[X] = jali.maximum('a', 'b')": "takes numbers and symbols",
+    "a[X] = (gamma[0] + 'x') * a[X]": "combined with spin matrices and numbers",
+    "a[X] = jali.identity(100000)[0, 0].real": "a matrix has at most 65536",
     "return a[X]": "returned a value",
     "pass": "neither writes a field nor adds to a sum",
 }
@@ -233,6 +241,8 @@ OF_ARGUMENTS = [
     ("a[X] = 1 if b else 2", (REAL, 1), CAPTURE),
     ("a[X] = 1 if b == 1 else 2", (REAL, 1.0), CAPTURE),
     ("a[X] = [1, 2, 3][b]", (REAL, 1), CAPTURE),
+    ("a[X] = 1 if b in {1, 2} else 2", (REAL, 1), CAPTURE),
+    ("a[X] = {1: 2.0}.get(b, 3.0)", (REAL, 1), CAPTURE),
     ("for i in range(b): a[X] = i", (REAL, 1), CAPTURE),
     ("a[X] = a[X + E[b]]", (REAL, 1), CAPTURE),
     ("a[X] = X.coordinate(b)", (REAL, 1), CAPTURE),
@@ -343,6 +353,22 @@ def test_symbol_of_an_earlier_trace_is_refused():
         kept["value"] + 1
     with pytest.raises(jali.TraceError, match="can only be used inside a site function"):
         kept["a"][kept["X"]]
+
+
+def test_read_around_the_lattice_of_what_was_written_at_the_site_is_refused():
+    assert "is the same site on Lattice(4, 4, 4, 4), after writing it" in error_of(
+        "a[X] = 1.0; b[X] = a[X + 4 * E[0]]", REAL, COMPLEX
+    )
+
+    @jali.site_function
+    def reads_before(X, a, b):
+        b[X] = a[X - 8 * E[1]]
+        a[X] = 1 + a[X + 4 * E[0]]
+
+    a, b = jali.Field(LATTICE, jali.Real()), jali.Field(LATTICE, jali.Real())
+    reads_before(a, b)
+    assert np.all(a[...] == 1)
+    assert np.all(b[...] == 0)
 
 
 def test_hasattr_of_symbols_says_what_they_have():

@@ -175,6 +175,9 @@ class FieldSlot:
     element: Any
     reads: dict[tuple[int, ...], str] = field(default_factory=dict)  # offset -> first line that reads there
     writes: dict[tuple[int, ...], str] = field(default_factory=dict)
+    reads_after: dict[tuple[int, ...], str] = field(
+        default_factory=dict
+    )  # those below a write at another offset
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)

@@ -52,6 +52,8 @@ class Trace:
             return stored.value
         field = self.slots[slot]
         field.reads.setdefault(offset, user_line())
+        if any(written == slot for written, _ in self.stores):
+            field.reads_after.setdefault(offset, user_line())
         node = self.builder.node("load", (), (slot, offset), field.element.type)
         node.antihermitian = field.element.codec == "algebra"
         return node
@@ -105,6 +107,11 @@ class Trace:
             pair.loops = frozenset({loop})
         self.halves[key] = pair
         return self.builder.node(kind, (pair,), (0,), REAL)
+
+
+def tracing() -> bool:
+    """Whether a trace is under way in this thread."""
+    return getattr(active, "trace", None) is not None
 
 
 def builder() -> Builder:

@@ -14,6 +14,7 @@ import numpy as np
 from jali.errors import LayoutError
 
 KINDS = ("bool", "int", "real", "complex")
+MOST_COMPONENTS = 1 << 16  # of an element; kernels name each, and reach their limits long before
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class Element:
     def __post_init__(self) -> None:
         if not self.name.isprintable() or "\\" in self.name:
             raise LayoutError(f"the name of an element type is printed in kernels; {self.name!r} cannot be")
+        if self.type.size > MOST_COMPONENTS:
+            raise LayoutError(
+                f"{self.name} has {self.type.size} components; an element has at most {MOST_COMPONENTS}, "
+                "because kernels write out what they do with each"
+            )
 
     def __str__(self) -> str:
         return self.name

@@ -16,7 +16,7 @@ import numpy as np
 from jali.codegen.directions import Offset
 from jali.codegen.ir import Node, trace_error
 from jali.codegen.state import builder
-from jali.codegen.types import Element, Type
+from jali.codegen.types import MOST_COMPONENTS, Element, Type
 from jali.errors import TraceError
 
 
@@ -234,7 +234,6 @@ class Value(Symbol):
     """A number, vector or matrix at a site, not yet computed."""
 
     __slots__ = ("node",)
-    __hash__ = object.__hash__
 
     def __init__(self, node: Node):
         self.node = node
@@ -389,6 +388,17 @@ class Value(Symbol):
             "a symbol has no truth value while the function is traced: `if`, `while`, `and`, `or`, `not`, `in` cannot depend on it.\n"
             "  Use jali.where(condition, a, b), &, |, ~, or X.repeat_until for rejection"
             + (f"\n  To decide while tracing: {self._fixed()}" if self._from_arguments() else "")
+        )
+
+    def __hash__(self) -> int:
+        hint = (
+            self._fixed()
+            if self._from_arguments()
+            else "choose with jali.where(value == key, a, b), or decide by what is fixed while tracing"
+        )
+        raise trace_error(
+            "a symbol has no value while the function is traced, so that it can neither be looked up in a set or a dictionary "
+            f"nor kept in one: {hint}"
         )
 
     def __index__(self) -> int:
@@ -573,6 +583,10 @@ def identity(n: int) -> Value:
         or (not isinstance(n, Value) and n < 1)
     ):
         raise trace_error(f"jali.identity needs a positive whole number, not {n!r}")
+    if not isinstance(n, Value) and n * n > MOST_COMPONENTS:
+        raise trace_error(
+            f"jali.identity({n}) has {n * n} components; a matrix has at most {MOST_COMPONENTS}"
+        )
     n = operator.index(n)
     parts = [nodes.const(1.0 + 0.0j if i == j else 0.0j) for i in range(n) for j in range(n)]
     return Value(nodes.build(Type("complex", (n, n)), parts))

@@ -36,6 +36,8 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
         raise ParameterError(
             f"virtual_ranks takes a number of ranks and a function, not {ranks!r} and {function!r}"
         )
+    if not 1 <= ranks <= 1024:
+        raise ParameterError(f"{ranks} virtual ranks: give 1 to 1024")
     threads_each = _core.default_threads(ranks)
     group = [Communicator(core, threads_each) for core in _core.make_thread_communicators(ranks)]
     results: list[Any] = [None] * ranks

@@ -25,7 +25,9 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.ir import trace_error
+from jali.codegen.state import tracing
 from jali.codegen.values import Symbol, Value, lift, matrix
+from jali.errors import ParameterError
 
 _ENTRIES = {0: "0", 1: "1", -1: "-1", 1j: "i", -1j: "-i"}
 
@@ -42,9 +44,12 @@ class SpinMatrix:
     __array_ufunc__ = None  # NumPy scalars leave the operation to us
 
     def __init__(self, rows: Any):
-        array = np.array(rows, dtype=complex)
+        try:
+            array = np.array(rows, dtype=complex)
+        except (TypeError, ValueError):
+            raise _refusal(f"a spin matrix is made of 4 x 4 fixed numbers, not of {rows!r}") from None
         if array.shape != (4, 4):
-            raise ValueError(f"a spin matrix is 4 x 4, not {array.shape}")
+            raise _refusal(f"a spin matrix is 4 x 4, not {array.shape}")
         self._rows = array
         self._rows.setflags(write=False)
 
@@ -108,13 +113,26 @@ class SpinMatrix:
         return _from_columns(columns)
 
 
+def _refusal(text: str) -> Exception:
+    """The error of a mistake made while a function is traced, or outside."""
+    return trace_error(text) if tracing() else ParameterError(text)
+
+
 def _dense(other: Any) -> np.ndarray | None:
-    """A spin matrix, or a number as a multiple of the unit matrix; None for anything else."""
+    """A spin matrix, or a number as a multiple of the unit matrix; None for what may know how to combine with one.
+
+    Raises ParameterError (TraceError while a function is traced) for Python's and NumPy's own that cannot.
+    """
     if isinstance(other, SpinMatrix):
         return other._rows
     if isinstance(other, numbers.Complex) and not isinstance(other, Value):
         return complex(other) * np.eye(4)
-    return None
+    if other is not None and not isinstance(other, str | bytes | list | tuple | dict | set | np.ndarray):
+        return None  # symbols and fields say themselves what they are not
+    raise _refusal(
+        f"a spin matrix is combined with spin matrices and numbers, and acts on spinors, not on {other!r}; "
+        "its NumPy matrix is dense()"
+    )
 
 
 _B = (

@@ -9,6 +9,7 @@ multiply projected spinors of two spins. Boundary conditions are those of the sp
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,8 @@ class WilsonDirac:
             raise LayoutError(f"the links are a GaugeField or a list of one field per direction, not {U!r}")
         if not isinstance(mass, int | float | np.number):
             raise ParameterError(f"the mass is a real number, not {mass!r}")
+        if not math.isfinite(mass):
+            raise ParameterError(f"the mass is finite, not {mass!r}")
         self.links = list(fields)
         first = self.links[0]
         self.lattice = first.lattice
@@ -93,18 +96,22 @@ class WilsonDirac:
 
     def normal(self, psi: Field, out: Field | None = None) -> Field:
         """D^dagger D psi."""
+        self._check(psi)
         between = self._between
         if between is None or (between.precision, between.boundary) != (psi.precision, psi.boundary):
             between = self._between = psi.like()
         return self.adjoint(self.apply(psi, between), out)
 
-    def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
+    def _check(self, psi: Any) -> None:
         if not isinstance(psi, Field):
             raise LayoutError(f"{self!r} acts on fields of Spinor({self.colours}), not on {psi!r}")
         if psi.element != Spinor(self.colours):
             raise LayoutError(
                 f"{self!r} acts on fields of Spinor({self.colours}), {psi.name} holds {psi.element}"
             )
+
+    def _run(self, operator: Any, psi: Field, out: Field | None) -> Field:
+        self._check(psi)
         out = psi.like() if out is None else out
         if out is psi:
             raise LayoutError(

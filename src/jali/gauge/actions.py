@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jali
 from jali.codegen.types import Algebra
-from jali.errors import ParameterError
+from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
 from jali.gauge.observables import plaquette_sums
 from jali.gauge.staples import staple
@@ -22,6 +22,13 @@ def _force(X: Any, F: Any, U: Any, half_coupling: Any) -> None:
     for mu in X.directions():
         W = U[mu][X] * staple(X, U, mu).dagger()
         F[mu][X] = half_coupling * W.traceless_antihermitian()
+
+
+def _members(out: Any, U: GaugeField) -> list[jali.Field]:
+    found = list(out) if isinstance(out, Iterable) else []
+    if len(found) != len(U.fields) or not all(isinstance(f, jali.Field) for f in found):
+        raise LayoutError(f"out is a list of {len(U.fields)} fields, one per direction, not {out!r}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,7 @@ class WilsonAction:
         fields = (
             [jali.Field(U.lattice, Algebra(U.n), precision=U.precision) for _ in U.fields]
             if out is None
-            else list(out)
+            else _members(out, U)
         )
         _force(fields, U, self.beta / (2 * U.n))
         return fields

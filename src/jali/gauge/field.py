@@ -78,6 +78,8 @@ class GaugeField(WithoutOperators):
             raise LayoutError(
                 f"the links of one direction are U[mu], mu a direction or its number, not {mu!r}"
             )
+        if not isinstance(mu, slice) and not -len(self.fields) <= int(mu) < len(self.fields):
+            raise IndexError(f"direction {mu} does not exist; {self!r} has {len(self.fields)}, from 0")
         found: Any = self.fields[mu]  # of a slice, several
         return found
 
@@ -206,8 +208,14 @@ class GaugeField(WithoutOperators):
         file. Raises FileFormatError for damaged files, ParameterError and LayoutError where the arguments
         contradict the file; warns of descriptions in it that cannot be read but are not needed.
         """
+        if not isinstance(lattice, Lattice | None):
+            raise ParameterError(f"the lattice of a configuration is a Lattice, not {lattice!r}")
+        if group is not None and (not isinstance(group, Element) or len(group.type.shape) != 2):
+            raise ParameterError(f"the group of a configuration is SU(n), not {group!r}")
         if isinstance(source, io.ConfigurationFile):
             file = source
+        elif not isinstance(source, str | os.PathLike):
+            raise ParameterError(f"a configuration is read from a path or an open file, not from {source!r}")
         else:
             file = io.open_configuration(
                 source,
@@ -248,6 +256,8 @@ class GaugeField(WithoutOperators):
             raise LayoutError(
                 f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}"
             )
+        if not isinstance(path, str | os.PathLike):
+            raise ParameterError(f"a configuration is written to a path, not to {path!r}")
         if format not in ("ildg", "nersc"):
             raise ParameterError(f"the format is 'ildg' or 'nersc', not {format!r}")
         write = io.write_ildg if format == "ildg" else io.write_nersc

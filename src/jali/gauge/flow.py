@@ -8,7 +8,8 @@ adapt the step: its error is of order step^3 and easily checked by halving.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import numbers
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,14 +108,17 @@ def wilson_flow(U: GaugeField, until: float, step: float = 0.02, every: int = 1)
         flow.advance(every)
 
 
+@checked
 def reference_time(points: Sequence[FlowPoint], level: float = 0.3) -> float:
     """t0: where t^2 E reaches `level`, by cubic interpolation. Raises ParameterError if it is not reached.
 
     `points` are in order of time; E may be averaged over configurations before (`FlowPoint`s of the means).
     """
+    points = _as_points(points, "reference_time")
     return _crossing([p.time for p in points], [p.t2_energy for p in points], level, "t^2 E")
 
 
+@checked
 def reference_width(points: Sequence[FlowPoint], level: float = 0.3) -> float:
     """w0: the root of the time where t d(t^2 E)/dt reaches `level`. Raises ParameterError if it is not
     reached.
@@ -122,11 +126,23 @@ def reference_width(points: Sequence[FlowPoint], level: float = 0.3) -> float:
     S. Borsanyi et al., JHEP 09 (2012) 010, arXiv:1203.4469. The derivative is a second-order difference, so
     the points should be dense (a spacing of a few percent of w0^2).
     """
+    points = _as_points(points, "reference_width")
     t = np.array([p.time for p in points])
     if len(t) < 3:
         raise ParameterError(f"w0 needs at least three flow times, not {len(t)}")
     slope = t * np.gradient(np.array([p.t2_energy for p in points]), t)
     return math.sqrt(_crossing(list(t[1:-1]), list(slope[1:-1]), level, "t d(t^2 E)/dt"))
+
+
+def _as_points(points: Any, name: str) -> list[FlowPoint]:
+    """The points as a list. Raises ParameterError for anything else."""
+    found = list(points) if isinstance(points, Iterable) else [points]
+    if not isinstance(points, Iterable) or not all(isinstance(p, FlowPoint) for p in found):
+        raise ParameterError(f"{name} takes the FlowPoints of wilson_flow, not {points!r}")
+    for p in found:
+        if not all(isinstance(x, numbers.Real) for x in (p.time, p.energy)):
+            raise ParameterError(f"{name}: time and energy of a flow point are real numbers, not {p!r}")
+    return found
 
 
 def _crossing(t: Sequence[float], y: Sequence[float], level: float, what: str) -> float:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from jali.errors import ParameterError
 
 __all__ = ["Reference", "plaquette_reference", "torus_plaquette"]
 
@@ -75,6 +78,10 @@ def plaquette_reference(group: str, beta: float, extents: Sequence[int]) -> Refe
         beta: coupling.
         extents: sites per direction.
     """
+    if not isinstance(extents, Sequence) or not all(isinstance(n, numbers.Integral) for n in extents):
+        raise ParameterError(f"plaquette_reference: extents are whole numbers of sites, not {extents!r}")
+    if not isinstance(beta, numbers.Real):
+        raise ParameterError(f"plaquette_reference: beta is a real number, not {beta!r}")
     if len(extents) == 2 and min(extents) >= 2 and group in ("U(1)", "SU(2)", "SU(3)"):
         if beta > _LARGEST_TORUS_BETA or (group == "SU(3)" and beta > 10 * math.prod(extents)):
             return None

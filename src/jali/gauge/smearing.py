@@ -53,7 +53,7 @@ def ape_smear(
     (1987) 163. The projection is `jali.gauge.groups.project`. Raises ParameterError for an alpha outside 0 ..
     1.
     """
-    axes = _axes(U, None if directions is None else list(directions), steps)
+    axes = _axes(U, directions, steps)
     if not 0 <= alpha <= 1:
         raise ParameterError(f"APE smearing needs 0 <= alpha <= 1, not {alpha}")
     add = alpha / (2 * (len(axes) - 1))
@@ -70,18 +70,19 @@ def stout_smear(
     `directions` (default: all) and 0 otherwise. One step is Euler's step of the gradient flow over the time
     rho.
     """
-    axes = _axes(U, None if directions is None else list(directions), steps)
+    axes = _axes(U, directions, steps)
     if not math.isfinite(rho):
         raise ParameterError(f"rho is a finite number, not {rho}")
     return _repeat(U, axes, steps, _stout(axes), float(rho))
 
 
 def _axes(U: GaugeField, directions: Iterable[Any] | None, steps: int) -> tuple[int, ...]:
-    if directions is not None and not all(isinstance(mu, int | Direction) for mu in directions):
+    given = list(directions) if isinstance(directions, Iterable) else []
+    if directions is not None and (
+        not isinstance(directions, Iterable) or not all(isinstance(mu, int | Direction) for mu in given)
+    ):
         raise LayoutError(f"smearing takes a list of directions or their numbers, not {directions!r}")
-    axes = (
-        tuple(range(U.lattice.ndim)) if directions is None else tuple(sorted({int(mu) for mu in directions}))
-    )
+    axes = tuple(range(U.lattice.ndim)) if directions is None else tuple(sorted({int(mu) for mu in given}))
     if len(axes) < 2 or axes[0] < 0 or axes[-1] >= U.lattice.ndim:
         raise LayoutError(f"smearing needs at least two of the {U.lattice.ndim} directions, not {axes}")
     if steps < 0:

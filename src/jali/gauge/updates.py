@@ -31,7 +31,14 @@ LONG = 15.0  # seconds of compiling that are worth a warning
 
 @checked
 def sweep(U: GaugeField, beta: float, rng: Random, heatbath: int = 1, overrelaxation: int = 4) -> None:
-    """Updates all links: `heatbath` heat-bath sweeps, then `overrelaxation` overrelaxation sweeps."""
+    """Updates all links: `heatbath` heat-bath sweeps, then `overrelaxation` overrelaxation sweeps.
+
+    Raises ParameterError for a negative number of them.
+    """
+    if heatbath < 0 or overrelaxation < 0:
+        raise ParameterError(
+            f"sweep: heatbath and overrelaxation are numbers of sweeps, 0 or more, not {heatbath} and {overrelaxation}"
+        )
     for _ in range(heatbath):
         heat_bath_sweep(U, beta, rng)
     for _ in range(overrelaxation):

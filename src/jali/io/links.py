@@ -262,9 +262,11 @@ RESERVED_KEYS = frozenset(
 def checked_metadata(metadata: Mapping[str, object] | None) -> dict[str, str]:
     """Metadata to be written, as text; raise `ParameterError` for what a header line cannot hold."""
     result = {}
+    if not isinstance(metadata, Mapping | None):
+        raise ParameterError(f"metadata is a dictionary of keys and values, not {metadata!r}")
     for key, value in (metadata or {}).items():
         text = str(value)
-        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", key):
+        if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", key):
             raise ParameterError(f"metadata key {key!r} should be letters, digits, '_', '.' and '-'")
         if key.upper() in RESERVED_KEYS:
             raise ParameterError(f"metadata cannot set {key}: the writer does")

@@ -16,7 +16,7 @@ from jali.codegen.values import Symbol
 from jali.errors import LayoutError
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
-from jali.lattice.lattice import what_differs
+from jali.lattice.lattice import Lattice, what_differs
 from jali.lattice.random import Random
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
@@ -140,6 +140,8 @@ def hashable(shape: Any) -> Any:
 
 
 def common_lattice(name: str, fields: list[Field], lattice: Any) -> Any:
+    if not isinstance(lattice, Lattice | None):
+        raise LayoutError(f"{name} runs on a Lattice, not on {lattice!r}")
     for field in fields:
         if lattice is None:
             lattice = field.lattice

@@ -21,6 +21,8 @@ class Boundary:
     """
 
     def __init__(self, ndim: int, conditions: Any, element: Element):
+        if not isinstance(ndim, int) or isinstance(ndim, bool):
+            raise LayoutError(f"boundary conditions are for a number of dimensions, not for {ndim!r}")
         self.conditions: list[Any] = ["periodic"] * ndim
         if conditions is None:
             items: Any = ()

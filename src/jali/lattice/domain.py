@@ -20,6 +20,12 @@ class Domain:
     colouring: Colouring | None = None
     colour: int = 0
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.parities, int) or not 0 <= self.parities <= 3:
+            raise LayoutError(
+                f"the parities of a domain are 1 (even), 2 (odd) or 3 (both), not {self.parities!r}"
+            )
+
     def __str__(self) -> str:
         return self.name
 

@@ -116,6 +116,10 @@ class Field(WithoutOperators):
         if "precision" in changes:
             del options["storage"]
         options.update(changes)
+        if unknown := set(options) - {"element", "precision", "storage", "boundary", "name"}:
+            raise LayoutError(
+                f"like changes element, precision, storage, boundary and name, not {', '.join(sorted(unknown))}"
+            )
         return Field(self.lattice, options.pop("element", self.element), **options)
 
     def copy(self) -> Field:
@@ -244,14 +248,19 @@ class Field(WithoutOperators):
     def _ranges(self, index: Any) -> tuple[list[range], list[bool]]:
         lattice = self.lattice
         items = index if isinstance(index, tuple) else (index,)
-        if items == (Ellipsis,):
+        if len(items) == 1 and items[0] is Ellipsis:
             items = (slice(None),) * lattice.ndim
         if len(items) != lattice.ndim:
             raise LayoutError(f"{self.name} has {lattice.ndim} directions; {len(items)} indices were given")
         ranges, kept = [], []
         for axis, (item, n) in enumerate(zip(items, lattice.extents, strict=True)):
             if isinstance(item, slice):
-                ranges.append(range(n)[item])
+                try:
+                    ranges.append(range(n)[item])
+                except (TypeError, ValueError) as error:
+                    raise LayoutError(
+                        f"sites are given by numbers and slices, not by {item!r}: {error}"
+                    ) from None
                 kept.append(True)
             elif isinstance(item, int | np.integer) and not isinstance(item, bool):
                 if not -n <= item < n:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import cmath
 import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
-from jali.codegen.state import builder
+import numpy as np
+
+from jali.codegen.ir import trace_error
+from jali.codegen.state import builder, tracing
 from jali.codegen.values import (
     Symbol,
     Value,
@@ -20,6 +24,21 @@ from jali.codegen.values import (
     where,
     zero,
 )
+from jali.errors import ParameterError
+
+
+def _at_once(name: str, plain: Callable[..., Any], *numbers_given: Any) -> Any:
+    """`plain` of numbers. What Python refuses is a TraceError while a function is traced, a ParameterError otherwise."""
+    try:
+        for x in numbers_given:
+            if not isinstance(x, numbers.Number | np.number) and not (
+                isinstance(x, np.ndarray) and x.shape == ()
+            ):
+                raise TypeError("takes numbers and symbols")
+        return plain(*numbers_given)
+    except (TypeError, ValueError, OverflowError) as error:
+        said = f"jali.{name}({', '.join(map(repr, numbers_given))}): {error}"
+        raise (trace_error if tracing() else ParameterError)(said) from error
 
 
 def _one(
@@ -32,9 +51,7 @@ def _one(
             return Value(builder().call(name, [x.node]))
         if isinstance(x, WithoutValue):
             lift(x)
-        if isinstance(x, complex) and complex_plain is not None:
-            return complex_plain(x)
-        return plain(x)
+        return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name}` of a number or a symbol."
@@ -45,7 +62,7 @@ def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[
     def function(x: Any, y: Any) -> Any:
         if isinstance(x, Symbol) or isinstance(y, Symbol):
             return Value(builder().call(ir_name, [lift(x), lift(y)]))
-        return plain(x, y)
+        return _at_once(name, plain, x, y)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`{name}` of two numbers or symbols."
@@ -75,7 +92,7 @@ def complex_(re: Any, im: Any) -> Any:
     """re + i im, of numbers or symbols."""
     if isinstance(re, Symbol) or isinstance(im, Symbol):
         return complex_number(re, im)
-    return complex(re, im)
+    return _at_once("complex", complex, re, im)
 
 
 __all__ = [

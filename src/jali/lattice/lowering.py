@@ -153,12 +153,26 @@ def _reads(program: SiteProgram) -> dict[int, list[tuple[int, ...]]]:
     return result
 
 
+def _check_same_site(program: SiteProgram, lattice: Any, slot: int, offset: tuple[int, ...]) -> None:
+    """Raises TraceError for a read around the lattice, at the site itself, of what an earlier line has written there."""
+    field = program.fields[slot]
+    source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
+    around = not any(o % n for o, n in zip(offset, lattice.extents, strict=True))
+    if any(offset) and around and source in field.reads_after:
+        raise TraceError(
+            f"{program.name} reads {field.name} at offset {source}, which is the same site on {lattice}, after writing it: "
+            "keep the value that was written in a variable, or read the field before\n"
+            f"  at {field.reads_after[source]}"
+        )
+
+
 def check_races(program: SiteProgram, lattice: Any, domain: Domain) -> None:
     """Raises TraceError where a read of a written field could hit a site that the same loop writes."""
     written = {e.slot: e for e in program.effects if isinstance(e, Store)}
     reads = _reads(program)
     for slot, store in written.items():
         for offset in reads.get(slot, []):
+            _check_same_site(program, lattice, slot, offset)
             if any(offset) and lattice.meets(domain, program.shift, offset):
                 field = program.fields[slot]
                 source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
