@@ -21,6 +21,7 @@ void bind_persistent(nb::module_& m);
 void bind_checker(nb::module_& m);
 void bind_simulator(nb::module_& m);
 void bind_unchanged(nb::module_& m);
+void bind_call_observer(nb::module_& m);
 
 NB_MODULE(_core, m) {
     // Objects that a program keeps until its end are no fault of ours.
@@ -44,4 +45,5 @@ NB_MODULE(_core, m) {
     bind_checker(m);
     bind_simulator(m);
     bind_unchanged(m);
+    bind_call_observer(m);
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
 
@@ -303,6 +304,14 @@ class Rehearsal:
     def finish(self) -> None: ...
 
 def check_messages(launches: Sequence[Launch]) -> None: ...
+
+class CallObserver:
+    def __init__(
+        self,
+        entered: Callable[[types.CodeType, dict[str, Any]], bool],
+        called: Callable[[types.FrameType, Any], None],
+    ) -> None: ...
+    def start(self) -> None: ...
 
 class Unchanged:
     def __init__(self, missing: object) -> None: ...

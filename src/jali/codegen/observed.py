@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from importlib.util import resolve_name
 from typing import Any, NamedTuple, TypeVar
 
+from jali import _core
 from jali.errors import TraceError
 
 Result = TypeVar("Result")
@@ -85,7 +86,6 @@ class Observation:
         self.asked: list[Any] = []  # context variables that were read
         self.any_attribute = False
         self.refusal: TraceError | None = None
-        self._origins: dict[int, str] = {}
 
     def of(self, *origins: str) -> list[tuple[types.CodeType, dict[str, Any]]]:
         """Code with its globals that ran and belongs to one of these."""
@@ -95,7 +95,8 @@ class Observation:
         """Does `work` and sees what runs. Raises TraceError for calls whose results cannot be watched."""
         before, collects = sys.getprofile(), gc.isenabled()
         gc.disable()  # finalizers and callbacks of the collector are no part of the function
-        sys.setprofile(self)
+        hook = _core.CallObserver(self._entered, self._compiled)
+        hook.start()
         try:
             result = work()
         finally:
@@ -110,16 +111,10 @@ class Observation:
             raise self.refusal
         return result
 
-    def __call__(self, frame: types.FrameType, event: str, called: Any) -> None:
-        """The interpreter's hook."""
-        code = frame.f_code
-        if event == "call":
-            if (id(code), id(frame.f_globals)) not in self.seen:
-                whose = origin(frame.f_globals)
-                self._origins[id(code)] = whose
-                self.seen[id(code), id(frame.f_globals)] = code, frame.f_globals, whose
-        elif event == "c_call" and self._origins.get(id(code), "machinery") != "machinery":
-            self._compiled(frame, called)
+    def _entered(self, code: types.CodeType, space: dict[str, Any]) -> bool:
+        whose = origin(space)
+        self.seen[id(code), id(space)] = code, space, whose
+        return whose != "machinery"
 
     def _compiled(self, frame: types.FrameType, called: Any) -> None:
         name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
@@ -130,7 +125,7 @@ class Observation:
                 self.any_attribute = True
         elif module in ("_contextvars", "contextvars") and name == "get":
             self.asked.append(owner)
-        elif _changes(module, name, owner, self._origins[id(frame.f_code)]):
+        elif _changes(module, name, owner, origin(frame.f_globals)):
             what = name if module in ("builtins", "io") else f"{module}.{name}"
             self.refusal = TraceError(
                 f"{what}() is called while the function is traced, and what it gives can change without being noticed. "
