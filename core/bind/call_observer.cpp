@@ -4,6 +4,7 @@
 // of that is jali's own, called tens of thousands of times: such calls end here, in nanoseconds.
 #include <functional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include <nanobind/nanobind.h>
 
@@ -27,7 +28,7 @@ class CallObserver {
             return result_of(PyObject_CallFunctionObjArgs(called_.ptr(), frame, callee, nullptr)) ? 0 : -1;
         }
         const auto globals = nb::steal(PyFrame_GetGlobals(frame));
-        if (!known_.emplace(Place{code.ptr(), globals.ptr()}, true).second) return 0;
+        if (!known_.insert({code.ptr(), globals.ptr()}).second) return 0;
         const auto watched =
             result_of(PyObject_CallFunctionObjArgs(entered_.ptr(), code.ptr(), globals.ptr(), nullptr));
         if (!watched) return -1;
@@ -49,8 +50,7 @@ class CallObserver {
     static nb::object result_of(PyObject* result) { return nb::steal(result); }
 
     nb::object entered_, called_;
-    std::unordered_map<Place, bool, Hash>
-        known_; // `entered` keeps code and globals, so no address comes again
+    std::unordered_set<Place, Hash> known_; // `entered` keeps code and globals, so no address comes again
     std::unordered_map<PyObject*, bool> watched_;
 };
 
