@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 #include <tuple>
 
 namespace jali {
@@ -291,64 +290,60 @@ void Schedule::check() const {
     Checker(*this).run();
 }
 
+// No streams: where another library of the process brings streams of its own, they may not work.
 std::string Schedule::describe() const {
-    std::ostringstream text;
+    std::string text;
+    auto number = [](auto n) { return std::to_string(n); };
     auto region = [&](const Region& r) {
-        text << buffers_[r.buffer].name << '[' << r.offset << ':' << r.offset + r.bytes << ']';
+        return buffers_[r.buffer].name + '[' + number(r.offset) + ':' + number(r.offset + r.bytes) + ']';
     };
     auto by = [&](int library) {
         return libraries_[library].empty() ? std::string() : ", by " + libraries_[library];
     };
     auto name = [&](const Port& port) {
-        text << port.step;
-        if (steps_[port.step].parts.size() > 1) text << '.' << port.part;
+        return number(port.step) +
+               (steps_[port.step].parts.size() > 1 ? '.' + number(port.part) : std::string());
+    };
+    auto action = Overloaded{
+        [&](const Receive& a) {
+            return "receive " + number(a.into.bytes) + " B from rank " + number(a.from) + ", tag " +
+                   number(a.tag) + by(a.library) + ", into " + region(a.into);
+        },
+        [&](const Send& a) {
+            return "send " + number(a.from.bytes) + " B to rank " + number(a.to) + ", tag " + number(a.tag) +
+                   by(a.library) + ", from " + region(a.from);
+        },
+        [&](const Copy& a) {
+            std::string words = "copy";
+            for (const auto& rows : a.rows)
+                words += ' ' + number(rows.row_bytes ? rows.to.bytes / rows.row_bytes : 0) + 'x' +
+                         number(rows.row_bytes) + " B " + buffers_[rows.from.buffer].name + " -> " +
+                         region(rows.to);
+            return words;
+        },
+        [&](const Reduce& a) {
+            std::string words =
+                std::string(name_of(a.how.operation)) + " of " + std::string(name_of(a.how.type));
+            for (const auto& row : a.rows) {
+                words += ' ';
+                for (std::size_t k = 0; k < row.from.size(); ++k)
+                    words += (k ? " + " : "") + region(row.from[k]);
+                words += " -> " + region(row.into);
+            }
+            return words;
+        },
+        [&](const Kernel&) { return std::string("compute"); },
     };
     for (const Port& port : order()) {
         const Step& step = steps_[port.step];
         const Part& part = step.parts[port.part];
-        name(port);
-        text << "  " << step.name << (part.name.empty() ? "" : "/") << part.name << ": ";
-        std::visit(Overloaded{
-                       [&](const Receive& a) {
-                           text << "receive " << a.into.bytes << " B from rank " << a.from << ", tag "
-                                << a.tag << by(a.library) << ", into ";
-                           region(a.into);
-                       },
-                       [&](const Send& a) {
-                           text << "send " << a.from.bytes << " B to rank " << a.to << ", tag " << a.tag
-                                << by(a.library) << ", from ";
-                           region(a.from);
-                       },
-                       [&](const Copy& a) {
-                           text << "copy";
-                           for (const auto& rows : a.rows) {
-                               text << ' ' << (rows.row_bytes ? rows.to.bytes / rows.row_bytes : 0) << 'x'
-                                    << rows.row_bytes << " B " << buffers_[rows.from.buffer].name << " -> ";
-                               region(rows.to);
-                           }
-                       },
-                       [&](const Reduce& a) {
-                           text << name_of(a.how.operation) << " of " << name_of(a.how.type);
-                           for (const auto& row : a.rows) {
-                               text << ' ';
-                               for (std::size_t k = 0; k < row.from.size(); ++k) {
-                                   text << (k ? " + " : "");
-                                   region(row.from[k]);
-                               }
-                               text << " -> ";
-                               region(row.into);
-                           }
-                       },
-                       [&](const Kernel&) { text << "compute"; },
-                   },
-                   step.action);
-        for (std::size_t k = 0; k < part.needs.size(); ++k) {
-            text << (k ? ", " : "; after ");
-            name(part.needs[k]);
-        }
-        text << '\n';
+        text += name(port) + "  " + step.name + (part.name.empty() ? "" : "/") + part.name + ": " +
+                std::visit(action, step.action);
+        for (std::size_t k = 0; k < part.needs.size(); ++k)
+            text += (k ? ", " : "; after ") + name(part.needs[k]);
+        text += '\n';
     }
-    return text.str();
+    return text;
 }
 
 void check_messages(std::span<const Schedule* const> of_ranks) {
