@@ -20,23 +20,39 @@ class CallObserver {
 
     // -1 with an exception set where one of the two functions raised it.
     int hear(PyFrameObject* frame, int event, PyObject* callee) {
+        if (aside_.is_valid()) {
+            if (event == PyTrace_RETURN && aside_.ptr() == reinterpret_cast<PyObject*>(frame)) aside_.reset();
+            return 0;
+        }
         if (event != PyTrace_CALL && event != PyTrace_C_CALL) return 0;
         const auto code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
         if (event == PyTrace_C_CALL) {
-            const auto found = watched_.find(code.ptr());
-            if (found == watched_.end() || !found->second) return 0;
+            if (!told_.contains(code.ptr())) return 0;
             return result_of(PyObject_CallFunctionObjArgs(called_.ptr(), frame, callee, nullptr)) ? 0 : -1;
         }
         const auto globals = nb::steal(PyFrame_GetGlobals(frame));
-        if (!known_.insert({code.ptr(), globals.ptr()}).second) return 0;
-        const auto watched =
-            result_of(PyObject_CallFunctionObjArgs(entered_.ptr(), code.ptr(), globals.ptr(), nullptr));
-        if (!watched) return -1;
-        watched_[code.ptr()] = watched.ptr() == Py_True;
+        const auto [place, first] = known_.try_emplace({code.ptr(), globals.ptr()}, What::ignore);
+        if (first || place->second == What::again) {
+            const auto answer = result_of(PyObject_CallFunctionObjArgs(entered_.ptr(), frame, nullptr));
+            if (!answer) return -1;
+            place->second = meaning(answer);
+            if (place->second == What::tell) told_.insert(code.ptr());
+        }
+        if (place->second == What::aside) aside_ = nb::borrow(reinterpret_cast<PyObject*>(frame));
         return 0;
     }
 
   private:
+    enum class What { ignore, again, aside, tell };
+
+    static What meaning(const nb::object& word) {
+        static constexpr const char* words[] = {"ignore", "again", "aside"};
+        for (int k = 0; k < 3; ++k)
+            if (PyUnicode_Check(word.ptr()) && PyUnicode_CompareWithASCIIString(word.ptr(), words[k]) == 0)
+                return static_cast<What>(k);
+        return What::tell;
+    }
+
     struct Place {
         PyObject *code, *globals;
         bool operator==(const Place&) const = default;
@@ -50,8 +66,10 @@ class CallObserver {
     static nb::object result_of(PyObject* result) { return nb::steal(result); }
 
     nb::object entered_, called_;
-    std::unordered_set<Place, Hash> known_; // `entered` keeps code and globals, so no address comes again
-    std::unordered_map<PyObject*, bool> watched_;
+    nb::object aside_; // a frame; until it returns nothing is heard
+    // `entered` keeps code and globals, so no address comes again.
+    std::unordered_map<Place, What, Hash> known_;
+    std::unordered_set<PyObject*> told_;
 };
 
 int hear(PyObject* self, PyFrameObject* frame, int event, PyObject* callee) {
@@ -63,11 +81,11 @@ int hear(PyObject* self, PyFrameObject* frame, int event, PyObject* callee) {
 void bind_call_observer(nb::module_& m) {
     nb::class_<CallObserver>(m, "CallObserver", "A profiling hook; sys.setprofile(None) ends it.")
         .def(nb::init<nb::object, nb::object>(), "entered"_a, "called"_a,
-             "entered(code, globals) is called when such code runs for the first time, keeps both and says "
-             "whether its "
-             "calls of compiled functions matter; then called(frame, function) is told of these. What they "
-             "raise is raised "
-             "at the call.")
+             "entered(frame) is called when code with its globals runs for the first time, and keeps both. "
+             "It answers `tell` (called(frame, function) of the compiled functions that it calls), `ignore`, "
+             "`again` (ask at the next call) or `aside` (hear nothing until it returns). What the two raise "
+             "is "
+             "raised at the call.")
         .def(
             "start", [](nb::handle self) { PyEval_SetProfile(hear, self.ptr()); },
             "In this thread, from now on.");

@@ -14,10 +14,12 @@ import gc
 import hashlib
 import io
 import itertools
+import logging
 import math
 import operator
 import os
 import random
+import signal
 import sqlite3
 import sys
 import threading
@@ -929,9 +931,182 @@ def test_a_function_that_is_made_again_with_the_same_numbers_is_not_traced_again
 
 STANDING = Potential(2.0)
 
+# ---- what only hostile programs change ------------------------------------------------------------------
+
+
+def _special(method):
+    class Number:
+        pass
+
+    setattr(Number, method, lambda self, *_: 2.0)
+    number = Number()
+    return number, lambda: setattr(Number, method, lambda self, *_: 3.0)
+
+
+@way
+def special_method_that_is_replaced():
+    number, change = _special("__call__")
+    return plain(lambda: number()), (), change
+
+
+@way
+def conversion_that_is_replaced():
+    number, change = _special("__float__")
+    return plain(lambda: float(number)), (), change
+
+
+@way
+def special_method_where_attributes_are_looked_up_by_name():
+    number, change = _special("__call__")
+    return plain(lambda: getattr(number, "__call__")()), (), change  # noqa: B009, B004
+
+
+@way
+def another_itemgetter():
+    getters = [operator.itemgetter(0)]
+    return plain(lambda: getters[0]([2.0, 3.0])), (), lambda: getters.__setitem__(0, operator.itemgetter(1))
+
+
+@way
+def another_methodcaller():
+    getters = [operator.methodcaller("index", "c")]
+    return (
+        plain(lambda: float(getters[0]("abcd"))),
+        (),
+        lambda: getters.__setitem__(0, operator.methodcaller("index", "d")),
+    )
+
+
+@way
+def attribute_of_a_partial():
+    bound = functools.partial(float, 2.0)
+    bound.factor = 2.0
+    return plain(lambda: bound.factor), (), lambda: setattr(bound, "factor", 3.0)
+
+
+@way
+def state_of_a_partial():
+    bound = functools.partial(float, 2.0)
+    return plain(lambda: bound()), (), lambda: bound.__setstate__((float, (3.0,), {}, {}))
+
+
+@way
+def row_of_a_structured_array():
+    table = np.array([(2.0,)], dtype=[("mass", "f8")])
+    row = table[0]
+    return plain(lambda: float(row["mass"])), (), lambda: table["mass"].__setitem__(0, 3.0)
+
+
+@way
+def attribute_of_an_array():
+    class Table(np.ndarray):
+        pass
+
+    table = np.zeros(1).view(Table)
+    table.factor = 2.0
+    return plain(lambda: table.factor), (), lambda: setattr(table, "factor", 3.0)
+
+
+@way
+def attribute_of_a_field():
+    field = Field(Lattice(4, 4), Real())
+    field.coupling = 2.0
+    return plain(lambda: field.coupling), (), lambda: setattr(field, "coupling", 3.0)
+
+
+@way
+def attribute_of_a_site_function():
+    f = plain(lambda: f.coupling)
+    f.coupling = 2.0
+    return f, (), lambda: setattr(f, "coupling", 3.0)
+
+
+@way
+def arguments_of_an_exception():
+    error = ValueError(2.0)
+    return plain(lambda: error.args[0]), (), lambda: setattr(error, "args", (3.0,))
+
+
+@way
+def attribute_of_a_parent_through_super():
+    class Parent:
+        mass = 2.0
+
+    class Child(Parent):
+        mass = 7.0
+
+    above = super(Child, Child())
+    return plain(lambda: above.mass), (), lambda: setattr(Parent, "mass", 3.0)
+
+
+@way
+def match_arguments_of_a_class():
+    class Point:
+        __match_args__ = ("x",)
+        x, y = 2.0, 3.0
+
+    point = Point()
+
+    def first():
+        match point:
+            case Point(value):
+                return value
+
+    return plain(first), (), lambda: setattr(Point, "__match_args__", ("y",))
+
+
+@way
+def attribute_in_a_format():
+    thing = SimpleNamespace(mass=2.0)
+    return plain(lambda: float("{.mass}".format(thing))), (), lambda: setattr(thing, "mass", 3.0)  # noqa: UP032
+
+
+@way
+def getattr_that_is_handed_on():
+    thing = SimpleNamespace(mass=2.0)
+    return plain(lambda: sum(map(getattr, [thing], ["mass"]))), (), lambda: setattr(thing, "mass", 3.0)
+
+
+@way
+def bound_getattribute():
+    thing = SimpleNamespace(mass=2.0)
+    look = thing.__getattribute__
+    return plain(lambda: look("mass")), (), lambda: setattr(thing, "mass", 3.0)
+
+
+def test_builtins_that_a_program_adds_or_replaces_are_watched(pair, monkeypatch):
+    import builtins
+
+    out, a = pair
+    monkeypatch.setattr(builtins, "jali_test_coupling", 2.0, raising=False)
+    f = plain(lambda: jali_test_coupling + abs(0.0))  # noqa: F821
+    f(out, a)
+    assert np.array_equal(out[...], 2.0 * a[...])
+    monkeypatch.setattr(builtins, "jali_test_coupling", 3.0)
+    f(out, a)
+    assert np.array_equal(out[...], 3.0 * a[...])
+    monkeypatch.setattr(builtins, "abs", lambda x: 1.0)
+    f(out, a)
+    assert np.array_equal(out[...], 4.0 * a[...])
+
+
 # ---- what is refused ----------------------------------------------------------------------------------------
 
+POINTED = ctypes.pointer(ctypes.c_double(2.0))
+HOLDING = np.array([(2.0, None)], dtype=[("mass", "f8"), ("more", "O")])
+VECTORISED = np.frompyfunc(SimpleNamespace(mass=2.0).__getattribute__, 1, 1)
+
 REFUSED: dict[str, Any] = {
+    "what a pointer points to": lambda: POINTED.contents.value,
+    "structures that hold objects": lambda: float(HOLDING["mass"][0]),
+    "np.frompyfunc": lambda: float(VECTORISED("mass")),
+    "os.path.exists": lambda: 1.0 + os.path.exists("nowhere"),
+    "Path.exists": lambda: 1.0 + Path("nowhere").exists(),
+    "globals of a frame": lambda: sys._getframe().f_globals["BELOW"],
+    "globals of a function": lambda: plain.__globals__["BELOW"],
+    "contents of a cell": lambda: plain(float).function.__closure__[0].cell_contents(2.0),
+    "subclasses": lambda: 1.0 + len(Potential.__subclasses__()),
+    "the collector": lambda: 1.0 + len(gc.get_objects()),
     "time.time": lambda: time.time(),
     "time.perf_counter": lambda: time.perf_counter() * 0 + 1,
     "datetime.now": lambda: datetime.datetime.now().second,
@@ -1037,6 +1212,88 @@ def test_profilers_stay_in_place_while_functions_are_traced(pair):
         assert seen
     finally:
         sys.setprofile(None)
+
+
+class Simulation:
+    """An object as programs have it, of which a site function reads one number."""
+
+    def __init__(self):
+        self.coupling = 2.0
+        self.rng, self.random = np.random.default_rng(1), jali.Random(1)
+        self.configuration = np.zeros(10**5)
+        self.history = [float(k) for k in range(200_000)]
+        self.connection, self.iterator = sqlite3.connect(":memory:"), itertools.count()
+        self.lock, self.thread = threading.Lock(), threading.current_thread()
+
+    def action(self, x):
+        return self.coupling * x
+
+
+@pytest.mark.parametrize("how", ["attribute", "method", "getattr of a fixed name"])
+def test_an_object_is_followed_as_far_as_the_code_mentions_it(how, pair):
+    out, a = pair
+    simulation = Simulation()
+    f = {
+        "attribute": plain(lambda: simulation.coupling),
+        "method": plain(lambda: simulation.action(1.0)),
+        "getattr of a fixed name": plain(
+            lambda: getattr(simulation, "coupling", None) + hasattr(simulation, "none") * 1.0
+        ),
+    }[how]
+    f(out, a)
+    simulation.history.append(1.0)
+    f(out, a)
+    assert len(f._programs) == len(f._bound) == 1
+    simulation.coupling = 3.0
+    f(out, a)
+    assert np.array_equal(out[...], 3.0 * a[...])
+
+
+def test_code_of_the_library_that_jali_calls_is_nobodys(pair):
+    """Else names of its own would be followed in all objects, or every name, since some of it uses getattr."""
+    out, a = pair
+    f = plain(lambda: SETTINGS.coupling)
+    f(out, a)
+    ((traced,),) = f._programs.values()
+    assert not traced.watch._any
+    assert set(traced.watch._names) <= {"coupling", "f", "<lambda>"}
+
+
+def test_finalizers_callbacks_and_handlers_of_signals_and_messages_are_no_part_of_the_function(pair):
+    out, a = pair
+    calls = []
+
+    def tick(*_):
+        calls.append(time.time())
+
+    class Resource:
+        def __del__(self):
+            tick()
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            tick()
+
+    logger = logging.Logger("jali test")
+    logger.addHandler(Handler())
+
+    def expression():
+        resource = Resource()
+        reference = weakref.ref(resource, lambda _: tick())
+        weakref.finalize(resource, lambda: tick())
+        del resource
+        assert reference() is None
+        logger.warning("traced")
+        signal.raise_signal(signal.SIGUSR1)
+        return 2.0
+
+    before = signal.signal(signal.SIGUSR1, tick)
+    try:
+        plain(expression)(out, a)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len(calls) == 10  # it is traced twice
+    assert np.array_equal(out[...], 2.0 * a[...])
 
 
 def test_what_the_collector_calls_is_no_part_of_the_function(pair):

@@ -12,6 +12,7 @@ another formula when it is traced once more.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import contextlib
 import contextvars
@@ -37,7 +38,7 @@ import numpy as np
 from jali import _core
 from jali.codegen.directions import Offset
 from jali.codegen.ir import SiteProgram
-from jali.codegen.observed import DYNAMIC, Observation, imported, mentioned, origin
+from jali.codegen.observed import DYNAMIC, HIDING, Observation, imported, mentioned, origin
 from jali.codegen.symbols import FieldSymbol, RandomSymbol, Site, SumSymbol
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Value
@@ -81,6 +82,7 @@ _ALIKE = (
     types.CodeType,
     types.CellType,
 )
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 _NUMBERS = (int, float, complex, str, bytes)  # whose subclasses may have attributes
 
 
@@ -94,8 +96,15 @@ class Watch:
         names, foreign = (
             frozenset().union(*(mentioned(code).attributes for code, _ in codes)) for codes in (user, library)
         )
+        names |= observation.looked_up["user"]
+        foreign |= observation.looked_up["library"]
         self._names = tuple(sorted((names | foreign) - DYNAMIC))
         self._foreign = foreign - names
+        for hiding in sorted(names & HIDING):
+            raise TraceError(
+                f"{name} captures what can be seen through {hiding}, which jali cannot watch for changes; mention what is "
+                "needed by its name, or pass it as an argument"
+            )
         self._any = observation.any_attribute or bool(DYNAMIC & names)
         self.given = (*statics, *observation.asked)
         self._roots = self._find_roots(user, library)
@@ -131,7 +140,9 @@ class Watch:
         """Dictionaries of modules, and the names in them that the code mentions."""
         spaces: dict[int, tuple[Any, set[str]]] = {id(sys.modules): (sys.modules, set())}
         for code, space in user:
-            spaces.setdefault(id(space), (space, set()))[1].update(mentioned(code).names)
+            names = mentioned(code).names
+            spaces.setdefault(id(space), (space, set()))[1].update(names)
+            spaces.setdefault(id(vars(builtins)), (vars(builtins), set()))[1].update(names - space.keys())
             for level, module in mentioned(code).imports:
                 spaces[id(sys.modules)][1].update(imported(level, module, space))
         if any(space is os.__dict__ for _, space in library):
@@ -215,7 +226,7 @@ class _Walk:
             return kind, value
         if kind in _BY_TEXT or isinstance(value, _DATES):
             return kind, repr(value)
-        if isinstance(value, np.generic) and value.dtype.kind != "O":
+        if isinstance(value, np.generic) and value.dtype.kind not in "OV":
             return kind, value.tobytes()
         if isinstance(value, Offset | Element | Type):
             return kind, value
@@ -240,7 +251,7 @@ class _Walk:
             if top == "jali" or whose == "machinery" or (top in _QUIET and not mine):
                 return "module", value.__name__
             if mine and self.watch._any:
-                return self._later(value, *_everything(path, value.__dict__), "module", strict=False)
+                return self._later(value, *_everything(path, value.__dict__, names), "module", strict=False)
             paths = [f"{path}.{n}" for n in names]
             look = functools.partial(_lookup, value.__dict__, names)
             return self._later(value, paths, look, "module", mine, ("names", value.__dict__, names))
@@ -252,12 +263,19 @@ class _Walk:
             )
         if isinstance(value, _BOUND):
             owner = value.__self__
+            if value.__name__ in DYNAMIC:
+                self.watch._any = True  # names that no code mentions
             if owner is None or isinstance(owner, types.ModuleType):
                 return self._same(value)
             return self._later(value, (path,), lambda: (owner,), (kind, value.__name__), strict, _FIXED)
         if isinstance(value, functools.partial):
+            paths, looks, _ = self._attributes(path, value)
+            looks.append(lambda: (value.func, value.args, value.keywords))
+            return self._later(value, [*paths, *(path,) * 3], _chained(looks), kind, strict)
+        if isinstance(value, super):
+            above: Any = value
             return self._later(
-                value, (path,) * 3, lambda: (value.func, value.args, value.keywords), kind, strict, _FIXED
+                value, (path,) * 2, lambda: (above.__thisclass__, above.__self__), kind, strict, _FIXED
             )
         if isinstance(value, _LRU):
             return self._later(
@@ -271,7 +289,7 @@ class _Walk:
             return self._later(value, (path,), lambda: (value.get(_MISSING),), kind, strict)
         if isinstance(value, weakref.ref):
             return self._later(value, (path,), lambda: (value(),), kind, strict)
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray | np.void):
             return self._array(path, value, strict)
         if isinstance(value, _CONTAINERS):
             return self._container(path, value, kind, strict)
@@ -296,20 +314,22 @@ class _Walk:
         row = ("function", value, ()) if not value.__dict__ else None
         return self._later(value, paths, look, ("function", id(value.__globals__)), ran, row)
 
-    def _array(self, path: str, value: np.ndarray, strict: bool) -> Any:
+    def _array(self, path: str, value: np.ndarray | np.void, strict: bool) -> Any:
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:  # with attributes of its own
+            paths, looks, _ = self._attributes(path, value)
+            numbers = value.view(np.ndarray)
+            looks.append(lambda: (numbers,))
+            return self._later(value, [*paths, path], _chained(looks), "array", strict)
         if value.size > _LARGEST_ARRAY:
             if not strict:
                 return self._same(value)
             raise self._refusal(path, f"an array of {value.size} numbers")
-        if value.dtype.kind == "O":
-            return self._later(
-                value,
-                itertools.repeat(path),
-                lambda: tuple(value.ravel()),
-                ("array", value.shape),
-                strict=True,
-            )
-        return self._bytes(value, lambda: (value.shape, value.dtype.str, value.tobytes()))
+        if value.dtype.hasobject:
+            if isinstance(value, np.void) or value.dtype.kind == "V":
+                raise self._refusal(path, "a structure of NumPy that holds objects")
+            look = lambda: tuple(value.ravel())  # noqa: E731
+            return self._later(value, itertools.repeat(path), look, ("array", value.shape), strict=True)
+        return self._bytes(value, lambda: (value.shape, value.dtype, value.tobytes()))
 
     def _bytes(self, value: Any, contents: Callable[[], Any]) -> Any:
         """What is compared byte by byte."""
@@ -341,11 +361,7 @@ class _Walk:
             more, looks, _ = self._attributes(path, value)
             paths += more
             parts += looks
-        look = (
-            parts[0]
-            if len(parts) == 1
-            else lambda: tuple(itertools.chain.from_iterable([p() for p in parts]))
-        )
+        look = parts[0] if len(parts) == 1 else _chained(parts)
         rows: dict[type, Any] = {
             list: ("list", value, ()),
             dict: ("dictionary", value, ()),
@@ -359,11 +375,14 @@ class _Walk:
         space = getattr(sys.modules.get(value.__module__), "__dict__", {"__name__": value.__module__})
         if _compiled(value) or value.__module__.partition(".")[0] == "jali" or origin(space) != "user":
             return self._same(value)
-        names = self.watch._names
+        special = (
+            n for n, entry in vars(value).items() if _is_special_method(n, entry)
+        )  # operators call these
+        names = (*self.watch._names, *special)
         kind = ("class", id(value))
         above = [*(base.__name__ for base in value.__bases__), path]
         if self.watch._any:
-            paths, look = _everything(path, value.__dict__)
+            paths, look = _everything(path, value.__dict__, names)
             return self._later(
                 value, paths + above, lambda: (*look(), *value.__bases__, type(value)), kind, strict=False
             )
@@ -391,9 +410,9 @@ class _Walk:
         row = None
         if _dict_of(value) is not None:
             if self.watch._any:
-                more, _ = _everything(path, _dict_of(value))
+                more, _ = _everything(path, _dict_of(value), names)
                 paths += more
-                looks.append(lambda: _everything(path, _dict_of(value))[1]())
+                looks.append(lambda: _everything(path, _dict_of(value), names)[1]())
             else:
                 paths += [f"{path}.{n}" for n in names]
                 looks.append(lambda: _lookup(_dict_of(value), names))
@@ -403,11 +422,23 @@ class _Walk:
 
     def _object(self, path: str, value: Any, kind: type, strict: bool) -> Any:
         if kind.__module__ in ("jali.lattice.field", "jali.lattice.lattice") and hasattr(value, "serial"):
-            return kind, value.serial  # fields are arguments; of a lattice all is fixed
+            # Fields are arguments and lattices are fixed; what a program adds to them is not.
+            names, own = self.watch._names, vars(value)
+            look = functools.partial(_lookup, own, names)
+            paths = [f"{path}.{n}" for n in names]
+            return self._later(value, paths, look, (kind, value.serial), strict, ("names", own, names))
         if "__wrapped_site_function__" in (_dict_of(value) or ()):
-            return self._later(value, (path,), lambda: (value.function,), "site function", strict)
+            paths, looks, _ = self._attributes(path, value)
+            looks.append(lambda: (value.function,))
+            return self._later(value, [*paths, path], _chained(looks), "site function", strict)
         if isinstance(value, operator.attrgetter | operator.methodcaller):
             self.watch._any = True  # names that no code mentions
+        if isinstance(value, _GETTERS):
+            return self._later(
+                value, (path, path), lambda: tuple(value.__reduce__()[:2]), kind, strict, _FIXED
+            )
+        if isinstance(value, np.ufunc) and value.__name__.endswith("(vectorized)"):
+            raise self._refusal(path, "a function of Python inside np.frompyfunc")
         if isinstance(value, _ALIKE):
             return self._same(value)
         if isinstance(value, weakref.ProxyType | weakref.CallableProxyType):
@@ -416,7 +447,7 @@ class _Walk:
             if hasattr(kind, "__array__"):
                 return self._bytes(value, lambda: _bytes_of_array(np.asarray(value)))
             with contextlib.suppress(TypeError, ValueError, BufferError):
-                if memoryview(value).nbytes <= 8 * _LARGEST_ARRAY:
+                if memoryview(value).nbytes <= 8 * _LARGEST_ARRAY and not _points(memoryview(value).format):
                     return self._bytes(value, lambda: bytes(memoryview(value)))
             # Descriptors have no number of their own; a second trace shows what iterators do.
             known = hasattr(kind, "__get__") or hasattr(kind, "__next__") or _FUNCTION.search(kind.__name__)
@@ -426,8 +457,9 @@ class _Walk:
                 return self._same(value)
         base = [plain.__repr__(value) for plain in _NUMBERS if isinstance(value, plain)]
         paths, looks, row = self._attributes(path, value)
-        look = lambda: tuple(itertools.chain.from_iterable([part() for part in looks]))  # noqa: E731
-        return self._later(value, paths, look, ("object", kind.__qualname__, base), strict, row)
+        if isinstance(value, BaseException):
+            paths, looks, row = [*paths, path], [*looks, lambda: (value.args,)], None
+        return self._later(value, paths, _chained(looks), ("object", kind.__qualname__, base), strict, row)
 
 
 def watched(
@@ -503,15 +535,33 @@ def _lookup(space: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(map(space.get, names, itertools.repeat(_MISSING)))
 
 
-def _everything(path: str, space: Any) -> tuple[list[str], Look]:
-    """Paths of, and a look at, all names and values of a dictionary of attributes, but for those of Python itself."""
-    names = [n for n in space if not n.startswith("__")]
+def _everything(path: str, space: Any, special: tuple[str, ...]) -> tuple[list[str], Look]:
+    """Paths of, and a look at, all names and values of a dictionary of attributes; of Python's own names, the `special` ones."""
+
+    def present() -> list[str]:
+        return [n for n in space if not n.startswith("__") or n in special or _is_special_method(n, space[n])]
 
     def look() -> tuple[Any, ...]:
-        now = [n for n in space if not n.startswith("__")]
+        now = present()
         return (*now, *map(space.get, now))
 
+    names = present()
+
     return [f"a name of {path}"] * len(names) + [f"{path}.{n}" for n in names], look
+
+
+def _is_special_method(name: str, entry: Any) -> bool:
+    return name.startswith("__") and isinstance(entry, types.FunctionType)
+
+
+def _chained(looks: list[Look]) -> Look:
+    """One look at what several look at."""
+    return lambda: tuple(itertools.chain.from_iterable([look() for look in looks]))
+
+
+def _points(form: str) -> bool:
+    """Whether a buffer of this format (of `struct`, names between colons) holds addresses, whose contents are elsewhere."""
+    return not set("&OPXZz").isdisjoint(re.sub(":[^:]*:", "", form))
 
 
 def _content(cell: types.CellType) -> Any:
@@ -539,7 +589,7 @@ def _dict_of(value: Any) -> Any:
 
 
 def _bytes_of_array(array: np.ndarray) -> Any:
-    return array.shape, array.dtype.str, array.tobytes()
+    return array.shape, array.dtype, array.tobytes()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -12,9 +12,12 @@ import dis
 import functools
 import gc
 import random
+import re
+import signal
 import sys
 import sysconfig
 import types
+import weakref
 from collections.abc import Callable, Mapping
 from importlib.util import resolve_name
 from typing import Any, NamedTuple, TypeVar
@@ -29,10 +32,13 @@ _MACHINERY = {
     *("importlib", "_frozen_importlib", "linecache", "logging", "tokenize", "traceback", "warnings"),
     *("_pytest", "pytest", "pluggy", "hypothesis", "coverage", "pdb", "bdb", "pydevd", "debugpy", "IPython"),
 }
+_MESSAGES = ("logging", "traceback", "warnings")  # and what they call
 _PHYSICS = ("jali.gauge.", "jali.fermions.", "jali.solvers.")
 _PYTHON = sysconfig.get_path("stdlib")
 _LOOKUPS = {"getattr", "hasattr", "vars", "dir"}  # attributes whose names the code need not mention
+HIDING = {"__closure__", "__globals__", "cell_contents", "f_builtins", "f_globals", "f_locals"}
 DYNAMIC = {"__dict__", "__getattribute__", "attrgetter", "methodcaller"}
+_ATTRIBUTE_IN_FORMAT = re.compile(r"{\w*(\[[^]]*\])*\.")
 _READS = {"open", "open_code", "read", "read1", "readall", "readinto", "readline", "readlines", "input"}
 _CLOCK = {"now", "today", "utcnow"}
 _NAMES = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS"}
@@ -56,15 +62,38 @@ def mentioned(code: types.CodeType) -> Mentioned:
         what = instruction.opname
         if what in _NAMES:
             names.add(instruction.argval)
+            called = what == "LOAD_GLOBAL" and instruction.arg is not None and instruction.arg & 1
+            if instruction.argval in _LOOKUPS and not called:
+                attributes.add("__dict__")  # handed to something that calls it unseen
         elif what in _ATTRIBUTES:
             attributes.add(instruction.argval)
         elif what == "MATCH_CLASS":
-            attributes.add("__dict__")  # the names of its attributes are among the constants
+            attributes |= {"__dict__", "__match_args__"}  # names of attributes are among the constants
         elif what == "IMPORT_NAME":
             imports.add((level, instruction.argval))
         elif what == "LOAD_CONST" and type(instruction.argval) is int:
             level = instruction.argval  # of the import that follows
     return Mentioned(frozenset(names), frozenset(attributes), frozenset(imports))
+
+
+@functools.lru_cache(maxsize=4096)
+def _fixed_lookups(code: types.CodeType) -> dict[int, str]:
+    """Where a code object calls something whose second argument is a fixed text, and the text; so `getattr` mentions a name."""
+    found: dict[int, str] = {}
+    before: list[dis.Instruction] = []
+    for instruction in dis.get_instructions(code):
+        if instruction.opname == "CALL" and instruction.arg in (2, 3) and len(before) > 2:
+            name, last = before[1 - instruction.arg], before[-1]
+            simple = last.opname in (
+                "LOAD_CONST",
+                "LOAD_FAST",
+                "LOAD_FAST_BORROW",
+            )  # one instruction, one value
+            if simple and name.opname == "LOAD_CONST" and isinstance(name.argval, str):
+                found[instruction.offset] = name.argval
+        if instruction.opname != "PRECALL":
+            before.append(instruction)
+    return found
 
 
 def origin(space: Mapping[str, Any]) -> str:
@@ -85,7 +114,9 @@ class Observation:
         self.seen: dict[tuple[int, int], tuple[types.CodeType, dict[str, Any], str]] = {}
         self.asked: list[Any] = []  # context variables that were read
         self.any_attribute = False
+        self.looked_up: dict[str, set[str]] = {"user": set(), "library": set()}  # by getattr of fixed names
         self.refusal: TraceError | None = None
+        self._handlers = {id(_code_of(signal.getsignal(number))) for number in signal.valid_signals()}
 
     def of(self, *origins: str) -> list[tuple[types.CodeType, dict[str, Any]]]:
         """Code with its globals that ran and belongs to one of these."""
@@ -111,18 +142,38 @@ class Observation:
             raise self.refusal
         return result
 
-    def _entered(self, code: types.CodeType, space: dict[str, Any]) -> bool:
-        whose = origin(space)
+    def _entered(self, frame: types.FrameType) -> str:
+        """What the hook is to do with this code, which it calls for the first time, or `again`."""
+        code, space = frame.f_code, frame.f_globals
+        whose = "aside" if self._is_aside(frame) else _whose(frame)
         self.seen[id(code), id(space)] = code, space, whose
-        return whose != "machinery"
+        return {"aside": "aside", "on behalf of machinery": "again", "machinery": "ignore"}.get(whose, "tell")
+
+    def _is_aside(self, frame: types.FrameType) -> bool:
+        """Whether this call only looks on (messages), or is the interpreter's: of finalizers, handlers, callbacks of weak references."""
+        code = frame.f_code
+        arguments: list[Any] = [frame.f_locals.get(name) for name in code.co_varnames[: code.co_argcount]]
+        return (
+            code.co_name == "__del__"
+            or id(code) in self._handlers
+            or frame.f_globals.get("__name__", "").partition(".")[0] in _MESSAGES
+            or any(issubclass(type(a), weakref.ref) and a() is None for a in arguments)
+        )
 
     def _compiled(self, frame: types.FrameType, called: Any) -> None:
         name, owner = getattr(called, "__name__", ""), getattr(called, "__self__", None)
         holder = owner if isinstance(owner, type) else type(owner)
         module: str = getattr(called, "__module__", None) or holder.__module__
         if module == "builtins" and name in _LOOKUPS:
-            if not frame.f_globals.get("__name__", "").startswith("numpy."):
+            fixed = _fixed_lookups(frame.f_code).get(frame.f_lasti)
+            if fixed is not None:
+                self.looked_up[origin(frame.f_globals)].add(fixed)
+            elif not frame.f_globals.get("__name__", "").startswith("numpy."):
                 self.any_attribute = True
+        elif (
+            isinstance(owner, str) and name in ("format", "format_map") and _ATTRIBUTE_IN_FORMAT.search(owner)
+        ):
+            self.any_attribute = True
         elif module in ("_contextvars", "contextvars") and name == "get":
             self.asked.append(owner)
         elif _changes(module, name, owner, origin(frame.f_globals)):
@@ -134,13 +185,35 @@ class Observation:
             raise self.refusal
 
 
+def _whose(frame: types.FrameType) -> str:
+    """Whose the code of a frame is, and of the library's code, whether the user's or the machinery's code called it."""
+    whose, caller = origin(frame.f_globals), frame.f_back
+    if whose == "library":
+        while caller is not None and origin(caller.f_globals) == "library":
+            caller = caller.f_back
+        if caller is None or origin(caller.f_globals) == "machinery":
+            return "on behalf of machinery"
+    return whose
+
+
+def _code_of(handler: Any) -> types.CodeType | None:
+    """Code of a function, a method, or an object that is called."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not hasattr(handler, "__func__") and not isinstance(handler, types.FunctionType):
+        handler = getattr(handler, "__call__", None)  # noqa: B004
+    return getattr(getattr(handler, "__func__", handler), "__code__", None)
+
+
 def _changes(module: str, name: str, owner: Any, whose: str) -> bool:
     """Whether a compiled function reads what changes by itself or where nobody can watch it."""
     if isinstance(owner, random.Random) or (module in ("_io", "io") and name in _READS):
         return True
+    if module in ("posix", "nt") and name != "fspath":
+        return True
     return whose == "user" and (
-        (module == "builtins" and name in ("globals", "input"))
-        or (module in ("time", "posix", "nt", "_socket", "select") and name != "fspath")
+        name in ("globals", "input", "_getframe", "__subclasses__")
+        or module in ("time", "_socket", "select", "gc")
         or (isinstance(owner, type) and issubclass(owner, datetime.date) and name in _CLOCK)
     )
 
