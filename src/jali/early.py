@@ -1,4 +1,4 @@
-"""Ctrl-C while the `jali` command is still importing what it needs: it ends there, with one line.
+"""Ctrl-C or SIGTERM while the `jali` command is still importing what it needs: it ends there, with one line.
 
 An exception would end in a traceback of whatever module is being imported, or be lost in one. Programs that import
 jali are left alone. Importing this module first does it, until `over`.
@@ -11,9 +11,10 @@ from types import FrameType
 
 
 def over() -> None:
-    """Whoever runs now handles `KeyboardInterrupt`."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Whoever runs now handles `KeyboardInterrupt`; SIGTERM ends the process again, whatever it is doing."""
+    for number, handler in _USUAL.items():
+        if signal.getsignal(number) is _end:
+            signal.signal(number, handler)
 
 
 def _is_command() -> bool:
@@ -29,5 +30,9 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(128 + number)
 
 
-if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _end)
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+if _is_command():
+    for _number, _handler in _USUAL.items():
+        if signal.getsignal(_number) == _handler:
+            signal.signal(_number, _end)

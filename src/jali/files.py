@@ -14,7 +14,7 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from jali.errors import FileFormatError, ParameterError
 
@@ -89,6 +89,13 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     except OSError as error:
         raise OSError(error.errno, f"cannot read {shown(name)}: {os.strerror(error.errno or 0)}") from error
     return data
+
+
+def open_lock(path: str | os.PathLike[str]) -> TextIO:
+    """A file to be locked, made if it is missing, without waiting for whom a pipe of that name would lead to. Raises OSError."""
+    return open(
+        path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    )
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:

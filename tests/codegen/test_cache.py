@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,39 @@ def test_truncated_source_is_put_aside_and_written_anew(directory, monkeypatch):
         cache.load("probe", text(7.0), 4, "float64")
     assert source.read_text() == whole
     assert "for (" not in source.with_name(f"{source.name}.damaged").read_text()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("instead", [pipe, endless_device])
+@pytest.mark.parametrize("pattern", ["probe-*.so", "probe-*.cpp", "prelude-*.hpp"])
+def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(instead, pattern, directory, monkeypatch):
+    _, source = cache.load("probe", text(), 4, "float64")
+    (path,) = directory.glob(pattern)
+    path.unlink()
+    instead(path)
+    if path.suffix != ".so":
+        source.with_suffix(".so").unlink()
+    monkeypatch.setattr(cache, "_loaded", {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert cache.load("probe", text(), 4, "float64")[1] == source
+    assert path.is_file()
+    assert not path.is_symlink()
+
+
+def test_pipe_in_place_of_a_lock_is_an_error(directory):
+    name = cache.kernel_key("probe", text(), 4, "float64")
+    directory.mkdir(mode=0o700)
+    os.mkfifo(directory / f"{name}.lock")
+    with pytest.raises(CompileError, match="cannot be written"):
+        cache.load("probe", text(), 4, "float64")
 
 
 def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeypatch):

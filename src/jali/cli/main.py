@@ -120,11 +120,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
-        early.over()
         if arguments.ranks is not None:
             status = launch.start_ranks(arguments.ranks, arguments_given)
             if status is not None:
                 return status
+        early.over()
         status = arguments.execute(arguments)
         sys.stdout.flush()
         return status

@@ -28,7 +28,8 @@ from typing import Any
 from jali import version
 from jali.codegen import compiler, target
 from jali.codegen.gpu_compiler import find_gpu_compiler, gpu_prelude
-from jali.errors import CompileError
+from jali.errors import CompileError, FileFormatError
+from jali.files import open_lock, read_bytes
 
 PRELUDE = (
     "rounded.hpp",
@@ -47,6 +48,7 @@ _FORMAT = "2"  # of the files here; another one is another key
 _LAST_LINE = "// the end; without this line the file is taken for damaged and written anew\n"
 _MARK = b"\njali-2\n"  # the end of what is compiled, behind two digests
 _DIGEST = hashlib.sha256().digest_size
+_MOST = 1 << 30  # bytes of a file here; far more than any kernel has
 
 _loaded: dict[str, tuple[ctypes.CDLL, int]] = {}
 _on_device: dict[tuple[int, str], Any] = {}  # by the device and the file
@@ -318,8 +320,8 @@ class _Compiled:
 
     @classmethod
     def read(cls, path: Path) -> _Compiled:
-        """Raises ValueError that says what is wrong with the file, OSError."""
-        file = path.read_bytes()
+        """Raises ValueError that says what is wrong with the file, FileFormatError for what is no file, OSError."""
+        file = read_bytes(path, _MOST, "a kernel")
         at = len(file) - 2 * _DIGEST - len(_MARK)
         if at < 0 or not file.endswith(_MARK):
             raise ValueError(f"{len(file)} bytes do not end with a digest")
@@ -354,7 +356,7 @@ def _current(source: Path, result: Path) -> _Compiled | str:
         return _Compiled.read(result)
     except FileNotFoundError:
         return ""
-    except (ValueError, OSError) as error:
+    except (ValueError, FileFormatError, OSError) as error:
         return f"is damaged ({error})"
 
 
@@ -401,16 +403,19 @@ def _make(
 def _kept_source(source: Path, kernel: str) -> str:
     """The kernel in `source`, edited or not, which is written where there is none."""
     try:
-        kept = source.read_bytes().decode(errors="replace")
+        kept = read_bytes(source, _MOST, "a source").decode(errors="replace")
+        wrong = "its last line is missing" if kept else ""
     except FileNotFoundError:
-        kept = ""
+        kept = wrong = ""
+    except FileFormatError as error:
+        kept, wrong = "", str(error)
     text, end, after = kept.rpartition(_LAST_LINE.strip())
     if end and not after.strip() and "\0" not in text:
         return text
-    if kept:
+    if wrong:
         aside = source.with_name(f"{source.name}.damaged")
         os.replace(source, aside)
-        _warn(f"{source} is damaged (its last line is missing); it is written anew, and was moved to {aside}")
+        _warn(f"{source} is damaged ({wrong}); it is written anew, and was moved to {aside}")
     _write(source, f"{kernel.rstrip()}\n{_LAST_LINE}")
     return kernel
 
@@ -418,11 +423,13 @@ def _kept_source(source: Path, kernel: str) -> str:
 def _write_prelude(path: Path) -> None:
     """Write the file that all sources include, unless it is there as it has to be."""
     try:
-        if path.read_bytes() == prelude().encode():
+        if read_bytes(path, _MOST, "a prelude") == prelude().encode():
             return
         _warn(f"{path} is damaged (it differs from what jali brings along); it is written anew")
     except FileNotFoundError:
         pass
+    except FileFormatError as error:
+        _warn(f"{path} is damaged ({error}); it is written anew")
     _write(path, prelude())
 
 
@@ -430,7 +437,7 @@ def _write_prelude(path: Path) -> None:
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock that is this file, which goes afterwards. Raises OSError."""
     while True:
-        with open(path, "w") as lock:
+        with open_lock(path) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Whoever held it has removed it, and somebody else may have made another one.
             if _identity(path) != _identity(lock.fileno()):
