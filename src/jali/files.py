@@ -26,24 +26,27 @@ _KINDS = {
 }
 _LONGEST_NAME = 300
 
+# New lines would look like other messages, escape sequences would be obeyed by terminals.
+CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+
 
 def checked_path(path: str | os.PathLike[str]) -> str:
     """The path as a string. Raises ParameterError for a name that no file can have."""
     name = os.fsdecode(path)
     if "\0" in name:
-        raise ParameterError(f"the path {shown(name)!r} holds a NUL character, which no file's name can")
+        raise ParameterError(f"the path '{shown(name)}' holds a NUL character, which no file's name can")
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
         raise ParameterError(
-            f"the path {shown(name)!r} holds characters that no file's name here can"
+            f"the path '{shown(name)}' holds characters that no file's name here can"
         ) from None
     return name
 
 
 def shown(text: object, most: int = _LONGEST_NAME) -> str:
-    """A text for a message, shortened in the middle where it is very long."""
-    words = str(text)
+    """A text for a message, which stays one line whatever it holds, shortened in the middle where it is very long."""
+    words = str(text).translate(CONTROL)
     if len(words) <= most:
         return words
     return f"{words[: most // 2]}...{words[-most // 4 :]} ({len(words)} characters)"

@@ -156,6 +156,8 @@ def checked_calls(folder: Path) -> dict[str, Callable[[comm.Communicator], Any]]
         "reduce": lambda w: w.reduce(np.ones(4)),
         "broadcast": lambda w: w.broadcast(np.ones(4)),
         "all_gather": lambda w: w.all_gather(np.ones(4)),
+        "all_gather that exchanges counts": lambda w: w.all_gather(np.ones(w.rank + 1), counts="exchange"),
+        "all_to_all that exchanges counts": lambda w: w.all_to_all(np.ones(2), counts=[1, 1]),
         "gather": lambda w: w.gather(np.ones(4)),
         "scatter": lambda w: w.scatter(np.ones(4), np.ones(2)),
         "reduce_scatter": lambda w: w.reduce_scatter(np.ones(4)),
@@ -171,6 +173,7 @@ def checked_calls(folder: Path) -> dict[str, Callable[[comm.Communicator], Any]]
     [
         ("barrier", "all_reduce"), ("split", "barrier"), ("duplicate", "gather_bytes"), ("all_reduce", "all_gather"),
         ("shifted", "barrier"), ("total_of", "all_reduce"), ("sharing_memory", "all_reduce_sum"),
+        ("all_gather that exchanges counts", "split"), ("all_gather", "all_gather that exchanges counts"),
     ],
     ids=lambda pair: f"{pair[0]}-{pair[1]}",
 )  # fmt: skip
