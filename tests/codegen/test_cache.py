@@ -198,6 +198,44 @@ def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(instead, pat
     assert not path.is_symlink()
 
 
+def test_source_of_another_kernel_is_not_taken_for_an_edited_one(directory, monkeypatch):
+    _, source = cache.load("probe", text(), 4, "float64")
+    kernel = source.read_text()
+    _, other = cache.load("probe", text(2.0), 4, "float64")
+    later = time.time() + 10
+    shutil.copy(other, source)
+    os.utime(source, (later, later))
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match="its last line is missing"):
+        cache.load("probe", text(), 4, "float64")
+    assert source.read_text() == kernel
+
+
+def test_nobody_else_may_write_what_the_cache_holds_whatever_the_umask(directory):
+    directory.mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        cache.load("probe", text(), 4, "float64")
+    finally:
+        os.umask(before)
+    files = list(directory.iterdir())
+    assert len(files) == 3
+    assert [file.name for file in files if file.stat().st_mode & 0o022] == []
+
+
+@pytest.mark.parametrize("pattern", ["probe-*.so", "probe-*.cpp", "prelude-*.hpp"])
+def test_what_others_may_write_is_made_again(pattern, directory, monkeypatch):
+    _, source = cache.load("probe", text(), 4, "float64")
+    (path,) = directory.glob(pattern)
+    path.chmod(0o777)
+    if path.suffix != ".so":
+        source.with_suffix(".so").unlink()
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match="it can be written by others"):
+        cache.load("probe", text(), 4, "float64")
+    assert path.stat().st_mode & 0o022 == 0
+
+
 def test_pipe_in_place_of_a_lock_is_an_error(directory):
     name = cache.kernel_key("probe", text(), 4, "float64")
     directory.mkdir(mode=0o700)
