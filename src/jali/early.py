@@ -26,8 +26,16 @@ def _is_command() -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    os.write(2, b"jali: interrupted\n")
+    if _is_first():
+        os.write(2, b"jali: interrupted\n")
     os._exit(128 + number)
+
+
+def _is_first() -> bool:
+    """Whether this process speaks for the ranks of its job: a launcher gives a signal to all of them."""
+    # as in jali.comm.place, which is not imported yet
+    ranks = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "0") == "0" for name in ranks)
 
 
 _USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
