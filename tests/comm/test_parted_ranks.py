@@ -31,9 +31,9 @@ CALLS: dict[str, tuple[str, str]] = {
     "broadcast of an array": ("w.broadcast(np.ones(4))", "the first broadcast"),
     "all_gather": ("w.all_gather(np.ones(4))", "the first all_gather"),
     "gather of arrays": ("w.gather(np.ones(4))", "the first gather"),
-    "scatter": ("w.scatter(np.ones(4), np.ones(2))", "the first scatter"),
-    "reduce_scatter": ("w.reduce_scatter(np.ones(4))", "the first reduce_scatter"),
-    "all_to_all": ("w.all_to_all(np.ones(4))", "the first all_to_all"),
+    "scatter": ("w.scatter(np.ones(2 * w.size), np.ones(2))", "the first scatter"),
+    "reduce_scatter": ("w.reduce_scatter(np.ones(12))", "the first reduce_scatter"),
+    "all_to_all": ("w.all_to_all(np.ones(12))", "the first all_to_all"),
     "clocks": ("_core.clock_offsets(w.core)", "comparing clocks"),
 }
 PAIRS = [(a, b) for a, b in itertools.permutations(CALLS, 2) if CALLS[a][1] != CALLS[b][1]]
