@@ -1,6 +1,6 @@
-"""Ctrl-C while the `jali` command is still importing what it needs: it ends there, with one line.
+"""The `jali` command before it has imported what it needs: standard streams that are closed, Ctrl-C and SIGTERM.
 
-An exception would end in a traceback of whatever module is being imported, or be lost in one. Programs that import
+A signal ends it there, with one line. An exception would end in a traceback of whatever module is being imported, or be lost in one. Programs that import
 jali are left alone. Importing this module first does it, until `over`.
 """
 
@@ -11,9 +11,10 @@ from types import FrameType
 
 
 def over() -> None:
-    """Whoever runs now handles `KeyboardInterrupt`."""
-    if signal.getsignal(signal.SIGINT) is _end:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Whoever runs now handles `KeyboardInterrupt`; SIGTERM ends the process again, whatever it is doing."""
+    for number, handler in _USUAL.items():
+        if signal.getsignal(number) is _end:
+            signal.signal(number, handler)
 
 
 def _is_command() -> bool:
@@ -25,9 +26,35 @@ def _is_command() -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    os.write(2, b"jali: interrupted\n")
+    if _is_first():
+        os.write(2, b"jali: interrupted\n")
     os._exit(128 + number)
 
 
-if _is_command() and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-    signal.signal(signal.SIGINT, _end)
+def _is_first() -> bool:
+    """Whether this process speaks for the ranks of its job: a launcher gives a signal to all of them."""
+    # as in jali.comm.place, which is not imported yet
+    ranks = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "0") == "0" for name in ranks)
+
+
+_USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+def _fill_in() -> None:
+    """Put the null device in the place of standard streams that whoever started us has closed (`jali info >&-`).
+
+    Their numbers would go to files that are opened next, and what is printed would end in those.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: the one that is missing
+            os.set_inheritable(null, True)
+            setattr(sys, name, os.fdopen(null, mode))
+
+
+if _is_command():
+    _fill_in()
+    for _number, _handler in _USUAL.items():
+        if signal.getsignal(_number) == _handler:
+            signal.signal(_number, _end)

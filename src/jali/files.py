@@ -14,7 +14,7 @@ import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from jali.errors import FileFormatError, ParameterError
 
@@ -26,24 +26,27 @@ _KINDS = {
 }
 _LONGEST_NAME = 300
 
+# New lines would look like other messages, escape sequences would be obeyed by terminals.
+CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+
 
 def checked_path(path: str | os.PathLike[str]) -> str:
     """The path as a string. Raises ParameterError for a name that no file can have."""
     name = os.fsdecode(path)
     if "\0" in name:
-        raise ParameterError(f"the path {shown(name)!r} holds a NUL character, which no file's name can")
+        raise ParameterError(f"the path '{shown(name)}' holds a NUL character, which no file's name can")
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
         raise ParameterError(
-            f"the path {shown(name)!r} holds characters that no file's name here can"
+            f"the path '{shown(name)}' holds characters that no file's name here can"
         ) from None
     return name
 
 
 def shown(text: object, most: int = _LONGEST_NAME) -> str:
-    """A text for a message, shortened in the middle where it is very long."""
-    words = str(text)
+    """A text for a message, which stays one line whatever it holds, shortened in the middle where it is very long."""
+    words = str(text).translate(CONTROL)
     if len(words) <= most:
         return words
     return f"{words[: most // 2]}...{words[-most // 4 :]} ({len(words)} characters)"
@@ -89,6 +92,13 @@ def read_bytes(path: str | os.PathLike[str], most: int, what: str) -> bytes:
     except OSError as error:
         raise OSError(error.errno, f"cannot read {shown(name)}: {os.strerror(error.errno or 0)}") from error
     return data
+
+
+def open_lock(path: str | os.PathLike[str]) -> TextIO:
+    """A file to be locked, made if it is missing, without waiting for whom a pipe of that name would lead to. Raises OSError."""
+    return open(
+        path, "w", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    )
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:

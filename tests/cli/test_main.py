@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+from programs import PATIENCE
 
 import jali
 from jali import errors
@@ -137,3 +140,38 @@ def test_another_number_of_ranks_than_the_launcher_started_is_bad_input(
     assert cli.main(["try", "-n", "4"]) == 2
     line = capsys.readouterr().err
     assert line.startswith("jali: rank 1: -n 4 asks for 4 ranks, but a launcher has started 2 already")
+
+
+@pytest.mark.parametrize(
+    ("stream", "words"), [("0<&-", "vectors"), ("1>&-", ""), ("2>&-", "vectors"), ("0<&- 1>&- 2>&-", "")]
+)
+def test_streams_that_whoever_started_the_command_has_closed_are_done_without(
+    stream: str, words: str
+) -> None:
+    line = f'exec "$0" -m jali plan all-reduce --machine delta --nodes 2 --size 1MiB {stream}'
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("delta" in done.stdout) == bool(words)
+
+
+def test_names_that_hold_new_lines_and_escape_sequences_are_shown_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = tmp_path / "no\nsuch\x1b[31mfile"
+    out = tmp_path / "out"
+    words = [
+        ["measure", name],
+        ["run", name, "--output", out],
+        ["run", "--resume", name],
+        ["machine", "show", name],
+    ]
+    for there in (False, True):
+        if there:
+            name.write_text("BEGIN_HEADER\n")
+        for line in words:
+            assert cli.main([str(word) for word in line]) == 2
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1
+            assert r"no\nsuch\x1b[31mfile" in said

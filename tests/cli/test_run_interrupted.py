@@ -209,7 +209,13 @@ def test_signal_before_the_first_checkpoint_leaves_no_run(endless, tmp_path):
     assert not out.exists()
 
 
-def test_interrupt_while_the_command_is_still_importing_ends_it_with_one_line(endless, tmp_path):
+@pytest.mark.parametrize(
+    ("number", "status", "rank"),
+    [(signal.SIGINT, 130, ""), (signal.SIGTERM, 143, "0"), (signal.SIGTERM, 143, "1")],
+)
+def test_signal_while_the_command_is_still_importing_ends_it_with_one_line(
+    number, status, rank, endless, tmp_path
+):
     # A module that takes its time, in the middle of which an exception would be lost.
     (tmp_path / "numpy.py").write_text(
         "import pathlib, time\n"
@@ -219,12 +225,13 @@ def test_interrupt_while_the_command_is_still_importing_ends_it_with_one_line(en
         "    except BaseException:\n        pass\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *PATH])}
+    environment |= {"PMI_RANK": rank} if rank else {}
     with running("run", endless, "--output", tmp_path / "run", env=environment) as process:
         wait_for((tmp_path / "importing").exists, process)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         said, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 130
-    assert said == "jali: interrupted\n"
+    assert process.returncode == status
+    assert said == ("" if rank == "1" else "jali: interrupted\n")  # the first rank says it for all
 
 
 def test_of_two_new_runs_in_one_directory_the_first_goes_on_undisturbed(endless, tmp_path, capsys):

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -170,6 +171,77 @@ def test_truncated_source_is_put_aside_and_written_anew(directory, monkeypatch):
         cache.load("probe", text(7.0), 4, "float64")
     assert source.read_text() == whole
     assert "for (" not in source.with_name(f"{source.name}.damaged").read_text()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("instead", [pipe, endless_device])
+@pytest.mark.parametrize("pattern", ["probe-*.so", "probe-*.cpp", "prelude-*.hpp"])
+def test_what_is_no_file_is_neither_waited_for_nor_read_without_end(instead, pattern, directory, monkeypatch):
+    _, source = cache.load("probe", text(), 4, "float64")
+    (path,) = directory.glob(pattern)
+    path.unlink()
+    instead(path)
+    if path.suffix != ".so":
+        source.with_suffix(".so").unlink()
+    monkeypatch.setattr(cache, "_loaded", {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert cache.load("probe", text(), 4, "float64")[1] == source
+    assert path.is_file()
+    assert not path.is_symlink()
+
+
+def test_source_of_another_kernel_is_not_taken_for_an_edited_one(directory, monkeypatch):
+    _, source = cache.load("probe", text(), 4, "float64")
+    kernel = source.read_text()
+    _, other = cache.load("probe", text(2.0), 4, "float64")
+    later = time.time() + 10
+    shutil.copy(other, source)
+    os.utime(source, (later, later))
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match="its last line is missing"):
+        cache.load("probe", text(), 4, "float64")
+    assert source.read_text() == kernel
+
+
+def test_nobody_else_may_write_what_the_cache_holds_whatever_the_umask(directory):
+    directory.mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        cache.load("probe", text(), 4, "float64")
+    finally:
+        os.umask(before)
+    files = list(directory.iterdir())
+    assert len(files) == 3
+    assert [file.name for file in files if file.stat().st_mode & 0o022] == []
+
+
+@pytest.mark.parametrize("pattern", ["probe-*.so", "probe-*.cpp", "prelude-*.hpp"])
+def test_what_others_may_write_is_made_again(pattern, directory, monkeypatch):
+    _, source = cache.load("probe", text(), 4, "float64")
+    (path,) = directory.glob(pattern)
+    path.chmod(0o777)
+    if path.suffix != ".so":
+        source.with_suffix(".so").unlink()
+    monkeypatch.setattr(cache, "_loaded", {})
+    with pytest.warns(RuntimeWarning, match="it can be written by others"):
+        cache.load("probe", text(), 4, "float64")
+    assert path.stat().st_mode & 0o022 == 0
+
+
+def test_pipe_in_place_of_a_lock_is_an_error(directory):
+    name = cache.kernel_key("probe", text(), 4, "float64")
+    directory.mkdir(mode=0o700)
+    os.mkfifo(directory / f"{name}.lock")
+    with pytest.raises(CompileError, match="cannot be written"):
+        cache.load("probe", text(), 4, "float64")
 
 
 def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeypatch):

@@ -40,3 +40,16 @@ def test_signal_that_comes_before_the_launcher_is_started_reaches_it():
             forwarding.start(launcher)
             assert launcher.wait(PATIENCE) == -signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_ranks_that_our_signal_killed_are_a_status_of_that_signal():
+    with _Forwarding(FAMILIES[0]) as forwarding:
+        assert forwarding.status(signal.SIGTERM) == 15  # a rank's own business
+        signal.raise_signal(signal.SIGTERM)
+    assert [forwarding.status(ended) for ended in (signal.SIGTERM, -signal.SIGTERM, 143, 2, 0)] == [
+        143,
+        143,
+        143,
+        2,
+        0,
+    ]

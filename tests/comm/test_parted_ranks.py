@@ -31,9 +31,9 @@ CALLS: dict[str, tuple[str, str]] = {
     "broadcast of an array": ("w.broadcast(np.ones(4))", "the first broadcast"),
     "all_gather": ("w.all_gather(np.ones(4))", "the first all_gather"),
     "gather of arrays": ("w.gather(np.ones(4))", "the first gather"),
-    "scatter": ("w.scatter(np.ones(4), np.ones(2))", "the first scatter"),
-    "reduce_scatter": ("w.reduce_scatter(np.ones(4))", "the first reduce_scatter"),
-    "all_to_all": ("w.all_to_all(np.ones(4))", "the first all_to_all"),
+    "scatter": ("w.scatter(np.ones(2 * w.size), np.ones(2))", "the first scatter"),
+    "reduce_scatter": ("w.reduce_scatter(np.ones(12))", "the first reduce_scatter"),
+    "all_to_all": ("w.all_to_all(np.ones(12))", "the first all_to_all"),
     "clocks": ("_core.clock_offsets(w.core)", "comparing clocks"),
 }
 PAIRS = [(a, b) for a, b in itertools.permutations(CALLS, 2) if CALLS[a][1] != CALLS[b][1]]
@@ -156,6 +156,8 @@ def checked_calls(folder: Path) -> dict[str, Callable[[comm.Communicator], Any]]
         "reduce": lambda w: w.reduce(np.ones(4)),
         "broadcast": lambda w: w.broadcast(np.ones(4)),
         "all_gather": lambda w: w.all_gather(np.ones(4)),
+        "all_gather that exchanges counts": lambda w: w.all_gather(np.ones(w.rank + 1), counts="exchange"),
+        "all_to_all that exchanges counts": lambda w: w.all_to_all(np.ones(2), counts=[1, 1]),
         "gather": lambda w: w.gather(np.ones(4)),
         "scatter": lambda w: w.scatter(np.ones(4), np.ones(2)),
         "reduce_scatter": lambda w: w.reduce_scatter(np.ones(4)),
@@ -171,6 +173,7 @@ def checked_calls(folder: Path) -> dict[str, Callable[[comm.Communicator], Any]]
     [
         ("barrier", "all_reduce"), ("split", "barrier"), ("duplicate", "gather_bytes"), ("all_reduce", "all_gather"),
         ("shifted", "barrier"), ("total_of", "all_reduce"), ("sharing_memory", "all_reduce_sum"),
+        ("all_gather that exchanges counts", "split"), ("all_gather", "all_gather that exchanges counts"),
     ],
     ids=lambda pair: f"{pair[0]}-{pair[1]}",
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -108,6 +109,15 @@ def test_bytes_that_are_no_text_are_warned_about():
     store.path.write_bytes(b"\xff\xfe\xff")
     with pytest.warns(RuntimeWarning, match="cannot be read"):
         assert store.read() == {}
+
+
+@pytest.mark.parametrize("suffix", [".json", ".lock"])
+def test_a_pipe_in_place_of_a_file_is_warned_about_and_not_waited_for(suffix):
+    store = Store.of_device(DEVICE)
+    os.mkfifo(store.path.with_suffix(suffix))
+    with pytest.warns(RuntimeWarning, match=r"cannot be (read|written)"):
+        store.remember(entry())
+    assert store.path.is_file() or suffix == ".lock"
 
 
 def test_a_folder_that_cannot_be_written_costs_only_time():

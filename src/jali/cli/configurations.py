@@ -23,7 +23,7 @@ from jali.cli.simulation import LINKS
 from jali.comm import Communicator
 from jali.devices import parse_device
 from jali.errors import DeviceError, FileFormatError, ParameterError
-from jali.files import checked_path, require_memory, value_shown
+from jali.files import checked_path, require_memory, shown, value_shown
 from jali.gauge import SU, GaugeField
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
@@ -138,7 +138,7 @@ def _from_file(
 def _require_memory(path: str, extents: Sequence[int], n: int, ranks: Communicator) -> None:
     """Raises ParameterError where the links in double precision do not fit twice: as read, and as fields."""
     size = 2 * math.prod(extents) * len(extents) * n * n * 16 // ranks.size
-    require_memory(f"{path}: the links of a lattice {' x '.join(map(str, extents))}", size)
+    require_memory(f"{shown(path)}: the links of a lattice {' x '.join(map(str, extents))}", size)
 
 
 def _from_run(path: str, ranks: Communicator, device: str | None, verify: bool) -> Configuration:
@@ -147,13 +147,15 @@ def _from_run(path: str, ranks: Communicator, device: str | None, verify: bool) 
         directory = inside if os.path.isdir(inside) else path
         if not os.path.exists(os.path.join(directory, "manifest.json")):
             raise FileFormatError(
-                f"{path} is a directory, but neither a run nor a checkpoint (no manifest.json)"
+                f"{shown(path)} is a directory, but neither a run nor a checkpoint (no manifest.json)"
             )
     checkpoint = io.open_checkpoint(directory, ranks=ranks)
     with together(ranks):
         info = checkpoint.fields.get(LINKS)
         if info is None:
-            raise FileFormatError(f"{directory} holds no gauge field (fields: {sorted(checkpoint.fields)})")
+            raise FileFormatError(
+                f"{shown(directory)} holds no gauge field (fields: {sorted(checkpoint.fields)})"
+            )
         parameters = parse_parameters(str(checkpoint.state.get("parameters", "")), directory)
         _require_memory(path, checkpoint.lattice, info.element_shape[-1], ranks)
         lattice = Lattice(*checkpoint.lattice, communicator=ranks, device=device)

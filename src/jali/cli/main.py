@@ -25,7 +25,7 @@ from jali.comm.communicator import came_from_elsewhere
 from jali.comm.stopping import end_job, said_elsewhere, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
-from jali.files import value_shown
+from jali.files import CONTROL, shown, value_shown
 from jali.version import __version__
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -120,11 +120,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         chosen = next((word for word in arguments_given if not word.startswith("-")), None)
         arguments = make_parser(chosen).parse_args(arguments_given)
-        early.over()
         if arguments.ranks is not None:
             status = launch.start_ranks(arguments.ranks, arguments_given)
             if status is not None:
                 return status
+        early.over()
         status = arguments.execute(arguments)
         sys.stdout.flush()
         return status
@@ -167,9 +167,11 @@ def _words(error: Exception) -> str:
     """What an error says; of the system's errors without their number."""
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
+    if isinstance(error, FileFormatError):
+        return str(error).translate(CONTROL)  # names of files and what stood in them
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
-    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    return error.strerror if error.filename is None else f"{shown(error.filename)}: {error.strerror}"
 
 
 def _rank_count(text: str) -> int:

@@ -37,6 +37,7 @@ from jali.cli.simulation import Simulation, total_sweeps
 from jali.comm.stopping import end_job, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, ParameterError, RankError
+from jali.files import shown
 from jali.gauge import exhausted_attempts
 from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
@@ -190,10 +191,10 @@ class Run:
         """
         with together(ranks):
             if not directory.is_dir():
-                raise ParameterError(f"there is no directory {directory} to resume")
+                raise ParameterError(f"there is no directory {shown(directory)} to resume")
             if not (directory / CHECKPOINT / "manifest.json").exists():
                 raise ParameterError(
-                    f"{directory} holds no checkpoint ({CHECKPOINT}/manifest.json); begin the run anew with "
+                    f"{shown(directory)} holds no checkpoint ({CHECKPOINT}/manifest.json); begin the run anew with "
                     "jali run PARAMETERS.toml --output DIR"
                 )
             if ranks.rank == 0:

@@ -23,6 +23,7 @@ from jali.cli.parameters import render_parameters
 from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError, ParameterError
+from jali.files import shown
 from jali.io.boxes import write_all
 from jali.io.writing import create_beside
 
@@ -130,7 +131,7 @@ class HeldDirectory:
         or written.
         """
         if directory.exists() and not directory.is_dir():
-            raise ParameterError(f"cannot write a run to {directory}: it is a file, not a directory")
+            raise ParameterError(f"cannot write a run to {shown(directory)}: it is a file, not a directory")
         made = False
         try:
             for attempt in reversed(range(10)):
@@ -146,18 +147,18 @@ class HeldDirectory:
                         raise
         except OSError as error:
             reason = os.strerror(error.errno or 0)
-            raise OSError(error.errno, f"cannot write a run to {directory}: {reason}") from error
+            raise OSError(error.errno, f"cannot write a run to {shown(directory)}: {reason}") from error
         names = [PARAMETERS, CHECKPOINT, REPORT, *(f"{name}.csv" for name in TABLES)]
         found = [name for name in names if (directory / name).exists()]
         held = cls(directory, lock, made)
         if found:
             held.__exit__()
             way = (
-                f"jali run --resume {directory} continues it, another --output begins a new one"
+                f"jali run --resume {shown(directory)} continues it, another --output begins a new one"
                 if (directory / CHECKPOINT / "manifest.json").exists()
                 else "remove it, or give another --output"
             )
-            raise ParameterError(f"{directory} holds a run already ({', '.join(found)}); {way}")
+            raise ParameterError(f"{shown(directory)} holds a run already ({', '.join(found)}); {way}")
         return held
 
     @classmethod
@@ -224,7 +225,7 @@ def _locked(directory: Path) -> int:
         except BlockingIOError:
             os.close(fd)
             raise ParameterError(
-                f"{directory} is being written by another process: is this run still going on?"
+                f"{shown(directory)} is being written by another process: is this run still going on?"
             ) from None
         except OSError as error:
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL):

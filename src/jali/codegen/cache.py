@@ -28,7 +28,8 @@ from typing import Any
 from jali import version
 from jali.codegen import compiler, target
 from jali.codegen.gpu_compiler import find_gpu_compiler, gpu_prelude
-from jali.errors import CompileError
+from jali.errors import CompileError, FileFormatError
+from jali.files import open_lock, read_bytes, reading
 
 PRELUDE = (
     "rounded.hpp",
@@ -43,10 +44,10 @@ PRELUDE = (
     "kernel.hpp",
 )
 
-_FORMAT = "2"  # of the files here; another one is another key
-_LAST_LINE = "// the end; without this line the file is taken for damaged and written anew\n"
+_FORMAT = "3"  # of the files here; another one is another key
 _MARK = b"\njali-2\n"  # the end of what is compiled, behind two digests
 _DIGEST = hashlib.sha256().digest_size
+_MOST = 1 << 30  # bytes of a file here; far more than any kernel has
 
 _loaded: dict[str, tuple[ctypes.CDLL, int]] = {}
 _on_device: dict[tuple[int, str], Any] = {}  # by the device and the file
@@ -319,7 +320,7 @@ class _Compiled:
     @classmethod
     def read(cls, path: Path) -> _Compiled:
         """Raises ValueError that says what is wrong with the file, OSError."""
-        file = path.read_bytes()
+        file = _contents_of(path)
         at = len(file) - 2 * _DIGEST - len(_MARK)
         if at < 0 or not file.endswith(_MARK):
             raise ValueError(f"{len(file)} bytes do not end with a digest")
@@ -327,6 +328,11 @@ class _Compiled:
         if found.seal(path.name) != file[at:]:
             raise ValueError("its digest is that of other contents")
         return found
+
+
+def _last_line(source: Path) -> str:
+    """The end of this source, by which it is told from a truncated one and from that of another kernel."""
+    return f"// the end of {source.name}; without this line the file is taken for damaged and written anew\n"
 
 
 def _origin(kernel: str) -> bytes:
@@ -388,6 +394,7 @@ def _make(
                 compiled = _Compiled(temporary.read_bytes(), _origin(kept))
                 with open(temporary, "ab") as file:
                     file.write(compiled.seal(result.name))
+                _make_ours(temporary)
                 # As old as its source, so that a source edited meanwhile is newer, whatever the clocks say.
                 os.utime(temporary, ns=(made_from, made_from))
                 os.replace(temporary, result)
@@ -401,28 +408,33 @@ def _make(
 def _kept_source(source: Path, kernel: str) -> str:
     """The kernel in `source`, edited or not, which is written where there is none."""
     try:
-        kept = source.read_bytes().decode(errors="replace")
+        kept = _contents_of(source).decode(errors="replace")
+        wrong = "its last line is missing" if kept else ""
     except FileNotFoundError:
-        kept = ""
-    text, end, after = kept.rpartition(_LAST_LINE.strip())
+        kept = wrong = ""
+    except ValueError as error:
+        kept, wrong = "", str(error)
+    text, end, after = kept.rpartition(_last_line(source).strip())
     if end and not after.strip() and "\0" not in text:
         return text
-    if kept:
+    if wrong:
         aside = source.with_name(f"{source.name}.damaged")
         os.replace(source, aside)
-        _warn(f"{source} is damaged (its last line is missing); it is written anew, and was moved to {aside}")
-    _write(source, f"{kernel.rstrip()}\n{_LAST_LINE}")
+        _warn(f"{source} is damaged ({wrong}); it is written anew, and was moved to {aside}")
+    _write(source, f"{kernel.rstrip()}\n{_last_line(source)}")
     return kernel
 
 
 def _write_prelude(path: Path) -> None:
     """Write the file that all sources include, unless it is there as it has to be."""
     try:
-        if path.read_bytes() == prelude().encode():
+        if _contents_of(path) == prelude().encode():
             return
         _warn(f"{path} is damaged (it differs from what jali brings along); it is written anew")
     except FileNotFoundError:
         pass
+    except ValueError as error:
+        _warn(f"{path} is damaged ({error}); it is written anew")
     _write(path, prelude())
 
 
@@ -430,7 +442,7 @@ def _write_prelude(path: Path) -> None:
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock that is this file, which goes afterwards. Raises OSError."""
     while True:
-        with open(path, "w") as lock:
+        with open_lock(path) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             # Whoever held it has removed it, and somebody else may have made another one.
             if _identity(path) != _identity(lock.fileno()):
@@ -466,11 +478,31 @@ def _beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(6)}")
 
 
+def _make_ours(path: Path) -> None:
+    """Whatever the umask permits, nobody else may write what this user runs."""
+    os.chmod(path, stat.S_IMODE(path.stat().st_mode) & ~0o022)
+
+
+def _contents_of(path: Path) -> bytes:
+    """Raises ValueError for what is no file, or one that somebody else has put or could have changed here, OSError."""
+    try:
+        with reading(str(path)) as fd:
+            status = os.fstat(fd)
+            if status.st_uid not in (os.getuid(), 0):
+                raise ValueError("it belongs to another user")
+            if status.st_mode & 0o002:
+                raise ValueError("it can be written by others")
+        return read_bytes(path, _MOST, "this")
+    except FileFormatError as error:
+        raise ValueError(str(error)) from None
+
+
 def _write(path: Path, text: str) -> None:
     """Writes a file so that other processes see all of it or none."""
     temporary = _beside(path)
     try:
         temporary.write_text(text)
+        _make_ours(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -10,7 +10,7 @@ uses the same object's `core` from C++. Every call that waits releases the inter
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -241,7 +241,7 @@ class Communicator:
         """
         data = x if type(x) is np.ndarray else _data(x)
         in_place = out is x
-        rows = self._rows(data, counts, whole=in_place)
+        rows = self._rows(data, counts, "all_gather", checked, whole=in_place)
         count = _elements(data, rows, self.size, self.rank, whole=in_place)
         if out is None:
             out = _empty(data, _stacked(data, rows, self.size))
@@ -278,7 +278,7 @@ class Communicator:
         data = x if type(x) is np.ndarray else _data(x)
         if not 0 <= root < self.size:
             raise self._no_root(root)
-        rows = self._rows(data, counts)
+        rows = self._rows(data, counts, "gather", checked)
         count = _elements(data, rows, self.size, self.rank)
         if self.rank != root:
             out = None
@@ -322,7 +322,7 @@ class Communicator:
         target = None if out is None else _data(out, writable=True)
         data = _data(x) if at_root else None
         if data is not None and target is None:
-            rows = self._rows(data, counts, whole=True)
+            rows = self._rows(data, counts, "scatter", checked, whole=True)
             mine = rows[self.rank] if rows is not None else _equal_part(data, self.size)
             target = out = _empty(data, (mine, *data.shape[1:]))
         assert target is not None
@@ -331,7 +331,7 @@ class Communicator:
         if counts is None:
             count: int | tuple[int, ...] = target.size
         else:
-            rows = self._rows(target, counts)
+            rows = self._rows(target, counts, "scatter", checked)
             count = _elements(target, rows, self.size, self.rank)
         call = ("scatter", _kind(target), count, root, "sum", False, algorithm, False)
         there = self._collectives or self._first(call, (data, target), checked)
@@ -357,7 +357,7 @@ class Communicator:
         """
         data = x if type(x) is np.ndarray else _data(x)
         in_place = out is x
-        rows = self._rows(data, counts, whole=True)
+        rows = self._rows(data, counts, "reduce_scatter", checked, whole=True)
         count = _elements(data, rows, self.size, self.rank, whole=True)
         if out is None:
             mine = _equal_part(data, self.size) if rows is None else rows[self.rank]
@@ -401,7 +401,7 @@ class Communicator:
             matrix = np.asarray(counts)
             if matrix.ndim == 1:
                 self._check_counts(matrix, "counts")
-                matrix = np.array(self.collectives.agree_on_counts(matrix), dtype=np.int64)
+                matrix = np.array(self._agreed_counts("all_to_all", matrix, checked), dtype=np.int64)
             if matrix.shape != (self.size, self.size) or matrix.min(initial=0) < 0:
                 raise ParameterError(
                     f"counts of shape {matrix.shape} for {self.size} ranks; give one row of {self.size} numbers from 0, "
@@ -440,7 +440,17 @@ class Communicator:
                 f"{name} {list(counts)} for {self.size} ranks; give a number from 0 for each"
             )
 
-    def _rows(self, data: Array, counts: Counts, whole: bool = False) -> tuple[int, ...] | None:
+    def _agreed_counts(
+        self, collective: str, mine: Iterable[int], checked: bool | None
+    ) -> list[tuple[int, ...]]:
+        """What every rank says to `collective`, which compares the rest of its call when it knows the counts."""
+        if checked or (checked is None and self.checked):
+            checking.compare(self.core, {"call": f"{collective} that exchanges counts"})
+        return self.collectives.agree_on_counts(mine)
+
+    def _rows(
+        self, data: Array, counts: Counts, collective: str, checked: bool | None, whole: bool = False
+    ) -> tuple[int, ...] | None:
         """Rows of all ranks, checked against this rank's array; None if they are equal by contract."""
         if counts is None:
             return None
@@ -450,7 +460,7 @@ class Communicator:
                     f"counts={counts!r}: give rows per rank" + ("" if whole else f", or {EXCHANGE!r}")
                 )
             mine = data.shape[0] if data.ndim else 1
-            return tuple(n for (n,) in self.collectives.agree_on_counts([mine]))
+            return tuple(n for (n,) in self._agreed_counts(collective, [mine], checked))
         self._check_counts(counts, "counts")
         rows = tuple(int(n) for n in counts)
         have, wanted = data.shape[0] if data.ndim else 1, sum(rows) if whole else rows[self.rank]

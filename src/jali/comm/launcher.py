@@ -114,7 +114,7 @@ def launch(ranks: int, command: Sequence[str]) -> int:
         forwarding.start(process)
         with _ended_with_us(process.pid):
             status = process.wait()
-    return 128 - status if status < 0 else status
+    return forwarding.status(status)
 
 
 @contextlib.contextmanager
@@ -266,6 +266,13 @@ class _Forwarding:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+    def status(self, ended: int) -> int:
+        """What this process ends with where the launcher ended so. A rank that a signal of ours killed (where it was importing, or
+        already leaving) makes Hydra end with the bare number of the signal."""
+        if ended < 0:
+            return 128 - ended
+        return 128 + ended if ended in self.noted else ended
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
         self.noted.append(number)

@@ -11,15 +11,18 @@ import fcntl
 import json
 import os
 import re
-import threading
+import secrets
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from jali.codegen.cache import cache_directory
+from jali.errors import FileFormatError
+from jali.files import open_lock, read_bytes
 from jali.tune.entry import Entry, Question
 
 FORMAT = "jali tuner 1"
+_MOST = 1 << 28  # bytes of a file
 
 
 def tune_directory() -> Path:
@@ -83,10 +86,10 @@ class Store:
     def _read(self) -> tuple[dict[Question, Entry], bool]:
         """Entries, and whether the file was understood (or is not there)."""
         try:
-            text = self.path.read_text()
+            text = read_bytes(self.path, _MOST, "a file of this tuner").decode()
         except FileNotFoundError:
             return {}, True
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, FileFormatError, UnicodeDecodeError) as error:
             return self._complain(f"cannot be read ({error})")
         try:
             found = json.loads(text)
@@ -110,9 +113,9 @@ class Store:
 
     def _change(self, change: Callable[[dict[Question, Entry]], bool]) -> None:
         """Reads, changes and writes under the lock. Where that fails there is a warning, since nothing is lost but time."""
-        temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.{threading.get_ident()}")
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(6)}")
         try:
-            with open(self.path.with_suffix(".lock"), "w") as lock:
+            with open_lock(self.path.with_suffix(".lock")) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 entries, understood = self._read()
                 if not change(entries):
