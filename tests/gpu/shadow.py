@@ -89,15 +89,16 @@ def _twin_field(field: jali.Field) -> jali.Field:
     return _twin_of(field, make)
 
 
-def _twin_argument(argument: Any) -> Any:
+def _twin_argument(argument: Any, generators: dict[int, jali.Random]) -> Any:
+    """The argument on the device; `generators` holds the copies of them, one for each even if it is given twice."""
     if isinstance(argument, jali.Field):
         return _twin_field(argument)
     if getattr(argument, "fields", None) is not None:
         return [_twin_field(f) for f in argument.fields]
     if isinstance(argument, jali.Random):
-        return jali.Random.from_state(argument.state)
+        return generators.setdefault(id(argument), jali.Random.from_state(argument.state))
     if isinstance(argument, list | tuple):
-        return type(argument)([_twin_argument(a) for a in argument])
+        return type(argument)([_twin_argument(a, generators) for a in argument])
     return argument
 
 
@@ -114,7 +115,8 @@ def run_on_both(
     with _guard:
         try:
             before = {serial: field.local() for serial, field in fields.items()}
-            twins = tuple(_twin_argument(a) for a in arguments)
+            generators: dict[int, jali.Random] = {}
+            twins = tuple(_twin_argument(a, generators) for a in arguments)
             for serial, field in fields.items():
                 _twin_field(field).set_local(before[serial])
             function = _twin_of(self, lambda: SiteFunction(self.function))

@@ -38,7 +38,7 @@ WHOLE = {
     "fermions/test_wilson.py": (40, 7),
     "solvers/test_algebra.py": (30, 16),
     "solvers/test_conjugate_gradient.py": (1400, 700),
-    "gauge/test_gauge_field.py": (120, 30),
+    "gauge/test_gauge_field.py": (120, 25),
     "gauge/test_gauge_observables.py": (3000, 1200),
     "gauge/test_gauge_updates.py": (6000, 160),
     "gauge/test_smearing_and_flow.py": (4500, 200),

@@ -168,7 +168,8 @@ def _words(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
     if isinstance(error, FileFormatError):
-        return str(error).translate(CONTROL)  # names of files and what stood in them
+        # names of files and what stood in them; several messages are a line each
+        return "\n".join(str(message).translate(CONTROL) for message in error.args)
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return error.strerror if error.filename is None else f"{shown(error.filename)}: {error.strerror}"

@@ -83,7 +83,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if len(problems) == 1:
             raise problems[0]
         if problems:
-            raise FileFormatError("\n".join(str(error) for error in problems))
+            raise FileFormatError(*map(str, problems))
     return 0
 
 

@@ -97,4 +97,6 @@ def _first(communicator: Communicator, errors: list[BaseException | None]) -> Ba
         first = errors[told.rank]  # type: ignore[attr-defined]
         if first is not None:
             return _with_others(first, told.rank, errors)  # type: ignore[attr-defined]
-    return next(error for error in errors if error is not None)
+    failed = [(rank, error) for rank, error in enumerate(errors) if error is not None]
+    own = [error for rank, error in failed if not came_from_elsewhere(error, rank)]
+    return own[0] if own else failed[0][1]
