@@ -27,6 +27,7 @@ _KINDS = {
 _LONGEST_NAME = 300
 
 # New lines would look like other messages, escape sequences would be obeyed by terminals.
+RECORD = "\x1e"  # ASCII's separator of records, between the messages of an error that has several
 CONTROL = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
 
 

@@ -22,8 +22,9 @@ def report(lattice):
 
 @pytest.fixture(autouse=True)
 def automatic(monkeypatch):
-    """Nothing is asked for, and vectors are of 32 bytes: with one lane a block of a link is not large enough to be asked for."""
+    """Nothing is asked for, fields are on the processor, and vectors are of 32 bytes: with one lane a block of a link is not large enough to be asked for."""
     monkeypatch.delenv("JALI_PREFETCH", raising=False)
+    monkeypatch.delenv("JALI_DEVICE", raising=False)
     monkeypatch.setenv("JALI_VECTOR_BYTES", "32")
 
 

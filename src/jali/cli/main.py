@@ -25,7 +25,7 @@ from jali.comm.communicator import came_from_elsewhere
 from jali.comm.stopping import end_job, said_elsewhere, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
-from jali.files import CONTROL, shown, value_shown
+from jali.files import CONTROL, RECORD, shown, value_shown
 from jali.version import __version__
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -169,7 +169,7 @@ def _words(error: Exception) -> str:
         return f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
     if isinstance(error, FileFormatError):
         # names of files and what stood in them; several messages are a line each
-        return "\n".join(str(message).translate(CONTROL) for message in error.args)
+        return "\n".join(message.translate(CONTROL) for message in str(error).split(RECORD))
     if not isinstance(error, OSError) or not error.strerror:
         return str(error)
     return error.strerror if error.filename is None else f"{shown(error.filename)}: {error.strerror}"

@@ -15,6 +15,7 @@ from jali import comm
 from jali.cli.configurations import Configuration, add_source_arguments, load_configuration, warn
 from jali.cli.simulation import flow_profile, flow_steps
 from jali.errors import FileFormatError, JaliError, ParameterError
+from jali.files import RECORD
 from jali.gauge import link_trace, plaquettes, polyakov_loop
 from jali.io.parallel import together
 
@@ -83,7 +84,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if len(problems) == 1:
             raise problems[0]
         if problems:
-            raise FileFormatError(*map(str, problems))
+            raise FileFormatError(RECORD.join(map(str, problems)))
     return 0
 
 
