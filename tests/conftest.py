@@ -1,11 +1,16 @@
 """What all tests share."""
 
 import os
+import signal
 
 import pytest
 
 # Unbuffered output is written word by word, and a launcher may then put the words of two ranks on one line.
 os.environ.pop("PYTHONUNBUFFERED", None)
+# What is started in the background or behind nohup ignores these, and so would the programs to which tests send them.
+for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, action)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
