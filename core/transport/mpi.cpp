@@ -291,7 +291,11 @@ class MpiCommunicator final : public Communicator {
         const int* value = nullptr;
         int known = 0;
         mpi_.check(mpi_.Comm_get_attr(messages_, mpi_.tag_ub, &value, &known), "MPI_Comm_get_attr");
-        if (!known || *value <= max_tag)
+        if (!known) { // Open MPI answers for the world only, where it has more
+            largest_tag_ = max_tag;
+            return;
+        }
+        if (*value <= max_tag)
             throw TransportError("the MPI library has no tags above " + std::to_string(max_tag) +
                                  ", jali needs one more");
         largest_tag_ = *value - 1;
