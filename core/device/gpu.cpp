@@ -91,6 +91,7 @@ PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
     memory.held_ = std::bit_ceil(std::max<std::size_t>(bytes, 64));
     memory.data_ = take_pinned(memory.held_);
     if (memory.data_ == nullptr) {
+        listen_unless_recording();
         void* data = nullptr;
         int error = api_.host_allocate(&data, memory.held_, 1); // portable
         if (error == gpu_out_of_memory) {
@@ -125,9 +126,15 @@ std::size_t Gpu::free_memory() const {
     return free;
 }
 
-// The driver copies ordinary host memory only when all before it is done, and waits for that with deaf ears.
+// What the driver does only when all before it is done (copies of ordinary host memory, loading a kernel,
+// getting memory), it waits for with deaf ears, and while loading it holds what copies from other devices
+// into this one need: a rank that is a thread would keep the others from what its device waits for.
 void Gpu::listen() const {
     if (!while_waiting_.empty()) synchronize();
+}
+
+void Gpu::listen_unless_recording() const {
+    if (!while_waiting_.empty() && !is_capturing(stream_)) synchronize();
 }
 
 void Gpu::copy_in(GpuAddress to, const void* from, std::size_t bytes) const {
@@ -234,17 +241,21 @@ void Gpu::make_current() const {
 }
 
 void Gpu::synchronize() const {
-    make_current();
     const HostSpan span(Phase::wait, "device");
+    wait(api_.stream_synchronize, api_.stream_query, stream_);
+    ++times_idle_;
+}
+
+void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
+    make_current();
     int error = gpu_not_ready;
     if (while_waiting_.empty()) {
-        error = api_.stream_synchronize(stream_);
+        error = deaf(what);
     } else {
-        for (unsigned looks = 0; (error = api_.stream_query(stream_)) == gpu_not_ready; ++looks)
+        for (unsigned looks = 0; (error = ask(what)) == gpu_not_ready; ++looks)
             for (const auto& [owner, action] : while_waiting_) action(looks);
     }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
-    ++times_idle_;
 }
 
 void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
@@ -298,6 +309,7 @@ void Gpu::let_wait(void* stream) {
 
 GpuFunction Gpu::function(std::span<const std::byte> image, const std::string& name) {
     make_current();
+    listen_unless_recording();
     void* module = nullptr;
     api_.check(api_.module_load(&module, image.data()), "loading kernel '" + name + "' on " + name_);
     GpuFunction function;
@@ -348,13 +360,15 @@ void Gpu::set_kit(std::vector<std::byte> image) {
 }
 
 const GpuFunction& Gpu::kit(const std::string& name) {
-    std::lock_guard lock(mutex_);
-    auto found = kit_.find(name);
-    if (found == kit_.end()) {
+    {
+        std::lock_guard lock(mutex_);
+        const auto found = kit_.find(name);
+        if (found != kit_.end()) return found->second;
         if (kit_image_.empty()) throw GpuError("jali's own kernels have not been given to this device");
-        found = kit_.emplace(name, function(kit_image_, name)).first;
     }
-    return found->second;
+    GpuFunction loaded = function(kit_image_, name); // without the lock, since it may wait for other ranks
+    std::lock_guard lock(mutex_);
+    return kit_.emplace(name, std::move(loaded)).first->second;
 }
 
 // ---- streams, events, graphs ---------------------------------------------------------------------------
@@ -393,9 +407,7 @@ bool GpuEvent::reached() const {
 }
 
 void GpuEvent::wait() const {
-    gpu_->make_current();
-    const int error = gpu_->api().event_synchronize(handle_);
-    if (error != gpu_success) gpu_->api().fail(error, "work on " + gpu_->name());
+    gpu_->wait(gpu_->api().event_synchronize, gpu_->api().event_query, handle_);
 }
 
 double GpuEvent::seconds_since(const GpuEvent& start) const {

@@ -225,10 +225,14 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     ~Gpu();
 
   private:
+    friend class GpuEvent;
     friend class GpuMemory;
     friend class PinnedMemory;
     Gpu(const GpuApi& api, int ordinal);
     void listen() const;
+    void listen_unless_recording() const;
+    // For a stream or an event, by the driver's function or, where ranks have to be heard, by asking.
+    void wait(int (*deaf)(void*), int (*ask)(void*), void* what) const;
     struct Segment { // of the pool's memory with handles: a block, or several small ones
         VirtualBlock block;
         std::size_t in_use = 0; // blocks

@@ -52,6 +52,7 @@ GpuAddress Gpu::virtual_from_driver(std::size_t bytes) {
 
 GpuAddress Gpu::from_driver(std::size_t bytes) {
     make_current();
+    listen_unless_recording();
     return peer_way_ == PeerWay::descriptor ? virtual_from_driver(bytes) : plain_from_driver(bytes);
 }
 
@@ -106,6 +107,7 @@ std::size_t Gpu::cached() const {
 
 void Gpu::trim() {
     make_current();
+    listen_unless_recording();
     std::lock_guard lock(mutex_);
     if (!segments_.empty()) // the driver waits for the device before it releases what has no handle
         api_.check(api_.context_synchronize(), "waiting for the device");

@@ -75,6 +75,7 @@ PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
 
 void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {
     if (mapping_) {
+        gpu_->synchronize();
         gpu_->api().check(gpu_->api().context_synchronize(), "waiting for the device");
         communicator_->barrier(); // nobody writes into old blocks any more
         mapping_.reset();

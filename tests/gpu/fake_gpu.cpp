@@ -4,12 +4,13 @@
 // Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and
 // only as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while
 // its host waits for something else: what has been left alone for a while runs, too.) Copies must stay inside
-// one allocation. Kernels run as one thread. Numbers of devices: JALI_FAKE_GPUS (1); memory of each:
-// JALI_FAKE_GPU_BYTES (1 GiB); of the largest
-// allocation that other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports
-// no IPC handles, with JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and
-// JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the same of memory with handles. With JALI_FAKE_COMPILER=idle kernels are
-// compiled to nothing and do nothing, for tests that want the texts only.
+// one allocation. Who loads a kernel waits until its device is idle, and no copy into the device's memory can
+// be put on any stream meanwhile, which is what real drivers do. Kernels run as one thread. Numbers of
+// devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that
+// other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports no IPC handles,
+// with JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say
+// the same of memory with handles. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do
+// nothing, for tests that want the texts only.
 //
 // Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, memory with handles in
 // fake_gpu_virtual.hpp, the compiler in fake_gpu_compiler.hpp. One file is compiled, this one.
@@ -150,6 +151,7 @@ BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::siz
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
     if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
+    std::lock_guard lock(loading_beside(to));
     return put(stream,
                [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
@@ -163,7 +165,7 @@ BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, un
     GUARD;
     (void)flags;
     (void)priority;
-    streams.push_back(new Stream);
+    streams.push_back(new Stream(current));
     *stream = streams.back();
     return 0;
 }
@@ -263,6 +265,13 @@ BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to),
     return 0;
 }
 BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (module, image)) {
+    std::mutex* one = nullptr;
+    {
+        GUARD;
+        one = &loading[current];
+    }
+    std::lock_guard lock(*one);
+    if (!capturing) run_all(current);
     // an image of the compiler below: a word that says so, its length, then a shared object
     Image head;
     std::memcpy(&head, image, sizeof head);

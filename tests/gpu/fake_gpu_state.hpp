@@ -40,6 +40,8 @@ struct Event {
     std::shared_ptr<double> time; // when the stream came to it
 };
 struct Stream {
+    explicit Stream(int of = -1) : device(of) {}
+    const int device; // -1: the default stream, of all
     std::deque<std::function<void()>> waiting;
     std::uint64_t done = 0;
     bool lively = false;                       // a thread looks after it
@@ -93,7 +95,8 @@ struct Block {
     int file; // other processes map it through /proc
     int device;
 };
-thread_local int current = 0; // the device that this thread uses
+thread_local int current = 0;      // the device that this thread uses
+std::map<int, std::mutex> loading; // held while a kernel is loaded on a device
 std::map<Address, Block> blocks;
 struct Mapped {
     std::size_t bytes;
@@ -144,11 +147,12 @@ void go_on(Stream* stream) {
         stream->run_to(old);
     }
 }
-void run_all() {
+void run_all(int device = -1) {
     std::vector<std::pair<Stream*, std::uint64_t>> all;
     {
         GUARD;
-        for (Stream* stream : streams) all.push_back({stream, stream->last()});
+        for (Stream* stream : streams)
+            if (device < 0 || stream->device == device) all.push_back({stream, stream->last()});
     }
     for (auto [stream, position] : all) stream->run_to(position);
 }
@@ -192,6 +196,13 @@ bool allocated(Address address, std::size_t bytes) {
     if (usable_virtual(address, bytes)) return true;
     auto theirs = mapped.upper_bound(address);
     return theirs != mapped.begin() && (--theirs, address + bytes <= theirs->first + theirs->second.bytes);
+}
+// The lock that loading kernels takes, of the device that this address belongs to.
+std::mutex& loading_beside(Address address) {
+    GUARD;
+    auto block = blocks.upper_bound(address);
+    const bool ours = block != blocks.begin() && (--block, address < block->first + block->second.bytes);
+    return loading[ours ? block->second.device : current];
 }
 std::uint64_t position_of(void* handle) {
     GUARD;

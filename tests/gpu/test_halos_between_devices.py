@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 from typing import Any
 
@@ -429,6 +430,37 @@ def test_a_rank_whose_device_waits_for_one_that_failed_stops(policy, monkeypatch
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         jali.virtual_ranks(2, left_alone)
     until_idle()
+
+
+def one_ahead_of_the_other(factor: float) -> bool:
+    lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = np.arange(128.0).reshape(4, 4, 8)
+
+    @jali.site_function
+    def shifted(X, y, x):
+        y[X] = x[X + X.directions()[2]]
+
+    @jali.site_function
+    def scaled(X, y):
+        y[X] = factor * y[X]
+
+    shifted(y, x)
+    expected = factor * y[...]
+    x.storage.mark_written(3)
+    comm.current().barrier()
+    if comm.current().rank == 1:
+        time.sleep(0.5)
+    shifted(y, x)  # the device of rank 0 waits for what rank 1 has not yet asked its own to send
+    scaled(y)  # a kernel to load, for which the driver wants the device idle
+    return bool(np.array_equal(y[...], expected))
+
+
+@pytest.mark.parametrize("policy", OF_THREADS)
+def test_a_rank_that_loads_a_kernel_while_its_device_waits_keeps_no_other_from_sending(policy, monkeypatch):
+    use(policy, monkeypatch)
+    another = 3.0 + OF_THREADS.index(policy)  # a kernel that no test has loaded
+    assert jali.virtual_ranks(2, one_ahead_of_the_other, another) == [True, True]
 
 
 @pytest.mark.skipif(REAL, reason="needs an imaginary library of collectives")
