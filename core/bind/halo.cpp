@@ -40,6 +40,13 @@ nb::object view(const std::vector<T>& data, std::vector<std::size_t> shape, nb::
     return view(data.data(), std::move(shape), owner);
 }
 
+// A NumPy array of what was made for it.
+template <class T>
+nb::object owned(std::vector<T>* data, std::vector<std::size_t> shape) {
+    nb::capsule owner(data, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, T>(data->data(), shape.size(), shape.data(), owner));
+}
+
 std::uintptr_t address(const void* pointer) {
     return reinterpret_cast<std::uintptr_t>(pointer);
 }
@@ -188,15 +195,12 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("ndim", &Layout::ndim)
         .def_prop_ro("extents", [](const Layout& l) { return tuple_of(l.extents()); })
         .def_prop_ro("origin", [](const Layout& l) { return tuple_of(l.origin()); })
-        .def_prop_ro("virtual_nodes", [](const Layout& l) { return tuple_of(l.virtual_nodes()); })
+        .def_prop_ro("virtual_nodes", [](const Layout& l) { return tuple_of(l.lane_grid().nodes); })
         .def(
             "tile_by_tile",
             [](const Layout& l) {
                 auto* order = new std::vector<std::int32_t>(l.tile_by_tile());
-                nb::capsule owner(
-                    order, [](void* p) noexcept { delete static_cast<std::vector<std::int32_t>*>(p); });
-                return nb::ndarray<nb::numpy, std::int32_t, nb::ndim<1>>(order->data(), {order->size()},
-                                                                         owner);
+                return owned(order, {order->size()});
             },
             "All blocks, the even and then the odd ones of each tile.")
         .def_prop_ro("block_extents", [](const Layout& l) { return tuple_of(l.block_extents()); })
@@ -205,37 +209,34 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("nblocks", &Layout::nblocks)
         .def_prop_ro("even_blocks", &Layout::even_blocks, "Blocks [0, even_blocks) are even, the others odd.")
         .def_prop_ro("ghost_blocks", &Layout::ghost_blocks)
-        .def_prop_ro(
-            "coordinates",
-            [](nb::object self) {
-                const auto& l = nb::cast<const Layout&>(self);
-                return view(l.coordinates(),
-                            {static_cast<std::size_t>(l.ndim()), static_cast<std::size_t>(l.nblocks())},
-                            self);
+        .def(
+            "site_coordinates",
+            [](const Layout& l, int d) {
+                const auto n = static_cast<std::size_t>(l.ndim());
+                if (d < 0 || d >= l.ndim()) throw nb::index_error("a layout has no such direction");
+                auto* found = new std::vector<std::int32_t>;
+                found->reserve(l.sites());
+                for (std::int64_t block = 0; block < l.nblocks(); ++block) {
+                    const std::int32_t* at = l.coordinates().data() + block;
+                    const auto set = at[n * l.nblocks()];
+                    for (int lane = 0; lane < l.lanes(); ++lane)
+                        found->push_back(at[d * l.nblocks()] + l.lane_offsets()[set + d * l.lanes() + lane]);
+                }
+                return owned(found,
+                             {static_cast<std::size_t>(l.nblocks()), static_cast<std::size_t>(l.lanes())});
             },
-            "int32 [direction][block]: global coordinates of lane 0.")
+            "direction"_a, "int32 [block][lane]: global coordinates in a direction.")
         .def_prop_ro(
-            "lane_offsets",
-            [](nb::object self) {
-                const auto& l = nb::cast<const Layout&>(self);
-                return view(l.lane_offsets(),
-                            {static_cast<std::size_t>(l.ndim()), static_cast<std::size_t>(l.lanes())}, self);
+            "box_sites",
+            [](const Layout& l) {
+                auto* found = new std::vector<std::int64_t>;
+                found->reserve(l.sites());
+                for (std::int64_t block = 0; block < l.nblocks(); ++block)
+                    for (int lane = 0; lane < l.lanes(); ++lane) found->push_back(l.box_site(block, lane));
+                return owned(found,
+                             {static_cast<std::size_t>(l.nblocks()), static_cast<std::size_t>(l.lanes())});
             },
-            "int32 [direction][lane]: add to lane 0's coordinates.")
-        .def_prop_ro(
-            "box_index",
-            [](nb::object self) {
-                const auto& l = nb::cast<const Layout&>(self);
-                return view(l.box_index(), {static_cast<std::size_t>(l.nblocks())}, self);
-            },
-            "int64 [block]: index of lane 0 in the local box, direction 0 fastest.")
-        .def_prop_ro(
-            "box_lane",
-            [](nb::object self) {
-                const auto& l = nb::cast<const Layout&>(self);
-                return view(l.box_lane(), {static_cast<std::size_t>(l.lanes())}, self);
-            },
-            "int64 [lane]: add to box_index.")
+            "int64 [block][lane]: indices in the local box, direction 0 fastest.")
         .def(
             "locate", [](const Layout& l, const Extents& site) { return l.locate(site); }, "site"_a,
             "(block, lane) of local coordinates.")

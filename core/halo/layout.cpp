@@ -122,8 +122,8 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
 
 Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, std::shared_ptr<Gpu> gpu)
     : gpu_(std::move(gpu)), partition_(std::move(partition)), rank_(rank), extents_(partition_.extents(rank)),
-      origin_(partition_.origin(rank)), v_(lane_grid(partition_, gpu_ ? 1 : wanted_lanes)), b_(extents_),
-      tile_(std::move(tile)) {
+      origin_(partition_.origin(rank)), v_(jali::lane_grid(partition_, gpu_ ? 1 : wanted_lanes)),
+      b_(extents_), tile_(std::move(tile)) {
     const int n = ndim();
     if (!tile_.empty() &&
         (tile_.size() != extents_.size() || *std::min_element(tile_.begin(), tile_.end()) < 1)) {
@@ -131,14 +131,12 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
                           ": give one extent of at least 1 for each of the " + std::to_string(n) +
                           " directions");
     }
-    for (int d = 0; d < n; ++d) {
-        b_[d] = extents_[d] / v_[d];
-        lanes_ *= static_cast<int>(v_[d]);
-    }
+    lanes_ = v_.lanes();
+    for (int d = 0; d < n; ++d) b_[d] = extents_[d] / v_.nodes[d];
     // The limit holds for the largest rank, so that all ranks agree.
     double largest = 1;
     for (int d = 0; d < n; ++d)
-        largest *= static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(v_[d]);
+        largest *= static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(v_.nodes[d]);
     if (largest >= static_cast<double>(max_blocks)) {
         throw LayoutError("local lattice " + format_extents(extents_) + " with " + std::to_string(lanes_) +
                           " lanes has " + std::to_string(static_cast<std::int64_t>(largest)) +
@@ -151,7 +149,9 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
     const auto order = block_order(b_, tile_, parity, tiles_across());
     even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
 
-    coordinates_.resize(n * nblocks_);
+    // of direction `along`: from here on shifted lanes are beyond the end of the lattice
+    const std::int64_t half = v_.along < 0 ? 0 : extents_[v_.along] / 2;
+    coordinates_.resize((n + 1) * nblocks_);
     block_of_.resize(nblocks_);
     box_index_.resize(nblocks_);
     for (std::int64_t block = 0; block < nblocks_; ++block) {
@@ -161,21 +161,25 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
             const std::int64_t c = rest % b_[d];
             rest /= b_[d];
             coordinates_[d * nblocks_ + block] = static_cast<std::int32_t>(origin_[d] + c);
+            if (d == v_.along && c >= half) coordinates_[n * nblocks_ + block] = n * lanes_;
             index += c * stride;
             stride *= extents_[d];
         }
         box_index_[block] = index;
     }
-    lane_offsets_.resize(n * lanes_);
-    box_lane_.assign(lanes_, 0);
-    for (int lane = 0; lane < lanes_; ++lane) {
-        std::int64_t rest = lane, stride = 1;
-        for (int d = 0; d < n; ++d) {
-            const std::int64_t shift = (rest % v_[d]) * b_[d];
-            rest /= v_[d];
-            lane_offsets_[d * lanes_ + lane] = static_cast<std::int32_t>(shift);
-            box_lane_[lane] += shift * stride;
-            stride *= extents_[d];
+    lane_offsets_.resize(2 * n * lanes_);
+    box_lane_.assign(2 * lanes_, 0);
+    for (int set = 0; set < 2; ++set) {
+        for (int lane = 0; lane < lanes_; ++lane) {
+            std::int64_t rest = lane, stride = 1;
+            for (int d = 0; d < n; ++d) {
+                std::int64_t more = (rest % v_.nodes[d]) * b_[d];
+                rest /= v_.nodes[d];
+                if (d == v_.along && v_.shifted(lane)) more = set == 0 ? half : -half;
+                lane_offsets_[(set * n + d) * lanes_ + lane] = static_cast<std::int32_t>(more);
+                box_lane_[set * lanes_ + lane] += more * stride;
+                stride *= extents_[d];
+            }
         }
     }
 }
@@ -185,15 +189,23 @@ std::pair<std::int64_t, int> Layout::locate(std::span<const std::int64_t> site) 
         throw LayoutError("a site has " + std::to_string(ndim()) + " coordinates; got " +
                           std::to_string(site.size()));
     }
-    std::int64_t index = 0, lane = 0;
-    for (int d = ndim() - 1; d >= 0; --d) {
+    for (int d = 0; d < ndim(); ++d) {
         if (site[d] < 0 || site[d] >= extents_[d]) {
             throw LayoutError("local coordinate " + std::to_string(site[d]) + " in direction " +
                               std::to_string(d) + " is outside the local box " + format_extents(extents_) +
                               " of rank " + std::to_string(rank_));
         }
-        index = index * b_[d] + site[d] % b_[d];
-        lane = lane * v_[d] + site[d] / b_[d];
+    }
+    return locate_inside(site);
+}
+
+std::pair<std::int64_t, int> Layout::locate_inside(std::span<const std::int64_t> site) const {
+    std::int64_t lane = 0, index = 0;
+    for (int d = ndim() - 1; d >= 0; --d) lane = lane * v_.nodes[d] + site[d] / b_[d];
+    const bool shifted = v_.along >= 0 && v_.shifted(lane);
+    for (int d = ndim() - 1; d >= 0; --d) {
+        const bool moved = shifted && d == v_.along;
+        index = index * b_[d] + (site[d] + (moved ? b_[d] / 2 : 0)) % b_[d];
     }
     return {block_of_[index], static_cast<int>(lane)};
 }
@@ -404,11 +416,12 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         }
     });
 
-    // Per direction and block coordinate: where the shift lands, and how many virtual nodes (unsplit) or
-    // global boundaries (split) it crosses. A class is a vector of crossings: at most two values per
-    // direction.
+    // Per direction and block coordinate: where the offset lands, and how many virtual nodes (unsplit) or
+    // global boundaries (split) it crosses; in the direction along which lanes are shifted, also how many
+    // boundaries it crosses for those. A class is a vector of crossings: at most two values per direction,
+    // three in that one.
     struct Landing {
-        std::int64_t c, key, crossed;
+        std::int64_t c, key, crossed, crossed_shifted;
     };
     std::vector<std::vector<Landing>> landings(n);
     for (int d = 0; d < n; ++d) {
@@ -417,9 +430,10 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
             if (partition_.split(d)) {
                 const auto k = y < 0 ? y : y >= b_[d] ? y - b_[d] + 1 : 0;
                 landings[d].push_back(
-                    {k == 0 ? y : 0, k, floor_div(origin_[d] + y, partition_.global_extents()[d])});
+                    {k == 0 ? y : 0, k, floor_div(origin_[d] + y, partition_.global_extents()[d]), 0});
             } else {
-                landings[d].push_back({floor_mod(y, b_[d]), 0, floor_div(y, b_[d])});
+                const auto there = d == v_.along ? (c + b_[d] / 2) % b_[d] + offset[d] : 0;
+                landings[d].push_back({floor_mod(y, b_[d]), 0, floor_div(y, b_[d]), floor_div(there, b_[d])});
             }
         }
     }
@@ -430,14 +444,15 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         for (int lane = 0; lane < lanes_; ++lane) {
             std::int64_t rest = lane, stride = 1, from = 0;
             for (int d = 0; d < n; ++d) {
-                const auto v = rest % v_[d] + (partition_.split(d) ? 0 : crossings[d]);
-                from += floor_mod(v, v_[d]) * stride;
+                const auto crossed = crossings[d == v_.along && v_.shifted(lane) ? n : d];
+                const auto v = rest % v_.nodes[d] + (partition_.split(d) ? 0 : crossed);
+                from += floor_mod(v, v_.nodes[d]) * stride;
                 if (windings) {
                     wound[d * lanes_ + lane] =
-                        static_cast<std::int32_t>(partition_.split(d) ? crossings[d] : floor_div(v, v_[d]));
+                        static_cast<std::int32_t>(partition_.split(d) ? crossed : floor_div(v, v_.nodes[d]));
                 }
-                rest /= v_[d];
-                stride *= v_[d];
+                rest /= v_.nodes[d];
+                stride *= v_.nodes[d];
             }
             source[lane] = static_cast<std::int32_t>(from);
         }
@@ -456,22 +471,25 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         table->windings.insert(table->windings.end(), wound.begin(), wound.end());
         return table->classes++;
     };
-    class_for(std::vector<std::int64_t>(n, 0));
+    class_for(std::vector<std::int64_t>(n + 1, 0));
 
     table->entries.resize(nblocks_);
-    std::vector<std::int64_t> crossings(n), last_crossings;
+    std::vector<std::int64_t> crossings(n + 1), last_crossings; // behind the directions: of shifted lanes
     std::uint32_t last_class = 0;
     Extents target(n), slab_box(n);
     std::int64_t index = 0;
     for_each_site(b_, [&](const Extents& c) {
-        bool ghost = false;
+        bool ghost = false, moved = false;
         for (int d = 0; d < n; ++d) {
             const auto& landing = landings[d][c[d]];
             target[d] = landing.c;
             key[d] = landing.key;
             crossings[d] = landing.crossed;
             ghost |= landing.key != 0;
+            moved ^= v_.skew[d] != 0 && landing.crossed % 2 != 0;
+            if (d == v_.along) crossings[n] = landing.crossed_shifted;
         }
+        if (moved) target[v_.along] = (target[v_.along] + b_[v_.along] / 2) % b_[v_.along];
         if (crossings != last_crossings) {
             auto [found, fresh] = class_of_crossings.try_emplace(crossings, 0);
             if (fresh) found->second = class_for(crossings);

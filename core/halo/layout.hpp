@@ -114,7 +114,7 @@ class Layout {
     int ndim() const { return partition_.ndim(); }
     const Extents& extents() const { return extents_; } // local
     const Extents& origin() const { return origin_; }
-    const Extents& virtual_nodes() const { return v_; }
+    const LaneGrid& lane_grid() const { return v_; }
     const Extents& block_extents() const { return b_; }
     const Extents& tile() const { return tile_; }
     // All blocks, the even and then the odd ones of each tile, so that neighbours are visited together.
@@ -127,14 +127,18 @@ class Layout {
     std::int64_t first_ghost() const { return whole_groups(nblocks_); }
     std::int64_t ghost_blocks() const { return ghosts_; } // groups filled up included
 
-    const std::vector<std::int32_t>& coordinates() const {
-        return coordinates_;
-    } // [ndim][block], lane 0, global
-    const std::vector<std::int32_t>& lane_offsets() const { return lane_offsets_; } // [ndim][lane]
-    // Site index in the local box (direction 0 fastest) = box_index[block] + box_lane[lane].
+    // [ndim][block]: global coordinates of lane 0; behind them, [block], where in lane_offsets the block's
+    // set begins: the first, or the second where shifted lanes wrap around the lattice.
+    const std::vector<std::int32_t>& coordinates() const { return coordinates_; }
+    const std::vector<std::int32_t>& lane_offsets() const { return lane_offsets_; } // [set][ndim][lane]
+    // Site index in the local box (direction 0 fastest), of lane 0 and of any.
     const std::vector<std::int64_t>& box_index() const { return box_index_; }
-    const std::vector<std::int64_t>& box_lane() const { return box_lane_; }
-    const std::vector<std::int32_t>& block_of() const { return block_of_; } // [lexicographic block] -> block
+    const std::int64_t* box_lanes(std::int64_t block) const { // [lane]: add to box_index
+        return box_lane_.data() + (coordinates_[ndim() * nblocks_ + block] != 0) * lanes_;
+    }
+    std::int64_t box_site(std::int64_t block, int lane) const {
+        return box_index_[block] + box_lanes(block)[lane];
+    }
 
     // The same arrays where a device's kernels read them.
     struct OnDevice {
@@ -144,6 +148,7 @@ class Layout {
 
     // (block, lane) of a site given by local coordinates; throws LayoutError outside the local box.
     std::pair<std::int64_t, int> locate(std::span<const std::int64_t> site) const;
+    std::pair<std::int64_t, int> locate_inside(std::span<const std::int64_t> site) const; // without looking
 
     // Throws LayoutError if a split direction's smallest local extent is less than the offset in it, or the
     // offset is larger than `largest_offset` in any.
@@ -195,11 +200,13 @@ class Layout {
     std::vector<std::uint8_t> parities() const; // by lexicographic index
     std::int64_t tiles_across() const;
 
-    Extents extents_, origin_, v_, b_, tile_;
+    Extents extents_, origin_;
+    LaneGrid v_;
+    Extents b_, tile_;
     int lanes_ = 1;
     std::int64_t nblocks_ = 0, even_ = 0, ghosts_ = 0;
     std::vector<std::int32_t> coordinates_, lane_offsets_, block_of_; // block_of_[lexicographic] = block
-    std::vector<std::int64_t> box_index_, box_lane_;
+    std::vector<std::int64_t> box_index_, box_lane_;                  // box_lane_: [set][lane]
     std::map<std::pair<Offset, bool>, std::shared_ptr<const NeighbourTable>> tables_;
     std::vector<Slab> slabs_;
     std::vector<std::int32_t> slab_of_ghost_;

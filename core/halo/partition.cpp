@@ -134,15 +134,30 @@ int Partition::rank_of_site(std::span<const std::int64_t> site) const {
     return rank_at(c);
 }
 
-Extents lane_grid(const Partition& partition, int wanted_lanes) {
+int LaneGrid::lanes() const {
+    return static_cast<int>(product(nodes));
+}
+
+bool LaneGrid::shifted(std::int64_t lane) const {
+    bool odd = false;
+    for (std::size_t d = 0; d < nodes.size(); ++d) {
+        odd ^= skew[d] != 0 && lane % nodes[d] % 2 != 0;
+        lane /= nodes[d];
+    }
+    return odd;
+}
+
+LaneGrid lane_grid(const Partition& partition, int wanted_lanes) {
     if (wanted_lanes < 1 || wanted_lanes > 64 || (wanted_lanes & (wanted_lanes - 1)) != 0) {
         throw LayoutError("lanes: " + std::to_string(wanted_lanes) + " is not a power of two from 1 to 64");
     }
-    Extents v(partition.ndim(), 1);
+    const int ndim = partition.ndim();
+    LaneGrid grid{Extents(ndim, 1), std::vector<char>(ndim, 0)};
+    Extents& v = grid.nodes;
     int lanes = 1;
     for (bool grew = true; grew && lanes < wanted_lanes;) {
         grew = false;
-        for (int d = partition.ndim() - 1; d >= 0 && lanes < wanted_lanes; --d) {
+        for (int d = ndim - 1; d >= 0 && lanes < wanted_lanes; --d) {
             // b = n / (2 v) must be an even integer
             if (!partition.split(d) && partition.global_extents()[d] % (4 * v[d]) == 0) {
                 v[d] *= 2;
@@ -151,7 +166,19 @@ Extents lane_grid(const Partition& partition, int wanted_lanes) {
             }
         }
     }
-    return v;
+    const auto odd_half = [&](int d) {
+        return !partition.split(d) && partition.global_extents()[d] % 4 == 2;
+    };
+    int along = 0;
+    while (along < ndim && !odd_half(along)) ++along;
+    for (int d = ndim - 1; d > along && lanes < wanted_lanes; --d) {
+        if (!odd_half(d)) continue;
+        v[d] = 2;
+        lanes *= 2;
+        grid.skew[d] = 1;
+        grid.along = along;
+    }
+    return grid;
 }
 
 Extents choose_grid(const Extents& extents, int nranks, int wanted_lanes) {
@@ -178,7 +205,7 @@ Extents choose_grid(const Extents& extents, int nranks, int wanted_lanes) {
                 odd += p.largest_extent(d) % 2 != 0 || p.smallest_extent(d) % 2 != 0;
             }
         }
-        Score score{-static_cast<int>(product(lane_grid(p, wanted_lanes))), volume + surface, odd, grid};
+        Score score{-lane_grid(p, wanted_lanes).lanes(), volume + surface, odd, grid};
         if (best.empty() || score < best_score) {
             best = grid;
             best_score = std::move(score);

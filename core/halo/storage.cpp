@@ -18,14 +18,14 @@ void for_range(ThreadPool* pool, std::int64_t end, std::int64_t grain, const Thr
     }
 }
 
-// One box array element per lane and real: array[(site(block) + lane site) * reals + r] <-> data[(block *
+// One box array element per lane and real: array[site(block, lane) * reals + r] <-> data[(block *
 // reals + r) * W + lane].
 template <int W, class Store, class T>
-void import_blocks(Store* data, const T* array, int reals, const std::int64_t* site,
-                   const std::int64_t* lane_site, std::int64_t begin, std::int64_t end) {
+void import_blocks(Store* data, const T* array, int reals, const Layout& layout, std::int64_t begin,
+                   std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         const T* from[W];
-        for (int l = 0; l < W; ++l) from[l] = array + (site[block] + lane_site[l]) * reals;
+        for (int l = 0; l < W; ++l) from[l] = array + layout.box_site(block, l) * reals;
         Store* to = data + block * reals * W;
         for (int r = 0; r < reals; ++r) {
             for (int l = 0; l < W; ++l) to[r * W + l] = static_cast<Store>(from[l][r]);
@@ -34,11 +34,11 @@ void import_blocks(Store* data, const T* array, int reals, const std::int64_t* s
 }
 
 template <int W, class Store, class T>
-void export_blocks(const Store* data, T* array, int reals, const std::int64_t* site,
-                   const std::int64_t* lane_site, std::int64_t begin, std::int64_t end) {
+void export_blocks(const Store* data, T* array, int reals, const Layout& layout, std::int64_t begin,
+                   std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         T* to[W];
-        for (int l = 0; l < W; ++l) to[l] = array + (site[block] + lane_site[l]) * reals;
+        for (int l = 0; l < W; ++l) to[l] = array + layout.box_site(block, l) * reals;
         const Store* from = data + block * reals * W;
         for (int r = 0; r < reals; ++r) {
             for (int l = 0; l < W; ++l) to[l][r] = static_cast<T>(from[r * W + l]);
@@ -94,19 +94,16 @@ void for_each_site_of_part(const Layout& layout, const Extents& origin, const Ex
         }
         if (extents[d] == 0) return;
     }
-    const auto &b = layout.block_extents(), &v = layout.virtual_nodes();
-    Extents c(n, 0);
+    Extents site = origin;
     std::int64_t index = 0;
     while (true) {
-        std::int64_t block = 0, lane = 0;
-        for (int d = n - 1; d >= 0; --d) {
-            const auto x = origin[d] + c[d];
-            block = block * b[d] + x % b[d];
-            lane = lane * v[d] + x / b[d];
-        }
-        f(layout.block_of()[block], lane, index++);
+        const auto [block, lane] = layout.locate_inside(site);
+        f(block, lane, index++);
         int d = 0;
-        while (d < n && ++c[d] == extents[d]) c[d++] = 0;
+        while (d < n && ++site[d] == origin[d] + extents[d]) {
+            site[d] = origin[d];
+            ++d;
+        }
         if (d == n) return;
     }
 }
@@ -244,8 +241,7 @@ void FieldStorage::import_box(const T* array, ThreadPool* pool) {
     with_scalar(*this, [&](auto* data) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                import_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(),
-                                 b, e);
+                import_blocks<W>(data, array, reals_, *layout_, b, e);
             });
         });
     });
@@ -259,8 +255,7 @@ void FieldStorage::export_box(T* array, ThreadPool* pool) const {
     with_scalar(*this, [&](const auto* data) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                export_blocks<W>(data, array, reals_, layout_->box_index().data(), layout_->box_lane().data(),
-                                 b, e);
+                export_blocks<W>(data, array, reals_, *layout_, b, e);
             });
         });
     });
@@ -336,7 +331,7 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
         place.resize(from.sites());
         for (std::int64_t block = 0; block < from.nblocks(); ++block) {
             for (int lane = 0; lane < from.lanes(); ++lane) {
-                place[from.box_index()[block] + from.box_lane()[lane]] = block * reals_ * from.lanes() + lane;
+                place[from.box_site(block, lane)] = block * reals_ * from.lanes() + lane;
             }
         }
     }
@@ -350,7 +345,7 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
                 }
                 for (std::int64_t block = b; block < e; ++block) {
                     for (int lane = 0; lane < to.lanes(); ++lane) {
-                        const auto first = place[to.box_index()[block] + to.box_lane()[lane]];
+                        const auto first = place[to.box_site(block, lane)];
                         for (int r = 0; r < reals_; ++r) {
                             data[(block * reals_ + r) * to.lanes() + lane] =
                                 static_cast<To>(source[first + r * from.lanes()]);

@@ -135,7 +135,7 @@ extern "C" void number_sites(const uint64_t* w, int64_t begin, int64_t end) {
         for (int64_t l = 0; l < W; l++) {
             int64_t site = 0;
             for (int64_t d = D - 1; d >= 0; d--)
-                site = site * extents[d] + coordinates[d * B + x] + lanes[d * W + l];
+                site = site * extents[d] + coordinates[d * B + x] + lanes[coordinates[D * B + x] + d * W + l];
             out[x * W + l] = site;
         }
     }

@@ -285,7 +285,7 @@ def test_lane_masks_and_block_lists_select_sites(kernels, on_ranks):
         f, out = rank.field(1), rank.field(1)
         f.import_box(local_part(p, communicator.rank, whole))
         mine = local_part(p, communicator.rank, colour).reshape(-1)
-        of_lane = mine[layout.box_index[:, None] + layout.box_lane[None, :]] == 1
+        of_lane = mine[layout.box_sites] == 1
         masks = (of_lane << np.arange(layout.lanes)).sum(axis=1).astype(np.uint32)
         blocks = np.flatnonzero(masks).astype(np.int32)
         rank.gather(out, [(f, offset, 3)], blocks=blocks, masks=masks[blocks]).run()
@@ -363,8 +363,8 @@ def test_sums_per_slice_agree_with_numpy_for_any_split(fast, kernels, on_ranks):
             f = rank.field(3)
             f.import_box(local_part(p, communicator.rank, whole))
             layout = rank.layout
-            slices = layout.coordinates[direction][:, None] + layout.lane_offsets[direction][None, :]
-            launch = rank.sum_reals(f, slices=slices.astype(np.int32), nslices=extents[direction], fast=fast)
+            slices = layout.site_coordinates(direction)
+            launch = rank.sum_reals(f, slices=slices, nslices=extents[direction], fast=fast)
             launch.run()
             return launch.run()
 

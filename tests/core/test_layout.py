@@ -29,6 +29,15 @@ CASES = [  # extents, grid, lanes
     ((2, 3, 4, 1), (1, 1, 1, 1), 4),
     ((4, 2, 4, 2, 4), (1, 1, 1, 1, 1), 4),
     ((3, 2, 4, 2, 4), (3, 1, 1, 2, 1), 4),
+    # odd halves, whose lanes are shifted
+    ((6, 10), (1, 1), 2),
+    ((2, 2, 2, 2), (1, 1, 1, 1), 8),
+    ((6, 6, 6, 6), (1, 1, 1, 1), 8),
+    ((6, 14, 5, 10), (1, 1, 1, 1), 4),
+    ((6, 8, 10, 6), (1, 1, 1, 1), 16),
+    ((6, 6, 9), (1, 1, 3), 2),
+    ((6, 2, 6), (1, 2, 1), 4),
+    ((2, 6, 2, 2, 6), (1, 1, 1, 1, 1), 16),
 ]
 
 
@@ -39,7 +48,7 @@ def layouts(extents, grid, lanes, tile=()):
 
 def sites(layout):
     """[block][lane] -> global coordinates, as an array [block][lane][direction]."""
-    return (layout.coordinates[:, :, None] + layout.lane_offsets[:, None, :]).transpose(1, 2, 0)
+    return np.stack([layout.site_coordinates(d) for d in range(layout.ndim)], axis=2)
 
 
 @pytest.mark.parametrize(("extents", "grid", "lanes"), CASES)
@@ -55,7 +64,7 @@ def test_blocks_and_lanes_cover_the_lattice_once(extents, grid, lanes):
                 local = [c - o for c, o in zip(site, layout.origin, strict=True)]
                 assert layout.locate(local) == (block, lane)
                 index = sum(c * math.prod(layout.extents[:d]) for d, c in enumerate(local))
-                assert layout.box_index[block] + layout.box_lane[lane] == index
+                assert layout.box_sites[block, lane] == index
     assert len(seen) == math.prod(extents)
 
 
@@ -80,21 +89,41 @@ def test_lanes_go_into_unsplit_directions_from_the_last_and_never_into_odd_block
         assert e.lanes == 1
 
 
+def test_directions_with_odd_halves_hold_lanes_in_pairs():
+    (a,) = layouts((6, 6, 6, 6), (1, 1, 1, 1), 8)
+    assert a.virtual_nodes == (1, 2, 2, 2)
+    assert tuple(sites(a)[0][1]) == (3, 3, 0, 0)  # half of direction 1, shifted by half of direction 0
+    assert tuple(sites(a)[0][3]) == (0, 3, 3, 0)  # shifted twice: not at all
+    (b,) = layouts((10, 14), (1, 1), 8)
+    assert b.virtual_nodes == (1, 2)
+    (c,) = layouts((10, 7, 7), (1, 1, 1), 8)
+    assert c.lanes == 1  # no second direction to be shifted along
+    (d,) = layouts((6, 6, 4, 6), (1, 1, 1, 1), 4)
+    assert d.virtual_nodes == (1, 1, 2, 2)
+    for e in layouts((6, 6, 6), (2, 1, 1), 8):
+        assert e.virtual_nodes == (1, 1, 2)
+
+
 @pytest.mark.parametrize("tile", [(2, 2, 2, 2), (3, 1, 4, 2), (100, 2, 4, 1)])
 def test_a_tiled_order_is_another_order_of_the_same_sites(tile):
     (plain,) = layouts((6, 4, 8, 4), (1, 1, 1, 1), 4)
     (tiled,) = layouts((6, 4, 8, 4), (1, 1, 1, 1), 4, tile)
-    assert sorted(plain.box_index) == sorted(tiled.box_index)
+    of_plain, of_tiled = plain.box_sites[:, 0], tiled.box_sites[:, 0]
+    assert sorted(of_plain) == sorted(of_tiled)
     assert tiled.even_blocks == plain.even_blocks
     for half in (slice(0, plain.even_blocks), slice(plain.even_blocks, None)):
-        assert sorted(plain.box_index[half]) == sorted(tiled.box_index[half])
-    assert list(plain.box_index) != list(tiled.box_index)
+        assert sorted(of_plain[half]) == sorted(of_tiled[half])
+    assert list(of_plain) != list(of_tiled)
 
 
 def ghost_sites(layout):
     """ghost block number -> [lane] global coordinates, from the meaning of the slab keys."""
     extents = layout.partition.global_extents
-    lanes = layout.lane_offsets.T
+    split = [ranks > 1 for ranks in layout.partition.grid]
+    here = sites(layout)
+    lanes = {
+        tuple(block[0][np.logical_not(split)]): block - block[0] for block in here
+    }  # by unsplit directions
     found = {}
     for key, first, even, odd, _, _ in layout.slabs:
         ranges = []
@@ -111,7 +140,7 @@ def ghost_sites(layout):
             order[sum(site) % 2].append(site)
         assert (len(order[0]), len(order[1])) == (even, odd)
         for number, site in enumerate(order[0] + order[1]):
-            found[first + number] = np.array(site) + lanes
+            found[first + number] = site + lanes[tuple(np.array(site)[np.logical_not(split)])]
     return found
 
 
@@ -243,8 +272,7 @@ def test_box_round_trip_is_exact_and_places_sites_where_the_tables_say(extents, 
         memory = np.ctypeslib.as_array(
             (np.ctypeslib.as_ctypes_type(dtype) * (layout.nblocks * 3 * layout.lanes)).from_address(f.address)
         ).reshape(layout.nblocks, 3, layout.lanes)
-        index = layout.box_index[:, None] + layout.box_lane[None, :]
-        assert (memory == flat[index].transpose(0, 2, 1)).all()
+        assert (memory == flat[layout.box_sites].transpose(0, 2, 1)).all()
 
 
 def test_box_conversion_between_precisions_rounds_once():

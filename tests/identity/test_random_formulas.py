@@ -28,7 +28,7 @@ from fake_driver import REAL, VARIABLES, make_fake_driver
 from random_programs import Generator, element_of
 from support import bind, random_values
 
-EXTENTS = [(8, 12), (4, 6, 8), (24,), (6, 8, 4), (5, 6, 4), (16, 6)]
+EXTENTS = [(8, 12), (4, 6, 8), (24,), (6, 8, 4), (5, 6, 4), (16, 6), (6, 10), (10, 4, 6)]
 CONDITIONS = ["periodic", "periodic", "antiperiodic", "open", cmath.exp(0.7j)]
 PRECISIONS = ["float64", "float64", "float32"]
 

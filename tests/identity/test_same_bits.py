@@ -52,7 +52,7 @@ def test_same_bits_with_every_halo_policy(reference, policy, monkeypatch):
     assert jali.virtual_ranks(3, history.both)[0] == reference
 
 
-@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("lanes", [1, 2, 4])
 def test_same_bits_with_narrower_vectors(reference, lanes):
     assert history.both(lanes=lanes) == reference
 

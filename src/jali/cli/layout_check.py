@@ -60,7 +60,7 @@ def check_layout(parameters: Parameters, ranks: int) -> dict[str, Any]:
         "halo": links - len(extents) * field(SU(n), ghosts=False),
         "measurements": field(Matrix(n)) if parameters.measure.polyakov else 0,
         "flow": 2 * links + len(extents) * field(Algebra(n)) if parameters.measure.flow else 0,
-        "neighbour_tables": layout.nblocks * (4 * len(offsets) + 4 * len(extents) + 8),
+        "neighbour_tables": layout.nblocks * (4 * len(offsets) + 4 * len(extents) + 12),
         "checkpoint_buffers": FILE_COPIES * len(extents) * field(SU(n), ghosts=False),
     }
     return {

@@ -368,7 +368,7 @@ class _Emitter(Operations):
         shift = self.program.shift or (0,) * ndim
         lines = ["integer origin[" + str(ndim) + "];"]
         for d in range(ndim):
-            lines.append(f"origin[{d}] = {coordinate_text(d, -shift[d])};")
+            lines.append(f"origin[{d}] = {coordinate_text(d, ndim, -shift[d])};")
         lines += ["site_vector site;", f"site_index(&site, {ndim}, origin, extents);"]
         return lines
 
@@ -377,12 +377,8 @@ class _Emitter(Operations):
         if any(self.program.shift):
             return [], self._site_index()
         ndim = self.program.ndim
-        head = [f"const lane_sites lane_site = sites_of_lanes({ndim}, lane_offsets, extents);"]
-        coordinates = ", ".join(f"coordinates[{d} * blocks_held + x]" for d in range(ndim))
-        return head, [
-            f"const int32_t corner[{ndim}] = {{{coordinates}}};",
-            f"const site_vector site = site_of_block(number_of_site({ndim}, corner, extents), lane_site);",
-        ]
+        head = [f"const site_numbering<{ndim}> numbering(coordinates, lane_offsets, extents, blocks_held);"]
+        return head, ["const site_vector site = numbering.of_block(x);"]
 
     # ---- nodes -------------------------------------------------------------------------------------
 

@@ -147,7 +147,7 @@ class Operations:
     def _coordinate(self, node: Node) -> None:
         axis, step = node.attrs
         shift = self.program.shift[axis] if self.program.shift else 0
-        self.name(node, [coordinate_text(axis, step - shift)], "integer")
+        self.name(node, [coordinate_text(axis, self.program.ndim, step - shift)], "integer")
 
     def _load(self, node: Node) -> None:
         slot, source_offset = node.attrs
@@ -605,8 +605,8 @@ def _sizes(product: Node) -> str:
     return f"{rows}, {inner}, {cols}, {flags}"
 
 
-def coordinate_text(axis: int, step: int) -> str:
-    text = f"block_coordinate(coordinates + {axis} * blocks_held, lane_offsets + {axis} * JALI_LANES, x)"
+def coordinate_text(axis: int, ndim: int, step: int) -> str:
+    text = f"block_coordinate({axis}, {ndim}, coordinates, lane_offsets, blocks_held, x)"
     if step:
         text = f"floor_mod({text} + splat_integer({step}), splat_integer((lane_integer)extents[{axis}]))"
     return text

@@ -301,8 +301,7 @@ class Lattice:
 
     def _coordinates(self, layout: Any) -> list[np.ndarray]:
         """Global coordinates `[block][lane]` in each direction."""
-        first, lanes = layout.coordinates, layout.lane_offsets
-        return [(first[d][:, None] + lanes[d][None, :]).astype(np.int64) for d in range(self.ndim)]
+        return [layout.site_coordinates(d).astype(np.int64) for d in range(self.ndim)]
 
     def _inside(self, domain: Domain, coordinates: list[np.ndarray]) -> np.ndarray:
         wrapped = [c % n for c, n in zip(coordinates, self.extents, strict=True)]
@@ -347,5 +346,5 @@ class Lattice:
         key = (axis, layout.lanes)
         with self.lock:
             if key not in self._slices:
-                self._slices[key] = np.ascontiguousarray(self._coordinates(layout)[axis].astype(np.int32))
+                self._slices[key] = layout.site_coordinates(axis)
             return self._slices[key]

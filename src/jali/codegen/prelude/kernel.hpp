@@ -23,10 +23,18 @@ JALI_INLINE double double_of_bits(uint64_t bits) {
   return x;
 }
 
-// Global coordinates of a block's sites in one direction: that of lane 0, and what each lane adds to it.
-JALI_INLINE integer block_coordinate(const int32_t* coordinates, const int32_t* lane_offsets, int64_t x) {
+// Global coordinates of a block's sites in direction d: that of lane 0, and what each lane adds to it. Which of the
+// two sets of offsets a block uses stands behind the coordinates: in some layouts lanes wrap around the lattice in half
+// of the blocks.
+JALI_INLINE integer block_coordinate(int d, int ndim, const int32_t* coordinates, const int32_t* lane_offsets,
+                                     int64_t blocks, int64_t x) {
   integer r;
-  for (int l = 0; l < JALI_LANES; ++l) r[l] = coordinates[x] + lane_offsets[l];
+#if JALI_LANES == 1
+  r[0] = coordinates[d * blocks + x];
+#else
+  const int32_t* more = lane_offsets + coordinates[ndim * blocks + x] + d * JALI_LANES;
+  for (int l = 0; l < JALI_LANES; ++l) r[l] = coordinates[d * blocks + x] + more[l];
+#endif
   return r;
 }
 

@@ -25,42 +25,58 @@ JALI_INLINE void site_index(site_vector* site, int ndim, const integer* coordina
     site->low = low;
     site->high = high;
 }
-// The same for a block whose lanes do not wrap around the lattice: the number of its lane 0, and what each
-// lane adds to it.
-struct lane_sites {
-    uint64_t number[JALI_LANES];
-};
-JALI_INLINE uint64_t number_of_site(int ndim, const int32_t* coordinates, const int64_t* extents) {
-    uint64_t index = 0;
-    for (int d = ndim - 1; d >= 0; --d) index = index * uint64_t(extents[d]) + uint64_t(coordinates[d]);
-    return index;
-}
-JALI_INLINE lane_sites sites_of_lanes(int ndim, const int32_t* lane_offsets, const int64_t* extents) {
-    lane_sites r;
-    for (int l = 0; l < JALI_LANES; ++l) {
-        r.number[l] = 0;
-        for (int d = ndim - 1; d >= 0; --d)
-            r.number[l] = r.number[l] * uint64_t(extents[d]) + uint64_t(lane_offsets[d * JALI_LANES + l]);
-    }
-    return r;
-}
-JALI_INLINE site_vector site_of_block(uint64_t first, const lane_sites& lanes) {
-    site_vector site;
-#if JALI_DOUBLE && JALI_LANES > 1
-    unsigned_integer number;
-    copy_bits(&number, lanes.number, sizeof number);
-    number += first;
-    site.low = number & 0xffffffffu;
-    site.high = number >> 32;
-#else
-    JALI_UNROLL
-    for (int l = 0; l < JALI_LANES; ++l) {
-        site.low[l] = lane_unsigned((first + lanes.number[l]) & 0xffffffffu);
-        site.high[l] = lane_unsigned((first + lanes.number[l]) >> 32);
-    }
+// The same for the sites of a block themselves: the number of its lane 0, and what each lane adds to it, of which
+// there are two sets.
+template <int ndim>
+struct site_numbering {
+    const int32_t* coordinates;
+    const int64_t* extents;
+    int64_t blocks;
+#if JALI_LANES > 1
+    uint64_t lanes[2][JALI_LANES];
 #endif
-    return site;
-}
+
+    JALI_MEMBER site_numbering(const int32_t* coordinates, const int32_t* lane_offsets, const int64_t* extents,
+                               int64_t blocks)
+        : coordinates(coordinates), extents(extents), blocks(blocks) {
+#if JALI_LANES > 1
+        for (int set = 0; set < 2; ++set)
+            for (int l = 0; l < JALI_LANES; ++l) {
+                uint64_t index = 0; // modulo 2^64, since a lane may be in front of lane 0
+                for (int d = ndim - 1; d >= 0; --d)
+                    index = index * uint64_t(extents[d]) + uint64_t(int64_t(lane_offsets[(set * ndim + d) * JALI_LANES + l]));
+                lanes[set][l] = index;
+            }
+#else
+        (void)lane_offsets;
+#endif
+    }
+    JALI_MEMBER site_vector of_block(int64_t x) const {
+        uint64_t first = 0;
+        for (int d = ndim - 1; d >= 0; --d) first = first * uint64_t(extents[d]) + uint64_t(coordinates[d * blocks + x]);
+        site_vector site;
+#if JALI_LANES == 1
+        site.low[0] = lane_unsigned(first & 0xffffffffu);
+        site.high[0] = lane_unsigned(first >> 32);
+#else
+        const uint64_t* more = lanes[coordinates[ndim * blocks + x] != 0];
+#if JALI_DOUBLE
+        unsigned_integer number;
+        copy_bits(&number, more, sizeof number);
+        number += first;
+        site.low = number & 0xffffffffu;
+        site.high = number >> 32;
+#else
+        JALI_UNROLL
+        for (int l = 0; l < JALI_LANES; ++l) {
+            site.low[l] = lane_unsigned((first + more[l]) & 0xffffffffu);
+            site.high[l] = lane_unsigned((first + more[l]) >> 32);
+        }
+#endif
+#endif
+        return site;
+    }
+};
 // Site numbers given one by one
 JALI_INLINE site_vector make_site(const int64_t* index) {
     site_vector site;
