@@ -16,16 +16,16 @@ from jali.lattice.prefetch import UNKNOWN, cache_share, last_level_cache
 
 
 def report(lattice):
-    U = GaugeField(lattice, SU(3))
-    return jali.inspect(staple_sum, U, Field(lattice, Matrix(3)), lattice.directions[1])
+    """Of links so large that a block of them is asked for even with one lane."""
+    U = GaugeField(lattice, SU(4))
+    return jali.inspect(staple_sum, U, Field(lattice, Matrix(4)), lattice.directions[1])
 
 
 @pytest.fixture(autouse=True)
 def automatic(monkeypatch):
-    """Nothing is asked for, fields are on the processor, and vectors are of 32 bytes: with one lane a block of a link is not large enough to be asked for."""
+    """Nothing is asked for, and fields are on the processor."""
     monkeypatch.delenv("JALI_PREFETCH", raising=False)
     monkeypatch.delenv("JALI_DEVICE", raising=False)
-    monkeypatch.setenv("JALI_VECTOR_BYTES", "32")
 
 
 WORDS = {
@@ -38,7 +38,7 @@ ASKED = {"off": 0, "leading": 8, "all": 18}
 
 
 def test_the_bytes_that_a_kernel_reads_and_its_share_of_the_cache_decide_what_it_asks_for(monkeypatch):
-    read = 4 * 144 * 4**4
+    read = 4 * 256 * 4**4
     for share, chosen in (
         (5 * read, "off"),
         (5 * read - 5, "leading"),
@@ -48,9 +48,9 @@ def test_the_bytes_that_a_kernel_reads_and_its_share_of_the_cache_decide_what_it
         monkeypatch.setattr(prefetch, "cache_share", lambda threads, ranks, share=share: share)
         made = report(Lattice(4, 4, 4, 4))
         assert made.launch == (
-            f"{WORDS[chosen]}: 0.1 MB in all, of a last-level cache of {share / 1e6:.1f} MB for this rank"
+            f"{WORDS[chosen]}: 0.3 MB in all, of a last-level cache of {share / 1e6:.1f} MB for this rank"
         )
-        assert made.source.count("fetch_ahead<18>") == ASKED[chosen]
+        assert made.source.count("fetch_ahead<32>") == ASKED[chosen]
         assert f"launch {made.launch}" in str(made)
 
 
@@ -59,7 +59,7 @@ def test_asking_ahead_can_be_forced(monkeypatch, asked):
     monkeypatch.setenv("JALI_PREFETCH", asked)
     made = report(Lattice(4, 4, 4, 4))
     assert made.launch == f"{WORDS[asked]}: JALI_PREFETCH"
-    assert made.source.count("fetch_ahead<18>") == ASKED[asked]
+    assert made.source.count("fetch_ahead<32>") == ASKED[asked]
 
 
 def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(monkeypatch):
