@@ -14,9 +14,10 @@ from jali.codegen.trace import FieldArgument
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Symbol
 from jali.errors import LayoutError
+from jali.lattice.base import what_differs
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
-from jali.lattice.lattice import Lattice, what_differs
+from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
