@@ -16,7 +16,7 @@ import numpy as np
 import jali
 from jali import io
 from jali.codegen.directions import Direction
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.types import SU, Element
 from jali.codegen.values import Symbol
 from jali.errors import LayoutError, ParameterError

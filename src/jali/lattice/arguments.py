@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.trace import FieldArgument
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Symbol

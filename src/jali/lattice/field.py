@@ -11,7 +11,7 @@ import numpy as np
 
 from jali import _core
 from jali.codegen import state as tracing
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
