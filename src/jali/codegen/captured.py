@@ -115,6 +115,10 @@ class Watch:
         self._check_closures(user, walk)
         self._records, self._rows, self._looks = walk.records, walk.rows, walk.looks
 
+    def __len__(self) -> int:
+        """Number of objects that are watched."""
+        return len(self._records)
+
     def unchanged(self) -> bool:
         """Whether the function would see now what it saw then."""
         if not self._rows.check():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 
 LARGEST_OFFSET = 1 << 29  # sites in each direction: sums of two and a coordinate fit 32 bits
 

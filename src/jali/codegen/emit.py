@@ -7,20 +7,20 @@ matrices) cost nothing. All values are computed before the first field is writte
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
-from jali.codegen.operations import Operations, Value, Variant, Word, coordinate_text, offset_text
-from jali.codegen.passes import RENAMING, Analysis, analyse, reachable
+from jali.codegen.operation import OPERATIONS
+from jali.codegen.operations import Value, Variant, Word, Writer, coordinate_text, offset_text
+from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.several import SeveralSites, most_neighbours
 
 FIRST_WORD = 8  # words 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
 
 
-@dataclass
+@dataclass(frozen=True)
 class KernelText:
     """The C++ of one kernel (without the prelude), its argument words and the facts about it."""
 
@@ -33,7 +33,8 @@ class KernelText:
 
 def emit(program: SiteProgram, variant: Variant) -> KernelText:
     """The C++ text of a program."""
-    return _Emitter(program, variant, analyse(program, variant.items)).run()
+    elsewhere = frozenset().union(*(item.cone for item in variant.items))
+    return _Emitter(program, variant, analyse(program, elsewhere)).run()
 
 
 def _number(value: float) -> str:
@@ -45,7 +46,7 @@ def _number(value: float) -> str:
     return repr(float(value))
 
 
-class _Emitter(Operations):
+class _Emitter(Writer):
     def __init__(self, program: SiteProgram, variant: Variant, analysis: Analysis):
         self.program = program
         self.variant = variant
@@ -121,7 +122,7 @@ class _Emitter(Operations):
             item = self.item_of.get(node.number)
             if item is not None:
                 found = found | item.cone | {n.number for n in item.cut}
-            elif node.op in RENAMING or node.number in self.analysis.fused:
+            elif OPERATIONS[node.op].renames or node.number in self.analysis.fused:
                 found = found.union(*(self._roots(a) for a in node.args))
             self.roots[node.number] = found
         return found
@@ -388,8 +389,7 @@ class _Emitter(Operations):
             if node.number not in self.values:
                 self._item(item)
             return
-        handler: Callable[[Node], None] = getattr(self, f"_{node.op}")
-        handler(node)
+        OPERATIONS[node.op].text(self, node)
 
     def _item(self, item: Item) -> None:
         """Values that are computed from a neighbour of this rank, or arrive computed from another one."""

@@ -10,20 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from jali.codegen.ir import OPERATIONS, Node, SiteProgram, Store, Sum
-
-if TYPE_CHECKING:
-    from jali.codegen.items import Item
-
-# Operations that only rename components of their arguments: they need no memory of their own.
-RENAMING = frozenset(
-    {"element", "build", "real", "imag", "complex", "conj", "adjoint", "uniform", "gaussian", "repeat_value"}
-)
+from jali.codegen.ir import Node, SiteProgram, Store, Sum
+from jali.codegen.operation import OPERATIONS
 
 
-@dataclass
+@dataclass(frozen=True)
 class Analysis:
     """Facts about one program.
 
@@ -43,10 +35,9 @@ class Analysis:
     randoms: set[int] = field(default_factory=set)
 
 
-def analyse(program: SiteProgram, items: Iterable[Item] = ()) -> Analysis:
-    """Schedules a program and counts what it does. What lies below the cut of a halo item is not scheduled: it is
-    written where the item is."""
-    below = frozenset().union(*(item.cone for item in items))
+def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> Analysis:
+    """Schedules a program and counts what it does. Nodes of these numbers are not scheduled: what lies below the cut of a halo item
+    is written where the item is."""
     roots = [effect.value for effect in program.effects]
     nodes = reachable(roots)
     reads: dict[int, dict[tuple[int, ...], str]] = {}
@@ -58,9 +49,9 @@ def analyse(program: SiteProgram, items: Iterable[Item] = ()) -> Analysis:
 
     order: list[Node] = []
     bodies: dict[int, list[Node]] = {}
-    _schedule(roots, program.fused | below, order, bodies)
+    _schedule(roots, program.fused | elsewhere, order, bodies)
 
-    flops = sum(OPERATIONS[n.op](n) for n in nodes)
+    flops = sum(OPERATIONS[n.op].flops(n) for n in nodes)
     for effect in program.effects:
         if isinstance(effect, Sum):
             flops += effect.value.type.reals
@@ -118,16 +109,8 @@ def fused_products(roots: Iterable[Node]) -> frozenset[int]:
                 continue
             if uses[candidate.number] != 1 or candidate.loops != node.loops:
                 continue
-            if candidate.op == "matmul" and candidate.type.kind == "complex" and node.type == candidate.type:
-                fused.add(candidate.number)
-                break
-            if (
-                candidate.op == "mul"
-                and candidate.args[0].type.kind == "real"
-                and not candidate.args[0].type.shape
-                and candidate.type == node.type
-                and node.type.kind in ("real", "complex")
-            ):
+            fusion = OPERATIONS[candidate.op].fusion
+            if fusion is not None and fusion.possible(candidate, node):
                 fused.add(candidate.number)
                 break
     return frozenset(fused)

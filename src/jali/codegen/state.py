@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-from jali.codegen.ir import REAL, Builder, FieldSlot, Node, Store, trace_error, user_line
+from jali.codegen.builder import Builder
+from jali.codegen.ir import FieldSlot, Node, Store
+from jali.codegen.language import conversions, draws, leaves
+from jali.codegen.lines import trace_error, user_line
+from jali.codegen.operation import OPERATIONS
 from jali.codegen.types import Type
 
 active = threading.local()
@@ -54,7 +58,7 @@ class Trace:
         field.reads.setdefault(offset, user_line())
         if any(written == slot for written, _ in self.stores):
             field.reads_after.setdefault(offset, user_line())
-        node = self.builder.node("load", (), (slot, offset), field.element.type)
+        node = leaves.load(self.builder, slot, offset, field.element.type)
         node.antihermitian = field.element.codec == "algebra"
         return node
 
@@ -73,7 +77,7 @@ class Trace:
             raise trace_error(
                 f"a complex value cannot be stored in the real field {field.name}; use .real or .imag"
             )
-        value = self.builder.convert(value, want.kind)
+        value = conversions.convert(self.builder, value, want.kind)
         if field.element.codec == "algebra" and not value.antihermitian:
             raise trace_error(
                 f"{field.name} holds {field.element}, traceless anti-Hermitian matrices; "
@@ -91,7 +95,7 @@ class Trace:
         key = (slot, loop, kind)
         waiting = self.halves.pop(key, None)
         if waiting is not None:
-            return self.builder.node(kind, (waiting,), (1,), REAL)
+            return OPERATIONS[kind](self.builder, waiting, 1)
         if self.loop is None:
             number = self.draws[slot]
             self.draws[slot] += 1
@@ -102,11 +106,9 @@ class Trace:
         else:
             number = self.loop.first_draw + self.loop.draws
             self.loop.draws += 1
-        pair = self.builder.node("philox", (), (slot, number, loop, kind), Type("real", (2,)))
-        if self.loop is not None:
-            pair.loops = frozenset({loop})
+        pair = draws.philox(self.builder, slot, number, loop, kind)
         self.halves[key] = pair
-        return self.builder.node(kind, (pair,), (0,), REAL)
+        return OPERATIONS[kind](self.builder, pair, 0)
 
 
 def tracing() -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jali.codegen import directions as dirs
-from jali.codegen.ir import BOOL, INT, trace_error, user_line
+from jali.codegen.ir import BOOL
+from jali.codegen.language import arithmetic, conversions, leaves, loops
+from jali.codegen.lines import trace_error, user_line
 from jali.codegen.state import MOST_DRAWS, Loop, Trace, builder, current_trace
 from jali.codegen.types import Element
 from jali.codegen.values import Symbol, Value, WithoutValue, lift
@@ -89,11 +91,11 @@ class Site(WithoutValue):
     def coordinate(self, mu: Any) -> Value:
         """Global coordinate in direction mu, 0 to extent - 1, an integer."""
         axis = self._axis(mu)
-        return Value(builder().node("coordinate", (), (axis, self.vector[axis]), INT))
+        return Value(leaves.coordinate(builder(), axis, self.vector[axis]))
 
     def extent(self, mu: Any) -> Value:
         """Global extent of the lattice in direction mu, an integer."""
-        return Value(builder().node("extent", (), (self._axis(mu),), INT))
+        return Value(leaves.extent(builder(), self._axis(mu)))
 
     @property
     def parity(self) -> Value:
@@ -152,7 +154,7 @@ class Site(WithoutValue):
         for v, o in zip(values, others, strict=True):
             if v.type.shape != o.type.shape:
                 raise trace_error(f"the attempt returns {v.type}, otherwise is {o.type}: the shapes differ")
-            pairs.append(nodes.common(v, o, "repeat_until"))
+            pairs.append(conversions.common(nodes, v, o, "repeat_until"))
         first_draw = first + limit * loop.draws
         if first_draw > MOST_DRAWS:
             raise trace_error(
@@ -160,13 +162,8 @@ class Site(WithoutValue):
                 "lower the limit"
             )
         trace.draws = [first_draw for _ in trace.draws]
-        args = [accept, *(p[0] for p in pairs), *(p[1] for p in pairs)]
-        repeat = nodes.node("repeat", args, (loop.number, len(pairs)), BOOL)
-        repeat.loops = frozenset()
-        results = []
-        for k, (v, _) in enumerate(pairs):
-            node = nodes.node("repeat_value", (repeat,), (k,), v.type)
-            results.append(Value(node))
+        repeated = loops.repeat(nodes, loop.number, accept, [v for v, _ in pairs], [o for _, o in pairs])
+        results = [Value(loops.repeat_value(nodes, repeated, k, v.type)) for k, (v, _) in enumerate(pairs)]
         return results[0] if single else tuple(results)
 
 
@@ -289,16 +286,16 @@ class SumSymbol(WithoutValue):
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
         if node.type.kind == "int":
-            node = trace.builder.convert(node, "real")
+            node = conversions.convert(trace.builder, node, "real")
         before, where = trace.sums[self._slot]
         trace.sums[self._slot] = (
-            node if before is None else trace.builder.add(before, node),
+            node if before is None else arithmetic.add(trace.builder, before, node),
             where or user_line(),
         )
         return self
 
     def __isub__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
-        return self.__iadd__(Value(builder().neg(lift(value))))
+        return self.__iadd__(Value(arithmetic.neg(builder(), lift(value))))
 
 
 class RandomSymbol(WithoutValue):

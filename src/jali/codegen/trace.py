@@ -14,15 +14,9 @@ from typing import Any
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
 from jali.codegen.interruptible import interruptible
-from jali.codegen.ir import (
-    FieldSlot,
-    SiteProgram,
-    Store,
-    Sum,
-    line_of_error,
-    line_of_function,
-    trace_error,
-)
+from jali.codegen.ir import FieldSlot, SiteProgram, Store, Sum
+from jali.codegen.language import leaves
+from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Trace
 from jali.codegen.symbols import Fields, FieldSymbol, RandomSymbol, Site, SumSymbol
@@ -76,7 +70,7 @@ def trace(
             return Fields(name, [symbol(a, f"{name}[{k}]") for k, a in enumerate(argument)])
         if isinstance(argument, Type):
             scalars.append((name, argument))
-            return Value(state.builder.node("scalar", (), (len(scalars) - 1,), argument))
+            return Value(leaves.scalar(state.builder, len(scalars) - 1, argument))
         if argument == "random":
             randoms.append(name)
             state.draws.append(0)

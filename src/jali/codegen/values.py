@@ -1,20 +1,34 @@
 """Symbolic values: numbers, vectors and matrices at a site that are not yet computed, and the functions on them.
 
-A `Value` wraps a node of the trace under way; its operators make further nodes. Mistakes in types are found by the builder and
-reported at the user's line.
+A `Value` wraps a node of the trace under way; its operators and methods make further nodes. Methods come from the descriptors of
+operations that name one; mistakes in types are found there and reported at the user's line.
 """
 
 from __future__ import annotations
 
 import difflib
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from jali.codegen.directions import Offset
-from jali.codegen.ir import Node, trace_error
+from jali.codegen.ir import Node
+from jali.codegen.language import (
+    arithmetic,
+    choices,
+    conversions,
+    elementary,
+    groups,
+    integers,
+    leaves,
+    matrices,
+    parts,
+)
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import OPERATIONS, Operation
 from jali.codegen.state import builder
 from jali.codegen.types import MOST_COMPONENTS, Element, Type
 from jali.errors import TraceError
@@ -27,23 +41,23 @@ def lift(value: Any) -> Node:
         nodes.check(value.node)
         return value.node
     if isinstance(value, bool | np.bool_):
-        return nodes.const(bool(value))
+        return leaves.const(nodes, bool(value))
     if isinstance(value, int | np.integer):
-        return nodes.const(int(value))
+        return leaves.const(nodes, int(value))
     if isinstance(value, float | np.floating):
-        return nodes.const(float(value))
+        return leaves.const(nodes, float(value))
     if isinstance(value, complex | np.complexfloating):
-        return nodes.const(complex(value))
+        return leaves.const(nodes, complex(value))
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         if value.ndim == 0:
             return lift(value[()])
         if value.ndim in (1, 2) and 0 < value.size <= 256:
             kind = "complex" if np.iscomplexobj(value) else "real"
             parts = [
-                nodes.const(v)
+                leaves.const(nodes, v)
                 for v in value.astype("complex128" if kind == "complex" else "float64").ravel().tolist()
             ]
-            return nodes.build(Type(kind, value.shape), parts)
+            return conversions.build(nodes, Type(kind, value.shape), parts)
         raise trace_error(
             f"an array of shape {value.shape} is no vector or matrix of at most 256 numbers; make it a Field"
         )
@@ -248,54 +262,54 @@ class Value(Symbol):
     # ---- arithmetic ----
 
     def __add__(self, other: Any) -> Value:
-        return Value(builder().add(self.node, lift(other))) if _known(other) else NotImplemented
+        return Value(arithmetic.add(builder(), self.node, lift(other))) if _known(other) else NotImplemented
 
     def __radd__(self, other: Any) -> Value:
         if type(other) is int and other == 0:  # where Python's sum() begins
             return self
-        return Value(builder().add(lift(other), self.node)) if _known(other) else NotImplemented
+        return Value(arithmetic.add(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     def __sub__(self, other: Any) -> Value:
-        return Value(builder().add(self.node, lift(other), "sub")) if _known(other) else NotImplemented
+        return Value(arithmetic.sub(builder(), self.node, lift(other))) if _known(other) else NotImplemented
 
     def __rsub__(self, other: Any) -> Value:
-        return Value(builder().add(lift(other), self.node, "sub")) if _known(other) else NotImplemented
+        return Value(arithmetic.sub(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     def __mul__(self, other: Any) -> Value:
-        return Value(builder().mul(self.node, lift(other))) if _known(other) else NotImplemented
+        return Value(matrices.product(builder(), self.node, lift(other))) if _known(other) else NotImplemented
 
     def __rmul__(self, other: Any) -> Value:
-        return Value(builder().mul(lift(other), self.node)) if _known(other) else NotImplemented
+        return Value(matrices.product(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     __matmul__ = __mul__
     __rmatmul__ = __rmul__
 
     def __truediv__(self, other: Any) -> Value:
-        return Value(builder().div(self.node, lift(other))) if _known(other) else NotImplemented
+        return Value(arithmetic.div(builder(), self.node, lift(other))) if _known(other) else NotImplemented
 
     def __rtruediv__(self, other: Any) -> Value:
-        return Value(builder().div(lift(other), self.node)) if _known(other) else NotImplemented
+        return Value(arithmetic.div(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     def __mod__(self, other: Any) -> Value:
-        return Value(builder().integer("mod", self.node, lift(other)))
+        return Value(integers.mod(builder(), self.node, lift(other)))
 
     def __floordiv__(self, other: Any) -> Value:
-        return Value(builder().integer("floordiv", self.node, lift(other)))
+        return Value(integers.floordiv(builder(), self.node, lift(other)))
 
     def __rmod__(self, other: Any) -> Value:
-        return Value(builder().integer("mod", lift(other), self.node))
+        return Value(integers.mod(builder(), lift(other), self.node))
 
     def __rfloordiv__(self, other: Any) -> Value:
-        return Value(builder().integer("floordiv", lift(other), self.node))
+        return Value(integers.floordiv(builder(), lift(other), self.node))
 
     def __neg__(self) -> Value:
-        return Value(builder().neg(self.node))
+        return Value(arithmetic.neg(builder(), self.node))
 
     def __pos__(self) -> Value:
         return self
 
     def __abs__(self) -> Value:
-        return Value(builder().call("abs", [self.node]))
+        return Value(elementary.call(builder(), "abs", [self.node]))
 
     def __pow__(self, power: Any) -> Value:
         if isinstance(power, int) and not isinstance(power, bool):
@@ -313,12 +327,16 @@ class Value(Symbol):
                 shape = self.node.type.shape
                 if shape and shape != shape[:1] * 2:
                     raise trace_error(f"a {self.node.type} has no powers; numbers and square matrices have")
-                return identity(shape[0]) if shape else Value(builder().const(1.0))
+                return identity(shape[0]) if shape else Value(leaves.const(builder(), 1.0))
             return result
-        return Value(builder().call("pow", [self.node, lift(power)]))
+        return Value(elementary.call(builder(), "pow", [self.node, lift(power)]))
 
     def __rpow__(self, base: Any) -> Value:
-        return Value(builder().call("pow", [lift(base), self.node])) if _known(base) else NotImplemented
+        return (
+            Value(elementary.call(builder(), "pow", [lift(base), self.node]))
+            if _known(base)
+            else NotImplemented
+        )
 
     def _no_operator(self, *_: Any) -> Any:
         raise trace_error(
@@ -331,34 +349,34 @@ class Value(Symbol):
     # ---- comparison ----
 
     def __lt__(self, other: Any) -> Value:
-        return Value(builder().compare("less", self.node, lift(other)))
+        return Value(choices.less(builder(), self.node, lift(other)))
 
     def __le__(self, other: Any) -> Value:
-        return Value(builder().compare("less_equal", self.node, lift(other)))
+        return Value(choices.less_equal(builder(), self.node, lift(other)))
 
     def __gt__(self, other: Any) -> Value:
-        return Value(builder().compare("less", lift(other), self.node))
+        return Value(choices.less(builder(), lift(other), self.node))
 
     def __ge__(self, other: Any) -> Value:
-        return Value(builder().compare("less_equal", lift(other), self.node))
+        return Value(choices.less_equal(builder(), lift(other), self.node))
 
     def __eq__(self, other: Any) -> Value:  # type: ignore[override]
-        return Value(builder().compare("equal", self.node, lift(other)))
+        return Value(choices.equal(builder(), self.node, lift(other)))
 
     def __ne__(self, other: Any) -> Value:  # type: ignore[override]
-        return Value(builder().compare("not_equal", self.node, lift(other)))
+        return Value(choices.not_equal(builder(), self.node, lift(other)))
 
     def __and__(self, other: Any) -> Value:
-        return Value(builder().logical("and", self.node, lift(other)))
+        return Value(choices.both(builder(), self.node, lift(other)))
 
     def __or__(self, other: Any) -> Value:
-        return Value(builder().logical("or", self.node, lift(other)))
+        return Value(choices.either(builder(), self.node, lift(other)))
 
     __rand__ = __and__
     __ror__ = __or__
 
     def __invert__(self) -> Value:
-        return Value(builder().logical("not", self.node))
+        return Value(choices.negation(builder(), self.node))
 
     # ---- what needs a value ----
 
@@ -457,7 +475,9 @@ class Value(Symbol):
                 raise trace_error(f"the block {index} of a {self.node.type} is empty")
             both = isinstance(indices[0], slice) and isinstance(indices[1], slice)
             new = (len(rows), len(cols)) if both else (len(parts),)
-            return Value(builder().build(Type(self.node.type.kind, new), [p.node for p in parts]))
+            return Value(
+                conversions.build(builder(), Type(self.node.type.kind, new), [p.node for p in parts])
+            )
         if len(indices) != len(shape):
             raise trace_error(f"a {self.node.type} takes {len(shape)} indices, not {len(indices)}")
         flat = 0
@@ -469,73 +489,52 @@ class Value(Symbol):
             if not -n <= k < n:
                 raise trace_error(f"component {index} of a {self.node.type} does not exist")
             flat = flat * n + k % n
-        return Value(builder().element(self.node, flat))
+        return Value(conversions.element(builder(), self.node, flat))
 
     @property
     def real(self) -> Value:
         """Real part."""
-        return Value(builder().real(self.node))
+        return Value(parts.real(builder(), self.node))
 
     @property
     def imag(self) -> Value:
         """Imaginary part."""
-        return Value(builder().imag(self.node))
-
-    def conj(self) -> Value:
-        """Complex conjugate of every component."""
-        return Value(builder().conj(self.node))
-
-    def dagger(self) -> Value:
-        """Hermitian conjugate of a matrix, complex conjugate of a number."""
-        return Value(builder().adjoint(self.node))
+        return Value(parts.imag(builder(), self.node))
 
     def transpose(self) -> Value:
         """Rows and columns exchanged."""
-        return Value(builder().transpose(self.node))
-
-    def trace(self) -> Value:
-        """Sum of the diagonal of a square matrix."""
-        return Value(builder().trace(self.node))
-
-    def det(self) -> Value:
-        """Determinant of a square matrix."""
-        return Value(builder().square_op("det", self.node))
-
-    def inverse(self) -> Value:
-        """Inverse of a square matrix."""
-        return Value(builder().square_op("inverse", self.node))
+        return Value(matrices.transpose(builder(), self.node))
 
     def exp(self) -> Value:
         """Exponential of a number or a square matrix."""
         if self.node.type.shape:
-            return Value(builder().square_op("expm", self.node))
-        return Value(builder().call("exp", [self.node]))
+            return Value(groups.expm(builder(), self.node))
+        return Value(elementary.call(builder(), "exp", [self.node]))
 
-    def reunitarise(self) -> Value:
-        """An SU(n) matrix close to this one: rows orthonormalised in order and the last one turned so that the determinant is
-        one; for n = 2 the nearest SU(2) matrix, for n = 1 the number divided by its modulus."""
-        return Value(builder().square_op("reunitarise", self.node))
 
-    def traceless_antihermitian(self) -> Value:
-        """(A - A^dagger) / 2 minus its trace part; for n = 1 the imaginary part."""
-        return Value(builder().square_op("antihermitian", self.node))
+def _method(described: Operation) -> Callable[..., Value]:
+    """The method of symbols by which an operation is called."""
 
-    def norm2(self) -> Value:
-        """Sum of the squared moduli of all components, a real number."""
-        return Value(builder().norm2(self.node))
+    def alone(self: Value) -> Value:
+        return Value(described(builder(), self.node))
 
-    def dot(self, other: Any) -> Value:
-        """Sum of conj(self_k) other_k over all components."""
-        return Value(builder().dot(self.node, lift(other)))
+    def with_another(self: Value, other: Any) -> Value:
+        return Value(described(builder(), self.node, lift(other)))
 
-    def outer(self, other: Any) -> Value:
-        """The matrix self_i conj(other_j) of two vectors."""
-        return Value(builder().outer(self.node, lift(other)))
+    method = alone if len(signature(described.make).parameters) == 2 else with_another
+    method.__name__, method.__qualname__ = described.method, f"Value.{described.method}"
+    method.__doc__ = described.make.__doc__
+    return method
+
+
+for _described in OPERATIONS.values():
+    if _described.method:
+        setattr(Value, _described.method, _method(_described))
 
 
 def where(condition: Any, a: Any, b: Any) -> Value:
     """`a` where `condition` holds, else `b`; both are evaluated."""
-    return Value(builder().where(lift(condition), lift(a), lift(b)))
+    return Value(choices.where(builder(), lift(condition), lift(a), lift(b)))
 
 
 def matrix(rows: Sequence[Sequence[Any]]) -> Value:
@@ -546,7 +545,7 @@ def matrix(rows: Sequence[Sequence[Any]]) -> Value:
     if not nodes or not nodes[0] or any(len(row) != len(nodes[0]) for row in nodes):
         raise trace_error("jali.matrix needs rows of equal, non-zero length")
     flat = [n for row in nodes for n in row]
-    return Value(builder().build(Type(_kind(flat, "matrix"), (len(nodes), len(nodes[0]))), flat))
+    return Value(conversions.build(builder(), Type(_kind(flat, "matrix"), (len(nodes), len(nodes[0]))), flat))
 
 
 def vector(components: Sequence[Any]) -> Value:
@@ -556,7 +555,7 @@ def vector(components: Sequence[Any]) -> Value:
     nodes = [lift(v) for v in components]
     if not nodes:
         raise trace_error("jali.vector needs at least one component")
-    return Value(builder().build(Type(_kind(nodes, "vector"), (len(nodes),)), nodes))
+    return Value(conversions.build(builder(), Type(_kind(nodes, "vector"), (len(nodes),)), nodes))
 
 
 def _is_list(value: Any) -> bool:
@@ -571,7 +570,7 @@ def _kind(nodes: list[Node], what: str) -> str:
 
 def complex_number(re: Any, im: Any) -> Value:
     """re + i im."""
-    return Value(builder().complex(lift(re), lift(im)))
+    return Value(conversions.complex_number(builder(), lift(re), lift(im)))
 
 
 def identity(n: int) -> Value:
@@ -588,8 +587,8 @@ def identity(n: int) -> Value:
             f"jali.identity({n}) has {n * n} components; a matrix has at most {MOST_COMPONENTS}"
         )
     n = operator.index(n)
-    parts = [nodes.const(1.0 + 0.0j if i == j else 0.0j) for i in range(n) for j in range(n)]
-    return Value(nodes.build(Type("complex", (n, n)), parts))
+    parts = [leaves.const(nodes, 1.0 + 0.0j if i == j else 0.0j) for i in range(n) for j in range(n)]
+    return Value(conversions.build(nodes, Type("complex", (n, n)), parts))
 
 
 def zero(element: Element | Type) -> Value:
@@ -598,5 +597,5 @@ def zero(element: Element | Type) -> Value:
         raise trace_error(f"jali.zero needs an element type such as Real() or SU(3), not {element!r}")
     type = element.type if isinstance(element, Element) else element
     nodes = builder()
-    scalar = nodes.const(0.0j if type.kind == "complex" else 0.0)
-    return Value(scalar if not type.shape else nodes.build(type, [scalar] * type.size))
+    scalar = leaves.const(nodes, 0.0j if type.kind == "complex" else 0.0)
+    return Value(scalar if not type.shape else conversions.build(nodes, type, [scalar] * type.size))

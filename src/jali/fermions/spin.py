@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.state import tracing
 from jali.codegen.values import Symbol, Value, lift, matrix
 from jali.errors import ParameterError

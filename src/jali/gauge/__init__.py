@@ -25,11 +25,11 @@ from jali.gauge.loops import wilson_loop, wilson_loops
 from jali.gauge.observables import (
     link_trace,
     plaquette,
-    plaquette_trace,
     plaquettes,
     polyakov_lines,
     polyakov_loop,
 )
+from jali.gauge.plaquettes import plaquette_trace
 from jali.gauge.simulation import Measurement, simulate
 from jali.gauge.smearing import ape_smear, stout_smear
 from jali.gauge.staples import staple, staple_sum

@@ -12,7 +12,7 @@ import jali
 from jali.codegen.types import Algebra
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
-from jali.gauge.observables import plaquette_sums
+from jali.gauge.plaquettes import plaquette_sums
 from jali.gauge.staples import staple
 from jali.lattice.checked import checked
 

@@ -15,7 +15,7 @@ import jali
 from jali.codegen.directions import Direction
 from jali.errors import LayoutError
 from jali.gauge.field import GaugeField
-from jali.gauge.observables import plaquette_trace
+from jali.gauge.plaquettes import plaquette_trace
 from jali.lattice.checked import checked
 
 

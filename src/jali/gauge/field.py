@@ -16,11 +16,12 @@ import numpy as np
 import jali
 from jali import io
 from jali.codegen.directions import Direction
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.types import SU, Element
 from jali.codegen.values import Symbol
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.groups import haar_random
+from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.lattice import Field, Lattice, Random
 from jali.lattice.field import WithoutOperators, as_array
 from jali.lattice.random import GAUGE_TRANSFORM, HOT_START
@@ -249,8 +250,6 @@ class GaugeField(WithoutOperators):
         the header; so does `metadata`. Raises ParameterError, LayoutError (four dimensions only) and OSError,
         the same on all ranks.
         """
-        from jali.gauge.observables import link_trace, plaquette
-
         lattice = self.lattice
         if lattice.ndim != 4:
             raise LayoutError(
@@ -267,8 +266,8 @@ class GaugeField(WithoutOperators):
             io.Box(lattice.local_origin, lattice.local_extents),
             lattice.extents,
             precision=precision or (64 if self.precision == "float64" else 32),
-            plaquette=plaquette(self),
-            link_trace=link_trace(self),
+            plaquette=mean_plaquettes(self)[0],
+            link_trace=mean_link_trace(self),
             metadata=metadata,
             ranks=lattice.communicator,
         )

@@ -7,7 +7,6 @@ contain it.
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -17,27 +16,9 @@ from jali.codegen.directions import Direction
 from jali.codegen.types import Matrix
 from jali.errors import LayoutError
 from jali.gauge.field import GaugeField
+from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.lattice import Colouring
 from jali.lattice.checked import checked
-
-
-def plaquette_trace(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
-    """Re tr of the plaquette at X in the plane of mu and nu, inside a site function: two products and a
-    trace.
-    """
-    return ((U[mu][X] * U[nu][X + mu]) * (U[nu][X] * U[mu][X + nu]).dagger()).trace().real
-
-
-@jali.site_function
-def plaquette_sums(X: Any, U: Any, spatial: Any, temporal: Any) -> None:
-    """Sums Re tr over the plaquettes without and with the last direction."""
-    time = X.directions()[-1]
-    spatial += 0.0
-    for mu, nu in X.planes():
-        if nu == time:
-            temporal += plaquette_trace(X, U, mu, nu)
-        else:
-            spatial += plaquette_trace(X, U, mu, nu)
 
 
 @checked
@@ -46,17 +27,7 @@ def plaquettes(U: GaugeField) -> tuple[float, float, float]:
 
     In two dimensions there are no spatial plaquettes: that mean is nan. Raises LayoutError in one dimension.
     """
-    d = U.lattice.ndim
-    if d < 2:
-        raise LayoutError("a one-dimensional lattice has no plaquettes")
-    spatial, temporal = U.lattice.sum(plaquette_sums, U)
-    per_plane = 1.0 / (U.n * U.lattice.volume)
-    planes = (d - 1) * (d - 2) // 2
-    return (
-        (spatial + temporal) * per_plane / (planes + d - 1),
-        spatial * per_plane / planes if planes else math.nan,
-        temporal * per_plane / (d - 1),
-    )
+    return mean_plaquettes(U)
 
 
 @checked
@@ -65,18 +36,12 @@ def plaquette(U: GaugeField) -> float:
     return plaquettes(U)[0]
 
 
-@jali.site_function
-def _traces(X: Any, U: Any, total: Any) -> None:
-    for mu in X.directions():
-        total += U[mu][X].trace().real
-
-
 @checked
 def link_trace(U: GaugeField) -> float:
     """Mean of (1/n) Re tr U_mu(x) over all links; it depends on the gauge and serves as a fingerprint of
     files.
     """
-    return float(U.lattice.sum(_traces, U)) / (U.n * U.links)
+    return mean_link_trace(U)
 
 
 # ---- Polyakov loops --------------------------------------------------------------------------------------

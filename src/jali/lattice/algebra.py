@@ -11,8 +11,8 @@ import numbers
 from typing import Any
 
 from jali.errors import LayoutError
+from jali.lattice.base import what_differs
 from jali.lattice.field import Field
-from jali.lattice.lattice import what_differs
 from jali.lattice.sites import site_function
 
 

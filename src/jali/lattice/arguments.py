@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.trace import FieldArgument
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Symbol
 from jali.errors import LayoutError
+from jali.lattice.base import what_differs
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
-from jali.lattice.lattice import Lattice, what_differs
+from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")

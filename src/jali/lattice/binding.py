@@ -1,31 +1,21 @@
-"""Binds a compiled kernel to fields, a domain and the core's launcher."""
+"""The last stage, Bound: a compiled kernel with fields, a domain and the core's launcher."""
 
 from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jali import _core
-from jali.codegen.emit import FIRST_WORD, KernelText, Variant, Word
-from jali.codegen.ir import SiteProgram
+from jali.codegen.emit import FIRST_WORD
 from jali.codegen.items import Item
+from jali.codegen.operations import Word
+from jali.codegen.stages import Binary
 from jali.comm import checking
 from jali.lattice.field import Field
-
-
-@dataclass(frozen=True)
-class CompiledKernel:
-    """Machine code of one kernel in memory, its text, and where the source is kept."""
-
-    text: KernelText
-    address: int  # on the host
-    source: Path
-    function: Any = None  # on a device
-    threads: int = 0
+from jali.tune import DEFAULT_SHAPE, Shape
 
 
 @dataclass(frozen=True)
@@ -46,33 +36,35 @@ class BoundKernel:
 
     def __init__(
         self,
-        program: SiteProgram,
-        variant: Variant,
-        compiled: CompiledKernel,
-        producers: list[tuple[Item, CompiledKernel]],
+        binary: Binary,
+        shape: Shape,
+        producers: list[tuple[Item, Binary]],
         fields: list[Field],
         lattice: Any,
         layout: Any,
         sites: Any,
         sums: Any,
     ):
-        text = compiled.text
-        self.program = program
-        self.text = text
-        self.variant = variant
+        lowered = binary.source.lowered
+        self.binary = binary
+        self.program = program = lowered.analysed.program
+        self.variant = variant = lowered.variant
+        self.text = text = binary.source.kernel
         self.fields = fields
         self.lattice = lattice
         self.layout = layout
         self.sites = sites
-        self.source = compiled.source
-        self.function = compiled.function
+        self.source = binary.path
+        self.function = binary.function
         self.words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
         self.cost = self._cost(fields)
         self.floats = memoryview(self.words.data).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the words
         self.scalar_words: list[tuple[int, Word]] = []
         self.random_words: list[tuple[int, Word]] = []
-        items = {program.offset(item.offset): (item, self._item(item, kernel)) for item, kernel in producers}
+        items = {
+            program.offset(item.offset): (item, self._item(item, producer)) for item, producer in producers
+        }
         patches = []
         for k, word in enumerate(text.words):
             index = FIRST_WORD + k
@@ -102,7 +94,7 @@ class BoundKernel:
             layout=layout,
             communicator=lattice.communicator.core,
             pool=lattice.pool,
-            kernel=compiled.address,
+            kernel=binary.address,
             words=self.words,
             patches=patches,
             reads=reads,
@@ -116,8 +108,8 @@ class BoundKernel:
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),
             ncounters=1 if text.analysis.bodies else 0,
-            gpu_kernel=compiled.function,
-            threads=compiled.threads,
+            gpu_kernel=binary.function,
+            threads=shape.threads,
             adds=variant.adds,
             name=program.name,
             cost=(
@@ -146,11 +138,12 @@ class BoundKernel:
         least = sum(size[slot] for slot in analysis.reads)
         return Cost(analysis.flops, moved + written, least + written)
 
-    def _item(self, item: Item, kernel: CompiledKernel) -> Any:
+    def _item(self, item: Item, binary: Binary) -> Any:
         """Ghosts that are filled with what the item's producer computes at the sender."""
-        words = np.zeros(FIRST_WORD + len(kernel.text.words), np.uint64)
+        text = binary.source.kernel
+        words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
         sources, output = [], 0
-        for k, word in enumerate(kernel.text.words):
+        for k, word in enumerate(text.words):
             if word.what == "field":
                 sources.append((FIRST_WORD + k, self.fields[word.slot].storage))
             elif word.what == "output":
@@ -168,12 +161,12 @@ class BoundKernel:
             item.reals,
             size,
             label,
-            kernel.address,
+            binary.address,
             words,
             sources,
             output,
-            gpu_kernel=kernel.function,
-            threads=kernel.threads,
+            gpu_kernel=binary.function,
+            threads=DEFAULT_SHAPE.threads,
         )
 
     def _address(self, word: Word) -> int:

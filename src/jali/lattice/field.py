@@ -5,18 +5,21 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jali import _core
 from jali.codegen import state as tracing
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
+from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
-from jali.lattice.lattice import Lattice, what_differs
+
+if TYPE_CHECKING:
+    from jali.lattice.lattice import Lattice
 
 _serials = itertools.count(1)
 PRECISIONS = ("float32", "float64")
@@ -68,7 +71,7 @@ class Field(WithoutOperators):
         boundary: Any = None,
         name: str = "",
     ):
-        if not isinstance(lattice, Lattice):
+        if not isinstance(lattice, LatticeBase):
             raise LayoutError(f"a field lives on a Lattice, not on {lattice!r}: Field(lattice, element)")
         if not isinstance(element, Element):
             raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jali.codegen.ir import trace_error
+from jali.codegen.language import elementary
+from jali.codegen.lines import trace_error
 from jali.codegen.state import builder, tracing
 from jali.codegen.values import (
     Symbol,
@@ -48,7 +49,7 @@ def _one(
         if isinstance(x, Value):
             if x.shape and name == "exp":
                 return x.exp()
-            return Value(builder().call(name, [x.node]))
+            return Value(elementary.call(builder(), name, [x.node]))
         if isinstance(x, WithoutValue):
             lift(x)
         return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
@@ -61,7 +62,7 @@ def _one(
 def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
         if isinstance(x, Symbol) or isinstance(y, Symbol):
-            return Value(builder().call(ir_name, [lift(x), lift(y)]))
+            return Value(elementary.call(builder(), ir_name, [lift(x), lift(y)]))
         return _at_once(name, plain, x, y)
 
     function.__name__ = function.__qualname__ = name

@@ -1,4 +1,4 @@
-"""`inspect`: what jali made of a site function."""
+"""`inspect`: what jali made of a site function, stage by stage (`jali.codegen.stages`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jali.codegen.pages import StagePage, page, pages_of
+from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.sites import SiteFunction, SiteFunctionOn
 from jali.lattice.sums import Sums, as_site_function
@@ -18,6 +20,7 @@ class KernelReport:
     `reads` and `writes` map field names to offsets; `flops` and `bytes_moved` are per site, bytes counting every read at every offset
     and every write once (no reuse by caches); `bytes_least` counts each field once (perfect reuse). `launch` says how it is compiled
     for a device and started there, `halo` by which row of the table of halo policies its halos travel, each with the reason.
+    `stages` has a page for each stage that the kernel went through, in order: traced, analysed, lowered, source, binary, bound.
     """
 
     name: str
@@ -33,6 +36,7 @@ class KernelReport:
     fields: list[str] = field(default_factory=list)
     launch: str = ""
     halo: str = ""
+    stages: dict[str, StagePage] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [
@@ -61,7 +65,7 @@ def inspect(
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
     sums = Sums() if len(whole.parameters) > len(arguments) else None
-    kernel = whole.kernels(*arguments, over=over, lattice=lattice, sums=sums)[0]
+    traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums)
     analysis, program = kernel.text.analysis, kernel.program
     shift = program.shift or (0,) * program.ndim
     return KernelReport(
@@ -83,4 +87,22 @@ def inspect(
         fields=[f.name for f in kernel.fields],
         launch=kernel.launch_choice,
         halo=kernel.halo_choice,
+        stages={page.stage: page for page in [*pages_of(traced, kernel.binary), bound_page(kernel)]},
+    )
+
+
+def bound_page(kernel: BoundKernel) -> StagePage:
+    """The page of the last stage."""
+    sites = kernel.sites
+    return page(
+        "bound",
+        {
+            "fields": [field.name for field in kernel.fields],
+            "words": len(kernel.words),
+            "positions": sites.end - sites.begin if sites.blocks is None else len(sites.blocks),
+            "bytes moved": kernel.cost.bytes_moved,
+            "bytes least": kernel.cost.bytes_least,
+            "launch": kernel.launch_choice,
+            "halos": kernel.halo_choice,
+        },
     )

@@ -19,11 +19,12 @@ from jali.codegen.directions import Direction, directions
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
+from jali.lattice.base import LatticeBase
 from jali.lattice.domain import ALL, Domain, as_domain
+from jali.lattice.field import Field
 from jali.lattice.sums import Sums, as_site_function
 
 if TYPE_CHECKING:
-    from jali.lattice.field import Field
     from jali.lattice.sites import SiteFunction
 
 _serials = itertools.count(1)
@@ -59,18 +60,6 @@ def _cache_tile(blocks: Sequence[int], real_bytes: int) -> list[int]:
     return tile if tile != list(blocks) else []
 
 
-def what_differs(a: Lattice, b: Lattice) -> str:
-    """In what two lattices differ, for people: often only in being two."""
-    for what in ("extents", "grid", "communicator", "gpu", "_lanes", "halo_items"):
-        mine, theirs = getattr(a, what), getattr(b, what)
-        if mine != theirs:
-            return f"{_NAMES.get(what, what)} {mine} and {theirs} differ"
-    return "they look equal, but are two lattices, made by two calls of Lattice(...): make one and use it for all fields"
-
-
-_NAMES = {"grid": "rank grids", "communicator": "communicators", "gpu": "devices", "_lanes": "lanes"}
-
-
 MOST_EXTENT, MOST_SITES = (1 << 30) - 1, 1 << 62
 """Coordinates have 32 bits, and numbers of sites, which random numbers belong to, 64."""
 
@@ -86,7 +75,7 @@ class SiteRange:
     masks: np.ndarray | None = None
 
 
-class Lattice:
+class Lattice(LatticeBase):
     """A periodic box of sites, 1 to 5 dimensions, split over the ranks of a communicator.
 
     `Lattice(16, 16, 16, 32)` splits itself; `grid=(1, 1, 2, 2)` says how many ranks in each direction. Any
@@ -198,8 +187,6 @@ class Lattice:
 
     def field(self, element: Element, **options: Any) -> Field:
         """A field of zeros on this lattice; see `Field`."""
-        from jali.lattice.field import Field
-
         return Field(self, element, **options)
 
     def sum(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,7 @@ MEANING = {
 
 
 def prefetch_of(
-    reads: Mapping[int, Sequence[tuple[int, ...]]], fields: Sequence[Field], lattice: Any, lanes: int
+    reads: Mapping[int, Collection[tuple[int, ...]]], fields: Sequence[Field], lattice: Any, lanes: int
 ) -> Prefetch:
     """What JALI_PREFETCH says, else what suits the bytes that are read of this rank's box and its share of the
     last-level cache. Raises ParameterError for an unknown JALI_PREFETCH."""

@@ -15,7 +15,7 @@ import hashlib
 import operator
 from typing import Any
 
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.errors import ParameterError
 
 _MASK = (1 << 64) - 1

@@ -13,14 +13,14 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jali.codegen.captured import Watch, watched
-from jali.codegen.ir import SiteProgram, trace_error
+from jali.codegen.lines import trace_error
+from jali.codegen.stage_cache import COUNTS
+from jali.codegen.stages import Traced, programs_of, trace_function
 from jali.codegen.symbols import Site
-from jali.codegen.trace import trace
 from jali.errors import JaliError
 from jali.lattice.arguments import (
     aliases,
@@ -38,20 +38,13 @@ from jali.lattice.arguments import (
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
-from jali.lattice.lowering import lower
+from jali.lattice.lowering import bind
 from jali.lattice.sums import Sums, values_as_asked
 
 _MOST_BOUND = 256  # launches that a site function remembers; the oldest goes first
 _MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
 _MOST_VARIANTS = 16  # and programs of a kind, which saw different numbers
 _tracing = threading.RLock()  # one trace at a time: what one thread traces, others need not
-
-
-class _Traced(NamedTuple):
-    """Programs, and what they depend on besides the types of the arguments."""
-
-    programs: list[SiteProgram]
-    watch: Watch
 
 
 class SiteFunction:
@@ -85,7 +78,7 @@ class SiteFunction:
         self._exhausted_before = 0  # by launches that are gone
         self._bound: dict[Any, _Bound] = {}  # by arguments and program
         self._latest: dict[Any, _Bound] = {}  # by arguments
-        self._programs: dict[Any, tuple[_Traced, ...]] = {}  # by types of arguments, the latest first
+        self._programs: dict[Any, tuple[Traced, ...]] = {}  # by types of arguments, the latest first
         self._everywhere = SiteFunctionOn(self, ALL)
 
     def __getitem__(self, domain: Domain) -> SiteFunctionOn:
@@ -146,6 +139,13 @@ class SiteFunction:
         """The kernels that a call with these arguments runs, compiled and bound but not run."""
         return self._bind(over, arguments, lattice, sums).kernels
 
+    def traced(
+        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
+    ) -> tuple[Traced, list[BoundKernel]]:
+        """The first stage of such a call, and the last, `kernels`."""
+        bound = self._bind(over, arguments, lattice, sums)
+        return bound.traced, bound.kernels
+
     def bind(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
     ) -> Callable[[], Any]:
@@ -198,23 +198,23 @@ class SiteFunction:
             if bound is None:
                 bound = _Bound(traced, fields, arguments, lattice, domain, sums)
                 self._remember(whole, bound)
+            else:
+                COUNTS["bound"].found += 1
             self._latest[key] = bound
         return bound
 
     def _traced(
         self, arguments: tuple[Any, ...], shapes: Any, fields: list[Field], how: tuple[int, str, int]
-    ) -> _Traced:
+    ) -> Traced:
         """The program for arguments of these types that saw what the function would see now."""
         key = (*how, repr(aliases(fields)), hashable(shapes))
         with _tracing:
             known = self._programs.get(key, ())
             for traced in known:
                 if traced.watch.unchanged():
+                    COUNTS["traced"].found += 1
                     return traced
-            statics = list(statics_of(arguments))
-            traced = _Traced(
-                *watched(self.function, statics, lambda: trace(self.function, shapes, self.parameters, *how))
-            )
+            traced = trace_function(self.function, statics_of(arguments), shapes, self.parameters, *how)
             if len(self._programs) >= _MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = (traced, *known[: _MOST_VARIANTS - 1])
@@ -263,22 +263,24 @@ class _Bound:
 
     def __init__(
         self,
-        traced: _Traced,
+        traced: Traced,
         fields: list[Field],
         arguments: tuple[Any, ...],
         lattice: Any,
         domain: Domain,
         sums: Sums | None,
     ):
-        programs, self.watch = traced
+        COUNTS["bound"].made += 1
+        self.traced = traced
+        self.watch = traced.watch
         self.lock = lattice.lock  # numbers are set and the kernels run as one, whatever other threads do
         self.forget: _Forget | None = None
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
-        self.kernels = [lower(program, distinct, lattice, domain, sums) for program in programs]
-        self.as_asked = values_as_asked(programs[0].sums, sums is not None and sums.per is not None)
+        self.kernels = [bind(program, distinct, lattice, domain, sums) for program in programs_of(traced)]
+        self.as_asked = values_as_asked(traced.programs[0].sums, sums is not None and sums.per is not None)
         self.simple = self._simple_scalars(arguments)
-        self.has_randoms = any(program.randoms for program in programs)
+        self.has_randoms = any(program.randoms for program in traced.programs)
 
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
         """(words, index, argument number) if every scalar is a plain top-level float; else None."""

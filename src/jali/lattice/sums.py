@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jali.codegen.ir import trace_error
+from jali.codegen.lines import trace_error
 from jali.codegen.types import Type
 from jali.lattice.domain import Domain
 

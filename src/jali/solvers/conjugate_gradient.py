@@ -17,8 +17,8 @@ import numpy as np
 
 from jali.errors import LayoutError, ParameterError, SolverError
 from jali.lattice.algebra import inner, norm2
+from jali.lattice.base import what_differs
 from jali.lattice.field import Field
-from jali.lattice.lattice import what_differs
 from jali.lattice.sites import site_function
 
 

@@ -1,0 +1,50 @@
+"""Makes the nodes of one trace, each expression once.
+
+Nodes are hash-consed, so common subexpressions are one node by construction. Which arguments an operation takes, and what is
+simpler than it, its descriptor knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jali.codegen.ir import INT, Node
+from jali.codegen.lines import trace_error, user_line
+from jali.codegen.operation import OPERATIONS
+from jali.codegen.types import Type
+
+
+class Builder:
+    """Makes nodes. One per trace."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._known: dict[tuple[Any, ...], Node] = {}
+
+    def node(self, op: str, args: Iterable[Node], attrs: tuple[Any, ...], type: Type) -> Node:
+        """The one node for this expression; made on first use."""
+        args = tuple(args)
+        for a in args:
+            self.check(a)
+            if a.op == "const" and a.type == INT and not -(1 << 31) <= a.attrs[0] < 1 << 31:
+                raise trace_error(f"the whole number {a.attrs[0]} does not fit 32 bits; write it as a float")
+        key = (op, tuple(a.number for a in args), attrs, type)
+        found = self._known.get(key)
+        if found is None:
+            assert op in OPERATIONS, f"operation {op} has no descriptor"
+            found = Node(len(self.nodes), op, args, attrs, type)
+            found.where = user_line()
+            if args:
+                found.loops = frozenset().union(*(a.loops for a in args))
+            self.nodes.append(found)
+            self._known[key] = found
+        return found
+
+    def check(self, node: Node) -> None:
+        """Raises TraceError for a node of another trace: a symbol that was kept."""
+        if node.number >= len(self.nodes) or self.nodes[node.number] is not node:
+            raise trace_error(
+                "a symbol of an earlier trace: symbols stand for values of one run over the sites and cannot be kept; "
+                "read the field again, or pass the value as an argument"
+            )

@@ -1,0 +1,34 @@
+"""The operations of the site language, each described once (`jali.codegen.operation`), in files by idea.
+
+`leaves` what is given, `conversions` components and kinds, `arithmetic`, `matrices`, `parts` of complex values, `groups`,
+`elementary` functions, `choices` and comparisons, `integers`, `draws` of random numbers, `loops`. Importing this package puts
+all of them on the list.
+"""
+
+from jali.codegen.language import (
+    arithmetic,
+    choices,
+    conversions,
+    draws,
+    elementary,
+    groups,
+    integers,
+    leaves,
+    loops,
+    matrices,
+    parts,
+)
+
+__all__ = [
+    "arithmetic",
+    "choices",
+    "conversions",
+    "draws",
+    "elementary",
+    "groups",
+    "integers",
+    "leaves",
+    "loops",
+    "matrices",
+    "parts",
+]

@@ -1,0 +1,249 @@
+"""Sums, differences, products with numbers, quotients, signs and conjugates: what is done component by component."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import Node
+from jali.codegen.language.conversions import KINDS, common, convert, pairs
+from jali.codegen.language.leaves import const, is_zero
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import OPERATIONS, Fusion, operation
+from jali.codegen.operations import Writer
+
+
+def elementwise(real: int) -> Callable[[Node], int]:
+    """So many flops for each real number of the result."""
+    return lambda node: node.type.reals * real
+
+
+# ---- sums ----------------------------------------------------------------------------------------------
+
+
+def _write_sum(w: Writer, node: Node) -> None:
+    left, right = node.args
+    if left.number in w.analysis.fused:
+        left, right = right, left
+    if right.number in w.analysis.fused:
+        fusion = OPERATIONS[right.op].fusion
+        assert fusion is not None
+        fusion.text(w, node, left, right)
+        return
+    sign = "+" if node.op == "add" else "-"
+    a, b = w.value(left), w.value(right)
+    if node.type.shape and a.array and b.array:
+        w.line(f"{node.op}<{node.type.reals}>({w.result(node)}, {a.array}, {b.array});")
+    else:
+        ctype = "integer" if node.type.kind == "int" else "real"
+        w.name(node, [f"{p} {sign} {q}" for p, q in zip(a.parts, b.parts, strict=True)], ctype)
+
+
+def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
+    if a.type.shape != b.type.shape:
+        word = "add" if op == "add" else "subtract"
+        hint = ""
+        if not a.type.shape or not b.type.shape:
+            hint = "; a multiple of the unit matrix is written jali.identity(n) * number"
+        raise trace_error(f"cannot {word} {a.type} and {b.type}: the shapes differ{hint}")
+    a, b = common(nodes, a, b, "a sum")
+    if is_zero(b):
+        return a
+    if is_zero(a) and op == "add":
+        return b
+    if a.op == "const" and b.op == "const":
+        return const(nodes, a.attrs[0] + b.attrs[0] if op == "add" else a.attrs[0] - b.attrs[0])
+    result = nodes.node(op, (a, b), (), a.type)
+    result.antihermitian = a.antihermitian and b.antihermitian
+    return result
+
+
+@operation("add", _write_sum, flops=elementwise(1))
+def add(nodes: Builder, a: Node, b: Node) -> Node:
+    """Sum of values of the same shape."""
+    return _sum(nodes, a, b, "add")
+
+
+@operation("sub", _write_sum, flops=elementwise(1))
+def sub(nodes: Builder, a: Node, b: Node) -> Node:
+    """Difference of values of the same shape."""
+    return _sum(nodes, a, b, "sub")
+
+
+def _neg(w: Writer, node: Node) -> None:
+    a = w.value(node.args[0])
+    if node.type.shape and a.array:
+        w.line(f"neg<{node.type.reals}>({w.result(node)}, {a.array});")
+    else:
+        w.name(node, [f"-{p}" for p in a.parts], "integer" if node.type.kind == "int" else "real")
+
+
+@operation("neg", _neg)
+def neg(nodes: Builder, a: Node) -> Node:
+    """Minus a."""
+    if a.type.kind == "bool":
+        raise trace_error("a boolean has no sign; ~ is logical not")
+    if a.op == "const":
+        return const(nodes, -a.attrs[0])
+    if a.op == "neg":
+        return a.args[0]
+    result = nodes.node("neg", (a,), (), a.type)
+    result.antihermitian = a.antihermitian
+    return result
+
+
+# ---- products with a number, quotients -----------------------------------------------------------------
+
+
+def _turn(sign: float, re: str, im: str) -> list[str]:
+    """(re, im) times plus or minus i."""
+    return [f"-({im})", re] if sign > 0 else [im, f"-({re})"]
+
+
+def _mul(w: Writer, node: Node) -> None:
+    a, b = node.args
+    if node.type.kind == "int":
+        w.name(node, [f"{w.one(a)} * {w.one(b)}"], "integer")
+        return
+    value = w.value(b)
+    if a.type.kind == "real":
+        s = w.one(a)
+        if node.type.shape and value.array:
+            w.line(f"scale<{node.type.reals}>({w.result(node)}, {s}, {value.array});")
+        else:
+            w.name(node, [f"{s} * {p}" for p in value.parts])
+        return
+    sr, si = w.parts(a)
+    out = []
+    if a.op == "const" and a.attrs[0].real == 0.0:
+        for re, im in pairs(value.parts):
+            out += (
+                [f"-({si} * {im})", f"{si} * {re}"]
+                if abs(a.attrs[0].imag) != 1
+                else _turn(a.attrs[0].imag, re, im)
+            )
+        w.name(node, out)
+        return
+    for re, im in pairs(value.parts):
+        out += [f"fms({sr}, {re}, {si} * {im})", f"fma({sr}, {im}, {si} * {re})"]
+    w.name(node, out)
+
+
+def _mul_flops(node: Node) -> int:
+    a, b = node.args
+    if a.op == "const" and a.attrs[0] in (1j, -1j):
+        return 0
+    if a.type.kind == "complex" and b.type.kind == "complex":
+        return node.type.size * 6
+    return node.type.reals
+
+
+def _is_scaled(product: Node, total: Node) -> bool:
+    return (
+        product.args[0].type.kind == "real"
+        and not product.args[0].type.shape
+        and product.type == total.type
+        and total.type.kind in ("real", "complex")
+    )
+
+
+def _scaled_add(w: Writer, node: Node, left: Node, product: Node) -> None:
+    factor, scaled = w.one(product.args[0]), product.args[1]
+    function = "fma" if node.op == "add" else "fnma"
+    both = zip(w.parts(scaled), w.parts(left), strict=True)
+    w.name(node, [f"{function}({factor}, {p}, {q})" for p, q in both])
+
+
+@operation("mul", _mul, flops=_mul_flops, fusion=Fusion(_is_scaled, _scaled_add))
+def mul(nodes: Builder, a: Node, b: Node) -> Node:
+    """A number times anything, in either order."""
+    if "bool" in (a.type.kind, b.type.kind):
+        raise trace_error(f"product of {a.type} and {b.type}: use jali.where for a choice")
+    if a.type.shape:
+        a, b = b, a
+    # now a is a scalar
+    if a.op == "const":
+        if a.attrs[0] == 1 and KINDS[a.type.kind] <= KINDS[b.type.kind]:
+            return b
+        if a.attrs[0] == -1 and a.type.kind != "complex" and KINDS[a.type.kind] <= KINDS[b.type.kind]:
+            return neg(nodes, b)
+        if b.op == "const":
+            return const(nodes, a.attrs[0] * b.attrs[0])
+    if not b.type.shape and b.op == "const":
+        a, b = b, a
+        if a.attrs[0] == 1 and KINDS[a.type.kind] <= KINDS[b.type.kind]:
+            return b
+    if a.type.kind == "int" and b.type.kind == "int":
+        return nodes.node("mul", (a, b), (), b.type)
+    a = convert(nodes, a, "real") if a.type.kind == "int" else a
+    b = convert(nodes, b, "real") if b.type.kind == "int" else b
+    if a.type.kind == "complex" and b.type.kind == "real":
+        if not b.type.shape:
+            a, b = b, a
+        else:
+            b = convert(nodes, b, "complex")
+    result = nodes.node("mul", (a, b), (), b.type)
+    result.antihermitian = b.antihermitian and a.type.kind == "real"
+    return result
+
+
+def _div(w: Writer, node: Node) -> None:
+    a, b = node.args
+    if b.type.kind == "real":
+        s = w.one(b)
+        w.name(node, [f"{p} / {s}" for p in w.parts(a)])
+        return
+    br, bi = w.parts(b)
+    norm = f"d{w.number(node)}"
+    w.line(f"const real {norm} = fma({br}, {br}, {bi} * {bi});")
+    out = []
+    for re, im in pairs(w.parts(a)):
+        out += [f"fma({re}, {br}, {im} * {bi}) / {norm}", f"fms({im}, {br}, {re} * {bi}) / {norm}"]
+    w.name(node, out)
+
+
+def _div_flops(node: Node) -> int:
+    return node.type.size * 11 if node.args[1].type.kind == "complex" else node.type.reals
+
+
+@operation("div", _div, flops=_div_flops)
+def div(nodes: Builder, a: Node, b: Node) -> Node:
+    """a divided by the number b."""
+    if b.type.shape:
+        raise trace_error(f"cannot divide {a.type} by {b.type}: multiply by .inverse() instead")
+    if "bool" in (a.type.kind, b.type.kind):
+        raise trace_error(f"cannot divide {a.type} by {b.type}")
+    a = convert(nodes, a, "real") if a.type.kind == "int" else a
+    b = convert(nodes, b, "real") if b.type.kind == "int" else b
+    if b.op == "const":
+        if b.attrs[0] == 0:
+            raise trace_error("division by the constant 0")
+        if a.op == "const":
+            return const(nodes, a.attrs[0] / b.attrs[0])
+    if a.type.kind == "real" and b.type.kind == "complex":
+        a = convert(nodes, a, "complex")
+    result = nodes.node("div", (a, b), (), a.type)
+    result.antihermitian = a.antihermitian and b.type.kind == "real"
+    return result
+
+
+# ---- conjugates ----------------------------------------------------------------------------------------
+
+
+def _conj(w: Writer, node: Node) -> None:
+    out = []
+    for re, im in pairs(w.parts(node.args[0])):
+        out += [re, f"(-{im})"]
+    w.assign(node, out)
+
+
+@operation("conj", _conj, renames=True, method="conj")
+def conj(nodes: Builder, a: Node) -> Node:
+    """Complex conjugate of every component."""
+    if a.type.kind != "complex":
+        return a
+    if a.op == "const":
+        return const(nodes, a.attrs[0].conjugate())
+    if a.op == "conj":
+        return a.args[0]
+    return nodes.node("conj", (a,), (), a.type)

@@ -1,0 +1,84 @@
+"""Comparisons of numbers, what is made of their results, and the choice between two values."""
+
+from __future__ import annotations
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import BOOL, Node
+from jali.codegen.language.conversions import common
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import Operation, Text, operation
+from jali.codegen.operations import Writer
+
+
+def _comparison(name: str, sign: str) -> Operation:
+    """The descriptor of a comparison of two scalars."""
+
+    def text(w: Writer, node: Node) -> None:
+        a, b = node.args
+        if a.type.kind == "int":
+            w.name(node, [f"(mask)({w.one(a)} {sign} {w.one(b)})"], "mask")
+        else:
+            w.name(node, [f"({w.one(a)} {sign} {w.one(b)})"], "mask")
+
+    @operation(name, text, flops=lambda node: 1)
+    def compare(nodes: Builder, a: Node, b: Node) -> Node:
+        if a.type.shape or b.type.shape:
+            raise trace_error(f"cannot compare {a.type} and {b.type}: compare components")
+        a, b = common(nodes, a, b, "comparison")
+        if a.type.kind == "complex":
+            raise trace_error(
+                "complex numbers have no order; compare real parts or .norm2()"
+                if name.startswith("less")
+                else "complex numbers are compared part by part: .real and .imag"
+            )
+        return nodes.node(name, (a, b), (), BOOL)
+
+    return compare
+
+
+less = _comparison("less", "<")
+less_equal = _comparison("less_equal", "<=")
+equal = _comparison("equal", "==")
+not_equal = _comparison("not_equal", "!=")
+
+
+def _logical(name: str, text: Text) -> Operation:
+    """The descriptor of an operation on booleans."""
+
+    @operation(name, text)
+    def logical(nodes: Builder, *args: Node) -> Node:
+        for a in args:
+            if a.type.kind != "bool":
+                raise trace_error(f"logical {name} needs booleans, not {a.type}")
+        return nodes.node(name, args, (), BOOL)
+
+    return logical
+
+
+both = _logical("and", lambda w, n: w.name(n, [f"{w.one(n.args[0])} & {w.one(n.args[1])}"], "mask"))
+either = _logical("or", lambda w, n: w.name(n, [f"{w.one(n.args[0])} | {w.one(n.args[1])}"], "mask"))
+negation = _logical("not", lambda w, n: w.name(n, [f"~{w.one(n.args[0])}"], "mask"))
+
+
+def _where(w: Writer, node: Node) -> None:
+    condition = w.one(node.args[0])
+    a, b = w.parts(node.args[1]), w.parts(node.args[2])
+    if node.type.kind == "bool":
+        w.name(node, [f"({condition} & {a[0]}) | (~{condition} & {b[0]})"], "mask")
+        return
+    chosen = [f"select({condition}, {p}, {q})" for p, q in zip(a, b, strict=True)]
+    w.name(node, chosen, "integer" if node.type.kind == "int" else "real")
+
+
+@operation("where", _where)
+def where(nodes: Builder, condition: Node, a: Node, b: Node) -> Node:
+    """a where the condition holds, else b."""
+    if condition.type.kind != "bool":
+        raise trace_error(f"where needs a condition, not {condition.type}")
+    if a.type.shape != b.type.shape:
+        raise trace_error(f"where chooses between {a.type} and {b.type}: the shapes differ")
+    if not (a.type.kind == "bool" and b.type.kind == "bool"):
+        a, b = common(nodes, a, b, "where")
+    result = nodes.node("where", (condition, a, b), (), a.type)
+    result.antihermitian = a.antihermitian and b.antihermitian
+    return result

@@ -1,0 +1,102 @@
+"""Components and kinds: vectors and matrices from numbers and back, whole numbers as real ones, real ones as complex ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import COMPLEX, Node
+from jali.codegen.language.leaves import const
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import operation
+from jali.codegen.operations import Writer
+from jali.codegen.types import Type
+
+KINDS = {"bool": 0, "int": 1, "real": 2, "complex": 3}  # values are converted upwards only
+
+
+def _element(w: Writer, node: Node) -> None:
+    k = node.attrs[0]
+    each = 2 if node.type.kind == "complex" else 1
+    w.assign(node, w.parts(node.args[0])[each * k : each * (k + 1)])
+
+
+@operation("element", _element, renames=True)
+def element(nodes: Builder, a: Node, index: int) -> Node:
+    """Component `index` (row-major) of a vector or matrix."""
+    if a.op == "build":
+        return a.args[index]
+    return nodes.node("element", (a,), (index,), Type(a.type.kind))
+
+
+def _build(w: Writer, node: Node) -> None:
+    w.assign(node, [p for a in node.args for p in w.parts(a)])
+
+
+@operation("build", _build, renames=True)
+def build(nodes: Builder, type: Type, components: Sequence[Node]) -> Node:
+    """A vector or matrix from its components, row by row; all are converted to the type's kind."""
+    parts = [convert(nodes, c, type.kind) for c in components]
+    first = parts[0]
+    if first.op == "element" and first.args[0].type == type:
+        whole = first.args[0]
+        if all(p.op == "element" and p.args[0] is whole and p.attrs == (k,) for k, p in enumerate(parts)):
+            return whole
+    return nodes.node("build", parts, (), type)
+
+
+def _to_real(w: Writer, node: Node) -> None:
+    w.name(node, [f"to_real({p})" for p in w.parts(node.args[0])])
+
+
+@operation("to_real", _to_real)
+def to_real(nodes: Builder, a: Node) -> Node:
+    """Whole numbers as real ones."""
+    return nodes.node("to_real", (a,), (), Type("real", a.type.shape))
+
+
+def _complex(w: Writer, node: Node) -> None:
+    w.assign(node, [w.one(node.args[0]), w.one(node.args[1])])
+
+
+@operation("complex", _complex, renames=True)
+def complex_number(nodes: Builder, re: Node, im: Node) -> Node:
+    """re + i im."""
+    re, im = convert(nodes, re, "real"), convert(nodes, im, "real")
+    if re.type.shape or im.type.shape:
+        raise trace_error("jali.complex takes two real numbers")
+    if re.op == "const" and im.op == "const":
+        return const(nodes, complex(re.attrs[0], im.attrs[0]))
+    return nodes.node("complex", (re, im), (), COMPLEX)
+
+
+def convert(nodes: Builder, a: Node, kind: str) -> Node:
+    """`a` with kind `int`, `real` or `complex`; only upwards, except that nothing converts booleans."""
+    if a.type.kind == kind:
+        return a
+    if a.type.kind == "bool" or kind == "bool" or KINDS[kind] < KINDS[a.type.kind]:
+        hint = "; jali.where(condition, 1.0, 0.0) makes a number of it" if a.type.kind == "bool" else ""
+        raise trace_error(f"a {a.type} cannot be used as a {kind} value{hint}")
+    if a.op == "const":
+        value = a.attrs[0]
+        return const(nodes, float(value) if kind == "real" else complex(value))
+    if a.type.kind == "int":
+        return convert(nodes, to_real(nodes, a), kind)
+    zero = const(nodes, 0.0)
+    if a.type.shape:
+        parts = [nodes.node("complex", (element(nodes, a, k), zero), (), COMPLEX) for k in range(a.type.size)]
+        return build(nodes, Type("complex", a.type.shape), parts)
+    return nodes.node("complex", (a, zero), (), COMPLEX)
+
+
+def common(nodes: Builder, a: Node, b: Node, what: str) -> tuple[Node, Node]:
+    """Both with the higher of their kinds."""
+    kind = a.type.kind if KINDS[a.type.kind] >= KINDS[b.type.kind] else b.type.kind
+    if "bool" in (a.type.kind, b.type.kind):
+        raise trace_error(f"{what} of {a.type} and {b.type}: booleans are combined with &, | and ~")
+    return convert(nodes, a, kind), convert(nodes, b, kind)
+
+
+def pairs(parts: list[str]) -> list[tuple[str, str]]:
+    """Texts of the real and imaginary parts of complex components."""
+    return list(zip(parts[::2], parts[1::2], strict=True))

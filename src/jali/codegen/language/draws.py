@@ -1,0 +1,64 @@
+"""Random numbers: a counter of the generator gives two of them."""
+
+from __future__ import annotations
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import REAL, Node
+from jali.codegen.operation import operation
+from jali.codegen.operations import Word, Writer
+from jali.codegen.types import Type
+
+
+def _number_of_draw(w: Writer, node: Node) -> str:
+    """Number of a draw; in a rejection loop every attempt has its own."""
+    _, number, loop, _ = node.attrs
+    return f"{number}u + attempt * {w.program.loops[loop].draws}u" if loop >= 0 else f"{number}u"
+
+
+def _philox(w: Writer, node: Node) -> None:
+    slot, _, loop, kind = node.attrs
+    if node.number in w.values:
+        return  # drawn together with another one
+    name = w.result(node)
+    key, call = w.word(Word("key", slot)), w.word(Word("call", slot))
+    draw = _number_of_draw(w, node)
+    if kind == "uniform":
+        # two counters at once: the rounds of one fill the latencies of the other
+        for other in w.scope(loop):
+            if (
+                other.op == "philox"
+                and other.number not in w.values
+                and other.attrs[0] == slot
+                and other.attrs[3] == kind
+            ):
+                second = w.result(other)
+                w.line(
+                    f"philox_uniform_two({name}, {second}, site, w[{call}], {draw}, {_number_of_draw(w, other)}, k{key});"
+                )
+                return
+    w.line(f"philox_{kind}(&{name}[0], &{name}[1], site, w[{call}], {draw}, k{key});")
+
+
+@operation("philox", _philox)
+def philox(nodes: Builder, slot: int, number: int, loop: int, kind: str) -> Node:
+    """Two random numbers of a kind: draw `number` of a source at this site, inside a rejection loop (or -1)."""
+    pair = nodes.node("philox", (), (slot, number, loop, kind), Type("real", (2,)))
+    if loop >= 0:
+        pair.loops = frozenset({loop})
+    return pair
+
+
+def _half(w: Writer, node: Node) -> None:
+    w.assign(node, [w.parts(node.args[0])[node.attrs[0]]])
+
+
+@operation("uniform", _half, flops=lambda node: 1, renames=True)
+def uniform(nodes: Builder, pair: Node, half: int) -> Node:
+    """One of a pair of numbers, uniform in the open interval (0, 1)."""
+    return nodes.node("uniform", (pair,), (half,), REAL)
+
+
+@operation("gaussian", _half, flops=lambda node: 4, renames=True)
+def gaussian(nodes: Builder, pair: Node, half: int) -> Node:
+    """One of a pair of numbers, from the normal distribution with mean 0 and variance 1."""
+    return nodes.node("gaussian", (pair,), (half,), REAL)

@@ -1,0 +1,61 @@
+"""Elementary functions of numbers: `call(nodes, "exp", [x])`. In the prelude a function f is `vf`, of complex numbers `complex_f`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import COMPLEX, REAL, Node
+from jali.codegen.language.arithmetic import elementwise
+from jali.codegen.language.conversions import convert
+from jali.codegen.language.matrices import norm2
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import operation
+from jali.codegen.operations import Writer
+
+_OF_COMPLEX = ("exp", "log", "sqrt")
+_COMPANIONS = {"sin": "cos", "cos": "sin"}  # computed together where both are wanted
+
+
+def _call(w: Writer, node: Node) -> None:
+    function = node.attrs[0]
+    if node.number in w.values:
+        return  # computed together with its companion
+    companion = _COMPANIONS.get(function)
+    if companion and w.branch is None:
+        for other in w.scope(-1 if w.loop is None else w.loop):
+            if (
+                other.op == "call"
+                and other.attrs == (companion,)
+                and other.args == node.args
+                and other.number not in w.values
+            ):
+                sine, cosine = (node, other) if function == "sin" else (other, node)
+                names = [f"t{w.number(sine)}", f"t{w.number(cosine)}"]
+                w.line(f"real {names[0]}, {names[1]};")
+                w.line(f"vsincos(&{names[0]}, &{names[1]}, {w.one(node.args[0])});")
+                w.assign(sine, [names[0]])
+                w.assign(cosine, [names[1]])
+                return
+    if node.type.kind == "complex":
+        a = w.array(node.args[0])
+        w.line(f"complex_{function}({w.result(node)}, {a});")
+        return
+    w.name(node, [f"v{function}({', '.join(w.one(a) for a in node.args)})"])
+
+
+@operation("call", _call, flops=elementwise(1))
+def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
+    """An elementary function of real scalars; `exp`, `log`, `sqrt` of complex ones too."""
+    for a in args:
+        if a.type.shape or a.type.kind == "bool":
+            raise trace_error(f"{name} needs a number, not {a.type}")
+    if any(a.type.kind == "complex" for a in args):
+        if name == "abs":
+            return call(nodes, "sqrt", [norm2(nodes, args[0])])
+        if name not in _OF_COMPLEX:
+            raise trace_error(f"{name} of a complex number is not defined here")
+        return nodes.node("call", args, (name,), COMPLEX)
+    if name in ("abs", "min", "max") and all(a.type.kind == "int" for a in args):
+        raise trace_error(f"{name} of whole numbers is not defined here; multiply by 1.0 first")
+    return nodes.node("call", [convert(nodes, a, "real") for a in args], (name,), REAL)

@@ -1,0 +1,85 @@
+"""Functions of square matrices that groups need: determinant, inverse, exponential, projections to the group and its algebra."""
+
+from __future__ import annotations
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import COMPLEX, Node
+from jali.codegen.language.conversions import convert
+from jali.codegen.language.matrices import need_matrix
+from jali.codegen.operation import Text, operation
+from jali.codegen.operations import Writer
+
+
+def _function(name: str) -> Text:
+    """A function of the prelude, from an array to an array."""
+
+    def text(w: Writer, node: Node) -> None:
+        n = node.args[0].type.shape[0]
+        a = w.array(node.args[0])
+        w.line(f"{name}<{n}>({w.result(node)}, {a});")
+
+    return text
+
+
+def _square(nodes: Builder, a: Node, what: str) -> Node:
+    """A square matrix as a complex one; sentences about what it is not begin with `what`."""
+    need_matrix(a, what, square=True)
+    return convert(nodes, a, "complex")
+
+
+def _det_flops(node: Node) -> int:
+    n = node.args[0].type.shape[0]
+    return {1: 0, 2: 14, 3: 78}.get(n, 8 * n**3 // 3)
+
+
+@operation("det", _function("det"), flops=_det_flops, method="det")
+def det(nodes: Builder, a: Node) -> Node:
+    """Determinant of a square matrix."""
+    return nodes.node("det", (_square(nodes, a, "det"),), (), COMPLEX)
+
+
+@operation("inverse", _function("inverse"), flops=lambda node: 8 * node.type.shape[0] ** 3, method="inverse")
+def inverse(nodes: Builder, a: Node) -> Node:
+    """Inverse of a square matrix."""
+    a = _square(nodes, a, "inverse")
+    return nodes.node("inverse", (a,), (), a.type)
+
+
+def _expm(w: Writer, node: Node) -> None:
+    _function("exp_antihermitian" if node.attrs[0] else "exp_matrix")(w, node)
+
+
+@operation("expm", _expm, flops=lambda node: 8 * 12 * node.type.shape[0] ** 3)
+def expm(nodes: Builder, a: Node) -> Node:
+    """Exponential of a square matrix; an element of the group, of a traceless anti-Hermitian one."""
+    a = _square(nodes, a, "exp")
+    return nodes.node("expm", (a,), (a.antihermitian,), a.type)
+
+
+@operation(
+    "reunitarise",
+    _function("reunitarise"),
+    flops=lambda node: 14 * node.type.size,
+    method="reunitarise",
+)
+def reunitarise(nodes: Builder, a: Node) -> Node:
+    """An SU(n) matrix close to this one: rows orthonormalised in order and the last one turned so that the determinant is
+    one; for n = 2 the nearest SU(2) matrix, for n = 1 the number divided by its modulus."""
+    a = _square(nodes, a, "reunitarise")
+    return nodes.node("reunitarise", (a,), (), a.type)
+
+
+@operation(
+    "antihermitian",
+    _function("traceless_antihermitian"),
+    flops=lambda node: 2 * node.type.reals,
+    method="traceless_antihermitian",
+)
+def antihermitian(nodes: Builder, a: Node) -> Node:
+    """(A - A^dagger) / 2 minus its trace part; for n = 1 the imaginary part."""
+    a = _square(nodes, a, "traceless_antihermitian")
+    if a.antihermitian:
+        return a
+    result = nodes.node("antihermitian", (a,), (), a.type)
+    result.antihermitian = True
+    return result

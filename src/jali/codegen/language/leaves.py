@@ -1,0 +1,87 @@
+"""What a formula begins with: numbers known while tracing, run-time numbers, extents, coordinates, values of fields."""
+
+from __future__ import annotations
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
+from jali.codegen.operation import operation
+from jali.codegen.operations import Word, Writer, coordinate_text
+from jali.codegen.types import Type
+
+
+def is_zero(a: Node) -> bool:
+    """Whether a value is the constant zero, so that an accumulation may start from `jali.zero` at no cost."""
+    if a.op == "build":
+        return all(is_zero(part) for part in a.args)
+    return a.op == "const" and a.type.kind != "bool" and a.attrs[0] == 0
+
+
+def _const(w: Writer, node: Node) -> None:
+    value = node.attrs[0]
+    if node.type.kind == "bool":
+        w.assign(node, [f"all_lanes({'true' if value else 'false'})"])
+    elif node.type.kind == "int":
+        w.assign(node, [f"splat_integer({value})"])
+    elif node.type.kind == "complex":
+        w.assign(node, [w.constant(value.real), w.constant(value.imag)])
+    else:
+        w.assign(node, [w.constant(value)])
+
+
+@operation("const", _const)
+def const(nodes: Builder, value: float | int | complex | bool) -> Node:
+    """A number known while tracing. Python floats keep every bit (they are written as hexadecimal)."""
+    if isinstance(value, bool):
+        return nodes.node("const", (), (value,), BOOL)
+    if isinstance(value, int):
+        return nodes.node("const", (), (value,), INT)
+    if isinstance(value, complex):
+        # repr tells 0.0 from -0.0, which compare equal as dictionary keys
+        return nodes.node("const", (), (value, repr(value)), COMPLEX)
+    return nodes.node("const", (), (float(value), repr(float(value))), REAL)
+
+
+def _scalar(w: Writer, node: Node) -> None:
+    k = node.attrs[0]
+    if node.type.kind == "int":
+        w.assign(node, [f"s{w.word(Word('scalar', k))}"])
+        return
+    w.assign(node, [f"s{w.word(Word('scalar', k, component=c))}" for c in range(node.type.reals)])
+
+
+@operation("scalar", _scalar)
+def scalar(nodes: Builder, slot: int, type: Type) -> Node:
+    """A number (or small array of numbers) that is an argument, known at run time."""
+    return nodes.node("scalar", (), (slot,), type)
+
+
+def _extent(w: Writer, node: Node) -> None:
+    w.assign(node, [f"splat_integer((lane_integer)extents[{node.attrs[0]}])"])
+
+
+@operation("extent", _extent)
+def extent(nodes: Builder, axis: int) -> Node:
+    """Global extent of the lattice in a direction."""
+    return nodes.node("extent", (), (axis,), INT)
+
+
+def _coordinate(w: Writer, node: Node) -> None:
+    axis, step = node.attrs
+    shift = w.program.shift[axis] if w.program.shift else 0
+    w.name(node, [coordinate_text(axis, w.program.ndim, step - shift)], "integer")
+
+
+@operation("coordinate", _coordinate)
+def coordinate(nodes: Builder, axis: int, step: int) -> Node:
+    """Global coordinate in a direction of the site `step` further in it."""
+    return nodes.node("coordinate", (), (axis, step), INT)
+
+
+def _load(w: Writer, node: Node) -> None:
+    w.load(node)
+
+
+@operation("load", _load)
+def load(nodes: Builder, slot: int, offset: tuple[int, ...], type: Type) -> Node:
+    """The value of a field at an offset."""
+    return nodes.node("load", (), (slot, offset), type)

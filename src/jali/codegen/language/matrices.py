@@ -1,0 +1,289 @@
+"""Products, adjoints, traces and norms of matrices and vectors.
+
+An adjoint is folded into the product that takes it, and of a product whose trace is wanted only the trace is computed.
+"""
+
+from __future__ import annotations
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import REAL, Node
+from jali.codegen.language.arithmetic import add, conj, mul, neg
+from jali.codegen.language.conversions import build, common, convert, element, pairs
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import OPERATIONS, Fusion, operation
+from jali.codegen.operations import Value, Writer
+from jali.codegen.types import Type
+
+
+def need_matrix(a: Node, what: str, square: bool = False) -> None:
+    """Raises TraceError, a sentence that begins with `what`, for what is no (square) matrix."""
+    if len(a.type.shape) != 2 or (square and a.type.shape[0] != a.type.shape[1]):
+        kind = "a square matrix" if square else "a matrix"
+        raise trace_error(f"{what} needs {kind}, not {a.type}")
+
+
+# ---- products ------------------------------------------------------------------------------------------
+
+
+def _flags(product: Node) -> str:
+    """Template arguments: which factors are adjoint."""
+    return ", ".join("true" if adjoint else "false" for adjoint in product.attrs)
+
+
+def _sizes(product: Node) -> str:
+    """Template arguments of a matrix product: rows, inner, columns, and which factors are adjoint."""
+    rows = product.type.shape[0]
+    cols = product.type.shape[1] if len(product.type.shape) > 1 else 1
+    inner = product.args[0].type.shape[0 if product.attrs[0] else 1]
+    return f"{rows}, {inner}, {cols}, {_flags(product)}"
+
+
+def _matmul(w: Writer, node: Node) -> None:
+    a, b = w.array(node.args[0]), w.array(node.args[1])
+    op = "matmul" if node.type.kind == "complex" else "matmul_real"
+    w.line(f"{op}<{_sizes(node)}>({w.result(node)}, {a}, {b});")
+
+
+def _matmul_flops(node: Node) -> int:
+    a, b = node.args[0].type, node.args[1].type
+    rows = node.type.shape[0]
+    cols = node.type.shape[1] if len(node.type.shape) > 1 else 1
+    inner = a.shape[0 if node.attrs[0] else 1]
+    if a.kind == "complex" and b.kind == "complex":
+        return rows * cols * (8 * inner - 2)
+    if a.kind == "real" and b.kind == "real":
+        return rows * cols * (2 * inner - 1)
+    return rows * cols * (4 * inner - 2)
+
+
+def _is_complex_term(product: Node, total: Node) -> bool:
+    return product.type.kind == "complex" and total.type == product.type
+
+
+def _multiply_add(w: Writer, node: Node, left: Node, product: Node) -> None:
+    a, b = w.array(product.args[0]), w.array(product.args[1])
+    op = "matmul_add" if node.op == "add" else "matmul_sub"
+    target = _accumulator(w, node, left, keep={a, b})
+    w.line(f"{op}<{_sizes(product)}>({target}, {a}, {b});")
+
+
+def _accumulator(w: Writer, node: Node, left: Node, keep: set[str]) -> str:
+    """An array that holds `left` and may be overwritten with the node's value; never one of `keep`."""
+    array = w.value(left).array
+    owned = w.owned.get(left.number, [])
+    last = w.last.get(left.number, -1) <= w.position and w.loop is None
+    if (
+        array is not None
+        and array in owned
+        and array not in keep
+        and last
+        and not OPERATIONS[left.op].renames
+        and left.op != "load"
+    ):
+        owned.remove(array)
+        w.owned.setdefault(node.number, []).append(array)
+        w.values[node.number] = Value(node.type.reals, array)
+        return array
+    source = w.value(left)
+    target = w.result(node)
+    if source.array is not None:
+        w.line(f"copy<{node.type.reals}>({target}, {source.array});")
+    else:
+        for k, part in enumerate(source.parts):
+            w.line(f"{target}[{k}] = {part};")
+    return target
+
+
+@operation("matmul", _matmul, flops=_matmul_flops, fusion=Fusion(_is_complex_term, _multiply_add))
+def matmul(nodes: Builder, a: Node, b: Node) -> Node:
+    """Matrix product; adjoints of either factor are folded into the product."""
+    if len(a.type.shape) != 2 or a.type.shape[1] != b.type.shape[0]:
+        raise trace_error(f"cannot multiply {a.type} by {b.type}: the inner extents do not match")
+    a, b = common(nodes, a, b, "a product")
+    shape = (a.type.shape[0], *b.type.shape[1:])
+    adjoint_a = a.op == "adjoint"
+    adjoint_b = b.op == "adjoint" and len(b.type.shape) == 2
+    a = a.args[0] if adjoint_a else a
+    b = b.args[0] if adjoint_b else b
+    return nodes.node("matmul", (a, b), (adjoint_a, adjoint_b), Type(a.type.kind, shape))
+
+
+def product(nodes: Builder, a: Node, b: Node) -> Node:
+    """Product of the algebra: a number times anything, a matrix times a matrix or vector."""
+    return matmul(nodes, a, b) if a.type.shape and b.type.shape else mul(nodes, a, b)
+
+
+def _outer(w: Writer, node: Node) -> None:
+    a, b = w.parts(node.args[0]), w.parts(node.args[1])
+    out = []
+    if node.type.kind == "real":
+        out = [f"{p} * {q}" for p in a for q in b]
+    else:
+        for ar, ai in pairs(a):
+            for br, bi in pairs(b):
+                out += [f"fma({ar}, {br}, {ai} * {bi})", f"fms({ai}, {br}, {ar} * {bi})"]
+    w.name(node, out)
+
+
+def _outer_flops(node: Node) -> int:
+    return node.type.size * (6 if node.type.kind == "complex" else 1)
+
+
+@operation("outer", _outer, flops=_outer_flops, method="outer")
+def outer(nodes: Builder, a: Node, other: Node) -> Node:
+    """The matrix self_i conj(other_j) of two vectors."""
+    if len(a.type.shape) != 1 or len(other.type.shape) != 1:
+        raise trace_error(f"outer needs two vectors, not {a.type} and {other.type}")
+    a, other = common(nodes, a, other, "outer")
+    return nodes.node("outer", (a, other), (), Type(a.type.kind, (*a.type.shape, *other.type.shape)))
+
+
+# ---- rows and columns exchanged ------------------------------------------------------------------------
+
+
+def _adjoint(w: Writer, node: Node) -> None:
+    rows, cols = node.args[0].type.shape
+    parts = w.parts(node.args[0])
+    out = []
+    for j in range(cols):
+        for i in range(rows):
+            if node.type.kind == "complex":
+                out += [parts[2 * (i * cols + j)], f"(-{parts[2 * (i * cols + j) + 1]})"]
+            else:
+                out.append(parts[i * cols + j])
+    w.assign(node, out)
+
+
+@operation("adjoint", _adjoint, renames=True, method="dagger")
+def adjoint(nodes: Builder, a: Node) -> Node:
+    """Hermitian conjugate of a matrix, complex conjugate of a number."""
+    if not a.type.shape:
+        return conj(nodes, a)
+    if len(a.type.shape) != 2:
+        raise trace_error(f"{a.type} has no dagger; use v.dot(w) for the product of v-dagger and w")
+    if a.op == "adjoint":
+        return a.args[0]
+    if a.antihermitian:
+        return neg(nodes, a)
+    return nodes.node("adjoint", (a,), (), Type(a.type.kind, a.type.shape[::-1]))
+
+
+def transpose(nodes: Builder, a: Node) -> Node:
+    """Rows and columns exchanged."""
+    need_matrix(a, "transpose")
+    rows, cols = a.type.shape
+    parts = [element(nodes, a, i * cols + j) for j in range(cols) for i in range(rows)]
+    return build(nodes, Type(a.type.kind, (cols, rows)), parts)
+
+
+# ---- traces --------------------------------------------------------------------------------------------
+
+
+def _trace(w: Writer, node: Node) -> None:
+    n = node.args[0].type.shape[0]
+    parts = w.parts(node.args[0])
+    each = 2 if node.type.kind == "complex" else 1
+    w.name(node, [" + ".join(parts[each * (i * n + i) + c] for i in range(n)) for c in range(each)])
+
+
+def _trace_flops(node: Node) -> int:
+    return (node.args[0].type.shape[0] - 1) * node.type.reals
+
+
+@operation("trace", _trace, flops=_trace_flops, method="trace")
+def trace(nodes: Builder, a: Node) -> Node:
+    """Sum of the diagonal of a square matrix."""
+    need_matrix(a, "trace", square=True)
+    if a.op == "build":
+        n = a.type.shape[0]
+        total = a.args[0]
+        for i in range(1, n):
+            total = add(nodes, total, a.args[i * n + i])
+        return total
+    if a.op == "matmul":
+        return (trace_mul if a.type.kind == "complex" else retrace_mul)(nodes, a)
+    return nodes.node("trace", (a,), (), Type(a.type.kind))
+
+
+def _extents(node: Node) -> tuple[int, int]:
+    """Rows and inner extent of a product whose trace is taken."""
+    a, adjoint_a = node.args[0], node.attrs[0]
+    return a.type.shape[1 if adjoint_a else 0], a.type.shape[0 if adjoint_a else 1]
+
+
+def _retrace_mul(w: Writer, node: Node) -> None:
+    a, b = node.args
+    rows, inner = _extents(node)
+    op = "retrace_mul" if a.type.kind == "complex" else "trace_mul_real"
+    w.name(node, [f"{op}<{rows}, {inner}, {_flags(node)}>({w.array(a)}, {w.array(b)})"])
+
+
+def _retrace_mul_flops(node: Node) -> int:
+    size = node.args[0].type.size
+    return 4 * size - 1 if node.args[0].type.kind == "complex" else 2 * size - 1
+
+
+@operation("retrace_mul", _retrace_mul, flops=_retrace_mul_flops)
+def retrace_mul(nodes: Builder, a: Node) -> Node:
+    """Real part of the trace of a matrix product, or of its complex trace."""
+    return nodes.node("retrace_mul", a.args, a.attrs, REAL)
+
+
+def _trace_mul(w: Writer, node: Node) -> None:
+    rows, inner = _extents(node)
+    x, y = w.array(node.args[0]), w.array(node.args[1])
+    w.line(f"trace_mul<{rows}, {inner}, {_flags(node)}>({w.result(node)}, {x}, {y});")
+
+
+@operation("trace_mul", _trace_mul, flops=lambda node: 8 * node.args[0].type.size - 2)
+def trace_mul(nodes: Builder, a: Node) -> Node:
+    """Trace of a product of complex matrices."""
+    return nodes.node("trace_mul", a.args, a.attrs, Type(a.type.kind))
+
+
+# ---- sums over components ------------------------------------------------------------------------------
+
+
+def _norm2(w: Writer, node: Node) -> None:
+    a = node.args[0]
+    if a.type.shape:  # not by how the value happens to be kept: the order of the sum is a matter of types
+        w.name(node, [f"norm2<{a.type.reals}>({w.array(a)})"])
+        return
+    text = ""
+    for p in w.parts(a):
+        text = f"fma({p}, {p}, {text})" if text else f"{p} * {p}"
+    w.name(node, [text])
+
+
+@operation("norm2", _norm2, flops=lambda node: 2 * node.args[0].type.reals - 1, method="norm2")
+def norm2(nodes: Builder, a: Node) -> Node:
+    """Sum of the squared moduli of all components, a real number."""
+    a = convert(nodes, a, "real") if a.type.kind == "int" else a
+    if a.type.kind == "bool":
+        raise trace_error("norm2 of a boolean")
+    return nodes.node("norm2", (a,), (), REAL)
+
+
+def _dot(w: Writer, node: Node) -> None:
+    a, b = node.args
+    x, y = w.array(a), w.array(b)
+    if node.type.kind == "complex":
+        w.line(f"dot<{a.type.reals}>({w.result(node)}, {x}, {y});")
+    else:
+        w.name(node, [f"dot_real<{a.type.reals}>({x}, {y})"])
+
+
+def _dot_flops(node: Node) -> int:
+    size = node.args[0].type.size
+    return 8 * size - 2 if node.type.kind == "complex" else 2 * size - 1
+
+
+@operation("dot", _dot, flops=_dot_flops, method="dot")
+def dot(nodes: Builder, a: Node, other: Node) -> Node:
+    """Sum of conj(self_k) other_k over all components."""
+    if a.type.shape != other.type.shape:
+        raise trace_error(f"dot of {a.type} and {other.type}: the shapes differ")
+    a, other = common(nodes, a, other, "dot")
+    if not a.type.shape:
+        return mul(nodes, conj(nodes, a), other)
+    return nodes.node("dot", (a, other), (), Type(a.type.kind))

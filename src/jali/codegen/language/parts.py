@@ -1,0 +1,67 @@
+"""Real and imaginary parts; of a trace only what they need is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jali.codegen.builder import Builder
+from jali.codegen.ir import Node
+from jali.codegen.language.arithmetic import add
+from jali.codegen.language.conversions import element
+from jali.codegen.language.leaves import const
+from jali.codegen.language.matrices import retrace_mul
+from jali.codegen.lines import trace_error
+from jali.codegen.operation import operation
+from jali.codegen.operations import Writer
+from jali.codegen.types import Type
+
+
+def _diagonal_sum(nodes: Builder, a: Node, part: Callable[[Builder, Node], Node]) -> Node:
+    """Sum of one part of the diagonal elements: the other part of the trace is not wanted."""
+    n = a.type.shape[0]
+    total = part(nodes, element(nodes, a, 0))
+    for i in range(1, n):
+        total = add(nodes, total, part(nodes, element(nodes, a, i * n + i)))
+    return total
+
+
+def _real(w: Writer, node: Node) -> None:
+    w.assign(node, w.parts(node.args[0])[::2])
+
+
+@operation("real", _real, renames=True)
+def real(nodes: Builder, a: Node) -> Node:
+    """Real part."""
+    if a.type.kind in ("real", "int"):
+        return a
+    if a.type.kind == "bool":
+        raise trace_error("a boolean has no real part")
+    if a.op == "const":
+        return const(nodes, a.attrs[0].real)
+    if a.op == "complex":
+        return a.args[0]
+    if a.op == "trace_mul":
+        return retrace_mul(nodes, a)
+    if a.op == "trace":
+        return _diagonal_sum(nodes, a.args[0], real)
+    return nodes.node("real", (a,), (), Type("real", a.type.shape))
+
+
+def _imag(w: Writer, node: Node) -> None:
+    w.assign(node, w.parts(node.args[0])[1::2])
+
+
+@operation("imag", _imag, renames=True)
+def imag(nodes: Builder, a: Node) -> Node:
+    """Imaginary part."""
+    if a.type.kind != "complex":
+        if a.type.shape:
+            raise trace_error(f"the imaginary part of {a.type} is zero; did you mean another value?")
+        return const(nodes, 0.0)
+    if a.op == "const":
+        return const(nodes, a.attrs[0].imag)
+    if a.op == "complex":
+        return a.args[1]
+    if a.op == "trace":
+        return _diagonal_sum(nodes, a.args[0], imag)
+    return nodes.node("imag", (a,), (), Type("real", a.type.shape))

@@ -1,0 +1,103 @@
+"""The user's line: where in a site function something was written, for messages and for nodes.
+
+Whose code a frame runs is told by its file: the user's, jali's language, jali's own site functions, or Python's.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import linecache
+import os
+import sys
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+import numpy as np
+
+from jali.errors import TraceError
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LANGUAGE = tuple(
+    _PACKAGE + part for part in ("codegen" + os.sep, "lattice" + os.sep, os.path.join("fermions", "spin.py"))
+)
+_TRACING = _PACKAGE + os.path.join("codegen", "trace.py")
+_STANDARD = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
+_INSTALLED = (_STANDARD + "site-packages" + os.sep, _STANDARD + "dist-packages" + os.sep)
+_NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
+
+
+@functools.cache
+def _whose(file: str) -> str:
+    """Whose code a file holds: `user`; `language`, `library` (jali's two parts); `python`, which nobody here wrote."""
+    if file.startswith(_PACKAGE):
+        return "language" if file.startswith(_LANGUAGE) else "library"
+    if file.startswith(("<frozen ", _NUMPY)) or (
+        file.startswith(_STANDARD) and not file.startswith(_INSTALLED)
+    ):
+        return "python"
+    return "user"
+
+
+def _owner(frame: FrameType) -> str:
+    file = frame.f_code.co_filename
+    # Methods that a dataclass writes for itself are "<string>" in a module with a file; what is typed in has none.
+    if file == "<string>" and "__file__" in frame.f_globals:
+        return "python"
+    return _whose(file)
+
+
+def _line(file: str, number: int) -> str:
+    """`file:line`, and what stands there if the file is no file (an interactive session's input)."""
+    text = linecache.getline(file, number).strip() if file.startswith("<") else ""
+    return f"{file}:{number}" + (f": {text}" if text else "")
+
+
+def user_line(beyond_trace: bool = False) -> str:
+    """`file:line` of the innermost frame that is neither jali's nor Python's own: the user's site function.
+
+    In a site function of jali's own it is jali's line; with `beyond_trace` that of the user who called it.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    library: FrameType | None = None
+    while frame is not None:
+        owner = _owner(frame)
+        if owner == "user":
+            return _line(frame.f_code.co_filename, frame.f_lineno)
+        if owner == "library":
+            library = library or frame
+        elif not beyond_trace and frame.f_code.co_name == "trace" and frame.f_code.co_filename == _TRACING:
+            break
+        frame = frame.f_back
+    return "<unknown>" if library is None else _line(library.f_code.co_filename, library.f_lineno)
+
+
+def line_of_error(traceback: TracebackType | None) -> tuple[str, bool]:
+    """The user's innermost line in a traceback (or else `user_line`), and whether the user's own code raised the error.
+
+    Errors that Python finds have no `raise` statement.
+    """
+    line, raised = "", False
+    while traceback is not None:
+        code = traceback.tb_frame.f_code
+        owner = _owner(traceback.tb_frame)
+        if owner == "user":
+            line = _line(code.co_filename, traceback.tb_lineno)
+        at = code.co_code[traceback.tb_lasti] if traceback.tb_lasti >= 0 else -1
+        raised = owner == "user" and at == dis.opmap["RAISE_VARARGS"]
+        traceback = traceback.tb_next
+    return line or user_line(beyond_trace=True), raised
+
+
+def line_of_function(function: Callable[..., Any]) -> str:
+    """Where the user defines a function, or `user_line` if it is jali's own."""
+    code = getattr(function, "__code__", None)
+    if code is None or _whose(code.co_filename) != "user":
+        return user_line(beyond_trace=True)
+    return _line(code.co_filename, code.co_firstlineno)
+
+
+def trace_error(message: str) -> TraceError:
+    """A TraceError whose message ends with the user's line."""
+    return TraceError(f"{message}\n  at {user_line(beyond_trace=True)}")

@@ -1,0 +1,115 @@
+"""Pages about stages, for people and programs: what `jali.inspect` shows of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from jali.codegen.ir import SiteProgram, Store, Sum
+from jali.codegen.operations import offset_text
+from jali.codegen.stage_cache import COUNTS
+from jali.codegen.stages import Analysed, Binary, Lowered, Traced
+
+
+@dataclass(frozen=True)
+class StagePage:
+    """One stage of a kernel: facts by name, and what is long as `text`. This process has `found` the stage, of this or other kernels,
+    so often, and `made` it so often; running what is bound is not counted."""
+
+    stage: str
+    facts: dict[str, Any]
+    text: str
+    found: int
+    made: int
+
+    def __str__(self) -> str:
+        lines = [f"{self.stage} (in this process {self.made} made, {self.found} found)"]
+        lines += [f"  {name}: {_shown(value)}" for name, value in self.facts.items()]
+        return "\n".join([*lines, *(["", self.text] if self.text else [])])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None or value == "" else str(value)
+
+
+def page(stage: str, facts: dict[str, Any], text: str = "") -> StagePage:
+    """A page with the counts of its stage."""
+    return StagePage(stage, facts, text, COUNTS[stage].found, COUNTS[stage].made)
+
+
+def pages_of(traced: Traced, binary: Binary) -> list[StagePage]:
+    """The pages of the stages that this machine code went through."""
+    source = binary.source
+    kernel, lowered = source.kernel, source.lowered
+    facts = {"lines": kernel.text.count("\n"), "words": [_word(word) for word in kernel.words]}
+    where = {"source": binary.path, "runs on": "the host" if binary.function is None else "a device"}
+    return [
+        _traced(traced),
+        _analysed(lowered.analysed),
+        _lowered(lowered),
+        page("source", facts, kernel.text),
+        page("binary", where),
+    ]
+
+
+def _traced(traced: Traced) -> StagePage:
+    first = traced.programs[0]
+    facts = {
+        "programs": [program.name for program in traced.programs],
+        "fields": [f"{slot.name}, {slot.element}" for slot in first.fields],
+        "scalars": [f"{name}, {type}" for name, type in first.scalars],
+        "random numbers": first.randoms,
+        "precision": first.precision,
+        "watched objects": len(traced.watch),
+    }
+    return page("traced", facts, "\n\n".join(_effects(program) for program in traced.programs))
+
+
+def _effects(program: SiteProgram) -> str:
+    lines = []
+    for effect in program.effects:
+        if isinstance(effect, Store):
+            place = f"{program.fields[effect.slot].name} at {offset_text(effect.offset)}"
+            lines.append(f"{place} = %{effect.value.number}  // {effect.where}")
+        elif isinstance(effect, Sum):
+            lines.append(f"sum {effect.slot} += %{effect.value.number}  // {effect.where}")
+    return "\n".join(lines)
+
+
+def _analysed(analysed: Analysed) -> StagePage:
+    program, analysis = analysed.program, analysed.analysis
+    names = [slot.name for slot in program.fields]
+    facts = {
+        "flops": analysis.flops,
+        "reals read": analysis.loads,
+        "reals written": analysis.stores,
+        "reads": [f"{names[slot]} at {offset_text(o)}" for slot, at in analysis.reads.items() for o in at],
+        "writes": [names[slot] for slot in analysis.writes],
+        "multiply-adds": len(analysis.fused),
+        "reads that may race": [
+            f"{names[store.slot]} at {offset_text(o)}" for store, o in analysed.may_race if any(o)
+        ],
+    }
+    inside = {loop: [repr(node) for node in body] for loop, body in analysis.bodies.items()}
+    lines = []
+    for node in analysis.order:
+        if node.op == "repeat":
+            lines += [f"    {line}" for line in inside[node.attrs[0]]]
+        lines.append(f"{node!r}  // {node.where}")
+    return page("analysed", facts, "\n".join(lines))
+
+
+def _lowered(lowered: Lowered) -> StagePage:
+    variant = lowered.variant
+    facts = {f.name: getattr(variant, f.name) for f in fields(variant) if f.name != "items"}
+    facts["halo items"] = [
+        f"{item.reals} reals at {offset_text(lowered.analysed.program.offset(item.offset))}"
+        for item, _ in lowered.producers
+    ]
+    return page("lowered", facts)
+
+
+def _word(word: Any) -> str:
+    return f"{word.what} {word.slot}" + (f" at {offset_text(word.offset)}" if word.offset else "")

@@ -1,0 +1,58 @@
+"""Caches of the stages of a kernel, and counts of what was found in them and what had to be made.
+
+A cache belongs to the thing that its contents are made of (`stages.py`), and goes when that goes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+Made = TypeVar("Made")
+STAGES = ("traced", "analysed", "lowered", "source", "binary", "bound")
+
+
+@dataclass
+class Counts:
+    """How often a stage was found, and how often it had to be made, in this process."""
+
+    found: int = 0
+    made: int = 0
+
+
+COUNTS = {stage: Counts() for stage in STAGES}
+
+
+class StageCache(Generic[Made]):
+    """What has been made of one thing, by the inputs of the stage; the oldest goes first.
+
+    Two threads that ask for the same at once may both make it, and both get the one that was there first: nobody waits here.
+    """
+
+    __slots__ = ("_guard", "_made", "counts", "most")
+
+    def __init__(self, stage: str, most: int):
+        self.counts = COUNTS[stage]
+        self.most = most
+        self._made: dict[Hashable, Made] = {}
+        self._guard = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """What there is for this key, made on first use."""
+        with self._guard:
+            found = self._made.get(key)
+            if found is not None:
+                self.counts.found += 1
+                return found
+            self.counts.made += 1
+        made = make()
+        with self._guard:
+            found = self._made.setdefault(key, made)
+            while len(self._made) > self.most:
+                del self._made[next(iter(self._made))]
+        return found

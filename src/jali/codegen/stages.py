@@ -1,0 +1,265 @@
+"""From a function to machine code, in stages: each a small immutable thing, made by one function from the one before.
+
+| stage | made by | from | what it is |
+|---|---|---|---|
+| `Traced` | `trace_function` | a function and the types of its arguments | programs, and what they depend on besides |
+| `Analysed` | `analyse_program` | one program | reads, writes, what could race, halo items |
+| `Lowered` | `lower` | and a `Placement` on some lattice | the variant, and the producers of its halo items |
+| `Source` | `write` | and whether a thread computes several sites | text and argument words |
+| `Binary` | `compile_for_host`, `compile_for_device` | for a device, and a launch shape | machine code in memory |
+| `Bound` | `jali.lattice.binding` | and fields | a launch that can run |
+
+A stage keeps what has been made of it in a `StageCache`, which goes when it goes; machine code is kept for the process, by content
+(`cache.py`), programs and launches by the site function (`jali.lattice.sites`). Nothing here knows of lattices or ranks: what matters of
+them is said in a `Placement`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from jali.codegen import cache
+from jali.codegen.captured import Watch, watched
+from jali.codegen.emit import KernelText, emit
+from jali.codegen.ir import Output, SiteProgram, Store
+from jali.codegen.items import Item, find_items
+from jali.codegen.operations import Variant
+from jali.codegen.passes import Analysis, analyse
+from jali.codegen.stage_cache import COUNTS, StageCache
+from jali.codegen.trace import trace
+
+Offset = tuple[int, ...]
+
+
+# ---- traced --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """What a function computes: one program, or several where writes carry different offsets. It holds for as long as what `watch`
+    watches is unchanged."""
+
+    programs: tuple[SiteProgram, ...]
+    watch: Watch
+    analysed: StageCache[Analysed] = field(default_factory=lambda: StageCache("analysed", 64), repr=False)
+
+
+def trace_function(
+    function: Callable[..., Any],
+    statics: Sequence[Any],
+    arguments: Sequence[Any],
+    names: Sequence[str],
+    ndim: int,
+    precision: str,
+    nsums: int,
+) -> Traced:
+    """Runs a function over symbols; see `trace` for its arguments. `statics` are those that are fixed while tracing. Raises TraceError."""
+    COUNTS["traced"].made += 1
+    programs, watch = watched(
+        function, list(statics), lambda: trace(function, arguments, names, ndim, precision, nsums)
+    )
+    return Traced(tuple(programs), watch)
+
+
+# ---- analysed ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Analysed:
+    """What is known of one program wherever it runs. `analysis.reads` are offsets from the written site."""
+
+    program: SiteProgram
+    analysis: Analysis
+    items: StageCache[tuple[tuple[Item, Analysed], ...]] = field(
+        default_factory=lambda: StageCache("analysed", 16), repr=False
+    )
+    lowered: StageCache[Lowered] = field(default_factory=lambda: StageCache("lowered", 64), repr=False)
+
+    @property
+    def stencil(self) -> bool:
+        """Whether neighbours are read."""
+        return any(any(offset) for offsets in self.analysis.reads.values() for offset in offsets)
+
+    @property
+    def may_race(self) -> list[tuple[Store, Offset]]:
+        """Stores, and offsets at which the same field is read: on some lattices and domains the same loop writes there."""
+        stores = {e.slot: e for e in self.program.effects if isinstance(e, Store)}
+        return [(s, offset) for slot, s in stores.items() for offset in self.analysis.reads.get(slot, {})]
+
+
+def analyse_program(program: SiteProgram) -> Analysed:
+    """Reads, writes, costs and order of a program."""
+    return Analysed(program, analyse(program))
+
+
+def programs_of(traced: Traced) -> list[Analysed]:
+    """Every program of a trace, analysed."""
+    return [
+        traced.analysed.get(k, functools.partial(analyse_program, program))
+        for k, program in enumerate(traced.programs)
+    ]
+
+
+def halo_items(analysed: Analysed, crossing: tuple[Offset, ...]) -> tuple[tuple[Item, Analysed], ...]:
+    """The halo items worth having at offsets that can leave a rank's box, and the programs that compute them at the sender."""
+
+    def find() -> tuple[tuple[Item, Analysed], ...]:
+        program = analysed.program
+        return tuple(
+            (item, analyse_program(_producer(program, item))) for item in find_items(program, crossing)
+        )
+
+    return analysed.items.get(crossing, find)
+
+
+def _producer(program: SiteProgram, item: Item) -> SiteProgram:
+    """The program that computes an item at the sender's own site."""
+    effects, first = [], 0
+    for node in item.cut:
+        effects.append(Output(first, node))
+        first += node.type.reals
+    return SiteProgram(
+        f"{program.name}_item",
+        program.ndim,
+        program.precision,
+        program.fields,
+        [],
+        [],
+        effects,
+        [],
+        item.offset,
+        [],
+        first,
+        program.fused,
+    )
+
+
+# ---- lowered -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a lattice, a domain and fields say about how a program is lowered. Offsets are seen from the written site."""
+
+    lanes: int
+    masked: bool = False  # some lanes of some blocks are outside the domain
+    phased: frozenset[tuple[int, Offset]] = frozenset()  # (slot, offset) with non-periodic boundaries
+    single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
+    crossing: tuple[Offset, ...] = ()  # offsets at which halo items may travel
+    turned: frozenset[Offset] = frozenset()  # those of them whose readers are beyond the lattice's boundary
+    gpu: bool = False
+    adds: bool = False  # on a device: sums are added up by the kernel itself
+    ahead: int = 0  # reads of each field that are asked for a position ahead
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A program and the variant in which it is written, with the producers of its halo items."""
+
+    analysed: Analysed
+    variant: Variant
+    producers: tuple[tuple[Item, Lowered], ...] = ()
+    sources: StageCache[Source] = field(default_factory=lambda: StageCache("source", 4), repr=False)
+
+
+def lower(analysed: Analysed, placement: Placement) -> Lowered:
+    """Chooses the variant for a place."""
+    return analysed.lowered.get(placement, lambda: _lower(analysed, placement))
+
+
+def _lower(analysed: Analysed, placement: Placement) -> Lowered:
+    program = analysed.program
+    found = halo_items(analysed, placement.crossing) if placement.crossing else ()
+    here = (0,) * program.ndim
+    producers = []
+    for item, producer in found:
+        offset = program.offset(item.offset)
+        phased = frozenset(
+            (slot, here)
+            for slot in item.slots
+            if (slot, offset) in placement.phased and offset in placement.turned
+        )
+        at_sender = Placement(placement.lanes, phased=phased, single=placement.single, gpu=placement.gpu)
+        producers.append((item, lower(producer, at_sender)))
+    variant = Variant(
+        placement.lanes,
+        placement.masked,
+        placement.phased,
+        placement.single,
+        tuple(item for item, _ in found),
+        adds=placement.adds,
+        gpu=placement.gpu,
+        ahead=placement.ahead,
+    )
+    return Lowered(analysed, variant, tuple(producers))
+
+
+# ---- source --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The text of a kernel and its argument words (`kernel`)."""
+
+    lowered: Lowered
+    kernel: KernelText
+
+
+def write(lowered: Lowered, several: bool = False) -> Source:
+    """The text of a kernel; with `several`, of one whose threads compute several sites each. The words are the same."""
+
+    def make() -> Source:
+        kernel = emit(lowered.analysed.program, replace(lowered.variant, several=several))
+        assert not several or kernel.words == write(lowered).kernel.words, "launches are bound once for all"
+        return Source(lowered, kernel)
+
+    return lowered.sources.get(several, make)
+
+
+# ---- binary --------------------------------------------------------------------------------------------
+
+
+class DeviceShape(Protocol):
+    """How a kernel is compiled for a device and started there (`jali.tune.Shape`)."""
+
+    @property
+    def bound(self) -> int: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def sites(self) -> int: ...
+    @property
+    def width(self) -> int: ...
+    @property
+    def each(self) -> int: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Binary:
+    """Machine code of one kernel in memory, and where its source is kept."""
+
+    source: Source
+    path: Path
+    address: int = 0  # on the host
+    function: Any = None  # on a device
+
+
+def compile_for_host(lowered: Lowered) -> Binary:
+    """Compiles, or finds in the kernel cache what has this text. Raises CompileError."""
+    source = write(lowered)
+    name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
+    address, path = cache.load(name, source.kernel.text, lowered.variant.lanes, precision)
+    return Binary(source, path, address)
+
+
+def compile_for_device(lowered: Lowered, gpu: Any, shape: DeviceShape) -> Binary:
+    """The same for a device (of the core) and a shape. Raises CompileError, DeviceError."""
+    source = write(lowered, shape.each > 1)
+    name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
+    how = shape.bound, shape.blocks, shape.sites, shape.width
+    function, path = cache.load_on_device(gpu, name, source.kernel.text, precision, *how)
+    return Binary(source, path, function=function)

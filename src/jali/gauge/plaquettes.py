@@ -1,0 +1,59 @@
+"""Plaquettes and link traces of links, whoever holds them: a gauge field watches and saves its own by these.
+
+All are means of (1/n) Re tr, so that ordered links give 1. The last direction is time: `temporal` plaquettes
+contain it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jali
+from jali.codegen.directions import Direction
+from jali.errors import LayoutError
+
+
+def plaquette_trace(X: Any, U: Any, mu: Direction, nu: Direction) -> Any:
+    """Re tr of the plaquette at X in the plane of mu and nu, inside a site function: two products and a
+    trace.
+    """
+    return ((U[mu][X] * U[nu][X + mu]) * (U[nu][X] * U[mu][X + nu]).dagger()).trace().real
+
+
+@jali.site_function
+def plaquette_sums(X: Any, U: Any, spatial: Any, temporal: Any) -> None:
+    """Sums Re tr over the plaquettes without and with the last direction."""
+    time = X.directions()[-1]
+    spatial += 0.0
+    for mu, nu in X.planes():
+        if nu == time:
+            temporal += plaquette_trace(X, U, mu, nu)
+        else:
+            spatial += plaquette_trace(X, U, mu, nu)
+
+
+def mean_plaquettes(U: Any) -> tuple[float, float, float]:
+    """Mean plaquette (1/n) Re tr U_p of a gauge field over all planes, over the spatial and over the temporal ones."""
+    d = U.lattice.ndim
+    if d < 2:
+        raise LayoutError("a one-dimensional lattice has no plaquettes")
+    spatial, temporal = U.lattice.sum(plaquette_sums, U)
+    per_plane = 1.0 / (U.n * U.lattice.volume)
+    planes = (d - 1) * (d - 2) // 2
+    return (
+        (spatial + temporal) * per_plane / (planes + d - 1),
+        spatial * per_plane / planes if planes else math.nan,
+        temporal * per_plane / (d - 1),
+    )
+
+
+@jali.site_function
+def _traces(X: Any, U: Any, total: Any) -> None:
+    for mu in X.directions():
+        total += U[mu][X].trace().real
+
+
+def mean_link_trace(U: Any) -> float:
+    """Mean of (1/n) Re tr U_mu(x) of a gauge field over all links."""
+    return float(U.lattice.sum(_traces, U)) / (U.n * U.links)

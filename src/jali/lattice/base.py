@@ -1,0 +1,24 @@
+"""What a field knows of its lattice: that it is one, and in what it differs from another.
+
+`Lattice` makes fields and fields live on a lattice, so what both need stands below both.
+"""
+
+from __future__ import annotations
+
+
+class LatticeBase:
+    """A `Lattice`, as fields see it."""
+
+    extents: tuple[int, ...]
+
+
+def what_differs(a: LatticeBase, b: LatticeBase) -> str:
+    """In what two lattices differ, for people: often only in being two."""
+    for what in ("extents", "grid", "communicator", "gpu", "_lanes", "halo_items"):
+        mine, theirs = getattr(a, what), getattr(b, what)
+        if mine != theirs:
+            return f"{_NAMES.get(what, what)} {mine} and {theirs} differ"
+    return "they look equal, but are two lattices, made by two calls of Lattice(...): make one and use it for all fields"
+
+
+_NAMES = {"grid": "rank grids", "communicator": "communicators", "gpu": "devices", "_lanes": "lanes"}

@@ -1,0 +1,40 @@
+"""Races: reads of what the same loop writes, found where a program meets the extents of a lattice and a domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jali.codegen.ir import SiteProgram
+from jali.codegen.stages import Analysed
+from jali.errors import TraceError
+from jali.lattice.domain import Domain
+
+
+def check_races(analysed: Analysed, lattice: Any, domain: Domain) -> None:
+    """Raises TraceError where a read of a written field could hit a site that the same loop writes."""
+    program = analysed.program
+    for store, offset in analysed.may_race:
+        _check_same_site(program, lattice, store.slot, offset)
+        if any(offset) and lattice.meets(domain, program.shift, offset):
+            field = program.fields[store.slot]
+            source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
+            line = field.reads.get(source, store.where)
+            raise TraceError(
+                f"{program.name} over {domain} reads {field.name} at offset {source} of a site that the same loop writes "
+                f"(written at {store.where}): the result would depend on the order of the sites.\n"
+                f"  {lattice.why_meets(domain, offset)}\n"
+                f"  at {line}"
+            )
+
+
+def _check_same_site(program: SiteProgram, lattice: Any, slot: int, offset: tuple[int, ...]) -> None:
+    """Raises TraceError for a read around the lattice, at the site itself, of what an earlier line has written there."""
+    field = program.fields[slot]
+    source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
+    around = not any(o % n for o, n in zip(offset, lattice.extents, strict=True))
+    if any(offset) and around and source in field.reads_after:
+        raise TraceError(
+            f"{program.name} reads {field.name} at offset {source}, which is the same site on {lattice}, after writing it: "
+            "keep the value that was written in a variable, or read the field before\n"
+            f"  at {field.reads_after[source]}"
+        )

@@ -1,0 +1,111 @@
+"""Imports of the package: parsed, not run.
+
+Counted is every import that runs, at the top of a module or inside a function: one inside a function hides a circle, it does not
+remove it. Not counted are imports under TYPE_CHECKING, which never run: two classes that make one another may name
+each other in their signatures. A package stands for its `__init__.py`; `from package import module` is an import of the module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import jali
+
+ROOT = Path(jali.__file__).parent
+
+
+def name_of(path: Path) -> str:
+    parts = ("jali", *path.relative_to(ROOT).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {name_of(path): path for path in ROOT.rglob("*.py")}
+
+
+def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for other in child.orelse:
+                yield from (other, *running_nodes(other))
+        else:
+            yield from (child, *running_nodes(child))
+
+
+def imports_of(text: str, package: str = "jali") -> set[str]:
+    """Modules of jali that a module of `package` imports when it runs."""
+    found = set()
+    for node in running_nodes(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                whole = f"{module}.{alias.name}"
+                # `_core` is compiled and imports nothing
+                found.add(whole if whole in MODULES or whole == "jali._core" else module)
+    return found & MODULES.keys()
+
+
+def package_of(name: str) -> str:
+    return name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+IMPORTS = {name: imports_of(path.read_text(), package_of(name)) - {name} for name, path in MODULES.items()}
+
+
+def circle_in(graph: dict[str, set[str]]) -> list[str]:
+    """One circle, from a module back to it; empty where there is none."""
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def within(package: str) -> dict[str, set[str]]:
+    inside = {name for name in MODULES if name == package or name.startswith(f"{package}.")}
+    return {name: IMPORTS[name] & inside for name in inside}
+
+
+@pytest.mark.parametrize(
+    "package", ["codegen", "gauge", "lattice", "io", "fermions", "profile", "tune", "solvers"]
+)
+def test_no_import_inside_a_package_leads_back(package):
+    graph = within(f"jali.{package}")
+    assert len(graph) > 1
+    assert circle_in(graph) == []
+
+
+BELOW = {"errors", "files", "version", "_core"}
+# What a package may import of jali besides itself, from the bottom to the top (ARCHITECTURE.md).
+MAY_IMPORT = {
+    "codegen": BELOW,
+    "tune": BELOW | {"codegen"},
+    "comm": BELOW | {"codegen", "tune"},
+    "lattice": BELOW | {"codegen", "tune", "comm", "devices"},
+}
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_point_downward(package):
+    for name in within(f"jali.{package}"):
+        for other in IMPORTS[name]:
+            part = [*other.split("."), ""][1]
+            assert part == package or part in MAY_IMPORT[package], f"{name} imports {other}"
+
+
+def test_a_circle_through_a_function_is_found():
+    inner = imports_of("def f():\n    from jali.codegen import ir\n")
+    assert inner == {"jali.codegen.ir"}
+    assert (
+        imports_of("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import jali.codegen.ir\n")
+        == set()
+    )
+    assert circle_in({"a": {"b"}, "b": {"a"}})
+    assert not circle_in({"a": {"b"}, "b": set()})
