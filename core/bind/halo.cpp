@@ -161,7 +161,7 @@ void bind_layout(nb::module_& m) {
                 const auto& t = nb::cast<const NeighbourTable&>(self);
                 return view(t.entries, {t.entries.size()}, self);
             },
-            "uint32 [block]: class << 26 | block number; class 0 is a plain load.")
+            "uint32 [block]: class << block_bits | block number; class 0 is a plain load.")
         .def_prop_ro(
             "permutations",
             [](nb::object self) {
@@ -185,10 +185,11 @@ void bind_layout(nb::module_& m) {
 
     nb::class_<Layout>(m, "Layout",
                        "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
-        .def(nb::init<Partition, int, int, Extents, std::shared_ptr<Gpu>>(), "partition"_a, "rank"_a,
-             "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(),
+        .def(nb::init<Partition, int, int, Extents, std::shared_ptr<Gpu>, int>(), "partition"_a, "rank"_a,
+             "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(), "block_bits"_a = fewest_block_bits,
              "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage "
-             "order; gpu: the device where fields live.")
+             "order; gpu: the device where fields live; block_bits: at least so many, for tests.")
+        .def_prop_ro("block_bits", &Layout::block_bits, "Bits of a table's entry that hold the block.")
         .def_prop_ro("gpu", [](const Layout& l) { return l.gpu(); })
         .def_prop_ro("partition", &Layout::partition)
         .def_prop_ro("rank", &Layout::rank)

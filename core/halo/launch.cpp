@@ -91,7 +91,8 @@ void Launch::add_requests() {
         }
         if (table->slabs.empty()) continue;
         for (std::int64_t p = 0; p < d.domain.size(); ++p) {
-            const std::int64_t ghost = (table->entries[block_at(p)] & block_mask) - d.layout->first_ghost();
+            const std::int64_t ghost =
+                d.layout->block_of_entry(table->entries[block_at(p)]) - d.layout->first_ghost();
             if (ghost < 0) continue;
             const Slab& slab = d.layout->slabs()[d.layout->slab_of_ghost(ghost)];
             const int parity = slab.parity_of(ghost);
@@ -189,7 +190,8 @@ std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {
         }
         if (table->slabs.empty()) continue;
         for (std::int64_t p = 0; p < domain.size(); ++p) {
-            const std::int64_t ghost = (table->entries[block_at(p)] & block_mask) - layout.first_ghost();
+            const std::int64_t ghost =
+                layout.block_of_entry(table->entries[block_at(p)]) - layout.first_ghost();
             if (ghost < 0) continue;
             const Slab& slab = layout.slabs()[layout.slab_of_ghost(ghost)];
             if (stale_part[2 * slab.number + slab.parity_of(ghost)])

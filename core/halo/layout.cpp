@@ -120,10 +120,11 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
     return order;
 }
 
-Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, std::shared_ptr<Gpu> gpu)
+Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, std::shared_ptr<Gpu> gpu,
+               int block_bits)
     : gpu_(std::move(gpu)), partition_(std::move(partition)), rank_(rank), extents_(partition_.extents(rank)),
       origin_(partition_.origin(rank)), v_(jali::lane_grid(partition_, gpu_ ? 1 : wanted_lanes)),
-      b_(extents_), tile_(std::move(tile)) {
+      b_(extents_), tile_(std::move(tile)), block_bits_(block_bits) {
     const int n = ndim();
     if (!tile_.empty() &&
         (tile_.size() != extents_.size() || *std::min_element(tile_.begin(), tile_.end()) < 1)) {
@@ -133,17 +134,14 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
     }
     lanes_ = v_.lanes();
     for (int d = 0; d < n; ++d) b_[d] = extents_[d] / v_.nodes[d];
-    // The limit holds for the largest rank, so that all ranks agree.
+    nblocks_ = product(b_);
+    // Of the largest rank, so that all ranks agree; a quarter more is room for ghosts.
     double largest = 1;
     for (int d = 0; d < n; ++d)
         largest *= static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(v_.nodes[d]);
-    if (largest >= static_cast<double>(max_blocks)) {
-        throw LayoutError("local lattice " + format_extents(extents_) + " with " + std::to_string(lanes_) +
-                          " lanes has " + std::to_string(static_cast<std::int64_t>(largest)) +
-                          " blocks; at most 2^26 - 1 = " + std::to_string(max_blocks - 1) +
-                          " fit, so use more ranks");
-    }
-    nblocks_ = product(b_);
+    while (block_bits_ < most_block_bits && 1.25 * largest >= static_cast<double>(most_blocks()))
+        ++block_bits_;
+    if (largest >= static_cast<double>(most_blocks())) too_many_blocks(static_cast<std::int64_t>(largest), 0);
 
     const std::vector<std::uint8_t> parity = parities();
     const auto order = block_order(b_, tile_, parity, tiles_across());
@@ -208,6 +206,13 @@ std::pair<std::int64_t, int> Layout::locate_inside(std::span<const std::int64_t>
         index = index * b_[d] + (site[d] + (moved ? b_[d] / 2 : 0)) % b_[d];
     }
     return {block_of_[index], static_cast<int>(lane)};
+}
+
+void Layout::too_many_blocks(std::int64_t blocks, std::int64_t ghosts) const {
+    throw LayoutError("local lattice " + format_extents(extents_) + " with " + std::to_string(lanes_) +
+                      " lanes has " + std::to_string(blocks) + " blocks and " + std::to_string(ghosts) +
+                      " ghost blocks; at most 2^" + std::to_string(block_bits_) +
+                      " - 1 = " + std::to_string(most_blocks() - 1) + " fit, so use more ranks");
 }
 
 void Layout::check(const Offset& offset) const {
@@ -362,11 +367,7 @@ int Layout::slab_for(const Offset& key) {
     }
     if (gpu_) slab.on_device = gpu_->upload(send->data(), send->size() * sizeof(std::int32_t), "site lists");
     slab.send_blocks = std::move(send);
-    if (first_ghost() + next >= max_blocks) {
-        throw LayoutError("local lattice " + format_extents(extents_) + " has " + std::to_string(nblocks_) +
-                          " blocks and " + std::to_string(next) + " ghost blocks; at most 2^26 - 1 = " +
-                          std::to_string(max_blocks - 1) + " fit, so use more ranks");
-    }
+    if (first_ghost() + next >= most_blocks()) too_many_blocks(nblocks_, next);
     ghosts_ = next;
     slab_of_ghost_.resize(ghosts_, slab.number);
     slabs_.push_back(std::move(slab));
@@ -463,9 +464,12 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
                 return k;
             }
         }
-        if (table->classes == max_classes) {
-            throw LayoutError("offset " + format_offset(offset) + " needs more than " +
-                              std::to_string(max_classes) + " classes of lane permutations and windings");
+        const int most = 1 << (32 - block_bits_);
+        if (table->classes == most) {
+            throw LayoutError(
+                "offset " + format_offset(offset) + " needs more than " + std::to_string(most) +
+                " classes of lane permutations and windings" +
+                (block_bits_ > fewest_block_bits ? "; with more ranks there is room for more" : ""));
         }
         table->permutations.insert(table->permutations.end(), source.begin(), source.end());
         table->windings.insert(table->windings.end(), wound.begin(), wound.end());
@@ -504,7 +508,7 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         } else {
             block = block_of_[lexicographic(target, b_)];
         }
-        table->entries[block_of_[index++]] = last_class << block_bits | static_cast<std::uint32_t>(block);
+        table->entries[block_of_[index++]] = last_class << block_bits_ | static_cast<std::uint32_t>(block);
     });
     if (gpu_)
         table->on_device = gpu_->upload(table->entries.data(), table->entries.size() * sizeof(std::uint32_t),

@@ -22,10 +22,9 @@
 
 namespace jali {
 
-inline constexpr int block_bits = 26;
-inline constexpr std::uint32_t block_mask = (1u << block_bits) - 1;
-inline constexpr std::int64_t max_blocks = std::int64_t{1} << block_bits;
-inline constexpr int max_classes = 1 << (32 - block_bits);
+// Bits of an entry of a neighbour table that hold a block; the others hold its class. Large layouts use more,
+// and have room for fewer classes.
+inline constexpr int fewest_block_bits = 26, most_block_bits = 30;
 
 using Offset = std::vector<std::int64_t>;
 
@@ -37,7 +36,7 @@ inline constexpr std::int64_t largest_offset = std::int64_t{1} << 30;
 struct NeighbourTable {
     Offset offset;
     bool with_windings = false;
-    std::vector<std::uint32_t> entries;     // [block]: class << 26 | block; class 0 is a plain load
+    std::vector<std::uint32_t> entries;     // [block]: class << block_bits | block; class 0 is a plain load
     std::vector<std::int32_t> permutations; // [class][lane]: the source lane
     // [class][ndim][lane]: crossings of the global boundary in +d minus those in -d; only with_windings
     std::vector<std::int32_t> windings;
@@ -96,10 +95,11 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
 
 class Layout {
   public:
-    // Throws LayoutError if the rank is outside the partition or there are 2^26 blocks or more. With a device
+    // Throws LayoutError if the rank is outside the partition or there are 2^30 blocks or more. With a device
     // its fields and tables live there, and blocks are single sites, stored in groups of `device_group`.
+    // `block_bits`: at least so many, for tests.
     Layout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
-           std::shared_ptr<Gpu> gpu = nullptr);
+           std::shared_ptr<Gpu> gpu = nullptr, int block_bits = fewest_block_bits);
 
     static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host
@@ -122,6 +122,8 @@ class Layout {
     int lanes() const { return lanes_; }
     std::int64_t sites() const { return nblocks_ * lanes_; }
     std::int64_t nblocks() const { return nblocks_; }
+    int block_bits() const { return block_bits_; } // of an entry of a neighbour table
+    std::int64_t block_of_entry(std::uint32_t entry) const { return entry & ((1u << block_bits_) - 1); }
     std::int64_t even_blocks() const { return even_; } // blocks [0, even) are even, [even, nblocks) odd
     // Ghost blocks follow the owned ones; each parity of a slab begins with a group.
     std::int64_t first_ghost() const { return whole_groups(nblocks_); }
@@ -186,6 +188,8 @@ class Layout {
 
   private:
     void check(const Offset& offset) const;
+    std::int64_t most_blocks() const { return std::int64_t{1} << block_bits_; }
+    [[noreturn]] void too_many_blocks(std::int64_t blocks, std::int64_t ghosts) const;
     int slab_for(const Offset& key); // its number, made if need be
     static std::byte* space(Memory& memory, std::size_t bytes, const char* label);
 
@@ -203,7 +207,7 @@ class Layout {
     Extents extents_, origin_;
     LaneGrid v_;
     Extents b_, tile_;
-    int lanes_ = 1;
+    int lanes_ = 1, block_bits_;
     std::int64_t nblocks_ = 0, even_ = 0, ghosts_ = 0;
     std::vector<std::int32_t> coordinates_, lane_offsets_, block_of_; // block_of_[lexicographic] = block
     std::vector<std::int64_t> box_index_, box_lane_;                  // box_lane_: [set][lane]

@@ -41,9 +41,9 @@ CASES = [  # extents, grid, lanes
 ]
 
 
-def layouts(extents, grid, lanes, tile=()):
+def layouts(extents, grid, lanes, tile=(), block_bits=26):
     p = Partition(extents, grid)
-    return [Layout(p, rank, lanes, tile) for rank in range(p.nranks)]
+    return [Layout(p, rank, lanes, tile, block_bits=block_bits) for rank in range(p.nranks)]
 
 
 def sites(layout):
@@ -152,15 +152,15 @@ def check_table(layout, offset):
     assert (table.permutations[0] == np.arange(layout.lanes)).all()
     assert (wound.permutations[0] == np.arange(layout.lanes)).all()
     assert (wound.windings[0] == 0).all()
-    assert table.classes <= 64
+    assert table.classes <= 1 << (32 - layout.block_bits)
     for block in range(layout.nblocks):
         target = here[block] + np.array(offset)
         for t in (table, wound):
             entry = int(t.entries[block])
-            number, kind = entry & 0x3FFFFFF, entry >> 26
+            number, kind = entry & ((1 << layout.block_bits) - 1), entry >> layout.block_bits
             source = here[number] if number < layout.nblocks else ghosts[number]
             assert (source[t.permutations[kind]] == target % extents).all()
-        kind = int(wound.entries[block]) >> 26
+        kind = int(wound.entries[block]) >> layout.block_bits
         assert (target // extents == wound.windings[kind].T).all()
 
 
@@ -180,6 +180,26 @@ def test_neighbour_tables_agree_with_global_coordinates(extents, grid, lanes):
         layout = Layout(p, rank, lanes)
         for offset in offsets:
             check_table(layout, offset)
+
+
+def test_entries_of_large_layouts_have_more_bits_for_blocks_and_fewer_for_classes():
+    for layout in layouts((4, 6, 8), (1, 2, 1), 4, block_bits=30):
+        for offset in ([0, 1, 0], [0, 0, 1], [1, 0, -1]):
+            check_table(layout, offset)
+    (layout,) = layouts((4, 4, 4), (1, 1, 1), 8, block_bits=30)
+    with pytest.raises(LayoutError, match="more than 4 classes .* with more ranks there is room for more"):
+        layout.neighbours([1, 1, 1])
+
+
+@pytest.mark.full
+def test_more_than_two_to_the_26_blocks_fit():
+    n = (1 << 26) + 6
+    (layout,) = layouts((n,), (1,), 1)
+    assert (layout.nblocks, layout.block_bits) == (n, 27)
+    table = layout.neighbours([3])
+    for site in (0, 1, n // 2, n - 4, n - 3, n - 1):
+        here, _ = layout.locate([site])
+        assert int(table.entries[here]) == layout.locate([(site + 3) % n])[0]
 
 
 @pytest.mark.parametrize("extent", [1, 2, 3])
@@ -251,8 +271,8 @@ def test_too_wide_a_halo_is_refused_with_advice():
 
 def test_too_many_blocks_are_refused_on_every_rank():
     for rank in range(2):
-        with pytest.raises(LayoutError, match="2\\^26"):
-            Layout(Partition((2**13 + 1, 2**14), (1, 2)), rank, 1)
+        with pytest.raises(LayoutError, match="2\\^30"):
+            Layout(Partition((2**15 + 1, 2**16), (1, 2)), rank, 1)
 
 
 # FieldStorage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -11,6 +12,7 @@ import pytest
 from programs import need_mpi, need_openmpi, on_ranks, run_program
 
 import jali
+from jali import _core
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -50,6 +52,11 @@ def test_same_bits_on_any_rank_grid(reference, grid):
 def test_same_bits_with_every_halo_policy(reference, policy, monkeypatch):
     monkeypatch.setenv("JALI_HALO_POLICY", policy)
     assert jali.virtual_ranks(3, history.both)[0] == reference
+
+
+def test_same_bits_with_the_tables_of_large_layouts(reference, monkeypatch):
+    monkeypatch.setattr(_core, "Layout", functools.partial(_core.Layout, block_bits=28))
+    assert history.both() == reference
 
 
 @pytest.mark.parametrize("lanes", [1, 2, 4])

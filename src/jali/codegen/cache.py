@@ -100,7 +100,7 @@ def _strip(text: str) -> str:
     return re.sub(r"//[^\n]*", "", text)
 
 
-def kernel_key(name: str, text: str, lanes: int, precision: str) -> str:
+def kernel_key(name: str, text: str, lanes: int, precision: str, block_bits: int = target.BLOCK_BITS) -> str:
     """Name of a kernel in the cache."""
     found = compiler.find_compiler()
     parts = (
@@ -109,7 +109,7 @@ def kernel_key(name: str, text: str, lanes: int, precision: str) -> str:
         found.identity,
         " ".join((*found.flags, *found.tuning)),
         target.host().fingerprint,
-        f"{lanes} {precision}",
+        f"{lanes} {precision} {block_bits}",
         prelude(),
         _strip(text),
     )
@@ -128,12 +128,14 @@ def source_digest(text: str, lanes: int, precision: str, gpu: bool) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:20]
 
 
-def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
+def load(
+    name: str, text: str, lanes: int, precision: str, block_bits: int = target.BLOCK_BITS
+) -> tuple[int, Path]:
     """Address of the compiled kernel and the path of its source; compiles on first use.
 
-    Raises CompileError: no compiler, rejected text, unusable cache.
+    `block_bits` of an entry of a neighbour table hold the block. Raises CompileError: no compiler, rejected text, unusable cache.
     """
-    key = kernel_key(name, text, lanes, precision)
+    key = kernel_key(name, text, lanes, precision, block_bits)
 
     def compile_to(source: Path, shared: Path) -> None:
         _write_prelude(source.parent / _prelude_name())
@@ -145,7 +147,7 @@ def load(name: str, text: str, lanes: int, precision: str) -> tuple[int, Path]:
         memory = str(shared)
         found = _loaded.get(memory)
         if found is None:
-            kernel = _host_source(text, lanes, precision)
+            kernel = _host_source(text, lanes, precision, block_bits)
             _contents(source, shared, kernel, compile_to)
             try:
                 library = ctypes.CDLL(memory)
@@ -182,6 +184,7 @@ def load_on_device(
     blocks: int = 1,
     sites: int = 1,
     width: int = 1,
+    block_bits: int = target.BLOCK_BITS,
 ) -> tuple[Any, Path]:
     """The kernel on a device (of the core) and the path of its source; compiles on first use.
 
@@ -193,6 +196,7 @@ def load_on_device(
     head = f"#define JALI_LANES 1\n#define JALI_REAL {scalar}\n#define JALI_THREADS {threads}\n#define JALI_BLOCKS {blocks}\n"
     if sites * width > 1:
         head += f"#define JALI_SITES {sites}\n#define JALI_WIDTH {width}\n"
+    head += _define_block_bits(block_bits)
     image, source = _image(gpu, name, head, text)
     return _loaded_function(gpu, str(source), image, "kernel"), source
 
@@ -296,9 +300,14 @@ def _prelude_name() -> str:
     return f"prelude-{_prelude_digest(gpu=False)[:12]}.hpp"
 
 
-def _host_source(text: str, lanes: int, precision: str) -> str:
+def _host_source(text: str, lanes: int, precision: str, block_bits: int) -> str:
     scalar = "double" if precision == "float64" else "float"
-    return f'#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n#include "{_prelude_name()}"\n\n{text}'
+    head = f"#define JALI_LANES {lanes}\n#define JALI_REAL {scalar}\n{_define_block_bits(block_bits)}"
+    return f'{head}#include "{_prelude_name()}"\n\n{text}'
+
+
+def _define_block_bits(bits: int) -> str:
+    return f"#define JALI_BLOCK_BITS {bits}\n" if bits != target.BLOCK_BITS else ""
 
 
 @dataclass(frozen=True)

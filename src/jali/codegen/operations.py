@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.items import Item
 from jali.codegen.passes import Analysis
+from jali.codegen.target import BLOCK_BITS
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class Variant:
     """How one program is lowered: everything that changes the text and is not physics."""
 
     lanes: int
+    block_bits: int = BLOCK_BITS  # of an entry of a neighbour table
     masked: bool = False  # some lanes of some blocks are outside the domain
     phased: frozenset[tuple[int, tuple[int, ...]]] = (
         frozenset()

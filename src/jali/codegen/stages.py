@@ -30,6 +30,7 @@ from jali.codegen.items import Item, find_items
 from jali.codegen.operations import Variant
 from jali.codegen.passes import Analysis, analyse
 from jali.codegen.stage_cache import COUNTS, StageCache
+from jali.codegen.target import BLOCK_BITS
 from jali.codegen.trace import trace
 
 Offset = tuple[int, ...]
@@ -146,6 +147,7 @@ class Placement:
     """What a lattice, a domain and fields say about how a program is lowered. Offsets are seen from the written site."""
 
     lanes: int
+    block_bits: int = BLOCK_BITS  # of an entry of a neighbour table
     masked: bool = False  # some lanes of some blocks are outside the domain
     phased: frozenset[tuple[int, Offset]] = frozenset()  # (slot, offset) with non-periodic boundaries
     single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
@@ -183,10 +185,13 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
             for slot in item.slots
             if (slot, offset) in placement.phased and offset in placement.turned
         )
-        at_sender = Placement(placement.lanes, phased=phased, single=placement.single, gpu=placement.gpu)
+        at_sender = Placement(
+            placement.lanes, placement.block_bits, phased=phased, single=placement.single, gpu=placement.gpu
+        )
         producers.append((item, lower(producer, at_sender)))
     variant = Variant(
         placement.lanes,
+        placement.block_bits,
         placement.masked,
         placement.phased,
         placement.single,
@@ -252,7 +257,8 @@ def compile_for_host(lowered: Lowered) -> Binary:
     """Compiles, or finds in the kernel cache what has this text. Raises CompileError."""
     source = write(lowered)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
-    address, path = cache.load(name, source.kernel.text, lowered.variant.lanes, precision)
+    variant = lowered.variant
+    address, path = cache.load(name, source.kernel.text, variant.lanes, precision, variant.block_bits)
     return Binary(source, path, address)
 
 
@@ -261,5 +267,7 @@ def compile_for_device(lowered: Lowered, gpu: Any, shape: DeviceShape) -> Binary
     source = write(lowered, shape.each > 1)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
     how = shape.bound, shape.blocks, shape.sites, shape.width
-    function, path = cache.load_on_device(gpu, name, source.kernel.text, precision, *how)
+    function, path = cache.load_on_device(
+        gpu, name, source.kernel.text, precision, *how, block_bits=lowered.variant.block_bits
+    )
     return Binary(source, path, function=function)

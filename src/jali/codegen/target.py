@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from jali.errors import CompileError
 
+BLOCK_BITS = 26  # of an entry of a neighbour table; layouts of more blocks use more (core/halo/layout.hpp)
+
 
 @dataclass(frozen=True)
 class Target:

@@ -71,6 +71,7 @@ def _placement(
     crossing = _crossing(analysed, phased, lattice)
     return Placement(
         layout.lanes,
+        layout.block_bits,
         masked=sites.masks is not None,
         phased=phased,
         single=frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision),

@@ -6,6 +6,10 @@
 // multiply-add is written fma(a, b, c). Defined before this text: JALI_LANES (1, 2, 4, 8 or 16) and JALI_REAL
 // (double or float), and what target_cpu.hpp or target_gpu.hpp says of the target.
 
+#ifndef JALI_BLOCK_BITS
+#define JALI_BLOCK_BITS 26 // of an entry of a neighbour table; kernels of large layouts define more
+#endif
+
 #define JALI_KIND_double 1
 #define JALI_KIND_float 0
 #define JALI_KIND_PASTE(type) JALI_KIND_##type

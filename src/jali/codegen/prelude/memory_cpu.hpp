@@ -1,10 +1,10 @@
 // Fields in host memory: loading and storing the reals of a block of lanes.
 //
-// A field is [block][N][lane]; an entry of a neighbour table is class << 26 | block. Class 0 is a
+// A field is [block][N][lane]; an entry of a neighbour table is class << JALI_BLOCK_BITS | block. Class 0 is a
 // plain load. Other classes name a lane permutation, permutations[class][lane]: lane l of the result is lane
 // permutations[l] of the block; and, for fields with boundary phases, a factor per lane,
 // phases[class][2][lane] (real and imaginary part).
-const uint32_t ENTRY_CLASS_SHIFT = 26;
+const uint32_t ENTRY_CLASS_SHIFT = JALI_BLOCK_BITS;
 const uint32_t ENTRY_BLOCK = (uint32_t(1) << ENTRY_CLASS_SHIFT) - 1;
 
 // Clang has no shuffle by a variable: where it is given no instruction, lanes go through memory one by one.

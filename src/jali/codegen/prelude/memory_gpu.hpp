@@ -2,11 +2,11 @@
 //
 // A field of N reals is [group][packet][site of the group][real of the packet]: sites come in groups of
 // GROUP, a warp or half a wavefront, and reals in packets of up to 16 bytes, so that neighbouring threads read
-// neighbouring packets. An entry of a neighbour table is class << 26 | site; the class names a row of the
+// neighbouring packets. An entry of a neighbour table is class << JALI_BLOCK_BITS | site; the class names a row of the
 // boundary factors, phases[class][2].
 
 const int GROUP = 32;
-const uint32_t ENTRY_CLASS_SHIFT = 26;
+const uint32_t ENTRY_CLASS_SHIFT = JALI_BLOCK_BITS;
 const uint32_t ENTRY_BLOCK = (uint32_t(1) << ENTRY_CLASS_SHIFT) - 1;
 
 template <class T, int SIZE>
