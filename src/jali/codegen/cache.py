@@ -28,6 +28,7 @@ from typing import Any
 from jali import version
 from jali.codegen import compiler, target
 from jali.codegen.gpu_compiler import find_gpu_compiler, gpu_prelude
+from jali.codegen.stage_cache import COUNTS
 from jali.errors import CompileError, FileFormatError
 from jali.files import open_lock, read_bytes, reading
 
@@ -146,6 +147,7 @@ def load(
         source, shared = directory / f"{key}.cpp", directory / f"{key}.so"
         memory = str(shared)
         found = _loaded.get(memory)
+        COUNTS["binary"].count(found is not None)
         if found is None:
             kernel = _host_source(text, lanes, precision, block_bits)
             _contents(source, shared, kernel, compile_to)
@@ -198,6 +200,7 @@ def load_on_device(
         head += f"#define JALI_SITES {sites}\n#define JALI_WIDTH {width}\n"
     head += _define_block_bits(block_bits)
     image, source = _image(gpu, name, head, text)
+    COUNTS["binary"].count((gpu.ordinal, str(source)) in _on_device)
     return _loaded_function(gpu, str(source), image, "kernel"), source
 
 

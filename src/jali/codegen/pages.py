@@ -7,6 +7,7 @@ from typing import Any
 
 from jali.codegen.ir import SiteProgram, Store, Sum
 from jali.codegen.operations import offset_text
+from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Analysed, Binary, Lowered, Traced
 
@@ -92,12 +93,10 @@ def _analysed(analysed: Analysed) -> StagePage:
             f"{names[store.slot]} at {offset_text(o)}" for store, o in analysed.may_race if any(o)
         ],
     }
-    inside = {loop: [repr(node) for node in body] for loop, body in analysis.bodies.items()}
     lines = []
-    for node in analysis.order:
-        if node.op == "repeat":
-            lines += [f"    {line}" for line in inside[node.attrs[0]]]
-        lines.append(f"{node!r}  // {node.where}")
+    for node in reachable(effect.value for effect in program.effects):
+        fused = "rounded with its sum, " if node.number in analysis.fused else ""
+        lines.append(f"{node!r}  // {fused}{node.where}")
     return page("analysed", facts, "\n".join(lines))
 
 
@@ -112,4 +111,5 @@ def _lowered(lowered: Lowered) -> StagePage:
 
 
 def _word(word: Any) -> str:
-    return f"{word.what} {word.slot}" + (f" at {offset_text(word.offset)}" if word.offset else "")
+    slot = f" {word.slot}" if word.what in ("field", "phases", "scalar", "key", "call") else ""
+    return f"{word.what}{slot}" + (f" at {offset_text(word.offset)}" if word.offset else "")

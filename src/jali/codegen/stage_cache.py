@@ -21,6 +21,11 @@ class Counts:
     found: int = 0
     made: int = 0
 
+    def count(self, found: bool) -> None:
+        """One more."""
+        self.found += found
+        self.made += not found
+
 
 COUNTS = {stage: Counts() for stage in STAGES}
 
@@ -46,10 +51,9 @@ class StageCache(Generic[Made]):
         """What there is for this key, made on first use."""
         with self._guard:
             found = self._made.get(key)
+            self.counts.count(found is not None)
             if found is not None:
-                self.counts.found += 1
                 return found
-            self.counts.made += 1
         made = make()
         with self._guard:
             found = self._made.setdefault(key, made)

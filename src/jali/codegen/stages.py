@@ -59,7 +59,7 @@ def trace_function(
     nsums: int,
 ) -> Traced:
     """Runs a function over symbols; see `trace` for its arguments. `statics` are those that are fixed while tracing. Raises TraceError."""
-    COUNTS["traced"].made += 1
+    COUNTS["traced"].count(found=False)
     programs, watch = watched(
         function, list(statics), lambda: trace(function, arguments, names, ndim, precision, nsums)
     )

@@ -199,7 +199,7 @@ class SiteFunction:
                 bound = _Bound(traced, fields, arguments, lattice, domain, sums)
                 self._remember(whole, bound)
             else:
-                COUNTS["bound"].found += 1
+                COUNTS["bound"].count(found=True)
             self._latest[key] = bound
         return bound
 
@@ -212,7 +212,7 @@ class SiteFunction:
             known = self._programs.get(key, ())
             for traced in known:
                 if traced.watch.unchanged():
-                    COUNTS["traced"].found += 1
+                    COUNTS["traced"].count(found=True)
                     return traced
             traced = trace_function(self.function, statics_of(arguments), shapes, self.parameters, *how)
             if len(self._programs) >= _MOST_PROGRAMS:
@@ -270,7 +270,7 @@ class _Bound:
         domain: Domain,
         sums: Sums | None,
     ):
-        COUNTS["bound"].made += 1
+        COUNTS["bound"].count(found=False)
         self.traced = traced
         self.watch = traced.watch
         self.lock = lattice.lock  # numbers are set and the kernels run as one, whatever other threads do

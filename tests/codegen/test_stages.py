@@ -1,0 +1,250 @@
+"""The stages of a kernel: what is made once, what is found again, what goes when its maker goes, and what `jali.inspect` says."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+
+import jali
+from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
+from jali.codegen.language import arithmetic
+from jali.codegen.operation import OPERATIONS, Fusion, operation
+from jali.codegen.passes import reachable
+from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
+from jali.codegen.stages import Placement, analyse_program, lower, trace_function, write
+from jali.codegen.trace import FieldArgument
+
+
+def made():
+    return {stage: COUNTS[stage].made for stage in STAGES}
+
+
+def more_than(before):
+    return {stage: n - before[stage] for stage, n in made().items() if n != before[stage]}
+
+
+def average():
+    @jali.site_function
+    def average(X, out, f):
+        out[X] = 0.5 * (f[X + X.directions()[0]] + f[X - X.directions()[0]])
+
+    return average
+
+
+def real_fields(lattice, n=2):
+    return [Field(lattice, Real()) for _ in range(n)]
+
+
+def program_of(function, *elements, ndim=2):
+    fields = [FieldArgument(element, k) for k, element in enumerate(elements)]
+    names = [f"f{k}" for k in range(len(fields))]
+    (program,) = trace_function(function, [], fields, names, ndim, "float64", 0).programs
+    return program
+
+
+def test_other_fields_of_the_same_types_are_only_bound():
+    lattice, function = Lattice(8, 8), average()
+    function(*real_fields(lattice))
+    before = made()
+    function(*real_fields(lattice))
+    assert more_than(before) == {"bound": 1}
+
+
+def test_a_call_that_was_made_before_makes_nothing():
+    lattice, function = Lattice(8, 8), average()
+    out, f = real_fields(lattice)
+    function(out, f)
+    before = made()
+    function(out, f)
+    assert more_than(before) == {}
+
+
+def test_both_colours_share_one_text():
+    lattice, function = Lattice(8, 8), average()
+    out, f = real_fields(lattice)
+    function[EVEN](out, f)
+    before = made()
+    function[ODD](out, f)
+    assert more_than(before) == {"bound": 1}
+
+
+def test_another_precision_is_another_trace_and_another_boundary_another_text():
+    lattice, function = Lattice(8, 8), average()
+    function(*real_fields(lattice))
+    before = made()
+    out, f = (Field(lattice, Real(), boundary="antiperiodic") for _ in range(2))
+    function(out, f)
+    assert set(more_than(before)) == {"lowered", "source", "binary", "bound"}
+    before = made()
+    out, f = (Field(lattice, Real(), precision="float32") for _ in range(2))
+    function(out, f)
+    assert set(more_than(before)) == set(STAGES)
+
+
+def test_stages_go_with_what_they_are_made_of():
+    analysed = analyse_program(
+        program_of(lambda X, a, b: b.__setitem__(X, a[X] + a[X + X.directions()[1]]), Real(), Real())
+    )
+    lowered = lower(analysed, Placement(4))
+    source = write(lowered)
+    assert lower(analysed, Placement(4)) is lowered
+    assert write(lowered) is source
+    assert write(lower(analysed, Placement(2))) is not source
+    stages = [weakref.ref(stage) for stage in (analysed, lowered, source)]
+    del analysed, lowered, source
+    gc.collect()
+    assert [stage() for stage in stages] == [None] * 3
+
+
+def test_a_stage_cannot_be_changed():
+    analysed = analyse_program(program_of(lambda X, a: a.__setitem__(X, 2 * a[X]), Real()))
+    lowered = lower(analysed, Placement(4))
+    for stage, name in [
+        (analysed, "program"),
+        (lowered, "variant"),
+        (write(lowered), "kernel"),
+        (write(lowered).kernel, "text"),
+    ]:
+        with pytest.raises(AttributeError):
+            setattr(stage, name, None)
+
+
+def test_a_cache_forgets_the_oldest():
+    cache = StageCache("source", 2)
+    for key in (1, 2, 3):
+        assert cache.get(key, lambda key=key: [key]) == [key]
+    assert len(cache) == 2
+    assert cache.get(3, lambda: ["new"]) == [3]
+    assert cache.get(1, lambda: ["new"]) == ["new"]
+
+
+def test_what_two_threads_make_at_once_is_one_thing():
+    cache = StageCache("source", 2)
+    first = ["first"]
+
+    def make():
+        assert cache.get("key", lambda: first) is first  # another thread was faster
+        return ["second"]
+
+    assert cache.get("key", make) is first
+
+
+def test_a_text_of_several_sites_per_thread_has_the_same_words():
+    lowered = lower(
+        analyse_program(program_of(lambda X, a, b: b.__setitem__(X, a[X] * a[X]), SU(3), SU(3))),
+        Placement(1, gpu=True),
+    )
+    one, several = write(lowered), write(lowered, several=True)
+    assert one.kernel.text != several.kernel.text
+    assert one.kernel.words == several.kernel.words
+
+
+def test_inspect_has_a_page_for_each_stage():
+    lattice = Lattice(8, 8)
+    report = jali.inspect(average(), *real_fields(lattice))
+    assert tuple(report.stages) == STAGES
+    for stage, page in report.stages.items():
+        assert str(page).startswith(f"{stage} (in this process {page.made} made, {page.found} found)")
+        assert page.made >= 1
+    assert report.stages["traced"].facts["programs"] == ["average"]
+    assert "out at X = %" in report.stages["traced"].text
+    analysed = report.stages["analysed"]
+    assert analysed.facts["reads"] == ["f at X + e0", "f at X - e0"]
+    assert analysed.facts["flops"] == report.flops
+    assert "load(1, (1, 0))" in analysed.text
+    assert report.stages["lowered"].facts["lanes"] == report.lanes
+    assert report.stages["source"].text == report.source
+    assert report.stages["binary"].facts["source"] == report.path
+    assert report.stages["bound"].facts["bytes moved"] == report.bytes_moved
+
+
+@pytest.mark.ranks(2)
+def test_pages_name_halo_items_and_possible_races():
+    @jali.site_function
+    def hop(X, psi, U):
+        mu = X.directions()[3]
+        psi[X] = psi[X] + (U[X - mu].dagger() * psi[X - mu])[0, 0] * psi[X]
+
+    def pages():
+        lattice = Lattice(8, 8, 8, 8, grid=(1, 1, 1, 2))
+        return [
+            str(page)
+            for page in jali.inspect(
+                hop, lattice.field(Spinor(3)), lattice.field(SU(3)), over=EVEN
+            ).stages.values()
+        ]
+
+    shown = jali.comm.virtual_ranks(2, pages)
+    for analysed, lowered in ((pages[1], pages[2]) for pages in shown):
+        assert "reads that may race: psi at X - e3" in analysed
+        assert "halo items: 2 reals at X - e3" in lowered
+
+
+def test_nothing_is_kept_in_dicts_of_others():
+    """A cache is an object with a name, not an entry in some `__dict__`."""
+    for path in Path(jali.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            writes = (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr in ("setdefault", "update", "pop", "__setitem__")
+                and isinstance(node.func.value, ast.Attribute)
+                and node.func.value.attr == "__dict__"
+            ) or (
+                isinstance(node, ast.Subscript)
+                and isinstance(node.ctx, ast.Store | ast.Del)
+                and isinstance(node.value, ast.Attribute)
+                and node.value.attr == "__dict__"
+            )
+            assert not writes, f"{path}:{node.lineno}"
+
+
+# ---- descriptors ---------------------------------------------------------------------------------------
+
+
+def everything(X, A, B, v, w, x, y, scale, rng):
+    """A formula with every operation of the language."""
+    e = X.directions()[0]
+    n = (X.coordinate(e) // 2) % X.extent(e)
+    chosen = jali.where((n < 3) & (n <= 2) | ~(n == 1), A[X], A[X + e].traceless_antihermitian())
+    product = A[X] * B[X].dagger()
+    matrices = chosen + product - B[X].inverse() * 2.0 + B[X].exp().reunitarise() + v[X].outer(w[X])
+    number = product.trace() + B[X].trace() + B[X].det() / jali.complex(x[X], 1.0) + v[X].dot(w[X]).conj()
+    accepted = X.repeat_until(lambda: (rng.uniform(X) != 0.5, rng.gaussian(X)), 3, 0.0)
+    A[X] = matrices * number + B[X].dagger() + jali.matrix([[x[X], 0], [0, scale]])
+    y[X] = (
+        -x[X]
+        + n
+        + number.imag
+        + product.trace().real
+        + v[X].norm2()
+        + jali.sin(x[X])
+        + accepted
+        + v[X][1].real
+    )
+
+
+def test_every_operation_can_be_reached():
+    """There is no descriptor that no formula leads to."""
+    matrix, vector, real = SU(2), Vector(2), Real()
+    elements = [matrix, matrix, vector, vector, real, real]
+    arguments = [*(FieldArgument(e, k) for k, e in enumerate(elements)), real.type, "random"]
+    (program,) = trace_function(
+        everything, [], arguments, ["A", "B", "v", "w", "x", "y", "scale", "rng"], 2, "float64", 0
+    ).programs
+    reached = {node.op for node in reachable(effect.value for effect in program.effects)}
+    assert reached == set(OPERATIONS)
+
+
+def test_an_operation_is_described_once():
+    with pytest.raises(AssertionError, match="add is described twice"):
+        operation("add", lambda w, node: None)(lambda nodes, a, b: a)
+
+
+def test_products_that_are_fused_are_those_whose_descriptors_say_so():
+    assert {name for name, described in OPERATIONS.items() if described.fusion} == {"mul", "matmul"}
+    assert isinstance(arithmetic.mul.fusion, Fusion)
