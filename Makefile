@@ -30,6 +30,7 @@ help:
 	@echo "make test-gpu     the tests on the NVIDIA GPU of this machine, with the Python and packages that are there"
 	@echo "make test-python  the tests on another interpreter: make test-python PYTHON=python3.13"
 	@echo "make benchmarks   every claim about speed, with its roof"
+	@echo "make recipe-NAME  a recipe of CONTRIBUTING.md applied to a copy of this checkout, and its tests"
 	@echo "make docs         the documentation, into site/"
 	@echo "make lint         ruff, mypy, clang-format; make format repairs what can be repaired"
 	@echo "make clean        remove what was built; make distclean: the environments as well"
@@ -111,6 +112,10 @@ test-gpu:
 test-python: python
 	@$(MAKE) test PYTHON="$(PYTHON)" \
 	  VENV=.venv-$$("$(PYTHON)" -c 'import sys; print("py%d.%d" % sys.version_info[:2])')
+
+# A recipe of CONTRIBUTING.md, applied to a copy of this checkout: make recipe-operation
+recipe-%: environment-test
+	@$(BIN)/python tools/recipes.py $*
 
 docs: environment-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site

@@ -11,8 +11,9 @@ from jali.codegen.ir import BOOL
 from jali.codegen.language import arithmetic, conversions, leaves, loops
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.state import MOST_DRAWS, Loop, Trace, builder, current_trace
+from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import Element
-from jali.codegen.values import Symbol, Value, WithoutValue, lift
+from jali.codegen.values import Value, lift
 
 
 class Site(WithoutValue):

@@ -26,7 +26,8 @@ import numpy as np
 
 from jali.codegen.lines import trace_error
 from jali.codegen.state import tracing
-from jali.codegen.values import Symbol, Value, lift, matrix
+from jali.codegen.symbol import Symbol
+from jali.codegen.values import Value, lift, matrix
 from jali.errors import ParameterError
 
 _ENTRIES = {0: "0", 1: "1", -1: "-1", 1j: "i", -1j: "-i"}

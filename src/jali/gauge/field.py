@@ -17,8 +17,8 @@ import jali
 from jali import io
 from jali.codegen.directions import Direction
 from jali.codegen.lines import trace_error
+from jali.codegen.symbol import Symbol
 from jali.codegen.types import SU, Element
-from jali.codegen.values import Symbol
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.groups import haar_random
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes

@@ -13,18 +13,8 @@ import numpy as np
 from jali.codegen.language import elementary
 from jali.codegen.lines import trace_error
 from jali.codegen.state import builder, tracing
-from jali.codegen.values import (
-    Symbol,
-    Value,
-    WithoutValue,
-    complex_number,
-    identity,
-    lift,
-    matrix,
-    vector,
-    where,
-    zero,
-)
+from jali.codegen.symbol import Symbol, WithoutValue
+from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, where, zero
 from jali.errors import ParameterError
 
 

@@ -1,0 +1,115 @@
+"""Looking into dictionaries, attributes, cells and arrays without calling anything of the user's."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable
+from importlib.machinery import BuiltinImporter, ExtensionFileLoader
+from typing import Any
+
+import numpy as np
+
+Look = Callable[[], tuple[Any, ...]]
+
+MISSING = type("Missing", (), {"__repr__": lambda self: "missing"})()
+NUMBERS = (int, float, complex, str, bytes)  # whose subclasses may have attributes
+_OF_COMPILED = (types.GetSetDescriptorType, types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
+def lookup(space: Any, names: tuple[str, ...]) -> tuple[Any, ...]:
+    """The entries of these names, MISSING for those that are not there."""
+    return tuple(map(space.get, names, itertools.repeat(MISSING)))
+
+
+def everything(path: str, space: Any, special: tuple[str, ...]) -> tuple[list[str], Look]:
+    """Paths of, and a look at, all names and values of a dictionary of attributes; of Python's own names, the `special` ones."""
+
+    def present() -> list[str]:
+        return [n for n in space if not n.startswith("__") or n in special or is_special_method(n, space[n])]
+
+    def look() -> tuple[Any, ...]:
+        now = present()
+        return (*now, *map(space.get, now))
+
+    names = present()
+    return [f"a name of {path}"] * len(names) + [f"{path}.{n}" for n in names], look
+
+
+def is_special_method(name: str, entry: Any) -> bool:
+    """Whether operators may call what a class has under this name."""
+    return name.startswith("__") and isinstance(entry, types.FunctionType)
+
+
+def chained(looks: list[Look]) -> Look:
+    """One look at what several look at."""
+    return lambda: tuple(itertools.chain.from_iterable([look() for look in looks]))
+
+
+def points(form: str) -> bool:
+    """Whether a buffer of this format (of `struct`, names between colons) holds addresses, whose contents are elsewhere."""
+    return not set("&OPXZz").isdisjoint(re.sub(":[^:]*:", "", form))
+
+
+def content_of(cell: types.CellType) -> Any:
+    """What a variable of a closure holds."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
+
+
+def slot_of(slot: Any, value: Any) -> Any:
+    """What an object keeps in one of its `__slots__`."""
+    try:
+        return slot.__get__(value)
+    except AttributeError:
+        return MISSING
+
+
+def dict_of(value: Any) -> Any:
+    """The attributes that an object itself has, by no code of the user; None if it has no place for any."""
+    if isinstance(value, threading.local):
+        return value.__dict__
+    try:
+        return object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+
+
+def bytes_of_array(array: np.ndarray) -> Any:
+    """An array as a value that can be compared."""
+    return array.shape, array.dtype, array.tobytes()
+
+
+@functools.lru_cache(maxsize=1024)
+def is_compiled(kind: type) -> bool:
+    """Whether a class is made by compiled code, not by Python's `class`."""
+    if not kind.__flags__ & 1 << 9:  # Py_TPFLAGS_HEAPTYPE
+        return True
+    loader = getattr(getattr(sys.modules.get(kind.__module__), "__spec__", None), "loader", None)
+    return (
+        loader is BuiltinImporter
+        or isinstance(loader, ExtensionFileLoader)
+        or any(
+            isinstance(entry, _OF_COMPILED)
+            and entry.__objclass__ is kind
+            and name not in ("__dict__", "__weakref__")
+            for name, entry in vars(kind).items()
+        )
+    )
+
+
+def open_to_view(kind: type) -> bool:
+    """Whether all that a base class adds to its objects is watched, or holds no numbers."""
+    return (
+        not is_compiled(kind)
+        or kind in (object, types.SimpleNamespace, threading.local, *NUMBERS)
+        or issubclass(kind, BaseException)
+        or kind.__module__.partition(".")[0] in ("_thread", "_io", "_random", "typing", "operator", "jali")
+        or kind.__module__.startswith("numpy.random")
+    )

@@ -1,0 +1,399 @@
+"""Follows what code can see: from the globals, closures and arguments of a function to all objects that its formula may depend on.
+
+Of modules and objects the names that the code mentions are followed, of containers everything. Each object is kept twice: as it is, to
+be compared by identity, and as a value. An object of compiled code whose contents cannot be seen is refused.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import contextvars
+import datetime
+import decimal
+import fractions
+import functools
+import itertools
+import operator
+import re
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jali import _core
+from jali.codegen.directions import Offset
+from jali.codegen.lookups import (
+    MISSING,
+    NUMBERS,
+    Look,
+    bytes_of_array,
+    chained,
+    content_of,
+    dict_of,
+    everything,
+    is_compiled,
+    is_special_method,
+    lookup,
+    open_to_view,
+    points,
+    slot_of,
+)
+from jali.codegen.observed import DYNAMIC, origin
+from jali.codegen.symbols import FieldSymbol, RandomSymbol, Site, SumSymbol
+from jali.codegen.types import Element, Type
+from jali.codegen.values import Value
+from jali.errors import TraceError
+
+_LARGEST_ARRAY = 4096
+_MOST_OBJECTS = 100_000
+_PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range)
+_BY_TEXT = (float, complex, fractions.Fraction, decimal.Decimal, slice)
+_DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo)
+_SYMBOLS = (Value, Site, FieldSymbol, SumSymbol, RandomSymbol)
+_CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, types.MappingProxyType)
+_QUIET = (
+    "jali",
+    "numpy",
+    "math",
+    "cmath",
+    "operator",
+    "itertools",
+    "functools",
+    "builtins",
+    "typing",
+    "random",
+)
+_BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
+_FIXED = object()  # of what cannot come to hold other objects
+_FUNCTION = re.compile("func|method|dispatch|wrap", re.IGNORECASE)  # in names of types of compiled functions
+_LRU = type(functools.lru_cache(lambda: None))
+_ALIKE = (
+    re.Pattern,
+    re.Match,
+    np.dtype,
+    np.ufunc,
+    types.GenericAlias,
+    types.UnionType,
+    types.CodeType,
+    types.CellType,
+)
+_GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
+
+
+@dataclass
+class Seen:
+    """What ran during a trace, from which a walk begins."""
+
+    name: str  # of the function
+    names: tuple[str, ...]  # of attributes that the code mentions,
+    foreign: frozenset[str]  # and those that only code of libraries does
+    given: tuple[Any, ...]  # the function, arguments fixed while tracing, what it asked for
+    roots: list[
+        tuple[Any, tuple[str, ...]]
+    ]  # dictionaries of modules, and the names in them that the code mentions
+    codes: dict[int, types.CodeType]  # of functions that ran
+    any: bool  # whether any attribute may have been looked at
+
+
+class Walk:
+    """Everything that can be reached now: `records` to compare by value, `rows` and `looks` to compare by identity.
+
+    A row is a look that the core does.
+    """
+
+    def __init__(self, seen: Seen):
+        self.seen = seen
+        self.records: list[Any] = []
+        self.rows = _core.Unchanged(MISSING)
+        self.looks: list[tuple[Look, tuple[Any, ...]]] = []
+        self.functions: set[int] = set()  # codes of functions that were reached
+        self._numbers: dict[int, int] = {}
+        self._held: list[Any] = []  # so that no id is used twice
+        self._waiting: collections.deque[Callable[[], None]] = collections.deque()
+        self.records.append([self._value("an argument", given, True) for given in seen.given])
+        for space, names in seen.roots:
+            look = functools.partial(lookup, space, names)
+            self._node(names, "root", look, True, ("names", space, names))
+        while self._waiting:
+            self._waiting.popleft()()
+            if len(self._numbers) > _MOST_OBJECTS:
+                raise self._refusal("objects without end", f"more than {_MOST_OBJECTS}")
+
+    def _refusal(self, path: str, what: str) -> TraceError:
+        return TraceError(
+            f"{self.seen.name} captures {path}, {what}, which jali cannot watch for changes; pass the numbers that are needed "
+            "as arguments, larger arrays as fields"
+        )
+
+    def _node(self, paths: Iterable[str], kind: Any, look: Look, strict: bool, row: Any) -> None:
+        """A thing made of what `look` returns. `row`: what the core needs to look by itself, or `_FIXED` if none must."""
+        seen = look()
+        if row is None:
+            self.looks.append((look, seen))
+        elif row is not _FIXED:
+            holder, of, names = row
+            self.rows.add(holder, of, names, seen)
+        record = [kind]
+        self.records.append(record)
+        for path, value in zip(paths, seen, strict=False):
+            _, dot, name = path.rpartition(".")
+            foreign = (
+                bool(dot) and name in self.seen.foreign
+            )  # an attribute that no code of the user mentions
+            record.append(self._value(path, value, strict and not foreign))
+
+    def _later(
+        self, value: Any, paths: Iterable[str], look: Look, kind: Any, strict: bool, row: Any = None
+    ) -> tuple[str, int]:
+        number = self._numbers[id(value)] = len(self._numbers)
+        self._held.append(value)
+        self._waiting.append(lambda: self._node(paths, (number, kind), look, strict, row))
+        return "node", number
+
+    def _value(self, path: str, value: Any, strict: bool) -> Any:
+        """What identifies a value: itself where it cannot change, else the number of its node."""
+        kind = type(value)
+        if kind in _PLAIN or value is MISSING:
+            return kind, value
+        if kind in _BY_TEXT or isinstance(value, _DATES):
+            return kind, repr(value)
+        if isinstance(value, np.generic) and value.dtype.kind not in "OV":
+            return kind, value.tobytes()
+        if isinstance(value, Offset | Element | Type):
+            return kind, value
+        if id(value) in self._numbers:
+            return "node", self._numbers[id(value)]
+        if isinstance(value, _SYMBOLS):
+            raise TraceError(
+                f"{self.seen.name} keeps a symbol of the trace in {path}; symbols mean nothing once the function has returned"
+            )
+        return self._compound(path, value, kind, strict)
+
+    def _same(self, value: Any) -> Any:
+        """What is known by its identity."""
+        self._held.append(value)
+        return "is", id(value)
+
+    def _compound(self, path: str, value: Any, kind: type, strict: bool) -> Any:
+        names = self.seen.names
+        if isinstance(value, types.ModuleType):
+            whose, top = origin(value.__dict__), value.__name__.partition(".")[0]
+            mine = whose == "user"
+            if top == "jali" or whose == "machinery" or (top in _QUIET and not mine):
+                return "module", value.__name__
+            if mine and self.seen.any:
+                return self._later(value, *everything(path, value.__dict__, names), "module", strict=False)
+            paths = [f"{path}.{n}" for n in names]
+            look = functools.partial(lookup, value.__dict__, names)
+            return self._later(value, paths, look, "module", mine, ("names", value.__dict__, names))
+        if isinstance(value, types.FunctionType):
+            return self._function(path, value)
+        if isinstance(value, types.MethodType):
+            return self._later(
+                value, (path, path), lambda: (value.__func__, value.__self__), "method", strict, _FIXED
+            )
+        if isinstance(value, _BOUND):
+            owner = value.__self__
+            if value.__name__ in DYNAMIC:
+                self.seen.any = True  # names that no code mentions
+            if owner is None or isinstance(owner, types.ModuleType):
+                return self._same(value)
+            return self._later(value, (path,), lambda: (owner,), (kind, value.__name__), strict, _FIXED)
+        if isinstance(value, functools.partial):
+            paths, looks, _ = self._attributes(path, value)
+            looks.append(lambda: (value.func, value.args, value.keywords))
+            return self._later(value, [*paths, *(path,) * 3], chained(looks), kind, strict)
+        if isinstance(value, super):
+            above: Any = value
+            return self._later(
+                value, (path,) * 2, lambda: (above.__thisclass__, above.__self__), kind, strict, _FIXED
+            )
+        if isinstance(value, _LRU):
+            return self._later(
+                value, (path, path), lambda: (value.__wrapped__, value.cache_info().misses), kind, strict
+            )
+        if isinstance(value, property):
+            return self._later(value, (path,) * 2, lambda: (value.fget, value.fset), kind, strict, _FIXED)
+        if isinstance(value, staticmethod | classmethod):
+            return self._later(value, (path,), lambda: (value.__func__,), kind, strict, _FIXED)
+        if isinstance(value, contextvars.ContextVar):
+            return self._later(value, (path,), lambda: (value.get(MISSING),), kind, strict)
+        if isinstance(value, weakref.ref):
+            return self._later(value, (path,), lambda: (value(),), kind, strict)
+        if isinstance(value, np.ndarray | np.void):
+            return self._array(path, value, strict)
+        if isinstance(value, _CONTAINERS):
+            return self._container(path, value, kind, strict)
+        if isinstance(value, type):
+            return self._class(path, value)
+        return self._object(path, value, kind, strict)
+
+    def _function(self, path: str, value: types.FunctionType) -> Any:
+        ran = id(value.__code__) in self.seen.codes
+        if not ran and not value.__dict__:
+            return self._same(value)
+        if ran:
+            self.functions.add(id(value.__code__))
+        names = self.seen.names
+        paths = ["code", path, path, *value.__code__.co_freevars, *(f"{path}.{n}" for n in names)]
+
+        def look() -> tuple[Any, ...]:
+            cells = map(content_of, value.__closure__ or ())
+            own = lookup(value.__dict__, names) if value.__dict__ else ()
+            return (value.__code__, value.__defaults__, value.__kwdefaults__, *cells, *own)
+
+        row = ("function", value, ()) if not value.__dict__ else None
+        return self._later(value, paths, look, ("function", id(value.__globals__)), ran, row)
+
+    def _array(self, path: str, value: np.ndarray | np.void, strict: bool) -> Any:
+        if isinstance(value, np.ndarray) and type(value) is not np.ndarray:  # with attributes of its own
+            paths, looks, _ = self._attributes(path, value)
+            numbers = value.view(np.ndarray)
+            looks.append(lambda: (numbers,))
+            return self._later(value, [*paths, path], chained(looks), "array", strict)
+        if value.size > _LARGEST_ARRAY:
+            if not strict:
+                return self._same(value)
+            raise self._refusal(path, f"an array of {value.size} numbers")
+        if value.dtype.hasobject:
+            if isinstance(value, np.void) or value.dtype.kind == "V":
+                raise self._refusal(path, "a structure of NumPy that holds objects")
+            look = lambda: tuple(value.ravel())  # noqa: E731
+            return self._later(value, itertools.repeat(path), look, ("array", value.shape), strict=True)
+        return self._bytes(value, lambda: (value.shape, value.dtype, value.tobytes()))
+
+    def _bytes(self, value: Any, contents: Callable[[], Any]) -> Any:
+        """What is compared byte by byte."""
+        last = [contents()]
+
+        def look() -> tuple[Any, ...]:
+            now = contents()
+            if now != last[0]:
+                last[0] = now
+            return (last[0],)
+
+        self.looks.append((look, look()))
+        self._held.append(value)
+        self._numbers[id(value)] = len(self._numbers)
+        self.records.append(("bytes", last[0]))
+        return "node", self._numbers[id(value)]
+
+    def _container(self, path: str, value: Any, kind: type, strict: bool) -> Any:
+        if value is sys.modules or len(value) > _MOST_OBJECTS:
+            raise self._refusal(
+                path, "the table of all modules" if value is sys.modules else f"{len(value)} elements"
+            )
+        parts: list[Look] = [lambda: tuple(value)]
+        paths: list[str] = [f"{path}[{k}]" for k in range(len(value))]
+        if isinstance(value, dict | types.MappingProxyType):
+            parts.append(lambda: tuple(value.values()))
+            paths = [f"a key of {path}"] * len(value) + [f"{path}[{k!r}]" for k in value]
+        if kind not in _CONTAINERS:
+            more, looks, _ = self._attributes(path, value)
+            paths += more
+            parts += looks
+        look = parts[0] if len(parts) == 1 else chained(parts)
+        rows: dict[type, Any] = {
+            list: ("list", value, ()),
+            dict: ("dictionary", value, ()),
+            tuple: _FIXED,
+            frozenset: _FIXED,
+        }
+        row = rows.get(kind)
+        return self._later(value, paths, look, (kind.__qualname__, len(value)), strict, row)
+
+    def _class(self, path: str, value: type) -> Any:
+        space = getattr(sys.modules.get(value.__module__), "__dict__", {"__name__": value.__module__})
+        if is_compiled(value) or value.__module__.partition(".")[0] == "jali" or origin(space) != "user":
+            return self._same(value)
+        special = (
+            n for n, entry in vars(value).items() if is_special_method(n, entry)
+        )  # operators call these
+        names = (*self.seen.names, *special)
+        kind = ("class", id(value))
+        above = [*(base.__name__ for base in value.__bases__), path]
+        if self.seen.any:
+            paths, look = everything(path, value.__dict__, names)
+            return self._later(
+                value, paths + above, lambda: (*look(), *value.__bases__, type(value)), kind, strict=False
+            )
+        return self._later(
+            value,
+            [*(f"{path}.{n}" for n in names), *above],
+            lambda: (*lookup(value.__dict__, names), *value.__bases__, type(value)),
+            kind,
+            strict=True,
+            row=("type", value, names),
+        )
+
+    def _attributes(self, path: str, value: Any) -> tuple[list[str], list[Look], Any]:
+        """Paths and looks at what an object of Python holds, as far as the code mentions it, and its class; its row if there is one."""
+        kind = type(value)
+        names = self.seen.names
+        slots = [
+            (name, slot)
+            for base in kind.__mro__
+            for name, slot in vars(base).items()
+            if isinstance(slot, types.MemberDescriptorType) and (self.seen.any or name in names)
+        ]
+        paths = [kind.__name__, *(f"{path}.{n}" for n, _ in slots)]
+        looks: list[Look] = [lambda: (type(value), *[slot_of(slot, value) for _, slot in slots])]
+        row = None
+        if dict_of(value) is not None:
+            if self.seen.any:
+                more, _ = everything(path, dict_of(value), names)
+                paths += more
+                looks.append(lambda: everything(path, dict_of(value), names)[1]())
+            else:
+                paths += [f"{path}.{n}" for n in names]
+                looks.append(lambda: lookup(dict_of(value), names))
+                if not slots and not isinstance(value, threading.local):
+                    row = ("object", value, names)
+        return paths, looks, row
+
+    def _object(self, path: str, value: Any, kind: type, strict: bool) -> Any:
+        if kind.__module__ in ("jali.lattice.field", "jali.lattice.lattice") and hasattr(value, "serial"):
+            # Fields are arguments and lattices are fixed; what a program adds to them is not.
+            names, own = self.seen.names, vars(value)
+            look = functools.partial(lookup, own, names)
+            paths = [f"{path}.{n}" for n in names]
+            return self._later(value, paths, look, (kind, value.serial), strict, ("names", own, names))
+        if "__wrapped_site_function__" in (dict_of(value) or ()):
+            paths, looks, _ = self._attributes(path, value)
+            looks.append(lambda: (value.function,))
+            return self._later(value, [*paths, path], chained(looks), "site function", strict)
+        if isinstance(value, operator.attrgetter | operator.methodcaller):
+            self.seen.any = True  # names that no code mentions
+        if isinstance(value, _GETTERS):
+            return self._later(
+                value, (path, path), lambda: tuple(value.__reduce__()[:2]), kind, strict, _FIXED
+            )
+        if isinstance(value, np.ufunc) and value.__name__.endswith("(vectorized)"):
+            raise self._refusal(path, "a function of Python inside np.frompyfunc")
+        if isinstance(value, _ALIKE):
+            return self._same(value)
+        if isinstance(value, weakref.ProxyType | weakref.CallableProxyType):
+            raise self._refusal(path, "a weak proxy")
+        if not all(open_to_view(part) for part in kind.__mro__):
+            if hasattr(kind, "__array__"):
+                return self._bytes(value, lambda: bytes_of_array(np.asarray(value)))
+            with contextlib.suppress(TypeError, ValueError, BufferError):
+                if memoryview(value).nbytes <= 8 * _LARGEST_ARRAY and not points(memoryview(value).format):
+                    return self._bytes(value, lambda: bytes(memoryview(value)))
+            # Descriptors have no number of their own; a second trace shows what iterators do.
+            known = hasattr(kind, "__get__") or hasattr(kind, "__next__") or _FUNCTION.search(kind.__name__)
+            if strict and not known:
+                raise self._refusal(path, f"a {kind.__module__}.{kind.__qualname__}")
+            if dict_of(value) is None:
+                return self._same(value)
+        base = [plain.__repr__(value) for plain in NUMBERS if isinstance(value, plain)]
+        paths, looks, row = self._attributes(path, value)
+        if isinstance(value, BaseException):
+            paths, looks, row = [*paths, path], [*looks, lambda: (value.args,)], None
+        return self._later(value, paths, chained(looks), ("object", kind.__qualname__, base), strict, row)

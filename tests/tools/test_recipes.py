@@ -1,0 +1,78 @@
+"""Recipes of CONTRIBUTING.md are found as they are written, applied as they say, and do what they promise."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from programs import run_program
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import recipes
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = """# Page
+
+### First: `recipe-one`
+
+At the end of `a/old.py`:
+
+```python
+# a comment
+x = 1
+```
+
+New file `tests/test_new.py`:
+
+```python
+y = 2
+```
+
+### Second: `recipe-two`
+
+New file `b`:
+
+```
+z
+```
+
+## Other
+
+New file `c`:
+
+```
+no recipe
+```
+"""
+
+
+def test_steps_belong_to_the_recipe_above_them():
+    found = recipes.recipes(PAGE)
+    assert [step.path for step in found["one"]] == ["a/old.py", "tests/test_new.py"]
+    assert found["one"][0] == recipes.Step("a/old.py", False, "# a comment\nx = 1\n")
+    assert found["two"] == [recipes.Step("b", True, "z\n")]
+
+
+def test_steps_are_applied_and_their_tests_are_named(tmp_path):
+    steps = recipes.recipes(PAGE)["one"]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "old.py").write_text("w = 0\n")
+    assert recipes.apply(steps, tmp_path) == ["tests/test_new.py"]
+    assert (tmp_path / "a" / "old.py").read_text() == "w = 0\n\n\n# a comment\nx = 1\n"
+    assert (tmp_path / "tests" / "test_new.py").read_text() == "y = 2\n"
+
+
+def test_a_step_that_does_not_fit_is_an_error(tmp_path):
+    steps = recipes.recipes(PAGE)["one"]
+    with pytest.raises(SystemExit, match=r"a/old\.py does not exist"):
+        recipes.apply(steps, tmp_path)
+    with pytest.raises(SystemExit, match=r"test_new\.py is there already"):
+        recipes.apply([steps[1], steps[1]], tmp_path)
+
+
+@pytest.mark.parametrize("name", recipes.recipes((ROOT / recipes.PAGE).read_text()))
+def test_recipe_works_on_a_fresh_checkout(name):
+    done = run_program([sys.executable, ROOT / "tools" / "recipes.py", name])
+    assert " passed" in done.stdout

@@ -1,0 +1,105 @@
+"""Applies a recipe of CONTRIBUTING.md to a fresh checkout and runs its tests: `python tools/recipes.py operation`.
+
+A recipe is a section whose heading ends with its name in code (`## Add an operation: `recipe-operation``). Its steps are
+code blocks under a line that says where they go: "New file `path`:" or "At the end of `path`:". The checkout is made of
+the files that git does not ignore, with the core that this Python has; its tests are the new files under `tests/`. Nothing of this checkout changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from shutil import copy2
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = "CONTRIBUTING.md"
+HEADING = re.compile(r"^#+ .*`recipe-([\w-]+)`$", re.MULTILINE)
+STEP = re.compile(r"^(New file|At the end of) `([^`\n]+)`:\n\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# Runs pytest on the checkout in argv[1], whatever jali is installed.
+RUN = """
+import sys
+sys.meta_path[:] = [f for f in sys.meta_path if not type(f).__module__.startswith("_editable")]
+sys.path.insert(0, sys.argv[1] + "/src")
+import jali, pytest
+assert jali.__file__.startswith(sys.argv[1]), jali.__file__
+sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
+"""
+
+
+class Step(NamedTuple):
+    """One change: a file, whether it is new, and the text that comes into it."""
+
+    path: str
+    new: bool
+    text: str
+
+
+def recipes(page: str) -> dict[str, list[Step]]:
+    """The recipes of a page by name."""
+    found = {}
+    headings = list(HEADING.finditer(page))
+    for heading in headings:
+        ends = [
+            m.start()
+            for m in (*headings, *re.finditer("^## ", page, re.MULTILINE))
+            if m.start() > heading.start()
+        ]
+        section = page[heading.end() : min(ends, default=len(page))]
+        found[heading[1]] = [Step(path, how == "New file", text) for how, path, text in STEP.findall(section)]
+    return found
+
+
+def check_out(folder: Path) -> None:
+    """Copies what git does not ignore of this checkout, as it is now, and the built core."""
+    from jali import _core
+
+    listed = subprocess.run(
+        ["git", "ls-files", "-coz", "--exclude-standard", "src", "tests", "pyproject.toml"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            copy2(ROOT / name, folder / name)
+    core = Path(str(_core.__file__))
+    copy2(core, folder / "src" / "jali" / core.name)
+
+
+def apply(steps: list[Step], folder: Path) -> list[str]:
+    """Makes the changes of a recipe; returns its tests. Raises SystemExit for a step that does not fit."""
+    for step in steps:
+        path = folder / step.path
+        if path.exists() == step.new:
+            sys.exit(f"{PAGE}: {step.path} {'is there already' if step.new else 'does not exist'}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a") as file:
+            file.write(step.text if step.new else f"\n\n{step.text}")
+    return [step.path for step in steps if step.new and step.path.startswith("tests/")]
+
+
+def main() -> int:
+    """Applies the recipe that is named and returns the status of its tests."""
+    known = recipes((ROOT / PAGE).read_text())
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("name", choices=sorted(known))
+    name = parser.parse_args().name
+    with tempfile.TemporaryDirectory(prefix="jali-recipe-") as temporary:
+        folder = Path(temporary).resolve()
+        check_out(folder)
+        tests = apply(known[name], folder)
+        if not tests:
+            sys.exit(f"{PAGE}: recipe-{name} has no new file under tests/")
+        return subprocess.run(
+            [sys.executable, "-c", RUN, str(folder), *tests], cwd=folder, check=False
+        ).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
