@@ -15,7 +15,7 @@ import pytest
 from programs import TESTS, run_python
 
 import jali
-from jali.codegen import cache, compiler
+from jali.codegen import cache, cache_files, compiler
 from jali.errors import CompileError
 
 TEXT = """
@@ -334,7 +334,7 @@ def test_full_or_read_only_cache_says_so_and_leaves_nothing_behind(directory, mo
     def no_space(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cache, "_write", no_space)
+    monkeypatch.setattr(cache_files, "write", no_space)
     with pytest.raises(CompileError, match=r"cannot be written: No space left on device.*JALI_CACHE_DIR"):
         cache.load("probe", text(9.0), 4, "float64")
     assert objects(directory) == []
