@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import re
 import tracemalloc
 
@@ -202,8 +203,9 @@ def test_launches_with_new_fields_leave_nothing_behind():
     tracemalloc.start()
     try:
         launches(300)
-        before = launches(300)
-        assert launches(1000) - before < 1000 * 8
+        held = [launches(300), launches(1000), launches(1000)]
+        # one of the rounds may meet a table of the interpreter's that grows, such as that of interned strings
+        assert min(after - before for before, after in itertools.pairwise(held)) < 1000 * 8
     finally:
         tracemalloc.stop()
     assert len(accumulate._bound) == 0
