@@ -17,9 +17,9 @@ os.environ.setdefault(
 )  # before anything is timed; JALI_TUNE=off shows what tuning is worth
 
 import numpy as np
-from site_functions import axpy, copy, norm2, plaquette
 
 import jali
+from jali.bench.compare.rows import axpy, copy, norm2, plaquette
 from jali.codegen.types import Element
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum

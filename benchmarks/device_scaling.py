@@ -33,13 +33,12 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from site_functions import neighbours
-
 import jali
 from jali import _core, comm, devices
 from jali.bench import halo
 from jali.bench.collectives import Timing
 from jali.bench.collectives_report import geometric_mean
+from jali.bench.compare.rows import neighbours
 from jali.errors import DeviceError
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 

@@ -5,7 +5,8 @@ in one thread (`VirtualRanks`).
 """
 
 import numpy as np
-from timing import Result, arguments, pin, show, time_call
+
+from jali.bench.timing import Result, arguments, pin, show, time_call
 
 
 def chain(steps: int):

@@ -4,10 +4,8 @@ Fields of 3x3 matrices on 24^4 (48 MB each in float64), one core, pinned. Bytes 
 measured before and after each row, on arrays of the same size in the same kind of memory.
 """
 
-from site_functions import axpy, copy, norm2
-from timing import Result, arguments, pin, show, time_call
-
-import jali
+from jali.bench.compare.rows import plain
+from jali.bench.timing import Result, arguments, pin, show, time_call
 from jali.profile.host_roofs import copy_rate
 
 
@@ -15,28 +13,19 @@ def main() -> None:
     options = arguments(__doc__, sizes="24")
     pin()
     size = int(options.sizes.split(",")[0])
-    lattice = jali.Lattice(size, size, size, size)
-    x, y = (jali.Field(lattice, jali.Matrix(3), precision=options.precision) for _ in range(2))
-    x.set_local(1e-3 * (1 + x.local().real))
-    volume = lattice.volume
     bytes_ = 18 * (8 if options.precision == "float64" else 4)
-    megabytes = 3 * bytes_ * volume // 2**20
-    calls = [
-        ("copy", lambda: copy(y, x), 2),
-        ("axpy", lambda: axpy(y, x, 0.5), 3),
-        ("fast norm", lambda: lattice.sum(norm2, x, fast=True), 1),
-        ("reproducible norm", lambda: lattice.sum(norm2, x), 1),
-    ]
+    megabytes = 3 * bytes_ * size**4 // 2**20
     rows = []
-    for name, call, streams in calls:
+    for name, streams in (("copy", 2), ("axpy", 3), ("fast norm", 1), ("norm", 1)):
+        work = plain(name, size, options.precision)
         before = copy_rate(options.precision, megabytes, repeats=5, name="triad")
-        time = time_call(call, volume, seconds=0.1, repeats=9)
+        time = time_call(work.call, work.per, seconds=0.1, repeats=9)
         after = copy_rate(options.precision, megabytes, repeats=5, name="triad")
         triad = (before + after) / 2 / 1e9
         rate = streams * bytes_ / time[0]
         rows.append(
             Result(
-                f"{name} {size}^4", *time, "ns/site", {"GB/s": rate, "triad": triad, "of triad": rate / triad}
+                f"{name} {size}^4", *time, work.unit, {"GB/s": rate, "triad": triad, "of triad": rate / triad}
             )
         )
     show(rows, options)

@@ -4,12 +4,9 @@ A third roof stands beside: reading a working set of the gauge field's size, whi
 sum reads 18 matrices per link and writes one, a plaquette 16 per site).
 """
 
-from site_functions import plaquette
-from timing import Result, arguments, pin, roofs_of_one_core, show, time_call
-
 import jali
-from jali.gauge import SU, GaugeField
-from jali.gauge.staples import staple_sum
+from jali.bench.compare.rows import links, plaquette, plaquette_sum, staple_sum
+from jali.bench.timing import Result, arguments, pin, roofs_of_one_core, show, time_call
 from jali.profile.host_roofs import cache_rate
 
 STAPLE_FLOPS = 12 * 198 + 5 * 18  # products and sums per link
@@ -22,12 +19,11 @@ def main() -> None:
     size_of = 8 if options.precision == "float64" else 4
     rows = []
     for size in map(int, options.sizes.split(",")):
-        lattice = jali.Lattice(size, size, size, size)
-        U = GaugeField(lattice, SU(3), precision=options.precision).hot_start(seed=1)
-        out = jali.Field(lattice, jali.Matrix(3), precision=options.precision)
-        time = time_call(lambda: [staple_sum(U, out, mu) for mu in lattice.directions], 4 * lattice.volume)
+        volume = size**4
+        work = staple_sum(size, options.precision)
+        time = time_call(work.call, work.per)
         rate = STAPLE_FLOPS / time[0]
-        read = cache_rate(72 * size_of * lattice.volume, options.precision) / 1e9
+        read = cache_rate(72 * size_of * volume, options.precision) / 1e9
         through = 19 * 18 * size_of / time[0]
         remarks = {
             "GFLOP/s": rate,
@@ -35,15 +31,17 @@ def main() -> None:
             "GB/s into L1": through,
             "of read": through / read,
         }
-        rows.append(Result(f"staple sum {size}^4", *time, "ns/link", remarks))
+        rows.append(Result(f"staple sum {size}^4", *time, work.unit, remarks))
+        lattice, U = links(size, options.precision)
         flops = jali.inspect(plaquette, U, lattice=lattice).flops
-        time = time_call(lambda: lattice.sum(plaquette, U), lattice.volume)
+        work = plaquette_sum(size, options.precision)
+        time = time_call(work.call, work.per)
         rate, moved = flops / time[0], 72 * size_of / time[0]
         rows.append(
             Result(
                 f"plaquette {size}^4",
                 *time,
-                "ns/site",
+                work.unit,
                 {
                     "GFLOP/s": rate,
                     "of peak": rate / roofs.arithmetic[options.precision],

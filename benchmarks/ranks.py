@@ -16,34 +16,23 @@ LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int
 
 
 def child(size: int, repeats: int) -> None:
-    os.environ["JALI_THREADS"] = "1"
-    import jali
     from jali import comm
-    from jali.gauge import SU, GaugeField
-    from jali.gauge.updates import heat_bath_sweep, overrelaxation_sweep
+    from jali.bench.compare.rows import full_update
 
     ranks = comm.current()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[ranks.rank % len(cores)]})
-    lattice = jali.Lattice(size, size, size, size * ranks.size, grid=(1, 1, 1, ranks.size))
-    U = GaugeField(lattice, SU(3)).hot_start(seed=1)
-    rng = jali.Random(1)
-
-    def cycle() -> None:
-        heat_bath_sweep(U, 5.7, rng)
-        for _ in range(4):
-            overrelaxation_sweep(U)
-
-    cycle()
+    work = full_update(size, "float64", ranks.size)
+    work.call()
     times = []
     for _ in range(repeats):
         ranks.barrier()
         start = time.perf_counter()
-        cycle()
+        work.call()
         ranks.barrier()
         times.append(time.perf_counter() - start)
     if ranks.rank == 0:
-        print(statistics.median(times) / (5 * 4 * size**4) * 1e9)
+        print(statistics.median(times) / work.per * 1e9)
 
 
 def measure(ranks: int, size: int, repeats: int) -> float:
@@ -51,7 +40,11 @@ def measure(ranks: int, size: int, repeats: int) -> float:
     program = [sys.executable, os.path.abspath(__file__), "--size", str(size), "--repeats", str(repeats)]
     command = program if ranks == 1 else [sys.executable, "-c", LAUNCH, str(ranks), *program]
     out = subprocess.run(
-        command, env={**os.environ, CHILD: "1"}, stdout=subprocess.PIPE, text=True, check=True
+        command,
+        env={**os.environ, CHILD: "1", "JALI_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
     )
     return float(out.stdout.split()[-1])
 
@@ -66,7 +59,7 @@ def main() -> None:
     if os.environ.get(CHILD):
         child(options.size, options.repeats)
         return
-    from timing import conditions
+    from jali.bench.timing import conditions
 
     print(conditions())
     ratios = []

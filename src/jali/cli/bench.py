@@ -2,7 +2,7 @@
 
 `collectives`: jali's beside those of the MPI library, on the same data; with `--device` on arrays in device memory, beside
 those of the device's vendor (NCCL, RCCL). `halo`: every policy of halo exchange for a
-kernel with neighbours, part by part.
+kernel with neighbours, part by part. `compare A B`: how much faster or slower one commit of jali is than another.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali bench`."""
     parser.description = (
         "Time collectives against the MPI library's own (p*d/t, results compared in every round), or every way of "
-        "exchanging the halos of a kernel, part by part. Needs ranks (-n)."
+        "exchanging the halos of a kernel, part by part; both need ranks (-n). Or compare the speed of two commits of jali."
     )
-    parser.add_argument("what", choices=("collectives", "halo"), help="what is measured")
+    parser.add_argument("what", choices=("collectives", "halo", "compare"), help="what is measured")
+    parser.add_argument(
+        "commits",
+        nargs="*",
+        metavar="A B",
+        help='of compare: commits, branches or folders with a checkout, "." for this one; A is the older',
+    )
     parser.add_argument(
         "--only", type=names_argument, metavar="NAME,...", help="these collectives (default: all eight)"
     )
@@ -38,7 +44,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rounds", type=int, default=10, metavar="N", help="measured rounds at least (default 10)"
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where CSV, JSON and plot go")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="PATH",
+        help="where CSV, JSON and plot go; of compare the file of results",
+    )
     parser.add_argument(
         "--device",
         metavar="NAME",
@@ -67,18 +78,50 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N,N,...",
         help="ranks in each direction (default: all in the last)",
     )
-    halo.add_argument("--precision", choices=("float64", "float32"), default="float64")
+    parser.add_argument("--precision", choices=("float64", "float32"), default="float64")
     halo.add_argument(
         "--policies", type=names_argument, metavar="NAME,...", help="these rows (default: all that work here)"
     )
-    halo.add_argument(
-        "--seconds", type=float, default=0.02, metavar="S", help="that a batch of calls takes (default 0.02)"
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="that a batch of calls takes (default 0.02; of compare 0.05)",
     )
     halo.add_argument("--no-graphs", action="store_true", help="leave out what is recorded in graphs")
+    compare = parser.add_argument_group("compare")
+    compare.add_argument(
+        "--rows", type=names_argument, metavar="PATTERN,...", help="these rows (default: all), like 'staple*'"
+    )
+    compare.add_argument("--list", action="store_true", help="list the rows")
+    compare.add_argument(
+        "--minutes",
+        type=float,
+        default=10.0,
+        metavar="M",
+        help="this part takes at most so long, 10 at most (default 10)",
+    )
+    compare.add_argument(
+        "--continue", dest="go_on", action="store_true", help="go on with what the file of results has"
+    )
+    compare.add_argument(
+        "--starts", type=int, default=3, metavar="N", help="fresh pairs of processes per row (default 3)"
+    )
+    compare.add_argument(
+        "--turns", type=int, default=7, metavar="N", help="turns of each process (default 7)"
+    )
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and report; one rank speaks for all."""
+    if arguments.what == "compare":
+        from jali.cli.compare import execute as compare
+
+        return compare(arguments)
+    if arguments.commits:
+        raise ParameterError(f"jali bench {arguments.what} takes no {arguments.commits[0]!r}; compare does")
+    if arguments.seconds is None:
+        arguments.seconds = 0.02
     return (_halo if arguments.what == "halo" else _collectives)(arguments)
 
 

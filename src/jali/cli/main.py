@@ -68,7 +68,8 @@ COMMANDS = {
     ),
     "machine": Command("jali.cli.machine", "measure the machine that ranks run on, or show a described one"),
     "bench": Command(
-        "jali.cli.bench", "time jali's collectives beside the MPI library's, or every policy of halo exchange"
+        "jali.cli.bench",
+        "time collectives beside the MPI library's, every policy of halo exchange, or two commits of jali",
     ),
     "tune": Command(
         "jali.cli.tune", "show what was found fastest on the devices here, and why, or forget it"

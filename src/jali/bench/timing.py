@@ -1,4 +1,4 @@
-"""How the benchmarks measure: pinned, warmed up, medians with their spread, roofs beside the number, conditions on top."""
+"""How benchmarks measure one process: pinned, warmed up, medians with their spread, roofs beside the number, conditions on top."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
-
-os.environ.setdefault("JALI_THREADS", "1")
 
 from jali.codegen import compiler, target
 from jali.profile import Roofs, measure_roofs
@@ -65,12 +63,17 @@ def roofs_of_one_core(precision: str) -> Roofs:
     return measure_roofs(precisions=[precision])
 
 
-def conditions() -> str:
-    """What every table says about the machine."""
+def machine() -> str:
+    """The processor, its vectors, the compiler and Python."""
     host = target.host()
     found = compiler.find_compiler()
+    return f"{host.name}, {8 * host.vector_bytes}-bit vectors, {found.version}, Python {platform.python_version()}"
+
+
+def conditions() -> str:
+    """What every table says about the machine."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
-    return f"{host.name}, {8 * host.vector_bytes}-bit vectors, {found.version}, Python {platform.python_version()}, load {load:.1f}"
+    return f"{machine()}, load {load:.1f}"
 
 
 def arguments(description: str, sizes: str = "8,12,16") -> argparse.Namespace:

@@ -1,0 +1,258 @@
+"""Measures rows: pairs of processes, one for each side, which take turns on the same cores until the time of this part is over."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from jali.bench.compare.checkouts import OutOfTimeError
+from jali.bench.compare.intervals import interval, verdict
+from jali.bench.compare.record import Record
+
+WORKER = Path(__file__).with_name("worker.py")
+ROWS = Path(__file__).with_name("rows.py")
+LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+SIDES = ("A", "B")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How rows are measured: pairs of processes per row, turns of each process, seconds of a turn, and what rows run on."""
+
+    starts: int = 3
+    turns: int = 7
+    seconds: float = 0.05
+    precision: str = "float64"
+    device: str = "cpu"
+
+
+class RowError(Exception):
+    """A row cannot be measured: `how` is "missing" where a side does not have it, else "failed"."""
+
+    def __init__(self, how: str, why: str) -> None:
+        super().__init__(why)
+        self.how = how
+
+
+class Side:
+    """The processes of one side for one row; ends them when it is closed. All that is waited for ends at `until`."""
+
+    def __init__(self, name: str, package: Path, rows: Path, ranks: int, until: float) -> None:
+        self.name, self.until = name, until
+        self.folder = tempfile.TemporaryDirectory(prefix="jali-")
+        address = os.path.join(self.folder.name, "socket")
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address)
+        listener.listen()
+        command = [sys.executable, "-P", str(WORKER), str(package), str(rows), address]
+        if ranks > 1:
+            command = [sys.executable, "-c", LAUNCH, str(ranks), *command]
+        self.errors = Path(self.folder.name, "errors")
+        errors = os.open(self.errors, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=errors,
+            stderr=errors,
+            env={**os.environ, "JALI_THREADS": "1"},
+            start_new_session=True,
+        )
+        os.close(errors)
+        self.links: list[IO[str]] = []
+        self.sockets: list[socket.socket] = []
+        try:
+            with listener:
+                for _ in range(ranks):
+                    self._accept(listener)
+            for line in self._lines():
+                if package.resolve() not in Path(line["jali"]).resolve().parents:
+                    raise RowError(
+                        "failed", f"{name} imported {line['jali']} instead of what is in {package}"
+                    )
+        except BaseException:
+            self.close()
+            raise
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            listener.settimeout(min(0.2, self._left()))
+            with contextlib.suppress(TimeoutError):
+                link, _ = listener.accept()
+                self.sockets.append(link)
+                self.links.append(link.makefile("rw"))
+                return
+            if self.process.poll() is not None:
+                raise RowError("failed", self._last_words())
+
+    def _left(self) -> float:
+        left = self.until - time.monotonic()
+        if left <= 0:
+            raise OutOfTimeError(f"a row of {self.name}")
+        return left
+
+    def _lines(self) -> list[dict[str, Any]]:
+        """An answer of every rank."""
+        found = []
+        for link, line in zip(self.sockets, self.links, strict=True):
+            link.settimeout(self._left())
+            try:
+                text = line.readline()
+            except TimeoutError:
+                raise OutOfTimeError(f"a row of {self.name}") from None
+            except ConnectionError:
+                text = ""
+            if not text:
+                raise RowError("failed", self._last_words())
+            found.append(json.loads(text))
+        return found
+
+    def ask(self, **order: Any) -> list[dict[str, Any]]:
+        """Give all ranks an order; their answers. Raises `RowError` for what a rank refuses."""
+        for line in self.links:
+            try:
+                line.write(json.dumps(order) + "\n")
+                line.flush()
+            except ConnectionError:
+                raise RowError("failed", self._last_words()) from None
+        answers = self._lines()
+        for how in ("missing", "failed"):
+            for answer in answers:
+                if how in answer:
+                    raise RowError(how, f"{self.name}: {answer[how]}")
+        return answers
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=5)
+        lines = self.errors.read_text(errors="replace").strip().splitlines()
+        return f"{self.name}: its process ended ({lines[-1].strip() if lines else self.process.returncode})"
+
+    def close(self) -> None:
+        """End the processes: they leave when nobody asks them any more."""
+        for link, line in zip(self.sockets, self.links, strict=True):
+            with contextlib.suppress(OSError):
+                line.close()
+            link.close()
+        try:
+            self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.process.terminate()  # a launcher passes it on to its ranks
+            try:
+                self.process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                os.killpg(self.process.pid, signal.SIGKILL)
+                self.process.wait()
+        self.folder.cleanup()
+
+
+@contextlib.contextmanager
+def pair(packages: Sequence[Path], rows: Path, ranks: int, until: float) -> Iterator[list[Side]]:
+    """A process (or `ranks` of them) of each side."""
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for name, package in zip(SIDES, packages, strict=True):
+            sides.append(Side(name, package, rows, ranks, until))
+            stack.callback(sides[-1].close)
+        yield sides
+
+
+def measure_pair(
+    row: str,
+    packages: Sequence[Path],
+    settings: Settings,
+    until: float,
+    *,
+    rows: Path = ROWS,
+    ranks: int = 1,
+    turns: int = 0,
+    first: int = 0,
+) -> tuple[list[tuple[float, float]], dict[str, Any]]:
+    """Turns of one fresh pair of processes, and the row's unit; `first` is the side that begins, `turns` other than the settings'.
+
+    Raises `RowError` or, at `until`, `OutOfTimeError`.
+    """
+    with pair(packages, rows, ranks, until) as sides:
+        about: dict[str, Any] = {}
+        counts = []
+        for side in sides:
+            answers = side.ask(row=row, precision=settings.precision, device=settings.device)
+            once = max(answer["once"] for answer in answers)
+            counts.append(max(1, round(settings.seconds / max(once, 1e-9))))
+            about = {"unit": answers[0]["unit"], "per": answers[0]["per"]}
+        found = []
+        for turn in range(turns or settings.turns):
+            seconds = [0.0, 0.0]
+            order = (0, 1) if (first + turn) % 2 == 0 else (1, 0)
+            for k in order:
+                seconds[k] = max(answer["seconds"] for answer in sides[k].ask(count=counts[k]))
+            found.append((seconds[0], seconds[1]))
+        return found, about
+
+
+def measure(
+    record: Record,
+    packages: Sequence[Path],
+    names: Sequence[str],
+    settings: Settings,
+    until: float,
+    *,
+    rows: Path = ROWS,
+    ranks: Mapping[str, int] | None = None,
+    turns: Mapping[str, int] | None = None,
+    say: Callable[[str], object] = lambda _: None,
+) -> None:
+    """Add to the record what it lacks: `starts` pairs of each row, and as many again of rows that look lost, since a slow machine
+    can look like a loss once.
+
+    Pairs of a row are spread over the whole time. Raises `OutOfTimeError` at `until`; a pair that was under way is measured again later.
+    """
+    took: dict[str, float] = {}
+    for start in range(2 * settings.starts):
+        for name in names:
+            done = record.pairs.get(name, [])
+            if name in record.without or len(done) > start:
+                continue
+            if start >= settings.starts and not looks_lost(record, name, settings.starts):
+                continue
+            began = time.monotonic()
+            if began + took.get(name, 0.0) > until:
+                raise OutOfTimeError(name)
+            try:
+                found, about = measure_pair(
+                    name,
+                    packages,
+                    settings,
+                    until,
+                    rows=rows,
+                    ranks=(ranks or {}).get(name, 1),
+                    turns=(turns or {}).get(name, 0),
+                    first=start,
+                )
+                record.add(name, found, **about)
+            except RowError as error:
+                record.leave_out(name, error.how, str(error))
+            took[name] = time.monotonic() - began
+            say(name)
+
+
+def looks_lost(record: Record, name: str, starts: int) -> bool:
+    """Whether the first pairs of a row say that it is lost."""
+    pairs = record.pairs[name][:starts]
+    return verdict(interval(pairs), seconds_of(pairs)) == "lost"
+
+
+def seconds_of(pairs: Sequence[Sequence[tuple[float, float]]], side: int = 0) -> float:
+    """The median time of a call of one side."""
+    times = sorted(turn[side] for turns in pairs for turn in turns)
+    return (times[(len(times) - 1) // 2] + times[len(times) // 2]) / 2

@@ -1,0 +1,274 @@
+"""`jali bench compare`: sides, pairs of processes that take turns, a file that can be continued, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from programs import run_jali
+
+from jali.bench.compare import checkouts, pairs, report
+from jali.bench.compare.checkouts import OutOfTimeError
+from jali.bench.compare.record import Record
+from jali.bench.compare.rows import ROWS, chosen
+from jali.errors import CompileError, FileFormatError, ParameterError
+
+FAKE = Path(__file__).with_name("fake_rows.py")
+ABOUT = {"A": {"label": "a", "digest": "1"}, "B": {"label": "b", "digest": "2"}, "machine": "m", "starts": 2}
+SETTINGS = pairs.Settings(starts=2, turns=3, seconds=0.001)
+
+
+def later(seconds: float = 300.0) -> float:
+    return time.monotonic() + seconds
+
+
+def package(folder: Path, **values: float) -> Path:
+    """A package that is called jali and has these numbers."""
+    (folder / "jali").mkdir(parents=True)
+    (folder / "jali" / "__init__.py").write_text("".join(f"{k} = {v!r}\n" for k, v in values.items()))
+    return folder
+
+
+@pytest.fixture
+def packages(tmp_path):
+    return [
+        package(tmp_path / "a", SLEEP=0.002, CLOCK=0.010),
+        package(tmp_path / "b", SLEEP=0.004, CLOCK=0.011, ONLY_NEW=0.1),
+    ]
+
+
+def measured(tmp_path, packages, *names, settings=SETTINGS, until=None, about=ABOUT):
+    record = Record.begin(tmp_path / "found.jsonl", about)
+    pairs.measure(record, packages, names, settings, until or later(), rows=FAKE)
+    return record
+
+
+# ---- what is found ----------------------------------------------------------------------------------------------
+
+
+def test_a_seeded_slowdown_is_lost_and_measured_again_before_that_is_said(tmp_path, packages):
+    record = measured(tmp_path, packages, "clock", "sleep")
+    clock, sleep = report.results(record, ["clock", "sleep"])
+    assert (clock["A"], clock["B"], clock["unit"]) == (pytest.approx(10), pytest.approx(11), "ms")
+    assert clock["ratio"] == pytest.approx(1.1)
+    assert (clock["verdict"], clock["starts"], clock["turns"]) == ("lost", 4, 12)
+    assert sleep["ratio"] > 1
+    assert report.failing([clock]) == ["clock"]
+
+
+def test_equal_sides_lose_nothing_and_need_no_second_look(tmp_path, packages):
+    record = measured(tmp_path, [packages[0], packages[0]], "clock")
+    (row,) = report.results(record, ["clock"])
+    assert (row["verdict"], row["ratio"], row["low"], row["high"], row["starts"]) == (
+        "same",
+        1.0,
+        1.0,
+        1.0,
+        2,
+    )
+    assert report.failing([row]) == []
+
+
+def test_a_row_that_one_side_does_not_have_is_said_and_fails_nothing(tmp_path, packages):
+    record = measured(tmp_path, packages, "new", "clock")
+    new, clock = report.results(record, ["new", "clock"])
+    assert new["verdict"] == "missing"
+    assert "A: AttributeError" in new["why"]
+    assert clock["starts"] == 4
+    assert report.failing([new]) == []
+
+
+def test_a_side_that_breaks_is_named_with_its_last_words(tmp_path, packages):
+    record = measured(tmp_path, packages, "wrong", "dies")
+    wrong, dies = report.results(record, ["wrong", "dies"])
+    assert (wrong["verdict"], wrong["why"]) == ("failed", "A: ValueError: a field of the wrong size")
+    assert (dies["verdict"], dies["why"]) == ("failed", "A: its process ended (7)")
+    assert report.failing([wrong, dies]) == ["wrong", "dies"]
+
+
+def test_a_row_that_hangs_ends_with_the_part(tmp_path, packages):
+    with pytest.raises(OutOfTimeError):
+        measured(tmp_path, packages, "hangs", until=later(2.0))
+
+
+def test_each_process_imports_its_own_side(tmp_path, packages):
+    with pairs.pair(packages, FAKE, 1, later()) as (a, b):
+        for side, seconds in ((a, 0.010), (b, 0.011)):
+            (answer,) = side.ask(row="clock", precision="float64", device="cpu")
+            assert answer["once"] == pytest.approx(seconds)
+
+
+# ---- parts ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_interrupted_is_continued_and_nothing_is_measured_twice(tmp_path, packages):
+    path = tmp_path / "found.jsonl"
+    record = Record.begin(path, ABOUT)
+    names = ["clock", "sleep"]
+
+    def interrupt(name):
+        if name == "sleep":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pairs.measure(record, packages, names, SETTINGS, later(), rows=FAKE, say=interrupt)
+    before = path.read_text()
+    path.write_text(before + '{"row": "clock", "tur')  # cut while it was written
+    record = Record.continued(path, ABOUT)
+    assert {name: len(record.pairs[name]) for name in names} == {"clock": 1, "sleep": 1}
+    pairs.measure(record, packages, names, SETTINGS, later(), rows=FAKE)
+    assert path.read_text().startswith(before)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["row"] for line in lines[1:5]] == ["clock", "sleep", "clock", "sleep"]
+    assert Record.continued(path, ABOUT).pairs == record.pairs
+    size = path.stat().st_size
+    pairs.measure(record, packages, names, SETTINGS, later(), rows=FAKE)
+    assert path.stat().st_size == size
+
+
+def test_a_part_begins_nothing_that_it_cannot_end(tmp_path, packages):
+    record = Record.begin(tmp_path / "found.jsonl", ABOUT)
+    with pytest.raises(OutOfTimeError):
+        pairs.measure(record, packages, ["clock"], SETTINGS, time.monotonic() - 1, rows=FAKE)
+    assert record.pairs == {}
+
+
+def test_a_file_of_another_comparison_is_not_continued(tmp_path):
+    path = tmp_path / "found.jsonl"
+    Record.begin(path, ABOUT)
+    with pytest.raises(ParameterError, match="its B is 'b', now it is 'c'|its B is b, now it is c"):
+        Record.continued(path, {**ABOUT, "B": {"label": "c", "digest": "3"}})
+    with pytest.raises(ParameterError, match="its starts is 2, now it is 5"):
+        Record.continued(path, {**ABOUT, "starts": 5})
+    for text in ("", "{}\n", "[1]\n", "what\n"):
+        path.write_text(text)
+        with pytest.raises(FileFormatError, match="no file of a comparison"):
+            Record.continued(path, ABOUT)
+
+
+# ---- sides ------------------------------------------------------------------------------------------------------
+
+
+def git(folder, *words):
+    names = ("-c", "user.name=n", "-c", "user.email=e")
+    subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path):
+    """A checkout whose core is one line of C++, with two commits and a branch."""
+    if shutil.which("git") is None:
+        pytest.skip("no git here")
+    root = tmp_path / "repository"
+    (root / "src" / "jali").mkdir(parents=True)
+    (root / "core").mkdir()
+    (root / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(tiny LANGUAGES CXX)\n"
+        "add_library(core STATIC core/core.cpp)\n"
+        "install(TARGETS core ARCHIVE DESTINATION jali COMPONENT python)\n"
+    )
+    (root / "core" / "core.cpp").write_text("int one() { return 1; }\n")
+    (root / "src" / "jali" / "__init__.py").write_text("CLOCK = 1\n")
+    git(root, "init", "-q", "-b", "main")
+    git(root, "add", "-A")
+    git(root, "commit", "-q", "-m", "one")
+    git(root, "branch", "old")
+    (root / "src" / "jali" / "__init__.py").write_text("CLOCK = 2\n")
+    git(root, "commit", "-q", "-a", "-m", "two")
+    return root
+
+
+def test_commits_branches_and_the_working_tree_are_taken_as_they_are(repository, tmp_path):
+    cache = tmp_path / "cache"
+    old, new = (checkouts.take(name, cache, repository / "core") for name in ("old", "HEAD"))
+    tree = checkouts.take(".", cache, repository / "core")
+    assert old.digest != new.digest == tree.digest
+    assert old.label.startswith("old (")
+    (repository / "src" / "jali" / "__init__.py").write_text("CLOCK = 3\n")
+    (repository / "core" / "core.cpp").unlink()
+    assert checkouts.changed(repository)
+    changed = checkouts.take(".", cache, repository)
+    assert changed.digest != tree.digest
+    assert changed.label.endswith("and changes)")
+    assert not (changed.home / "tree" / "core" / "core.cpp").exists()
+    assert checkouts.take(str(repository), cache, tmp_path).digest == changed.digest
+    assert checkouts.take("HEAD", cache, repository).digest == new.digest
+
+
+def test_a_side_is_built_once_and_again_after_a_change(repository, tmp_path):
+    if shutil.which("cmake") is None:
+        pytest.skip("no CMake here")
+    pytest.importorskip("nanobind")
+    said = []
+    side = checkouts.take(".", tmp_path / "cache", repository)
+    for _ in range(2):
+        checkouts.build(side, later(), said.append)
+    assert said == [f"building {side.label}"]
+    assert (side.package / "jali" / "__init__.py").read_text() == "CLOCK = 2\n"
+    assert list((side.package / "jali").glob("libcore.*"))
+    with pytest.raises(OutOfTimeError):
+        (repository / "core" / "core.cpp").write_text("int two() { return 2; }\n")
+        checkouts.build(checkouts.take(".", tmp_path / "cache", repository), time.monotonic(), said.append)
+    (repository / "core" / "core.cpp").write_text("int three() { return three; }\n")
+    with pytest.raises(CompileError, match=r"cannot be built: .*core\.cpp:1.*error"):
+        checkouts.build(checkouts.take(".", tmp_path / "cache", repository), later(), said.append)
+
+
+def test_what_is_no_side_is_said_in_one_line(repository, tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    for name in ("nothing", "-x", "src", "../elsewhere", ""):
+        with pytest.raises(ParameterError, match="neither a checkout of jali .* nor a commit") as caught:
+            checkouts.take(name, cache, repository)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(ParameterError, match="does not belong to one"):
+        checkouts.take("HEAD", cache, tmp_path)
+    git(repository, "rm", "-q", "-r", "src")
+    git(repository, "commit", "-q", "-m", "none")
+    bare = checkouts._git(repository, "rev-parse", "HEAD").stdout.decode().strip()
+    git(repository, "reset", "-q", "--hard", "HEAD~1")
+    with pytest.raises(ParameterError, match="without src/jali"):
+        checkouts.take(bare, cache, repository)
+    monkeypatch.setattr(checkouts, "SPACE", 1 << 60)
+    with pytest.raises(ParameterError, match=r"has \d+ MB free, and a build takes up to"):
+        checkouts.take("old", tmp_path / "full", repository)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ParameterError, match="there is no git"):
+        checkouts.take("HEAD", cache, repository)
+    shutil.rmtree(repository / ".git")
+    monkeypatch.undo()
+    with pytest.raises(ParameterError, match="is no git repository"):
+        checkouts.take("HEAD", cache, repository)
+
+
+# ---- the command ------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_chosen_by_patterns_and_devices_have_most_of_them():
+    assert chosen([], "cpu") == list(ROWS)
+    assert chosen(["staple ?", "import"], "cpu") == ["staple 8", "import"]
+    assert chosen(["staple ?", "import"], "cuda") == ["staple 8"]
+    assert {row.ranks for row in ROWS.values()} == {1, 2}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["HEAD"], "say which two"),
+        (["HEAD", ".", "--minutes", "11"], "at most 10 minutes, not 11"),
+        (["HEAD", ".", "--turns", "0"], "1 or more"),
+        (["HEAD", ".", "--rows", "nosuch*"], "no row is called nosuch"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_one_line(words, said):
+    done = run_jali("bench", "compare", *words, status=2)
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_rows_are_listed():
+    names = [row["row"] for row in json.loads(run_jali("bench", "compare", "--list", "--json").stdout)]
+    assert names == list(ROWS)
