@@ -180,7 +180,8 @@ def source_hash(python_sources: bool) -> str:
     """
     files = [ROOT / name for name in BUILD_FILES]
     files += [p for p in (ROOT / "core").rglob("*") if p.is_file()]
-    package = [p for p in (ROOT / "src").rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    made = ("__pycache__", "_core.pyi")  # not sources
+    package = [p for p in (ROOT / "src").rglob("*") if p.is_file() and not set(made) & set(p.parts)]
     if python_sources:
         files += package
     digest = hashlib.sha256()

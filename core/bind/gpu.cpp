@@ -123,7 +123,7 @@ void bind_gpu(nb::module_& m) {
             [](Gpu& gpu, const GpuMemory& to, const GpuMemory& from) {
                 gpu.copy(to.address(), from.address(), std::min(to.size(), from.size()));
             },
-            "to"_a, "from"_a)
+            "to"_a, "source"_a)
         .def(
             "copy_address",
             [](Gpu& gpu, GpuAddress to, GpuAddress from, std::size_t bytes, nb::object stream) {
@@ -132,7 +132,7 @@ void bind_gpu(nb::module_& m) {
                 gpu.make_current();
                 if (bytes > 0) gpu.api().check(gpu.api().copy(to, from, bytes, on), "copying on the device");
             },
-            "to"_a, "from"_a, "bytes"_a, "stream"_a = nb::none(), "Device memory, on a stream (jali's).")
+            "to"_a, "source"_a, "bytes"_a, "stream"_a = nb::none(), "Device memory, on a stream (jali's).")
         .def(
             "fill",
             [](Gpu& gpu, const GpuMemory& memory, unsigned char value) {

@@ -329,6 +329,8 @@ void bind_storage(nb::module_& m) {
                 return result;
             },
             "out"_a = nb::none(), "pool"_a = nb::none(),
+            nb::sig("def export_box(self, out: numpy.typing.NDArray | None = None, "
+                    "pool: ThreadPool | None = None) -> numpy.typing.NDArray"),
             "To [x_{d-1}]...[x_0][reals]; a new array unless given.")
         .def(
             "import_part",
@@ -351,7 +353,9 @@ void bind_storage(nb::module_& m) {
                 });
                 return result;
             },
-            "origin"_a, "extents"_a)
+            "origin"_a, "extents"_a,
+            nb::sig("def export_part(self, origin: collections.abc.Sequence[int], "
+                    "extents: collections.abc.Sequence[int]) -> numpy.typing.NDArray"))
         .def(
             "fill_zero", [](FieldStorage& f, std::shared_ptr<ThreadPool> pool) { f.fill_zero(pool.get()); },
             "pool"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>())

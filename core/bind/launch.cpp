@@ -124,6 +124,7 @@ void bind_launch(nb::module_& m) {
                 if (sums.slice.empty()) return nb::cast(nb::ndarray<nb::numpy, double>(data, {n}, owner));
                 return nb::cast(nb::ndarray<nb::numpy, double>(data, {slices, n}, owner));
             },
+            nb::sig("def run(self) -> numpy.typing.NDArray[numpy.float64] | None"),
             "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all "
             "ranks.")
         .def_prop_ro(

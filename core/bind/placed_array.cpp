@@ -86,11 +86,15 @@ void bind_placed_array(nb::module_& m) {
             },
             "gpu"_a, "address"_a, "shape"_a, "element"_a, "owner_stream"_a, "read_only"_a, "owner"_a,
             "Where the array `owner` of another library lies, which goes on to use it on that stream.")
-        .def_prop_ro("gpu", [](const PlacedArray& self) { return self.kind->gpu_object; })
+        .def_prop_ro(
+            "gpu", [](const PlacedArray& self) { return self.kind->gpu_object; },
+            nb::for_getter(nb::sig("def gpu(self) -> Gpu")))
         .def_prop_ro("address", [](const PlacedArray& self) { return self.address; })
         .def_prop_ro("memory", [](const PlacedArray& self) { return self.memory; })
         .def_prop_ro("shape", [](const PlacedArray& self) { return self.kind->shape; })
-        .def_prop_ro("element", [](const PlacedArray& self) { return self.kind->element; })
+        .def_prop_ro(
+            "element", [](const PlacedArray& self) { return self.kind->element; },
+            nb::for_getter(nb::sig("def element(self) -> str")))
         .def_prop_ro("size", [](const PlacedArray& self) { return self.kind->size; })
         .def_prop_ro("nbytes", [](const PlacedArray& self) { return self.kind->nbytes; })
         .def_prop_ro("ndim", [](const PlacedArray& self) { return self.kind->shape.size(); })

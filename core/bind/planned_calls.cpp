@@ -21,6 +21,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/typing.h>
 #include <structmember.h>
 
 namespace nb = nanobind;
@@ -408,7 +409,8 @@ void bind_planned_calls(nb::module_& m) {
              "`request(gpu, result)`, unless it is None, is what it returns.")
         .def("clear", &PlannedCalls::clear, "The next call of each kind asks Python again.")
         .def("__len__", &PlannedCalls::size);
-    m.def("planned", &planned, "method"_a,
+    m.attr("Method") = nb::type_var("Method"); // type checkers see the decorated method as it was
+    m.def("planned", &planned, "method"_a, nb::sig("def planned(method: Method) -> Method"),
           "A method that takes plans from the `planned_calls` of its object, and is asked where there are "
           "none.");
 }

@@ -53,8 +53,11 @@ from jali.lattice.functions import (
     zero,
 )
 from jali.lattice.functions import complex_ as complex
-from jali.lattice.inspection import KernelReport, inspect
 from jali.version import __version__
+
+TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
+if TYPE_CHECKING:
+    from jali.lattice.inspection import KernelReport, inspect
 
 __all__ = [
     "ALL",
@@ -113,3 +116,17 @@ __all__ = [
     "where",
     "zero",
 ]
+
+if not TYPE_CHECKING:  # type checkers know the names
+
+    def __getattr__(name):
+        """Public names that most programs do not use are imported when they are first asked for."""
+        if name not in ("KernelReport", "inspect"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from jali.lattice import inspection
+
+        value = globals()[name] = getattr(inspection, name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

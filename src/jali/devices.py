@@ -15,7 +15,6 @@ from typing import Any
 
 from jali import _core
 from jali.codegen import cache
-from jali.comm.ccl import find_library
 from jali.comm.world import host_identity
 from jali.errors import DeviceError
 from jali.files import value_shown
@@ -57,6 +56,8 @@ def open_device(name: str | None, communicator: Any) -> Any:
     gpu = _core.Gpu.open(kind, ordinal)
     _agree_on_peer_handles(gpu, communicator)
     gpu.set_kit(cache.gpu_kit(gpu))
+    from jali.comm.ccl import find_library  # programs without a device do without it
+
     _core.suggest_ccl_library(kind, find_library(kind))
     return gpu
 

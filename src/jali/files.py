@@ -11,7 +11,6 @@ import errno
 import math
 import os
 import stat
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -104,6 +103,8 @@ def open_lock(path: str | os.PathLike[str]) -> TextIO:
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:
     """The tables of a TOML text; a byte order mark in front is left out. Raises ParameterError that begins with `source`."""
+    import tomllib  # most programs read no TOML
+
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:

@@ -2,27 +2,32 @@
 
 Collectives on arrays are methods of `Communicator`; any other collective is a `Composition`, which becomes a
 `Plan` that can be checked, explained, simulated on a `Machine`, drawn and run. Knows nothing of lattices or fields.
-The work is done in C++ (`core/transport`, `core/schedule`, `core/collective`).
+The work is done in C++ (`core/transport`, `core/schedule`, `core/collective`). What lattices do not need is imported when it is
+first asked for.
 """
 
 from __future__ import annotations
 
-from jali.comm.algorithms import ALGORITHMS, Algorithm
-from jali.comm.ccl import CclCommunicator
-from jali.comm.collectives import Request
+from typing import TYPE_CHECKING
+
 from jali.comm.communicator import Communicator
-from jali.comm.composition import ALL, OTHERS, Composition
-from jali.comm.device_arrays import DeviceArray
-from jali.comm.device_messages import PersistentMessage
-from jali.comm.launcher import relaunch
-from jali.comm.machine import Machine
 from jali.comm.place import Place, expected_ranks, place_under_launcher
-from jali.comm.plan import Plan
-from jali.comm.planning import plan_collective
-from jali.comm.running_plan import RunningPlan
 from jali.comm.stopping import end_job, tell_other_ranks
 from jali.comm.virtual import virtual_ranks
 from jali.comm.world import current, from_mpi4py
+
+if TYPE_CHECKING:
+    from jali.comm.algorithms import ALGORITHMS, Algorithm
+    from jali.comm.ccl import CclCommunicator
+    from jali.comm.collectives import Request
+    from jali.comm.composition import ALL, OTHERS, Composition
+    from jali.comm.device_arrays import DeviceArray
+    from jali.comm.device_messages import PersistentMessage
+    from jali.comm.launcher import relaunch
+    from jali.comm.machine import Machine
+    from jali.comm.plan import Plan
+    from jali.comm.planning import plan_collective
+    from jali.comm.running_plan import RunningPlan
 
 __all__ = [
     "ALGORITHMS",
@@ -49,3 +54,34 @@ __all__ = [
     "tell_other_ranks",
     "virtual_ranks",
 ]
+
+# Names that are imported later, and their modules; type checkers see the imports above.
+_LATER = {
+    "ALGORITHMS": "algorithms",
+    "ALL": "composition",
+    "OTHERS": "composition",
+    "Algorithm": "algorithms",
+    "CclCommunicator": "ccl",
+    "Composition": "composition",
+    "DeviceArray": "device_arrays",
+    "Machine": "machine",
+    "PersistentMessage": "device_messages",
+    "Plan": "plan",
+    "Request": "collectives",
+    "RunningPlan": "running_plan",
+    "plan_collective": "planning",
+    "relaunch": "launcher",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        if name not in _LATER:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+        return value
+
+    def __dir__():
+        return sorted({*globals(), *__all__})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,11 @@ from jali.comm import checking
 from jali.comm.collectives import EXCHANGE, Collectives, compare_collective
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.device_collectives import data_on_device, gpu_of, is_on_device, lend
-from jali.comm.device_messages import DeviceMessages, PersistentMessage
 from jali.comm.elements import Array, as_array
 from jali.errors import ParameterError, RankError
+
+if TYPE_CHECKING:
+    from jali.comm.device_messages import DeviceMessages, PersistentMessage
 
 Operation = str | Callable[[Array, Array], Array]
 Counts = Sequence[int] | str | None
@@ -545,6 +547,8 @@ class Communicator:
     def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
         """What persistent messages on this device share. The first use is collective: for ranks that have none."""
         if gpu not in self._device_messages:
+            from jali.comm.device_messages import DeviceMessages
+
             self._compare("device_messages")
             self._device_messages[gpu] = DeviceMessages(self, gpu)
         return self._device_messages[gpu]

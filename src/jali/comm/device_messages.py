@@ -313,7 +313,7 @@ class DeviceMessages:
             theirs = {default if m._view.stream is None else m._view.stream for m in messages} - {gpu.stream}
             for owner in theirs:
                 gpu.wait_for(owner)
-        by_peer = [m._core for m in messages if m._way in _PEER]
+        by_peer: list[Any] = [m._core for m in messages if m._way in _PEER]
         others = [m for m in messages if m._way not in _PEER] if len(by_peer) < len(messages) else []
         staged = [m for m in others if m._way == "staged"]
         if staged:
@@ -366,7 +366,7 @@ class DeviceMessages:
             self._keep(self._flying, self._data, m._sending)
 
     def _receive_staged(self, messages: Sequence[PersistentMessage], stream: int | None) -> None:
-        pending = [self._data.receive(m._buffer, m.peer, m._channel) for m in messages]  # type: ignore[arg-type]
+        pending = [self._data.receive(m._buffer, m.peer, m._channel) for m in messages]
         for m, one in zip(messages, pending, strict=True):
             assert m._buffer is not None
             self._data.wait([one], f"the start of {m!r}")
