@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import jali
 from jali.comm.launcher import Launcher, find_launcher, local_ranks
 from jali.errors import RankError
 
@@ -109,6 +110,16 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def package_of_jali(folder: Path) -> Path:
+    """A folder from which the jali under test can be imported alone, its core included, wherever they are installed."""
+    package = folder / "jali"
+    package.mkdir(parents=True)
+    for path in (*Path(jali.__file__).parent.iterdir(), Path(jali._core.__file__)):
+        if not (package / path.name).exists():
+            (package / path.name).symlink_to(path)
+    return folder
 
 
 def need_mpi() -> Launcher:

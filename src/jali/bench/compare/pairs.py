@@ -76,7 +76,7 @@ class Side:
                 for _ in range(ranks):
                     self._accept(listener)
             for line in self._lines():
-                if package.resolve() not in Path(line["jali"]).resolve().parents:
+                if package.absolute() not in Path(line["jali"]).absolute().parents:
                     raise RowError(
                         "failed", f"{name} imported {line['jali']} instead of what is in {package}"
                     )

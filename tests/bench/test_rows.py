@@ -1,0 +1,54 @@
+"""Rows of `jali bench compare` on the jali under test: on one rank, on two, and in fresh processes."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import pytest
+from programs import PATIENCE, need_mpi, package_of_jali
+
+from jali.bench.compare import pairs
+from jali.bench.compare.rows import ROWS
+
+ONCE = pairs.Settings(starts=1, turns=1, seconds=1e-4)
+
+
+def turn_of(name, tmp_path):
+    package = package_of_jali(tmp_path)
+    found, about = pairs.measure_pair(
+        name, [package, package], ONCE, time.monotonic() + PATIENCE, ranks=ROWS[name].ranks
+    )
+    ((a, b),) = found
+    assert 0 < a < math.inf
+    assert 0 < b < math.inf
+    return about
+
+
+@pytest.mark.parametrize(
+    ("name", "about"),
+    [
+        ("call", {"unit": "us", "per": 1}),
+        ("copy 8", {"unit": "ns/site", "per": 8**4}),
+        ("staple 8", {"unit": "ns/link", "per": 4 * 8**4}),
+        ("import", {"unit": "ms", "per": 1}),
+    ],
+)
+def test_a_row_of_one_rank(name, about, tmp_path):
+    assert turn_of(name, tmp_path) == about
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["halo 8", "all_reduce 64 B"])
+def test_a_row_of_two_ranks(name, tmp_path):
+    need_mpi()
+    assert turn_of(name, tmp_path)["unit"] == "us"
+
+
+@pytest.mark.full
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ROWS)
+def test_every_row(name, tmp_path):
+    if ROWS[name].ranks > 1:
+        need_mpi()
+    turn_of(name, tmp_path)
