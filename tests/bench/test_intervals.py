@@ -98,9 +98,15 @@ def test_bounds_by_the_length_of_a_call(seconds, allowed, too_much_of_it):
     ],
 )
 def test_a_row_is_lost_only_where_its_whole_interval_is(low, high, said):
-    assert verdict(Interval((low + high) / 2, low, high), 100 * US) == said
+    assert verdict(Interval((low + high) / 2, low, high), 100 * US, 6) == said
 
 
 def test_a_short_row_is_lost_by_what_it_loses_in_time():
-    assert verdict(Interval(1.04, 1.035, 1.045), 10 * US) == "lost"
-    assert verdict(Interval(1.04, 1.035, 1.045), 1.3 * US) == "slower"
+    assert verdict(Interval(1.04, 1.035, 1.045), 10 * US, 6) == "lost"
+    assert verdict(Interval(1.04, 1.035, 1.045), 1.3 * US, 6) == "slower"
+
+
+def test_nothing_is_lost_before_there_are_six_pairs():
+    for pairs in range(1, 6):
+        assert verdict(Interval(2.0, 1.9, 2.1), 100 * US, pairs) == "unclear"
+    assert verdict(Interval(0.5, 0.4, 0.6), 100 * US, 1) == "unclear"

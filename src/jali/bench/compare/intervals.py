@@ -15,6 +15,7 @@ import numpy as np
 LONG = 50e-6  # seconds: above, a row may lose 2 %
 LONG_LOSS, SHORT_LOSS, SHORT_SECONDS = 0.02, 0.05, 0.3e-6
 RESAMPLES = 4000
+ENOUGH = 6  # pairs without which no row is lost
 
 Turns = Sequence[tuple[float, float]]
 """Seconds of a call of A and of B, turn by turn."""
@@ -58,14 +59,23 @@ def too_much(loss: float, seconds: float) -> bool:
     return loss > SHORT_LOSS or loss * seconds > SHORT_SECONDS
 
 
-def verdict(found: Interval, seconds: float) -> str:
-    """`lost`, `unclear`, `slower`, `same` or `faster`, for a call that takes A `seconds`.
+def looks_lost(found: Interval, seconds: float) -> bool:
+    """Whether the whole interval of a call that takes A `seconds` is beyond what may be lost."""
+    return too_much(found.low - 1, seconds)
 
-    lost: the whole interval is beyond what may be lost, so noise, which widens the interval, does not fail a row, while a real
-    loss does as soon as there is enough data. unclear: a part of the interval is. slower: certainly, but no more than allowed.
+
+def verdict(found: Interval, seconds: float, pairs: int) -> str:
+    """`lost`, `unclear`, `slower`, `same` or `faster`, for a call that takes A `seconds`, after so many pairs of processes.
+
+    lost: the whole interval is beyond what may be lost, and there are six pairs or more. Noise widens the interval, so it
+    does not fail a row, while a real loss does as soon as there is enough data. A row at the very bound has all of six pairs on the wrong side
+    with 1.6 % probability; of three, 12 %. unclear: a part of the interval is beyond, or data is lacking. slower: certainly,
+    but no more than allowed.
     """
-    if too_much(found.low - 1, seconds):
-        return "lost"
+    if pairs < 2:
+        return "unclear"
+    if looks_lost(found, seconds):
+        return "lost" if pairs >= ENOUGH else "unclear"
     if found.high < 1:
         return "faster"
     if too_much(found.high - 1, seconds):

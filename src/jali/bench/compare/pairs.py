@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from jali.bench.compare.checkouts import OutOfTimeError
-from jali.bench.compare.intervals import interval, verdict
+from jali.bench.compare.intervals import ENOUGH, interval, looks_lost
 from jali.bench.compare.record import Record
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -212,18 +212,18 @@ def measure(
     turns: Mapping[str, int] | None = None,
     say: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Add to the record what it lacks: `starts` pairs of each row, and as many again of rows that look lost, since a slow machine
-    can look like a loss once.
+    """Add to the record what it lacks: `starts` pairs of each row, and twice as many (six at least) of rows that look lost, since a
+    slow machine can look like a loss.
 
     Pairs of a row are spread over the whole time. Raises `OutOfTimeError` at `until`; a pair that was under way is measured again later.
     """
     took: dict[str, float] = {}
-    for start in range(2 * settings.starts):
+    for start in range(max(2 * settings.starts, ENOUGH)):
         for name in names:
             done = record.pairs.get(name, [])
             if name in record.without or len(done) > start:
                 continue
-            if start >= settings.starts and not looks_lost(record, name, settings.starts):
+            if start >= settings.starts and not _suspect(done[: settings.starts]):
                 continue
             began = time.monotonic()
             if began + took.get(name, 0.0) > until:
@@ -246,10 +246,8 @@ def measure(
             say(name)
 
 
-def looks_lost(record: Record, name: str, starts: int) -> bool:
-    """Whether the first pairs of a row say that it is lost."""
-    pairs = record.pairs[name][:starts]
-    return verdict(interval(pairs), seconds_of(pairs)) == "lost"
+def _suspect(pairs: Sequence[Sequence[tuple[float, float]]]) -> bool:
+    return looks_lost(interval(pairs), seconds_of(pairs))
 
 
 def seconds_of(pairs: Sequence[Sequence[tuple[float, float]]], side: int = 0) -> float:

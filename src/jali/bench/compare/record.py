@@ -52,10 +52,15 @@ class Record:
         if version != VERSION:
             raise FileFormatError(f"{path} has version {version} of its format; this jali reads {VERSION}")
         for key, value in about.items():
-            if first.get(key) != value:
+            if first.get(key) == value:
+                continue
+            if _shown(first.get(key)) == _shown(value):
                 raise ParameterError(
-                    f"{path} cannot be continued: its {key} is {_shown(first.get(key))}, now it is {_shown(value)}"
+                    f"{path} cannot be continued: the sources of {key}, {_shown(value)}, have changed since"
                 )
+            raise ParameterError(
+                f"{path} cannot be continued: its {key} is {_shown(first.get(key))}, now it is {_shown(value)}"
+            )
         record = cls(path, about)
         for line in lines:
             record._take(line)

@@ -29,7 +29,7 @@ def results(record: Record, names: Sequence[str]) -> list[dict[str, Any]]:
             found.append(
                 {
                     "row": name,
-                    "verdict": verdict(between, seconds),
+                    "verdict": verdict(between, seconds, len(pairs)),
                     "A": seconds * scale,
                     "B": seconds_of(pairs, 1) * scale,
                     "unit": work["unit"],
