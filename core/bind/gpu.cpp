@@ -1,6 +1,7 @@
 // core/device/gpu in Python: devices, their memory and kernels.
 #include "device/gpu.hpp"
 #include "bind/errors.hpp"
+#include "device/numbers.hpp"
 
 #include <cstring>
 #include <memory>
@@ -220,4 +221,18 @@ void bind_gpu(nb::module_& m) {
             "function"_a, "blocks"_a, "threads"_a, "arguments"_a, "times"_a = 1,
             "Puts a kernel that takes one structure on jali's stream.")
         .def("occupancy", &Gpu::occupancy, "function"_a, "threads"_a, "Blocks per multiprocessor.");
+
+    nb::class_<Numbers>(m, "Numbers",
+                        "A few doubles that kernels read by address, and the host when they are there.")
+        .def(
+            "__init__",
+            [](Numbers* self, std::shared_ptr<Gpu> gpu, int count) {
+                new (self) Numbers(std::move(gpu), count);
+            },
+            "gpu"_a.none(), "count"_a = 1, "gpu: None on the host.")
+        .def("address", &Numbers::address, "k"_a = 0, "Where kernels find number k.")
+        .def("mirror", &Numbers::mirror, "k"_a = 0,
+             "Where kernels of a device store it for the host; on the host the same as address.")
+        .def("value", &Numbers::value, "k"_a = 0, "As the host sees it: of a device, after the work so far.")
+        .def("set", &Numbers::set, "k"_a, "value"_a, "On the host.");
 }

@@ -1,5 +1,6 @@
 // Launches and reproducible sums in Python.
 #include "halo/launch.hpp"
+#include "device/numbers.hpp"
 #include "halo/rehearsal.hpp"
 #include "sum/binned.hpp"
 
@@ -127,6 +128,33 @@ void bind_launch(nb::module_& m) {
             nb::sig("def run(self) -> numpy.typing.NDArray[numpy.float64] | None"),
             "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all "
             "ranks.")
+        .def(
+            "run_into",
+            [](BoundLaunch& self, Numbers& numbers) {
+                const auto& sums = self.launch->definition().sums;
+                if (sums.count == 0 || numbers.count() != sums.count * sums.nslices)
+                    throw LayoutError("launch: " + std::to_string(sums.count * sums.nslices) + " sums into " +
+                                      std::to_string(numbers.count()) + " numbers");
+                if (self.launch->definition().layout->gpu() != nullptr)
+                    throw LayoutError("launch: numbers of a device are set by its kernels");
+                nb::gil_scoped_release released;
+                self.launch->run(reinterpret_cast<double*>(numbers.address()));
+            },
+            "numbers"_a, "As run, on the host; the sums go there.")
+        .def(
+            "run_leaving_sums", [](BoundLaunch& self) { self.launch->run_leaving_sums(); },
+            nb::call_guard<nb::gil_scoped_release>(),
+            "As run, on the device of a single rank, without waiting: the words of the sums stay at "
+            "words_of_sums until a kernel has taken their values and left zeros, which sums_taken() says.")
+        .def_prop_ro("words_of_sums", [](const BoundLaunch& self) { return self.launch->words_of_sums(); })
+        .def("sums_taken", [](BoundLaunch& self) { self.launch->sums_taken(); })
+        .def(
+            "make_ready", [](BoundLaunch& self) { self.launch->make_ready(); },
+            "What a run does only if need be (room for ghosts, zeros for sums), before it is recorded in a "
+            "graph.")
+        .def(
+            "mark_written", [](BoundLaunch& self) { self.launch->mark_written(); },
+            "What a run says of the fields that it writes, for one that a graph repeats.")
         .def_prop_ro(
             "counters",
             [](const BoundLaunch& self) {

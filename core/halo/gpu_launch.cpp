@@ -149,10 +149,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
 }
 
 void GpuLaunch::prepare() {
-    gpu_->make_current();
-    if (definition_.sums.count > 0 && !totals_are_zero_) gpu_->fill(totals_.address(), 0, totals_.size());
+    make_ready();
     totals_are_zero_ = false;
-    for (FieldStorage* field : touched_) field->reserve_ghosts();
     fill_words();
 }
 
@@ -203,10 +201,7 @@ void GpuLaunch::fall_back(const std::string& carrier, const std::string& trouble
                  carrier == "staged" ? "the host" : "mailboxes", d.policy->name.c_str(), trouble.c_str());
 }
 
-void GpuLaunch::run(double* sums) {
-    const auto& d = definition_;
-    const CallScope call(d.policy->name);
-    const HostSpan span(Phase::launch, d.cost.name);
+GpuAddress GpuLaunch::run_kernel() {
     prepare();
     GpuAddress order = whole_order_.address();
     if (requests_.empty() || !find_stale()) {
@@ -215,8 +210,34 @@ void GpuLaunch::run(double* sums) {
         compute_between(stale_);
         order = plan_for(stale_).order.address();
     }
-    for (const auto& [field, parities] : d.writes) field->mark_written(parities);
-    if (d.sums.count > 0) reduce(sums, order);
+    mark_written();
+    return order;
+}
+
+void GpuLaunch::run(double* sums) {
+    const CallScope call(definition_.policy->name);
+    const HostSpan span(Phase::launch, definition_.cost.name);
+    const GpuAddress order = run_kernel();
+    if (definition_.sums.count > 0) reduce(sums, order);
+}
+
+void GpuLaunch::run_leaving_sums() {
+    const auto& d = definition_;
+    if (d.communicator->size() > 1 || d.sums.count == 0) Launch::run_leaving_sums();
+    const CallScope call(d.policy->name);
+    const HostSpan span(Phase::launch, d.cost.name);
+    const GpuAddress order = run_kernel();
+    if (!d.sums.added_by_kernel) deposit(order);
+}
+
+void GpuLaunch::make_ready() {
+    gpu_->make_current();
+    if (definition_.sums.count > 0 && !totals_are_zero_) {
+        gpu_->fill(totals_.address(), 0, totals_.size());
+        totals_are_zero_ = true;
+    }
+    for (FieldStorage* field : touched_) field->reserve_ghosts();
+    definition_.layout->on_device(); // its tables
 }
 
 std::vector<double> GpuLaunch::time(int repetitions, const std::function<void()>& work) {

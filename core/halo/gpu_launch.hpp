@@ -1,9 +1,9 @@
 // A launch whose kernel runs on the layout's device.
 //
 // Everything is put on the device's stream and run() returns without waiting, unless there are sums to be
-// returned. Contributions to sums are written by the kernel and cut into digits by the kit (prelude/kit.hpp):
-// integers, so that the order of threads does not matter, in the words that ranks add. Counters stay on the
-// device until somebody asks.
+// returned to the host. Contributions to sums are written by the kernel and cut into digits by the kit
+// (prelude/kit.hpp): integers, so that the order of threads does not matter, in the words that ranks add.
+// Counters stay on the device until somebody asks.
 #pragma once
 
 #include "halo/gpu_exchange.hpp"
@@ -19,6 +19,10 @@ class GpuLaunch : public Launch {
   public:
     explicit GpuLaunch(LaunchDefinition definition);
     void run(double* sums) override;
+    void run_leaving_sums() override;
+    GpuAddress words_of_sums() const override { return totals_.address(); }
+    void sums_taken() override { totals_are_zero_ = true; }
+    void make_ready() override;
     const std::vector<std::int64_t>& counters() override;
 
   protected:
@@ -53,6 +57,7 @@ class GpuLaunch : public Launch {
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
     void fall_back(const std::string& carrier, const std::string& trouble);
     void prepare_sums();
+    GpuAddress run_kernel(); // and its halos; returns the order of the contributions to sums
     void fill_words();
     std::int64_t blocks_for(const Positions& positions) const; // one position for each place of a thread
     void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);
@@ -64,7 +69,7 @@ class GpuLaunch : public Launch {
     std::vector<std::uint64_t> arguments_; // begin, end, words: the structure that the kernel takes
     Positions whole_;
     GpuMemory contributions_, whole_order_, starts_, totals_, device_counters_;
-    bool totals_are_zero_ = false; // since they were handed over
+    bool totals_are_zero_ = false; // since they were handed over or taken
     std::int64_t turn_ = 0;        // how often they were
     PinnedMemory totals_here_;
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;

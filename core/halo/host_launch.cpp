@@ -274,7 +274,7 @@ void HostLaunch::run(double* sums) {
     } else {
         compute_between(stale_);
     }
-    for (const auto& [field, parities] : d.writes) field->mark_written(parities);
+    mark_written();
     if (d.ncounters > 0) {
         for (const auto& worker : workers_) {
             for (int k = 0; k < d.ncounters; ++k) counters_[k] += worker.counters[k];

@@ -129,6 +129,14 @@ void Launch::check_sums() const {
     }
 }
 
+void Launch::run_leaving_sums() {
+    throw LayoutError("launch: sums stay on the device of a single rank only");
+}
+
+void Launch::mark_written() {
+    for (const auto& [field, parities] : definition_.writes) field->mark_written(parities);
+}
+
 void Launch::set_policy(const HaloPolicy& policy) {
     definition_.any_policy = false;
     if (definition_.policy == &policy) return;

@@ -87,6 +87,16 @@ class Launch {
 
     // sums: [nslices][count], or null if there are none. Throws RankFailure.
     virtual void run(double* sums) = 0;
+    // Without waiting, on the device of a single rank: sums stay there as the words of core/sum,
+    // [slice][sum], at words_of_sums(), for a kernel that takes their values and leaves zeros, which
+    // sums_taken() says. Throws LayoutError on the host, on several ranks, and where there are no sums.
+    virtual void run_leaving_sums();
+    virtual GpuAddress words_of_sums() const { return 0; }
+    virtual void sums_taken() {}
+    // What a run does only if need be: tables, room for ghosts, zeros for sums. A graph counts on it.
+    virtual void make_ready() {}
+    // As a run does, for one that a graph repeats.
+    void mark_written();
 
     const LaunchDefinition& definition() const { return definition_; }
     // Of all runs together, on this rank.

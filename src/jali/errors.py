@@ -60,5 +60,9 @@ class CheckError(PlanError):
         self.step = step
 
 
+class RecordingError(JaliError):
+    """A call cannot become part of a graph: it needs the host, random numbers, or another device. Ends with the user's line."""
+
+
 class SolverError(JaliError):
     """A solver broke down or did not converge: the operator is not what the solver needs, or the bound is too small."""

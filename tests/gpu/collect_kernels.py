@@ -15,8 +15,7 @@ from jali import gauge
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton
-from jali.lattice.sums import Sums
-from jali.solvers import conjugate_gradient
+from jali.lattice.vectors import FieldVectors
 
 
 def collect(n: int, precision: str) -> None:
@@ -48,11 +47,13 @@ def collect(n: int, precision: str) -> None:
     spinor = jali.Field(lattice, jali.Spinor(n), precision=precision, boundary=[1, 1, 1, "antiperiodic"])
     dirac.normal(spinor)
     dirac.apply(jali.Field(lattice, jali.Spinor(n), precision=precision))
-    others = [spinor.like() for _ in range(4)]
-    sums = Sums()
-    conjugate_gradient._residual.kernels(*others[:3], lattice=lattice, sums=sums)
-    conjugate_gradient._descend.kernels(*others, 0.5, lattice=lattice, sums=sums)
-    conjugate_gradient._turn.kernels(*others[:2], 0.5)
+    vectors = FieldVectors()
+    x, r, p, q = (spinor.like() for _ in range(4))
+    alpha = vectors.inner(p, q, wait=False).real / lattice.scalar(2.0)
+    vectors.update([(r, 0, [(1, x), (-1, q)])], norm=True)
+    rr = vectors.update([(r, 1, [(-alpha, q)])], norm=True, wait=False)
+    beta = (rr > 1.0).where(jali.sqrt(rr) / 3.0, 0.0)
+    vectors.update([(x, 1, [(alpha, p)]), (p, beta, [(1, r)])])
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ import numpy as np
 import pytest
 
 import jali
-from jali.lattice.arguments import fields_of
+from jali.lattice import recording
+from jali.lattice.arguments import fields_of, scalars_of
 from jali.lattice.sites import SiteFunction
 
 DEVICE = os.environ.get("JALI_SHADOW", "cuda")
@@ -108,8 +109,11 @@ def run_on_both(
     """In place of SiteFunction.run: on the host, then on the device; compares."""
     fields = {f.serial: f for f in fields_of(arguments)}
     home = lattice if lattice is not None else next((f.lattice for f in fields.values()), None)
-    # ranks of one process are threads; what they exchange between devices is tested elsewhere
-    if home is None or home.gpu is not None or home.communicator.size > 1:
+    # ranks of one process are threads; what they exchange between devices, and numbers that stay, are tested elsewhere
+    staying = (sums is not None and not sums.wait) or any(
+        isinstance(v, jali.Scalar) for v in scalars_of(arguments)
+    )
+    if staying or recording.recorders or home is None or home.gpu is not None or home.communicator.size > 1:
         counted["not_shadowed"] += 1
         return _run(self, domain, arguments, lattice, sums)
     with _guard:

@@ -9,7 +9,7 @@ import pytest
 
 import jali
 from jali import Complex, Field, Lattice, Real, Spinor, Vector
-from jali.errors import LayoutError, ParameterError, SolverError
+from jali.errors import LayoutError, ParameterError, RecordingError, SolverError
 from jali.solvers import cg
 
 pytestmark = pytest.mark.lanes
@@ -197,3 +197,62 @@ def test_impossible_arguments_are_refused():
         cg(operator(0.3), random_field(), max_iterations=0)
     with pytest.raises(LayoutError, match="x0 holds Complex"):
         cg(operator(0.3), random_field(), x0=random_field(Complex()))
+
+
+@pytest.mark.parametrize("look_every", [2, 7])
+@pytest.mark.parametrize("element", [Real(), Complex()], ids=str)
+def test_result_does_not_depend_on_how_often_the_host_looks(element, look_every):
+    b = random_field(element)
+    each, some = cg(operator(0.2), b), cg(operator(0.2), b, look_every=look_every)
+    assert (each.look_every, some.look_every) == (1, look_every)
+    assert (some.residuals, some.residual) == (each.residuals, each.residual)
+    assert np.array_equal(some.solution[...], each.solution[...])
+
+
+def test_looking_less_often_gives_up_and_fails_in_the_same_iteration():
+    b = random_field()
+    for m2, bound in ((0.01, 11), (0.01, 12), (-0.3, 100)):
+        results = []
+        for look_every in (1, 4):
+            try:
+                found = cg(operator(m2), b, max_iterations=bound, must_converge=False, look_every=look_every)
+                results.append((found.residuals, found.residual))
+            except SolverError as error:
+                results.append(str(error))
+        assert results[0] == results[1]
+        assert isinstance(results[0], str) == (m2 < 0)
+
+
+def test_exact_convergence_within_a_graph_leaves_the_solution_as_it_is():
+    """On a ring of 6 sites the residual vanishes after 4 steps; what follows must not divide zero by zero."""
+    b = random_field(lattice=Lattice(6))
+    each = cg(operator(1.0), b, tolerance=1e-14, must_converge=False, max_iterations=6)
+    some = cg(operator(1.0), b, tolerance=1e-14, must_converge=False, max_iterations=30, look_every=12)
+    assert np.all(np.isfinite(some.solution[...]))
+    assert np.allclose(some.solution[...], each.solution[...], rtol=1e-13)
+
+
+def test_operator_that_cannot_be_recorded_is_refused_where_that_was_asked_for():
+    def apply(p, q):
+        q[...] = 2 * p[...]
+
+    assert cg(apply, random_field()).iterations == 1
+    with pytest.raises(RecordingError, match="is read or set from Python while a graph is recorded"):
+        cg(
+            lambda p, q: apply(p, q) if np.any(p[...]) else None,
+            random_field(),
+            look_every=4,
+            tolerance=1e-300,
+        )
+
+
+def test_history_with_graphs_is_bit_identical_on_any_number_of_ranks():
+    def run():
+        b = random_field(Complex(), 3, Lattice(8, 6, 4))
+        found = cg(operator(0.2), b, look_every=5)
+        return found.residuals, found.solution[...]
+
+    residuals, solution = run()
+    for other, values in jali.virtual_ranks(2, run):
+        assert other == residuals
+        assert np.array_equal(values, solution)

@@ -451,7 +451,10 @@ def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> 
         name, type = program.scalars[word.slot]
         if type.kind == "int":
             return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);  // {name}"]
-        return [f"const real s{index} = splat((JALI_REAL)double_of_bits(w[{index}]));  // {name}"]
+        value = (
+            f"*(const double*)w[{index}]" if word.slot in variant.placed else f"double_of_bits(w[{index}])"
+        )
+        return [f"const real s{index} = splat((JALI_REAL){value});  // {name}"]
     return []
 
 

@@ -27,6 +27,7 @@ class Variant:
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
     adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
+    placed: frozenset[int] = frozenset()  # scalars whose words are addresses of doubles
     several: bool = False  # or several sites (codegen.several)
     ahead: int = (
         0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead

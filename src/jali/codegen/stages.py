@@ -156,6 +156,7 @@ class Placement:
     gpu: bool = False
     adds: bool = False  # on a device: sums are added up by the kernel itself
     ahead: int = 0  # reads of each field that are asked for a position ahead
+    placed: frozenset[int] = frozenset()  # scalars whose words are addresses of doubles
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,6 +200,7 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
         adds=placement.adds,
         gpu=placement.gpu,
         ahead=placement.ahead,
+        placed=placement.placed,
     )
     return Lowered(analysed, variant, tuple(producers))
 

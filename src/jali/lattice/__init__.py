@@ -3,8 +3,10 @@
 from jali.lattice.boundary import Boundary
 from jali.lattice.domain import ALL, EVEN, ODD, PARITIES, Colouring, Domain
 from jali.lattice.field import Field
+from jali.lattice.graphs import Graph, graph
 from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
+from jali.lattice.scalars import Condition, Scalar, read
 from jali.lattice.sites import SiteFunction, site_function
 
 __all__ = [
@@ -14,10 +16,15 @@ __all__ = [
     "PARITIES",
     "Boundary",
     "Colouring",
+    "Condition",
     "Domain",
     "Field",
+    "Graph",
     "Lattice",
     "Random",
+    "Scalar",
     "SiteFunction",
+    "graph",
+    "read",
     "site_function",
 ]

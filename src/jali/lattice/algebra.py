@@ -56,19 +56,20 @@ def copy(x: Field, y: Field) -> Field:
     return y
 
 
-def inner(x: Field, y: Field, fast: bool = False) -> Any:
-    """Sum over sites and components of conj(x) y: a float for real fields, a complex number for complex ones.
+def inner(x: Field, y: Field, fast: bool = False, wait: bool = True) -> Any:
+    """Sum over sites and components of conj(x) y: a float for real fields, a complex number for complex ones; with `wait=False`
+    a `Scalar`.
 
     Raises LayoutError when x and y differ in lattice or element.
     """
     _same("inner", x, y)
-    return x.lattice.sum(_inner, x, y, fast=fast)
+    return x.lattice.sum(_inner, x, y, fast=fast, wait=wait)
 
 
-def norm2(x: Field, fast: bool = False) -> float:
-    """Sum over sites and components of |x|^2."""
+def norm2(x: Field, fast: bool = False, wait: bool = True) -> Any:
+    """Sum over sites and components of |x|^2: a float, with `wait=False` a `Scalar`."""
     _same("norm2", x, x)
-    return float(x.lattice.sum(_norm2, x, fast=fast))
+    return x.lattice.sum(_norm2, x, fast=fast, wait=wait)
 
 
 def _number(a: Any) -> float | complex:

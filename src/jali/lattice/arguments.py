@@ -19,6 +19,7 @@ from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
+from jali.lattice.scalars import Condition, Scalar
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
 
@@ -55,6 +56,8 @@ def key_of(argument: Any) -> Any:
         return argument.serial
     if kind is float or kind is int or kind is complex or kind is Random:
         return kind
+    if kind is Scalar:
+        return argument.key
     fields = getattr(argument, "fields", None)
     if fields is not None:
         return tuple([f.serial for f in fields])
@@ -83,6 +86,10 @@ def describe(argument: Any, name: str) -> Any:
         )
     if isinstance(argument, Field):
         return FieldArgument(argument.element, argument.serial)
+    if isinstance(argument, Scalar):
+        return COMPLEX if argument.is_complex else REAL
+    if isinstance(argument, Condition):
+        raise trace_error(f"{name}: a condition is no number; pass jali.where({name}, a, b)")
     fields = getattr(argument, "fields", None)
     if fields is not None:
         return [describe(f, name) for f in fields]
@@ -180,7 +187,7 @@ def scalars_of(arguments: Any) -> Any:
             continue
         if isinstance(a, list | tuple):
             yield from scalars_of(a)
-        elif isinstance(a, int | float | complex | np.generic | np.ndarray):
+        elif isinstance(a, int | float | complex | Scalar | np.generic | np.ndarray):
             yield a
 
 

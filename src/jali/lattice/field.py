@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import weakref
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
+from jali.lattice import recording
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
+from jali.lattice.scalars import perform
 
 if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice
@@ -71,6 +74,7 @@ class Field(WithoutOperators):
         boundary: Any = None,
         name: str = "",
     ):
+        recording.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
             raise LayoutError(f"a field lives on a Lattice, not on {lattice!r}: Field(lattice, element)")
         if not isinstance(element, Element):
@@ -145,8 +149,9 @@ class Field(WithoutOperators):
             )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
+        copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
         with self.lattice.lock:
-            self.storage.copy_from(other.storage, self.lattice.pool)
+            perform(copy, (self, other))
         return self
 
     def astype(self, precision: str) -> Field:
@@ -167,6 +172,7 @@ class Field(WithoutOperators):
     def set_local(self, values: Any) -> Field:
         """Sets this rank's box from an array `(*local_extents, *element.numpy_shape)`. Every rank calls it. Returns self."""
         lattice = self.lattice
+        self._not_while_tracing()
         array = as_array(values, "set_local")
         wanted = lattice.local_extents + self.element.numpy_shape
         if array.shape != wanted:
@@ -211,6 +217,7 @@ class Field(WithoutOperators):
             raise trace_error(
                 f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
             )
+        self._not_while_tracing()
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
@@ -234,7 +241,8 @@ class Field(WithoutOperators):
             self.storage.mark_written(3)  # on every rank, whichever of them wrote
 
     def _not_while_tracing(self) -> None:
-        """A number that is read here would stay in the kernel when the field changes."""
+        """A number that is read here would stay in the kernel when the field changes, and in the graph."""
+        recording.refuse(f"{self.name} is read or set from Python", "do it before or after")
         if getattr(tracing.active, "trace", None) is not None:
             raise trace_error(
                 f"{self.name} is read from Python while a site function is traced; read what is needed before, and pass it as an "

@@ -14,8 +14,10 @@ from jali.codegen.language import elementary
 from jali.codegen.lines import trace_error
 from jali.codegen.state import builder, tracing
 from jali.codegen.symbol import Symbol, WithoutValue
-from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, where, zero
+from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, zero
+from jali.codegen.values import where as where_symbols
 from jali.errors import ParameterError
+from jali.lattice.scalars import Condition, Scalar
 
 
 def _at_once(name: str, plain: Callable[..., Any], *numbers_given: Any) -> Any:
@@ -42,6 +44,8 @@ def _one(
             return Value(elementary.call(builder(), name, [x.node]))
         if isinstance(x, WithoutValue):
             lift(x)
+        if isinstance(x, Scalar) and name == "sqrt":
+            return x.sqrt()
         return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
 
     function.__name__ = function.__qualname__ = name
@@ -77,6 +81,11 @@ atan2 = _two("atan2", "atan2", math.atan2)
 power = _two("power", "pow", math.pow)
 minimum = _two("minimum", "min", min)
 maximum = _two("maximum", "max", max)
+
+
+def where(condition: Any, a: Any, b: Any) -> Any:
+    """`a` where `condition` holds, else `b`; both are evaluated. Of symbols, or of a `Condition` and Scalars or numbers."""
+    return condition.where(a, b) if isinstance(condition, Condition) else where_symbols(condition, a, b)
 
 
 def complex_(re: Any, im: Any) -> Any:

@@ -22,6 +22,7 @@ from jali.files import value_shown
 from jali.lattice.base import LatticeBase
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
+from jali.lattice.scalars import Scalar, variable
 from jali.lattice.sums import Sums, as_site_function
 
 if TYPE_CHECKING:
@@ -196,16 +197,23 @@ class Lattice(LatticeBase):
         over: Domain = ALL,
         per: Direction | int | None = None,
         fast: bool = False,
+        wait: bool = True,
     ) -> Any:
         """Sums over sites: the parameters of `function` beyond `arguments` are sums (`total += value`).
 
         Returns a number, complex number or array for one sum, a tuple for several; with `per`, arrays with one entry per
         slice orthogonal to that direction. The result is the same to the last bit for any ranks, threads and
-        order; `fast=True` gives that up (plain double sums).
+        order; `fast=True` gives that up (plain double sums). With `wait=False` numbers come as `jali.Scalar`s, which stay on
+        the device until somebody reads them (where several ranks sum on devices they are waited for all the same).
         """
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
         axis = None if per is None else self._axis(per)
-        return function.run(over, arguments, self, Sums(axis, fast))
+        return function.run(over, arguments, self, Sums(axis, fast, wait))
+
+    def scalar(self, value: float | complex) -> Scalar:
+        """A `jali.Scalar` where this lattice computes, which can be assigned: a number that graphs carry from one repetition to the next."""
+        with self.lock:
+            return variable(self.gpu, value)
 
     def _axis(self, per: Any) -> int:
         """The number of the direction whose slices are summed."""

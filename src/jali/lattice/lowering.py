@@ -28,15 +28,22 @@ MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some
 
 
 @interruptible()
-def bind(analysed: Analysed, fields: list[Field], lattice: Any, domain: Domain, sums: Any) -> BoundKernel:
-    """Lowers a program for these fields and this domain, compiles and binds it. Raises TraceError for races, CompileError,
-    DeviceError."""
+def bind(
+    analysed: Analysed,
+    fields: list[Field],
+    lattice: Any,
+    domain: Domain,
+    sums: Any,
+    placed: frozenset[int] = frozenset(),
+) -> BoundKernel:
+    """Lowers a program for these fields and this domain, compiles and binds it. `placed`: scalars whose words are addresses. Raises
+    TraceError for races, CompileError, DeviceError."""
     check_races(analysed, lattice, domain)
     program = analysed.program
     layout = lattice.layout(program.precision)
     sites = lattice.sites_of(domain, program.shift, layout, analysed.stencil)
     prefetch = prefetch_of(analysed.analysis.reads, fields, lattice, layout.lanes)
-    lowered = lower(analysed, _placement(analysed, fields, lattice, layout, sites, sums, prefetch))
+    lowered = lower(analysed, _placement(analysed, fields, lattice, layout, sites, sums, prefetch, placed))
     tunings = tunings_of(write(lowered).kernel, program, lattice, sites, layout)
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
     producers = [(item, _compiled(producer, lattice.gpu)) for item, producer in lowered.producers]
@@ -60,6 +67,7 @@ def _placement(
     sites: Any,
     sums: Any,
     prefetch: Prefetch,
+    placed: frozenset[int],
 ) -> Placement:
     program, reads, gpu = analysed.program, analysed.analysis.reads, lattice.gpu
     phased = frozenset(
@@ -80,6 +88,7 @@ def _placement(
         gpu=gpu is not None,
         adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
         ahead=prefetch.ahead,
+        placed=placed,
     )
 
 

@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from jali import _core
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Traced, programs_of, trace_function
 from jali.codegen.symbols import Site
-from jali.errors import JaliError
+from jali.errors import JaliError, RecordingError
+from jali.lattice import recording
 from jali.lattice.arguments import (
     aliases,
     check_function,
@@ -39,7 +41,16 @@ from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
 from jali.lattice.lowering import bind
-from jali.lattice.sums import Sums, values_as_asked
+from jali.lattice.scalars import (
+    PendingSum,
+    Scalar,
+    address_of,
+    constant,
+    number,
+    scalars_of_parts,
+    settle_arguments,
+)
+from jali.lattice.sums import Sums, check_scalars, values_as_asked
 
 _MOST_BOUND = 256  # launches that a site function remembers; the oldest goes first
 _MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
@@ -273,40 +284,64 @@ class _Bound:
         COUNTS["bound"].count(found=False)
         self.traced = traced
         self.watch = traced.watch
+        self.lattice = lattice
         self.lock = lattice.lock  # numbers are set and the kernels run as one, whatever other threads do
         self.forget: _Forget | None = None
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
-        self.kernels = [bind(program, distinct, lattice, domain, sums) for program in programs_of(traced)]
-        self.as_asked = values_as_asked(traced.programs[0].sums, sums is not None and sums.per is not None)
+        placed = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
+        per_slice = sums is not None and sums.per is not None
+        program = traced.programs[0]
+        self.sums = program.sums
+        self.stays = sums is not None and not sums.wait  # sums are Scalars
+        if self.stays:
+            check_scalars(program.name, self.sums, per_slice)
+        self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
+        analysed = programs_of(traced)
+        self.kernels = [bind(one, distinct, lattice, domain, sums, placed) for one in analysed]
+        self.as_asked = values_as_asked(self.sums, per_slice)
+        self.placed = bool(placed)
+        self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
+        self.listed: list[tuple[Any, int, int, int]] = []  # words, index, argument number, place in the list
         self.simple = self._simple_scalars(arguments)
         self.has_randoms = any(program.randoms for program in traced.programs)
 
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
-        """(words, index, argument number) if every scalar is a plain top-level float; else None."""
-        plan = []
-        scalars = list(scalars_of(arguments))
-        positions = [k for k, a in enumerate(arguments) if type(a) is float]
-        if len(positions) != len(scalars):
+        """(words, index, argument number) if every scalar is a float, at top level or in a list there (which `listed` has); else None."""
+        paths: list[tuple[int, int | None]] = []
+        for k, argument in enumerate(arguments):
+            if type(argument) is float:
+                paths.append((k, None))
+            elif isinstance(argument, list | tuple):
+                paths += [(k, at) for at, member in enumerate(argument) if type(member) is float]
+        if len(paths) != len(list(scalars_of(arguments))):
             return None
+        plan = []
         for kernel in self.kernels:
             for index, word in kernel.scalar_words:
-                plan.append((kernel.floats, index, positions[word.slot]))
+                position, at = paths[word.slot]
+                if at is None:
+                    plan.append((kernel.floats, index, position))
+                else:
+                    self.listed.append((kernel.floats, index, position, at))
         return plan
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
+        if recording.recorders and (tape := recording.current()) is not None:
+            return self._record(arguments, tape)
         result = None
         with self.lock:
             if self.simple is not None:
                 for words, index, position in self.simple:
                     words[index] = arguments[position]
+                for words, index, position, at in self.listed:
+                    words[index] = arguments[position][at]
             else:
-                values = list(scalars_of(arguments))
-                for kernel in self.kernels:
-                    for index, word in kernel.scalar_words:
-                        _set_scalar(kernel, index, values[word.slot], word.component)
+                self._set_scalars(arguments)
             if self.has_randoms:
                 self._advance(arguments)
+            if self.stays:
+                return self._run_for_scalars()
             for kernel in self.kernels:
                 if kernel.tunings:
                     kernel.tune()
@@ -314,6 +349,89 @@ class _Bound:
                 if out is not None and result is None:
                     result = out
         return None if result is None else self.as_asked(result)
+
+    def _set_scalars(self, arguments: tuple[Any, ...]) -> None:
+        values = list(scalars_of(arguments))
+        if self.placed:
+            settle_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
+        for kernel in self.kernels:
+            for index, word in kernel.scalar_words:
+                _set_scalar(kernel, index, values[word.slot], word.component)
+
+    # ---- sums that stay, and graphs -----------------------------------------------------------------
+
+    @property
+    def _leaves_digits(self) -> bool:
+        """Whether sums are left on the device: the device of one rank, since ranks add through their hosts."""
+        return self.lattice.gpu is not None and self.lattice.communicator.size == 1
+
+    def _scalars(self, nodes: list[Any]) -> Any:
+        return scalars_of_parts(self.lattice.gpu, nodes, self.sums, self.reproducible)
+
+    def _run_for_scalars(self) -> Any:
+        nodes: list[Any] = []
+        self.take_sums()
+        for kernel in self.kernels:
+            if kernel.tunings:
+                kernel.tune()
+            if not kernel.program.sums:
+                kernel.launch.run()
+            elif self._leaves_digits:
+                kernel.launch.run_leaving_sums()
+                nodes = self._pend(kernel).nodes
+            else:
+                nodes = [constant(value) for value in np.asarray(kernel.launch.run()).tolist()]
+        return self._scalars(nodes)
+
+    def _pend(self, kernel: BoundKernel) -> PendingSum:
+        pending = PendingSum(kernel.launch, sum(t.reals for t in self.sums), self.lattice.gpu)
+        self.pending = weakref.ref(pending)
+        return pending
+
+    def take_sums(self) -> None:
+        """Before the launch makes others: the sums of its last run, if somebody still has them."""
+        pending = None if self.pending is None else self.pending()
+        if pending is not None:
+            pending.take()
+        self.pending = None
+
+    def _record(self, arguments: tuple[Any, ...], tape: recording.Tape) -> Any:
+        """Appends the call with the numbers of now to what a graph repeats."""
+        name, line = self.kernels[0].program.name, recording.line
+        if self.lattice.gpu is not tape.lattice.gpu:
+            raise RecordingError(
+                f"{name} runs on {self.lattice}, which is not on the device of the graph, that of {tape.lattice}\n  at {line()}"
+            )
+        if self.has_randoms:
+            raise RecordingError(
+                f"{name} draws random numbers, which the host numbers call by call: a graph would repeat the same ones; call it "
+                f"outside of graphs\n  at {line()}"
+            )
+        if self.sums and not self.stays:
+            recording.refuse(f"{name} sums for the host", "pass wait=False to lattice.sum")
+        nodes: list[Any] = []
+        with self.lock:
+            self._set_scalars(arguments)
+            self.take_sums()
+            for kernel in self.kernels:
+                launch = kernel.launch
+                run: Callable[[], Any] = launch.run
+                launch.make_ready()
+                if kernel.program.sums and self._leaves_digits:
+                    pending = self._pend(kernel)
+                    tape.sums.append(pending)
+                    nodes, run = pending.nodes, launch.run_leaving_sums
+                elif kernel.program.sums:
+                    block = _core.Numbers(None, sum(t.reals for t in self.sums))
+                    nodes = [number(block, k) for k in range(sum(t.reals for t in self.sums))]
+                    tape.written += nodes
+                    run = functools.partial(launch.run_into, block)
+                saved = kernel.words.copy() if kernel.scalar_words else None
+                tape.operations.append(_Repeated(kernel, run, saved))
+                tape.launches.append(launch)
+            tape.held.append((arguments, self))
+            tape.bound.append(self)
+        return self._scalars(nodes) if nodes else None
 
     @property
     def exhausted(self) -> int:
@@ -328,8 +446,26 @@ class _Bound:
                 kernel.words[index] = drawn[word.slot][word.what != "key"]
 
 
+class _Repeated:
+    """A launch of a graph, with the numbers that it was recorded with."""
+
+    def __init__(self, kernel: BoundKernel, run: Callable[[], Any], saved: np.ndarray | None):
+        self.kernel = kernel
+        self.run = run
+        self.saved = saved
+
+    def __call__(self) -> None:
+        if self.saved is not None:
+            self.kernel.words[:] = self.saved
+        if self.kernel.tunings:
+            self.kernel.tune()
+        self.run()
+
+
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, Scalar):
+        kernel.words[index] = address_of(value, component)
+    elif isinstance(value, np.ndarray):
         flat = value.ravel()
         if value.dtype.kind == "c":
             part = flat[component // 2]

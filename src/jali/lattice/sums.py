@@ -10,13 +10,15 @@ import numpy as np
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Type
 from jali.lattice.domain import Domain
+from jali.lattice.scalars import MOST_SUMS
 
 
 class Sums(NamedTuple):
-    """How the sums of a call are taken: per slice of a direction or over all sites; reproducibly or fast."""
+    """How the sums of a call are taken: per slice of a direction or over all sites; reproducibly or fast; waited for, or as Scalars."""
 
     per: int | None = None
     fast: bool = False
+    wait: bool = True
 
 
 def as_site_function(function: Any, call: str) -> Any:
@@ -32,6 +34,19 @@ def as_site_function(function: Any, call: str) -> Any:
     elif callable(function) and hasattr(function, "__name__"):
         shown, hint = function.__name__, f"; decorate {function.__name__} with @jali.site_function"
     raise trace_error(f"{call} takes a site function, not {shown}{hint}")
+
+
+def check_scalars(name: str, types: Sequence[Type], per_slice: bool) -> None:
+    """Raises TraceError for sums that cannot stay where they are made."""
+    if per_slice or any(type.shape for type in types):
+        what = "per slice" if per_slice else "of vectors and matrices"
+        raise trace_error(
+            f"{name}: wait=False gives Scalars, real and complex numbers; sums {what} are waited for"
+        )
+    if (count := sum(type.reals for type in types)) > MOST_SUMS:
+        raise trace_error(
+            f"{name}: {count} real numbers are summed; with wait=False at most {MOST_SUMS} of one call"
+        )
 
 
 def values_as_asked(types: Sequence[Type], per_slice: bool) -> Callable[[np.ndarray], Any]:

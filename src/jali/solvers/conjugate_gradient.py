@@ -1,9 +1,10 @@
-"""Conjugate gradients on fields (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409).
+"""Conjugate gradients (Hestenes and Stiefel, J. Res. NBS 49 (1952) 409) on any vectors of `jali.solvers.vectors`.
 
-The operator is a function that writes A p into a given field, so one solve allocates four fields and binds each kernel once.
-An iteration is the operator, one inner product, one fused update of x and r that also yields |r|^2, and one update of p.
-Sums are reproducible: residual histories agree to the last bit on any number of ranks. Preconditioning is the caller's:
-pass the preconditioned operator.
+The operator is a function that writes A p into a given vector, so one solve allocates four of them. An iteration is the operator,
+one inner product, one update of r that also yields |r|^2, and one of x and p. On a device several iterations are one graph, whose
+numbers stay there; the host looks at them afterwards. Iterations of a graph that follow the last one take steps of length zero, so that
+looking less often changes nothing of the result. Sums are reproducible: residual histories agree to the last bit on any number of
+ranks. Preconditioning is the caller's: pass the preconditioned operator.
 """
 
 from __future__ import annotations
@@ -13,13 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from jali.errors import LayoutError, ParameterError, SolverError
-from jali.lattice.algebra import inner, norm2
-from jali.lattice.base import what_differs
-from jali.lattice.field import Field
-from jali.lattice.sites import site_function
+from jali.errors import ParameterError, RecordingError, SolverError
+from jali.solvers.vectors import Vectors, vectors_of
 
 
 @dataclass(frozen=True)
@@ -27,125 +23,204 @@ class Solution:
     """What a solver found.
 
     `residuals` holds |r| / |b| before the first and after each iteration, as the recursion knows it; `residual` is
-    |b - A x| / |b| computed from the solution. In exact arithmetic the last of the one is the other.
+    |b - A x| / |b| computed from the solution. In exact arithmetic the last of the one is the other. `look_every` says after how many
+    iterations the host looked: 1 where they were not recorded.
     """
 
-    solution: Field
+    solution: Any
     iterations: int
     residuals: list[float]
     residual: float
     converged: bool
-
-
-@site_function
-def _residual(X: Any, r: Any, b: Any, q: Any, norm: Any) -> None:
-    r[X] = b[X] - q[X]
-    norm += r[X].norm2()
-
-
-@site_function
-def _descend(X: Any, x: Any, r: Any, p: Any, q: Any, step: Any, norm: Any) -> None:
-    x[X] += step * p[X]
-    r[X] -= step * q[X]
-    norm += r[X].norm2()
-
-
-@site_function
-def _turn(X: Any, p: Any, r: Any, weight: Any) -> None:
-    p[X] = r[X] + weight * p[X]
+    look_every: int = 1
 
 
 def cg(
-    apply: Callable[[Field, Field], Any],
-    b: Field,
-    x0: Field | None = None,
+    apply: Callable[[Any, Any], Any],
+    b: Any,
+    x0: Any = None,
     tolerance: float = 1e-10,
     max_iterations: int = 1000,
     must_converge: bool = True,
+    look_every: int | None = None,
 ) -> Solution:
     """Solves A x = b for a Hermitian positive definite A.
 
     Args:
-        apply: `apply(p, q)` writes A p into the field q and leaves p as it is.
-        b: right-hand side.
+        apply: `apply(p, q)` writes A p into the vector q and leaves p as it is.
+        b: right-hand side: a field, an array of NumPy, CuPy or PyTorch, or a list of these.
         x0: where to start; zero if left out. It is not changed.
         tolerance: stop when |r| <= tolerance |b|. In float32 nothing below about 1e-6 can be reached.
         max_iterations: give up after so many applications of A.
         must_converge: raise SolverError when giving up; otherwise return with `converged` False.
+        look_every: so many iterations are recorded as a graph (`jali.graph`), for which `apply` is called without anything being
+            computed, and the host looks at the end of each. If left out: 8 for fields on one device whose operator can be recorded,
+            else 1, without graphs. The result does not depend on it.
 
     Raises:
         SolverError: no convergence; A is not positive definite, not Hermitian, or produced infinities or nan.
-        ParameterError: impossible tolerance or bound.
+        ParameterError: impossible tolerance or bound; vectors that no solver knows.
         LayoutError: b and x0 do not fit together.
+        RecordingError: `look_every` was given, and the operator cannot be recorded.
     """
-    for name, field in (("b", b), *((("x0", x0),) if x0 is not None else ())):
-        if not isinstance(field, Field):
-            raise ParameterError(f"cg: {name} is a Field, not {field!r}")
+    vectors = vectors_of("cg: b", b)
+    if x0 is not None and type(vectors_of("cg: x0", x0)) is not type(vectors):
+        raise ParameterError(f"cg: x0 is a vector like b, not {x0!r}")
     if not callable(apply):
         raise ParameterError(f"the operator is a function apply(p, q) that writes A p into q, not {apply!r}")
     if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
         raise ParameterError(f"the tolerance is relative, between 0 and 1, not {tolerance!r}")
-    if not isinstance(max_iterations, int) or max_iterations < 1:
-        raise ParameterError(f"max_iterations is a positive whole number, not {max_iterations!r}")
-    if x0 is not None and (x0.lattice is not b.lattice or x0.element != b.element):
-        differ = "" if x0.lattice is b.lattice else f" ({what_differs(x0.lattice, b.lattice)})"
-        raise LayoutError(
-            f"x0 holds {x0.element} on {x0.lattice}, b holds {b.element} on {b.lattice}{differ}"
-        )
-    lattice = b.lattice
-    x = b.like() if x0 is None else x0.copy()
-    size = math.sqrt(norm2(b))
+    for name, value in (("max_iterations", max_iterations), ("look_every", look_every)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ParameterError(f"{name} is a positive whole number, not {value!r}")
+    if look_every is not None and look_every > 1 and not vectors.repeats(b):
+        raise ParameterError(f"look_every={look_every}, but operations on these vectors cannot be recorded")
+    if x0 is not None:
+        vectors.check("x0", x0, b)
+    vectors.epsilon(b)  # refuses whole numbers
+    size = math.sqrt(vectors.norm2(b))
     if not math.isfinite(size):
         raise SolverError("the right-hand side contains infinities or nan")
     if size == 0:
-        return Solution(b.like(), 0, [0.0], 0.0, True)
+        return Solution(vectors.like(b), 0, [0.0], 0.0, True)
 
-    q = b.like()
-    r = b.copy()
-    if x0 is None:
-        rr = size * size
-    else:
-        apply(x, q)
-        rr = lattice.sum(_residual, r, b, q)
-    p = r.copy()
-    residuals = [math.sqrt(rr) / size]
-    iterations = 0
-    while residuals[-1] > tolerance and iterations < max_iterations:
-        apply(p, q)
-        curvature = _curvature(p, q, rr, iterations)
-        # `_curvature` has made sure that the step is a positive finite number.
-        before, rr = rr, lattice.sum(_descend, x, r, p, q, rr / curvature)
-        iterations += 1
-        residuals.append(math.sqrt(rr) / size)
-        _turn(p, r, rr / before)
+    run = _Run(apply, vectors, b, x0, size, tolerance)
+    turns = look_every or vectors.look_every(b)
+    repeated = None
+    while not run.converged and run.iterations < max_iterations:
+        # the first iteration as it is: it makes the kernels, and shows whether the operator is Hermitian
+        if turns > 1 and 0 < run.iterations <= max_iterations - turns:
+            if repeated is None:
+                try:
+                    repeated = _Repeated(run, turns)
+                except RecordingError:
+                    if look_every is not None:
+                        raise
+                    turns = 1
+                    continue
+            repeated.iterate()
+        else:
+            run.iterate()
 
-    apply(x, q)
-    true = math.sqrt(lattice.sum(_residual, r, b, q)) / size
-    solution = Solution(x, iterations, residuals, true, residuals[-1] <= tolerance)
-    if must_converge and not solution.converged:
+    converged = run.converged
+    found = Solution(run.x, run.iterations, run.residuals, run.true_residual(), converged, turns)
+    if must_converge and not converged:
         raise SolverError(
-            f"no convergence to {tolerance:g} in {iterations} iterations: |r|/|b| is {residuals[-1]:.3g}, its smallest value was "
-            f"{min(residuals):.3g}; allow more iterations, or ask for no less than the precision ({b.precision}) can give"
+            f"no convergence to {tolerance:g} in {run.iterations} iterations: |r|/|b| is {run.residuals[-1]:.3g}, its smallest value "
+            f"was {min(run.residuals):.3g}; allow more iterations, or ask for no less than the precision "
+            f"({vectors.precision(b)}) can give"
         )
-    return solution
+    return found
 
 
-def _curvature(p: Field, q: Field, rr: float, iteration: int) -> float:
-    """p^dagger A p for q = A p; raises SolverError unless it is real, positive and finite."""
-    pq = inner(p, q)
-    value = float(pq.real)
-    if not (math.isfinite(value) and math.isfinite(rr)):
-        raise SolverError(
-            f"iteration {iteration + 1}: the operator produced infinities or nan (p A p = {value})"
-        )
-    if value <= 0:
-        raise SolverError(
-            f"iteration {iteration + 1}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: the operator is not positive definite; "
-            "solve with A^dagger A instead"
-        )
-    # Rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise.
-    if iteration == 0 and isinstance(pq, complex):
-        allowed = math.sqrt(float(np.finfo(p.precision).eps)) * math.sqrt(rr * norm2(q))
-        if abs(pq.imag) > allowed:
-            raise SolverError(f"p^dagger A p = {pq:.6g} is not real: the operator is not Hermitian")
-    return value
+class _Run:
+    """A solve under way."""
+
+    def __init__(
+        self,
+        apply: Callable[[Any, Any], Any],
+        vectors: Vectors,
+        b: Any,
+        x0: Any,
+        size: float,
+        tolerance: float,
+    ):
+        self.apply = apply
+        self.vectors = vectors
+        self.b = b
+        self.size = size
+        self.tolerance = tolerance
+        self.x = vectors.like(b) if x0 is None else vectors.copy(x0)
+        self.q = vectors.like(b)
+        self.r = vectors.copy(b)
+        self.rr = size * size if x0 is None else self._residual()
+        self.p = vectors.copy(self.r)
+        self.residuals = [math.sqrt(self.rr) / size]
+        self.iterations = 0
+
+    @property
+    def converged(self) -> bool:
+        return self.residuals[-1] <= self.tolerance
+
+    def _residual(self) -> float:
+        """r = b - A x; returns |r|^2."""
+        self.apply(self.x, self.q)
+        return float(self.vectors.update([(self.r, 0, [(1, self.b), (-1, self.q)])], norm=True))
+
+    def true_residual(self) -> float:
+        return math.sqrt(self._residual()) / self.size
+
+    def descend(self, step: Any, wait: bool = True) -> Any:
+        """r -= step A p; returns |r|^2."""
+        return self.vectors.update([(self.r, 1, [(-step, self.q)])], norm=True, wait=wait)
+
+    def turn(self, step: Any, weight: Any) -> None:
+        """x += step p, then p = r + weight p."""
+        self.vectors.update([(self.x, 1, [(step, self.p)]), (self.p, weight, [(1, self.r)])])
+
+    def iterate(self) -> None:
+        """One iteration, with numbers of the host."""
+        self.apply(self.p, self.q)
+        pq = self.vectors.inner(self.p, self.q)
+        self.check(pq.real, self.rr)
+        # Rounding leaves an imaginary part of order epsilon |p| |q|; later iterations would compare noise with noise.
+        if self.iterations == 0 and isinstance(pq, complex):
+            allowed = math.sqrt(self.vectors.epsilon(self.b) * self.rr * self.vectors.norm2(self.q))
+            if abs(pq.imag) > allowed:
+                raise SolverError(f"p^dagger A p = {pq:.6g} is not real: the operator is not Hermitian")
+        step = self.rr / pq.real  # a positive finite number
+        before, self.rr = self.rr, self.descend(step)
+        self.turn(step, self.rr / before)
+        self.count()
+
+    def count(self) -> None:
+        self.iterations += 1
+        self.residuals.append(math.sqrt(self.rr) / self.size)
+
+    def check(self, value: float, rr: float) -> None:
+        """Raises SolverError unless p^dagger A p is positive and finite."""
+        at = f"iteration {self.iterations + 1}"
+        if not (math.isfinite(value) and math.isfinite(rr)):
+            raise SolverError(f"{at}: the operator produced infinities or nan (p A p = {value})")
+        if value <= 0:
+            raise SolverError(
+                f"{at}: p^dagger A p = {value:.6g} with |r|^2 = {rr:.3g}: the operator is not positive definite; "
+                "solve with A^dagger A instead"
+            )
+
+
+class _Repeated:
+    """So many iterations of a run as a graph."""
+
+    def __init__(self, run: _Run, turns: int):
+        self.run = run
+        self.turns = turns
+        self.rr = run.vectors.number(run.b, run.rr)
+        self.graph = run.vectors.graph(run.b, self._step)
+
+    def _step(self) -> list[Any]:
+        """p^dagger A p and |r|^2 of each iteration."""
+        run, history, rr = self.run, [], self.rr
+        for _ in range(self.turns):
+            run.apply(run.p, run.q)
+            curvature = run.vectors.inner(run.p, run.q, wait=False).real
+            goes_on = rr.sqrt() / run.size > run.tolerance  # else a step of length zero
+            step = goes_on.where(rr / curvature, 0.0)
+            found = run.descend(step, wait=False)
+            run.turn(step, goes_on.where(found / rr, 0.0))
+            history += [curvature, found]
+            rr = found
+        self.rr.assign(rr)
+        return history
+
+    def iterate(self) -> None:
+        """As many iterations of the run, up to the last one that is needed."""
+        run = self.run
+        self.graph.run()
+        numbers = self.graph.read()
+        for curvature, rr in zip(numbers[::2], numbers[1::2], strict=True):
+            run.check(curvature, run.rr)
+            run.rr = rr
+            run.count()
+            if run.converged:
+                return

@@ -1,0 +1,100 @@
+#include "device/numbers.hpp"
+
+#include <bit>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+namespace {
+
+constexpr std::size_t page_numbers = 512;
+
+// Of one device; it lives as long as the process, as devices do.
+struct Pages {
+    struct Page {
+        GpuMemory memory;
+        PinnedMemory mirror;
+    };
+    std::vector<Page> pages;
+    std::size_t used = page_numbers;                 // of the last page
+    std::map<int, std::vector<Numbers::Place>> free; // by size
+};
+
+std::mutex guard;
+
+std::map<const Gpu*, Pages>& all_pages() {
+    static auto* const pages = new std::map<const Gpu*, Pages>; // devices may go later than statics
+    return *pages;
+}
+
+Numbers::Place take(Gpu& gpu, int held) {
+    std::lock_guard lock(guard);
+    Pages& pages = all_pages()[&gpu];
+    auto& free = pages.free[held];
+    if (!free.empty()) {
+        const Numbers::Place place = free.back();
+        free.pop_back();
+        return place;
+    }
+    if (pages.used + static_cast<std::size_t>(held) > page_numbers) {
+        constexpr std::size_t bytes = page_numbers * sizeof(double);
+        pages.pages.push_back({gpu.allocate(bytes, "numbers"), gpu.allocate_pinned(bytes, "numbers")});
+        pages.used = 0;
+    }
+    const Pages::Page& page = pages.pages.back();
+    const std::uint64_t offset = pages.used * sizeof(double);
+    pages.used += static_cast<std::size_t>(held);
+    return {page.memory.address() + offset, reinterpret_cast<std::uint64_t>(page.mirror.data()) + offset};
+}
+
+} // namespace
+
+Numbers::Numbers(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), count_(count) {
+    if (count < 1 || count > most)
+        throw std::invalid_argument("a block holds 1 to " + std::to_string(most) + " numbers, not " +
+                                    std::to_string(count));
+    held_ = static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)));
+    if (gpu_) {
+        place_ = take(*gpu_, held_);
+    } else {
+        here_ = std::make_unique<double[]>(static_cast<std::size_t>(count));
+        place_.address = place_.mirror = reinterpret_cast<std::uint64_t>(here_.get());
+    }
+}
+
+Numbers::~Numbers() {
+    if (!gpu_) return;
+    std::lock_guard lock(guard);
+    all_pages()[gpu_.get()].free[held_].push_back(place_);
+}
+
+void Numbers::check(int k) const {
+    if (k < 0 || k >= count_)
+        throw std::out_of_range("number " + std::to_string(k) + " of a block of " + std::to_string(count_));
+}
+
+std::uint64_t Numbers::address(int k) const {
+    check(k);
+    return place_.address + static_cast<std::uint64_t>(k) * sizeof(double);
+}
+
+std::uint64_t Numbers::mirror(int k) const {
+    check(k);
+    return place_.mirror + static_cast<std::uint64_t>(k) * sizeof(double);
+}
+
+double Numbers::value(int k) const {
+    return *reinterpret_cast<const volatile double*>(mirror(k));
+}
+
+void Numbers::set(int k, double value) {
+    if (gpu_) throw std::logic_error("numbers of a device are set by its kernels");
+    check(k);
+    here_[static_cast<std::size_t>(k)] = value;
+}
+
+} // namespace jali

@@ -1,0 +1,45 @@
+// Numbers that stay where kernels made them: blocks of a few doubles that kernels read by address.
+//
+// On a device each number has a second place, in pinned memory, which whoever stores it stores too: the host
+// then only waits for the stream and reads, without a copy. Blocks are cut from pages that are kept. One that
+// was given back may be given out at once, since what uses it on the device's stream does so in order. On the
+// host both places are the same.
+#pragma once
+
+#include "device/gpu.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace jali {
+
+class Numbers {
+  public:
+    static constexpr int most = 64; // of a block
+
+    // `gpu`: null on the host. Throws std::invalid_argument for an impossible count, OutOfMemory.
+    Numbers(std::shared_ptr<Gpu> gpu, int count);
+    ~Numbers();
+    Numbers(const Numbers&) = delete;
+
+    int count() const { return count_; }
+    std::uint64_t address(int k = 0) const; // for kernels; throws std::out_of_range
+    std::uint64_t mirror(int k = 0) const;  // for the host
+    // As the host sees it: on a device, after the stream has come so far.
+    double value(int k) const;
+    void set(int k, double value); // on the host; throws std::logic_error on a device
+
+    struct Place {
+        std::uint64_t address = 0, mirror = 0;
+    };
+
+  private:
+    void check(int k) const;
+
+    std::shared_ptr<Gpu> gpu_;
+    int count_, held_;
+    Place place_;
+    std::unique_ptr<double[]> here_;
+};
+
+} // namespace jali

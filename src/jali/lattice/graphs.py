@@ -1,0 +1,145 @@
+"""Graphs: a sequence of calls, recorded once and repeated without Python.
+
+Recording runs a function whose calls append to a `Tape` (`recording.py`) and do nothing else. On a device the operations of the tape
+are then put once on a stream that is being captured, and the driver repeats them as one launch; on the host they are repeated one
+by one, which means the same. What was computed before the recording, numbers and bound arguments included, is as it was then; what the
+graph writes has, after a run, the values of the last repetition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jali import _core
+from jali.errors import ParameterError, RecordingError
+from jali.lattice.lattice import Lattice
+from jali.lattice.recording import Tape, line
+from jali.lattice.scalars import Condition, read, settle
+
+LOOK_EVERY = 8  # repetitions on a device between two looks at a condition, if nobody says how many
+
+
+class Graph:
+    """Calls that were recorded; see `jali.graph`."""
+
+    def __init__(self, step: Callable[[], Any], lattice: Lattice):
+        self.lattice = lattice
+        tape = Tape(lattice)
+        with lattice.lock:
+            with tape:
+                self.result = step()
+                left = [node for pending in tape.sums if not pending.taken for node in pending.nodes]
+                settle(lattice.gpu, [*left, *(node for made in tape.made if (node := made()) is not None)])
+            for node in tape.written:
+                node.changes()
+            if not tape.operations:
+                raise RecordingError(
+                    f"the function of a graph makes no call that could be repeated\n  at {line()}"
+                )
+            self._tape = tape
+            self._instance = None if lattice.gpu is None else _core.GpuGraph(lattice.gpu, self._once)
+
+    def __repr__(self) -> str:
+        return f"<graph of {len(self._tape.operations)} operations on {self.lattice}>"
+
+    @property
+    def operations(self) -> int:
+        """Launches and computations of numbers in a repetition."""
+        return len(self._tape.operations)
+
+    def _once(self) -> None:
+        for operation in self._tape.operations:
+            operation()
+
+    def run(self, times: int = 1) -> None:
+        """Repeats the calls so many times. On a device nobody waits for it."""
+        _check("times", times, 0)
+        with self.lattice.lock:
+            self._prepare()
+            for _ in range(times):
+                if self._instance is None:
+                    self._once()
+                else:
+                    self.lattice.gpu.launch_graph(self._instance)
+            if self._instance is not None and times > 0:
+                for launch in self._tape.launches:
+                    launch.mark_written()
+
+    def read(self) -> list[Any]:
+        """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
+        result = self.result
+        return read(*(result if isinstance(result, list | tuple) else (result,)))
+
+    def _prepare(self) -> None:
+        """What was made of numbers that change now, and sums of launches that run now, get their values."""
+        waiting = [n for source in self._tape.written for n in source.dependents or () if n.place is None]
+        settle(self.lattice.gpu, waiting)
+        for bound in self._tape.bound:
+            bound.take_sums()
+        for launch in self._tape.launches:
+            launch.make_ready()
+
+    def run_until(
+        self, condition: Condition | Callable[[], Any], at_most: int, look_every: int | None = None
+    ) -> int:
+        """Repeats the calls until a condition holds, looked at after every `look_every` repetitions (8 on devices, 1 on the host), or
+        `at_most` times. Returns how often they were repeated.
+
+        `condition` is one that the recorded function made (such as `graph.result`), or a function that makes one of Scalars. On several
+        ranks it must be made of reproducible sums, since all ranks leave together. Raises ParameterError.
+        """
+        _check("at_most", at_most, 0)
+        every = look_every if look_every is not None else 1 if self.lattice.gpu is None else LOOK_EVERY
+        _check("look_every", every, 1)
+        if isinstance(condition, Condition) and condition.parts[0] not in self._tape.written:
+            raise ParameterError(
+                "the condition was not made by the recorded function and would keep the value that it has now; return it from "
+                "there, or pass a function that makes it: run_until(lambda: a < b, ...)"
+            )
+        if not isinstance(condition, Condition) and not callable(condition):
+            raise ParameterError(
+                f"run_until takes a condition of Scalars, such as rr < goal, not {condition!r}"
+            )
+        done = 0
+        while done < at_most:
+            turn = min(every, at_most - done)
+            self.run(turn)
+            done += turn
+            found = condition if isinstance(condition, Condition) else condition()
+            if not isinstance(found, Condition):
+                raise ParameterError(f"run_until: the function gave {found!r}, not a condition of Scalars")
+            if not found.reproducible:
+                raise ParameterError(
+                    "the condition is made of fast sums, which may differ between ranks, and these must leave together: sum without "
+                    "fast=True"
+                )
+            if found:
+                break
+        return done
+
+
+def _check(name: str, value: Any, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ParameterError(f"{name} is a whole number of at least {least}, not {value!r}")
+
+
+def graph(step: Callable[[], Any], lattice: Lattice) -> Graph:
+    """Records the calls of `step()` on the device of a lattice (or the host), without doing them; the `Graph` repeats them.
+
+    Calls of site functions, `lattice.sum(..., wait=False)`, arithmetic of `Scalar`s, `Scalar.assign` and `Field.assign` can be
+    recorded. Numbers of Python keep the value that they had, also if they change later; numbers from one repetition for the next are
+    `lattice.scalar(...)`s that are assigned. What `step` returns is the graph's `result`. The graph holds the fields. Raises
+    RecordingError with the line of a call that cannot be repeated: one that reads numbers or fields on the host, makes fields, draws
+    random numbers, or runs on another device; and on devices of several ranks, whose halos and sums need the host.
+    """
+    if not isinstance(lattice, Lattice):
+        raise ParameterError(f"a graph is recorded for a Lattice: jali.graph(step, lattice), not {lattice!r}")
+    if not callable(step):
+        raise ParameterError(f"a graph records a function without arguments, not {step!r}")
+    if lattice.gpu is not None and lattice.communicator.size > 1:
+        raise RecordingError(
+            f"graphs on devices have one rank, not {lattice.communicator.size}: halos and sums of several ranks need the host\n"
+            f"  at {line()}"
+        )
+    return Graph(step, lattice)

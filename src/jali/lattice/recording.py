@@ -1,0 +1,80 @@
+"""What a thread records instead of doing it: the calls of a function that `jali.graph` will repeat.
+
+Whoever does something that can be repeated asks for the `Tape` of this thread and, where there is one, appends an operation to it.
+Whoever needs a value from the device or the host's attention calls `refuse`. Nothing here knows what the operations do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from jali.codegen.lines import user_line
+from jali.errors import RecordingError
+
+recorders = 0
+"""How many threads record now. Zero is the usual case, and all that a call looks at."""
+
+_guard = threading.Lock()
+_this_thread = threading.local()
+
+
+class Tape:
+    """Operations in the order of the program, and what they need to stay alive."""
+
+    def __init__(self, lattice: Any):
+        self.lattice = lattice
+        self.operations: list[Callable[[], Any]] = []
+        self.held: list[Any] = []
+        self.launches: list[Any] = []
+        self.bound: list[Any] = []  # calls
+        self.sums: list[Any] = []  # left as digits, perhaps not taken yet
+        self.made: list[Any] = []  # nodes of expressions, weakly
+        self.written: list[Any] = []  # nodes whose places get values
+
+    def __enter__(self) -> Tape:
+        global recorders
+        if current() is not None:
+            raise RecordingError(
+                f"a graph is recorded already; its steps are calls, not graphs\n  at {line()}"
+            )
+        with _guard:
+            recorders += 1
+        _this_thread.tape = self
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        global recorders
+        _this_thread.tape = None
+        with _guard:
+            recorders -= 1
+
+
+def current() -> Tape | None:
+    """What this thread records, if it does."""
+    return getattr(_this_thread, "tape", None)
+
+
+@contextlib.contextmanager
+def suspended() -> Iterator[None]:
+    """What this thread does meanwhile is done, not recorded."""
+    tape, _this_thread.tape = _this_thread.tape, None
+    try:
+        yield
+    finally:
+        _this_thread.tape = tape
+
+
+def line() -> str:
+    """The user's line."""
+    return user_line(beyond_trace=True)
+
+
+def refuse(what: str, instead: str) -> None:
+    """Raises RecordingError while this thread records: `what` (a sentence's subject and verb) cannot be part of a graph."""
+    if recorders and current() is not None:
+        raise RecordingError(
+            f"{what} while a graph is recorded, which computes nothing yet; {instead}\n  at {line()}"
+        )

@@ -1,0 +1,135 @@
+"""Fields as the vectors of `jali.solvers`: see `jali.solvers.vectors` for what is asked of them.
+
+An update of several fields is one kernel. Its pattern, which fields are combined and with which numbers, is fixed while tracing; the
+numbers are run-time arguments, so one kernel serves all iterations, whether they are Python's or `Scalar`s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jali.errors import LayoutError
+from jali.lattice.algebra import inner, norm2
+from jali.lattice.base import what_differs
+from jali.lattice.field import Field
+from jali.lattice.graphs import Graph, graph
+from jali.lattice.scalars import Scalar
+from jali.lattice.sites import site_function
+
+_SIGNS = {0: "0", 1: "+", -1: "-"}  # factors that are part of the pattern; another one is a number, "n"
+
+
+def _combine(X: Any, fields: Any, numbers: Any, pattern: str) -> Any:
+    """Each assignment of the pattern in turn; the last value that was assigned.
+
+    "+n;n+" is y0 = y0 + n0 x0, then y1 = n1 y1 + x1, with the fields [y0, x0, y1, x1]. Products come last, so that each becomes a
+    multiply-add.
+    """
+    factors, members = iter(numbers), iter(fields)
+    value: Any = None
+    for assignment in pattern.split(";"):
+        target = None
+        terms = []
+        for sign in assignment:
+            field = next(members)
+            target = field if target is None else target
+            terms.append((sign, next(factors) if sign == "n" else None, field))
+        value = None
+        for sign, factor, field in sorted(terms, key=lambda term: term[0] == "n"):
+            if sign == "n":
+                product = factor * field[X]
+                value = product if value is None else value + product
+            elif sign == "-":
+                value = -field[X] if value is None else value - field[X]
+            elif sign == "+":
+                value = field[X] if value is None else value + field[X]
+        assert target is not None
+        target[X] = value
+    return value
+
+
+@site_function
+def _update(X: Any, fields: Any, numbers: Any, pattern: Any) -> None:
+    _combine(X, fields, numbers, pattern)
+
+
+@site_function
+def _update_norm2(X: Any, fields: Any, numbers: Any, pattern: Any, total: Any) -> None:
+    total += _combine(X, fields, numbers, pattern).norm2()
+
+
+class FieldVectors:
+    """What solvers ask of vectors, for fields; `jali.solvers.vectors.Vectors` describes it."""
+
+    def check(self, name: str, x: Field, like: Field) -> None:
+        """Raises LayoutError unless x could be added to `like`."""
+        if x.lattice is not like.lattice or x.element != like.element:
+            differ = "" if x.lattice is like.lattice else f" ({what_differs(x.lattice, like.lattice)})"
+            raise LayoutError(
+                f"{name} holds {x.element} on {x.lattice}, b holds {like.element} on {like.lattice}{differ}"
+            )
+
+    def like(self, x: Field) -> Field:
+        """Zeros."""
+        return x.like()
+
+    def copy(self, x: Field) -> Field:
+        """The same values."""
+        return x.copy()
+
+    def epsilon(self, x: Field) -> float:
+        """Of its arithmetic: one rounding, relative."""
+        return 2.0**-52 if x.precision == "float64" else 2.0**-23
+
+    def precision(self, x: Field) -> str:
+        """Of its arithmetic, by name."""
+        return x.precision
+
+    def inner(self, x: Field, y: Field, wait: bool = True) -> Any:
+        """Sum of conj(x) y."""
+        return inner(x, y, wait=wait)
+
+    def norm2(self, x: Field, wait: bool = True) -> Any:
+        """Sum of |x|^2."""
+        return norm2(x, wait=wait)
+
+    def update(
+        self,
+        assignments: Sequence[tuple[Field, Any, Sequence[tuple[Any, Field]]]],
+        norm: bool = False,
+        wait: bool = True,
+    ) -> Any:
+        """One kernel for all assignments, and the sum of |x|^2 of the last one's target."""
+        fields: list[Field] = []
+        numbers: list[Any] = []
+        pattern = ""
+        for y, own, terms in assignments:
+            pattern += ";" if pattern else ""
+            for a, x in ((own, y), *terms):
+                fields.append(x)
+                if type(a) is int and a in _SIGNS:
+                    pattern += _SIGNS[a]
+                else:
+                    pattern += "n"
+                    numbers.append(a if isinstance(a, float | complex | Scalar) else float(a))
+        if not norm:
+            _update(fields, numbers, pattern)
+            return None
+        return fields[0].lattice.sum(_update_norm2, fields, numbers, pattern, wait=wait)
+
+    def repeats(self, x: Field) -> bool:
+        """Whether calls on it can be recorded: everywhere but on devices of several ranks."""
+        return x.lattice.gpu is None or x.lattice.communicator.size == 1
+
+    def look_every(self, x: Field) -> int:
+        """After how many iterations the host looks: where waiting costs more than the iterations in between, not each."""
+        return 8 if x.lattice.gpu is not None and self.repeats(x) else 1
+
+    def number(self, x: Field, value: float) -> Scalar:
+        """A number that a graph carries from one repetition to the next."""
+        return x.lattice.scalar(value)
+
+    def graph(self, x: Field, step: Callable[[], Any]) -> Graph:
+        """The calls of `step`, recorded."""
+        return graph(step, x.lattice)

@@ -1,0 +1,236 @@
+"""What solvers ask of vectors, and who gives it: fields, lists of vectors, arrays of NumPy, CuPy and PyTorch.
+
+`Vectors` is the protocol: zeros, copies, inner products and fused updates. A row of `ROWS` says which vectors it is for; another
+kind of vector is one more row (`register`). Solvers know nothing else of what they compute with.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from jali.errors import LayoutError, ParameterError
+from jali.lattice.field import Field
+from jali.lattice.vectors import FieldVectors
+
+Assignment = tuple[Any, Any, Sequence[tuple[Any, Any]]]
+"""(y, c, [(a, x), ...]): y becomes c y + a x + ... Factors 0, 1 and -1 as whole numbers cost nothing."""
+
+
+class Vectors(Protocol):
+    """The operations of one kind of vector. Numbers are Python's; where `wait` is False they may be `jali.Scalar`s."""
+
+    def check(self, name: str, x: Any, like: Any) -> None:
+        """Raises LayoutError, a sentence that begins with `name`, unless x could be added to `like`."""
+
+    def like(self, x: Any) -> Any:
+        """A vector of zeros."""
+
+    def copy(self, x: Any) -> Any:
+        """A vector with the same values."""
+
+    def epsilon(self, x: Any) -> float:
+        """The distance from 1 to the next number of its arithmetic."""
+
+    def precision(self, x: Any) -> str:
+        """The name of its arithmetic."""
+
+    def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        """Sum of conj(x) y."""
+
+    def norm2(self, x: Any, wait: bool = True) -> Any:
+        """Sum of |x|^2."""
+
+    def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
+        """The assignments one after the other, in as few passes over memory as it can; with `norm` the sum of |x|^2 of what was
+        assigned last."""
+
+    def repeats(self, x: Any) -> bool:
+        """Whether calls on it can be recorded in a graph: only then are `number` and `graph` called, and `wait` is False."""
+
+    def look_every(self, x: Any) -> int:
+        """After how many repetitions of a graph it pays to look at a number."""
+
+    def number(self, x: Any, value: float) -> Any:
+        """A `jali.Scalar` beside it that can be assigned."""
+
+    def graph(self, x: Any, step: Callable[[], Any]) -> Any:
+        """The calls of `step` as a `jali.Graph`."""
+
+
+class _WithoutGraphs:
+    """For vectors whose operations the host starts one by one."""
+
+    def repeats(self, x: Any) -> bool:
+        return False
+
+    def look_every(self, x: Any) -> int:
+        return 1
+
+    def number(self, x: Any, value: float) -> Any:
+        raise ParameterError("these vectors know no graphs")
+
+    def graph(self, x: Any, step: Callable[[], Any]) -> Any:
+        raise ParameterError("these vectors know no graphs")
+
+
+class ArrayVectors(_WithoutGraphs):
+    """Arrays of a library that speaks NumPy's language: NumPy and CuPy."""
+
+    def __init__(self, library: Any):
+        self.library = library
+
+    def check(self, name: str, x: Any, like: Any) -> None:
+        if x.shape != like.shape or x.dtype != like.dtype:
+            raise LayoutError(
+                f"{name} is an array of {x.dtype} with shape {tuple(x.shape)}, b one of {like.dtype} with shape {tuple(like.shape)}"
+            )
+
+    def like(self, x: Any) -> Any:
+        return self.library.zeros_like(x)
+
+    def copy(self, x: Any) -> Any:
+        return x.copy()
+
+    def epsilon(self, x: Any) -> float:
+        if x.dtype.kind not in "fc":
+            raise LayoutError(f"solvers compute with real and complex numbers, not with arrays of {x.dtype}")
+        return float(self.library.finfo(x.dtype).eps)
+
+    def precision(self, x: Any) -> str:
+        return str(x.dtype)
+
+    def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        return self.library.vdot(x, y).item()
+
+    def norm2(self, x: Any, wait: bool = True) -> Any:
+        return self.inner(x, x).real
+
+    def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
+        return _in_place(self, assignments, norm)
+
+
+class TorchVectors(ArrayVectors):
+    """Tensors of PyTorch, on any device."""
+
+    def copy(self, x: Any) -> Any:
+        return x.clone()
+
+    def epsilon(self, x: Any) -> float:
+        if not (x.is_floating_point() or x.is_complex()):
+            raise LayoutError(f"solvers compute with real and complex numbers, not with tensors of {x.dtype}")
+        return float(self.library.finfo(x.dtype).eps)
+
+    def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        return self.library.vdot(x.reshape(-1), y.reshape(-1)).item()
+
+
+def _in_place(vectors: Vectors, assignments: Sequence[Assignment], norm: bool) -> Any:
+    """Updates by a library's operators: a pass over memory for each."""
+    last = None
+    for y, own, terms in assignments:
+        if type(own) is int and own == 0:
+            y[...] = 0
+        elif not (type(own) is int and own == 1):
+            y *= own
+        for a, x in terms:
+            if type(a) is int and a == 1:
+                y += x
+            elif type(a) is int and a == -1:
+                y -= x
+            else:
+                y += a * x
+        last = y
+    return vectors.norm2(last) if norm else None
+
+
+class ListVectors(_WithoutGraphs):
+    """Lists of vectors as one long vector: sums are added in the order of the list."""
+
+    def check(self, name: str, x: Any, like: Any) -> None:
+        if len(x) != len(like):
+            raise LayoutError(f"{name} is a list of {len(x)} vectors, b one of {len(like)}")
+        for k, (part, other) in enumerate(zip(x, like, strict=True)):
+            vectors = vectors_of(f"{name}[{k}]", part)
+            if type(vectors) is not type(vectors_of(f"b[{k}]", other)):
+                raise LayoutError(f"{name}[{k}] is {part!r}, b[{k}] is {other!r}")
+            vectors.check(f"{name}[{k}]", part, other)
+
+    def like(self, x: Any) -> Any:
+        return type(x)(vectors_of("x", part).like(part) for part in x)
+
+    def copy(self, x: Any) -> Any:
+        return type(x)(vectors_of("x", part).copy(part) for part in x)
+
+    def epsilon(self, x: Any) -> float:
+        return max(vectors_of("x", part).epsilon(part) for part in x)
+
+    def precision(self, x: Any) -> str:
+        return ", ".join(dict.fromkeys(vectors_of("x", part).precision(part) for part in x))
+
+    def inner(self, x: Any, y: Any, wait: bool = True) -> Any:
+        return sum(vectors_of("x", a).inner(a, b) for a, b in zip(x, y, strict=True))
+
+    def norm2(self, x: Any, wait: bool = True) -> Any:
+        return sum(vectors_of("x", part).norm2(part) for part in x)
+
+    def update(self, assignments: Sequence[Assignment], norm: bool = False, wait: bool = True) -> Any:
+        total = 0.0
+        for k in range(len(assignments[0][0])):
+            of_part = [(y[k], own, [(a, x[k]) for a, x in terms]) for y, own, terms in assignments]
+            found = vectors_of("x", of_part[0][0]).update(of_part, norm)
+            total += found if norm else 0.0
+        return total if norm else None
+
+
+# ---- which vectors are whose ------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A kind of vector: its name for people, whether an object is one, and what gives its operations."""
+
+    name: str
+    is_one: Callable[[Any], bool]
+    vectors: Callable[[Any], Vectors]
+
+
+def _array_of(library: str, kind: str) -> Callable[[Any], bool]:
+    """Whether something is a library's array, without importing it."""
+
+    def is_one(x: Any) -> bool:
+        return any(c.__name__ == kind and c.__module__.partition(".")[0] == library for c in type(x).__mro__)
+
+    return is_one
+
+
+def _is_list(x: Any) -> bool:
+    return isinstance(x, list | tuple) and len(x) > 0 and all(any(r.is_one(v) for r in ROWS) for v in x)
+
+
+ROWS = [
+    Row("jali.Field", lambda x: isinstance(x, Field), lambda x: FieldVectors()),
+    Row("list of vectors", _is_list, lambda x: ListVectors()),
+    Row("CuPy array", _array_of("cupy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("cupy"))),
+    Row(
+        "PyTorch tensor",
+        _array_of("torch", "Tensor"),
+        lambda x: TorchVectors(importlib.import_module("torch")),
+    ),
+    Row(
+        "NumPy array", _array_of("numpy", "ndarray"), lambda x: ArrayVectors(importlib.import_module("numpy"))
+    ),  # the last, since classes of other libraries may be heirs of it
+]
+
+
+def register(row: Row) -> None:
+    """From now on solvers take these vectors, before all others."""
+    ROWS.insert(0, row)
+
+
+def vectors_of(name: str, x: Any) -> Vectors:
+    """The operations of a vector. Raises ParameterError, a sentence about `name`, where no row knows it."""
+    for row in ROWS:
+        if row.is_one(x):
+            return row.vectors(x)
+    raise ParameterError(f"{name} is a vector ({', '.join(row.name for row in ROWS)}), not {x!r}")

@@ -1,0 +1,277 @@
+"""Graphs mean the same as calling again and again; what cannot be repeated is refused at its line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_driver import use_fake_gpus
+
+import jali
+from jali import EVEN, ODD, Field, Lattice, Real
+from jali.errors import LayoutError, ParameterError, RecordingError
+
+
+@jali.site_function
+def spread(X, out, a, c):
+    out[X] = a[X] + c * (a[X + X.directions()[0]] + a[X - X.directions()[0]])
+
+
+@jali.site_function
+def scale(X, a, c):
+    a[X] = c * a[X]
+
+
+@jali.site_function
+def size(X, a, total):
+    total += a[X] * a[X]
+
+
+def filled(lattice, seed=1):
+    field = Field(lattice, Real())
+    field[...] = np.random.default_rng(seed).normal(size=lattice.extents)
+    return field
+
+
+def power_iteration(lattice):
+    """A step that normalises, and its numbers: everything that can be recorded."""
+    a, b, n = filled(lattice), Field(lattice, Real()), lattice.scalar(0.0)
+
+    def step():
+        spread(b, a, 0.25)
+        spread[EVEN](a, b, -0.5)
+        spread[ODD](a, b, 0.125)
+        norm = lattice.sum(size, a, wait=False)
+        scale(a, 1 / jali.sqrt(norm))
+        b.assign(a)
+        n.assign(n + 1)
+        return norm, jali.sqrt(norm) < 1.3
+
+    return a, b, n, step
+
+
+@pytest.fixture(params=["cpu", "cuda", "hip"])
+def device(request):
+    """The host means the same."""
+    return request.param
+
+
+def test_repetitions_are_calls(device):
+    one, other = Lattice(6, 4, device=device), Lattice(6, 4, device=device)
+    a, b, n, step = power_iteration(one)
+    for _ in range(7):
+        norm, small = step()
+    c, d, m, recorded = power_iteration(other)
+    graph = jali.graph(recorded, other)
+    assert float(m) == 0  # nothing was done
+    graph.run(3)
+    graph.run(4)
+    assert graph.read() == [float(norm), bool(small)]
+    assert float(m) == float(n) == 7
+    assert np.array_equal(a[...], c[...])
+    assert np.array_equal(b[...], d[...])
+
+
+def test_repeats_until_a_condition_holds_and_looks_now_and_then(device):
+    lattice = Lattice(6, device=device)
+    a, n = filled(lattice), lattice.scalar(0.0)
+
+    def step():
+        n.assign(n + 1)
+        scale(a, 0.5)
+        return n >= 10
+
+    graph = jali.graph(step, lattice)
+    assert graph.run_until(graph.result, at_most=100, look_every=4) == 12
+    assert float(n) == 12
+    assert graph.run_until(graph.result, at_most=3, look_every=2) == 2
+    assert graph.run_until(lambda: n > 100, at_most=5, look_every=2) == 5
+    assert graph.run_until(lambda: n > 20, at_most=50, look_every=1) == 2
+    assert float(n) == 21
+
+
+def test_numbers_are_those_of_the_recording(device):
+    lattice = Lattice(5, device=device)
+    a, factor = filled(lattice), 2.0
+    before = a[...]
+    start = lattice.scalar(3.0)
+    tripled = start * 3  # not computed yet: has the value of now all the same
+
+    def step():
+        scale(a, factor)
+        scale(a, tripled)
+        start.assign(start + 1)
+
+    graph = jali.graph(step, lattice)
+    factor = 100.0
+    graph.run(2)
+    assert np.array_equal(a[...], before * 2 * 9 * 2 * 9)
+    assert (float(start), float(tripled)) == (5.0, 9.0)
+
+
+def test_what_was_made_of_numbers_before_a_run_keeps_its_value(device):
+    lattice = Lattice(5, device=device)
+    a, n = filled(lattice), lattice.scalar(1.0)
+
+    def step():
+        n.assign(2 * n)
+        return lattice.sum(size, a, wait=False) * n
+
+    graph = jali.graph(step, lattice)
+    graph.run()
+    later = graph.result + n
+    expected = float(graph.result) + 2
+    graph.run(3)
+    assert float(later) == expected
+    assert float(n) == 16
+
+
+def test_sums_outside_of_a_graph_are_not_mixed_with_those_inside(device):
+    lattice = Lattice(5, device=device)
+    a = filled(lattice)
+    expected = lattice.sum(size, a)
+    graph = jali.graph(lambda: lattice.sum(size, a, wait=False), lattice)
+    outside = lattice.sum(size, a, wait=False)
+    lattice.sum(size, a, wait=False)  # nobody takes it
+    graph.run(2)
+    again = lattice.sum(size, a, wait=False)
+    assert jali.read(graph.result, outside, again) == [expected] * 3
+
+
+def test_graph_holds_its_fields_and_numbers(device):
+    lattice = Lattice(5, device=device)
+
+    def made():
+        a = filled(lattice)
+
+        def step():
+            scale(a, 1 / jali.sqrt(lattice.sum(size, a, wait=False)))
+            return lattice.sum(size, a, wait=False)
+
+        return jali.graph(step, lattice)
+
+    graph = made()
+    for _ in range(20):  # what else could get their memory
+        filled(lattice)
+        float(lattice.scalar(1.0) + 1)
+    graph.run(2)
+    assert float(graph.result) == pytest.approx(1, abs=1e-15)
+
+
+def test_calls_that_need_the_host_are_refused_at_their_line(device):
+    lattice, rng = Lattice(4, device=device), jali.Random(1)
+    a, s = filled(lattice), lattice.scalar(2.0)
+
+    @jali.site_function
+    def noise(X, a, rng):
+        a[X] = rng.uniform(X)
+
+    def set_value():
+        a[0] = 1.0
+
+    refused = {
+        "a number is read on the host": lambda: float(s),
+        "a number is read": lambda: bool(s > 1),
+        "size sums for the host": lambda: lattice.sum(size, a),
+        "is read or set from Python": lambda: a[...],
+        "is read or set": set_value,
+        "set from Python": lambda: a.set_local(np.zeros(4)),
+        "a field is made": lambda: a.copy(),
+        "a scalar is made": lambda: lattice.scalar(1.0),
+        "noise draws random numbers": lambda: noise(a, rng),
+        "a graph is recorded already": lambda: jali.graph(lambda: scale(a, 2.0), lattice),
+    }
+    before = a[...]
+    for match, call in refused.items():
+
+        def step(call=call):
+            scale(a, 0.5)
+            call()
+
+        with pytest.raises(RecordingError, match=f"{match}(?s:.*)test_graphs.py"):
+            jali.graph(step, lattice)
+    assert np.array_equal(a[...], before)
+    assert rng.state == jali.Random(1).state
+    scale(a, 2.0)  # nothing is recorded any more
+    assert np.array_equal(a[...], 2 * before)
+
+
+def test_mistaken_graphs_are_refused(device):
+    lattice = Lattice(4, device=device)
+    a = filled(lattice)
+    with pytest.raises(ParameterError, match="recorded for a Lattice"):
+        jali.graph(lambda: None, 5)
+    with pytest.raises(ParameterError, match="a function without arguments"):
+        jali.graph(5, lattice)
+    with pytest.raises(RecordingError, match="makes no call"):
+        jali.graph(lambda: None, lattice)
+    graph = jali.graph(lambda: scale(a, 1.0), lattice)
+    outside = lattice.scalar(1.0) > 2
+    for condition, match in ((outside, "not made by the recorded function"), (True, "takes a condition")):
+        with pytest.raises(ParameterError, match=match):
+            graph.run_until(condition, at_most=1)
+    with pytest.raises(ParameterError, match="gave True, not a condition"):
+        graph.run_until(lambda: True, at_most=1)
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(ParameterError, match="times is a whole number"):
+            graph.run(wrong)
+    with pytest.raises(ParameterError, match="look_every is a whole number of at least 1"):
+        graph.run_until(lambda: outside, at_most=1, look_every=0)
+
+
+def test_devices_of_several_ranks_are_refused(monkeypatch):
+    def run():
+        lattice = Lattice(6, 4, device="cuda")
+        a = filled(lattice)
+        assert float(lattice.sum(size, a, wait=False)) == lattice.sum(size, a)
+        scale(a, 1 / jali.sqrt(lattice.sum(size, a, wait=False)))
+        assert lattice.sum(size, a) == pytest.approx(1)
+        with pytest.raises(RecordingError, match="graphs on devices have one rank, not 2"):
+            jali.graph(lambda: scale(a, 1.0), lattice)
+
+    use_fake_gpus(monkeypatch, 2)
+    jali.virtual_ranks(2, run)
+
+
+def test_graphs_run_on_one_device():
+    lattice, elsewhere = Lattice(6, device="cuda"), Lattice(6, device="cpu")
+    a, b = filled(lattice), filled(elsewhere)
+
+    def step():
+        scale(a, 1.0)
+        scale(b, 1.0)
+
+    with pytest.raises(RecordingError, match="not on the device of the graph"):
+        jali.graph(step, lattice)
+    with pytest.raises(LayoutError, match="scale runs on cuda:0, but got <real scalar on the host>"):
+        scale(a, elsewhere.scalar(1.0))
+    with pytest.raises(LayoutError, match="do not meet"):
+        elsewhere.scalar(1.0) + lattice.scalar(1.0)
+
+
+def test_ranks_repeat_halos_and_leave_together():
+    def run():
+        lattice = Lattice(6, 4)
+        a, b, n, step = power_iteration(lattice)
+        graph = jali.graph(step, lattice)
+        done = graph.run_until(graph.result[1], at_most=30, look_every=3)
+        return done, graph.read(), a[...].tolist(), b[...].tolist(), float(n)
+
+    alone = run()
+    for ranks in (2, 3):
+        assert jali.virtual_ranks(ranks, run) == [alone] * ranks
+
+
+def test_conditions_of_fast_sums_are_refused_on_several_ranks():
+    def run():
+        lattice = Lattice(6, 4)
+        a = filled(lattice)
+
+        def step():
+            scale(a, 1.0)
+            return lattice.sum(size, a, fast=True, wait=False) < 1
+
+        graph = jali.graph(step, lattice)
+        with pytest.raises(ParameterError, match="made of fast sums"):
+            graph.run_until(graph.result, at_most=2)
+
+    jali.virtual_ranks(2, run)

@@ -1,0 +1,103 @@
+"""Solvers on devices: the bits of the host, few launches, and the host looks now and then."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_driver import use_fake_gpus
+
+import jali
+from jali import Complex, Field, Lattice, Real, Spinor
+from jali.errors import RecordingError, SolverError
+from jali.fermions import WilsonDirac
+from jali.gauge import SU, GaugeField
+from jali.solvers import cg, conjugate_gradient
+
+
+@jali.site_function
+def helmholtz(X, out, phi, m2):
+    """(m^2 - Laplace) phi."""
+    total = (m2 + 2 * X.ndim) * phi[X]
+    for mu in X.directions():
+        total = total - phi[X + mu] - phi[X - mu]
+    out[X] = total
+
+
+def operator(m2):
+    return lambda p, q: helmholtz(q, p, m2)
+
+
+def random_field(lattice, element, **options):
+    field = Field(lattice, element, **options)
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=lattice.extents + element.numpy_shape)
+    field[...] = values if element.type.kind == "real" else values + 1j * rng.normal(size=values.shape)
+    return field
+
+
+@pytest.mark.parametrize("element", [Real(), Complex()], ids=str)
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_histories_are_those_of_the_host(element, precision, device):
+    tolerance = 1e-10 if precision == "float64" else 1e-5
+    results = []
+    for kind, look_every in (("cpu", None), (device, None), (device, 1), (device, 3)):
+        b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
+        found = cg(operator(0.1), b, tolerance=tolerance, look_every=look_every)
+        assert found.look_every == (look_every or (1 if kind == "cpu" else 8))
+        results.append((found.residuals, found.residual, found.solution[...].tolist()))
+    assert all(other == results[0] for other in results[1:])
+
+
+def test_an_iteration_is_the_operator_and_five_launches(device, monkeypatch):
+    """The inner product, what is computed of it, the update of r, what is computed of that, the update of x and p."""
+    graphs = []
+    kept = conjugate_gradient._Repeated.__init__
+
+    def keep(self, *arguments):
+        kept(self, *arguments)
+        graphs.append(self)
+
+    monkeypatch.setattr(conjugate_gradient._Repeated, "__init__", keep)
+    lattice = Lattice(4, 4, 2, 2, device=device)
+    U = GaugeField(lattice, SU(2)).hot_start(seed=1)
+    D = WilsonDirac(U, 0.3)
+    b = random_field(lattice, Spinor(2))
+    found = cg(D.normal, b, tolerance=1e-8)
+    assert found.residual < 1e-7
+    (repeated,) = graphs
+    assert repeated.graph.operations == 8 * (2 + 5) + 1  # at the end |r|^2 is carried to the next repetition
+
+
+def test_operators_that_need_the_host_are_looked_at_in_every_iteration(device):
+    lattice = Lattice(5, device=device)
+    b = random_field(lattice, Real())
+
+    def apply(p, q):
+        helmholtz(q, p, 1.0 + 0 * float(p[0]))
+
+    found = cg(apply, b)
+    assert found.look_every == 1
+    assert found.residual < 1e-10
+    with pytest.raises(RecordingError, match="is read or set from Python"):
+        cg(apply, b, look_every=2)
+
+
+def test_mistakes_are_found_in_the_iteration_that_made_them(device):
+    for m2 in (-0.3, -3.0):
+        said = []
+        for kind, look_every in (("cpu", 1), (device, None)):
+            b = random_field(Lattice(6, 4, device=kind), Real())
+            with pytest.raises(SolverError, match="not positive definite") as caught:
+                cg(operator(m2), b, look_every=look_every)
+            said.append(str(caught.value))
+        assert said[0] == said[1]
+
+
+def test_devices_of_several_ranks_solve_without_graphs(monkeypatch):
+    def run():
+        found = cg(operator(0.2), random_field(Lattice(6, 4, device="cuda"), Complex()))
+        return found.look_every, found.residuals
+
+    use_fake_gpus(monkeypatch, 2)
+    alone = cg(operator(0.2), random_field(Lattice(6, 4), Complex())).residuals
+    assert jali.virtual_ranks(2, run) == [(1, alone)] * 2

@@ -1,0 +1,253 @@
+"""Solvers take any vectors: arrays of several libraries, lists of vectors, and what is registered."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jali
+from jali import Complex, Field, Lattice, Real
+from jali.errors import LayoutError, ParameterError, SolverError
+from jali.lattice import vectors as of_fields
+from jali.solvers import Row, cg, register, vectors, vectors_of
+
+
+def hermitian(n, dtype, seed=1):
+    rng = np.random.default_rng(seed)
+    a = rng.normal(size=(n, n)).astype(dtype)
+    if np.dtype(dtype).kind == "c":
+        a = a + 1j * rng.normal(size=(n, n))
+    return (a.conj().T @ a + n * np.eye(n)).astype(dtype)
+
+
+def right_hand_side(n, dtype, seed=2):
+    rng = np.random.default_rng(seed)
+    b = rng.normal(size=n).astype(dtype)
+    return b + (1j * rng.normal(size=n)).astype(dtype) if np.dtype(dtype).kind == "c" else b
+
+
+def dense(a):
+    def apply(p, q):
+        q[...] = a @ p
+
+    return apply
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128", "float32", "complex64"])
+def test_numpy_arrays_are_vectors(dtype):
+    a, b = hermitian(12, dtype), right_hand_side(12, dtype)
+    before = b.copy()
+    double = np.dtype(dtype).itemsize // (2 if np.dtype(dtype).kind == "c" else 1) == 8
+    found = cg(dense(a), b, tolerance=1e-12 if double else 1e-5)
+    assert found.solution.dtype == b.dtype
+    assert np.allclose(found.solution, np.linalg.solve(a, b), rtol=1e-9 if double else 1e-3)
+    assert found.iterations <= 13
+    assert np.array_equal(b, before)
+    again = cg(dense(a), b, x0=found.solution, tolerance=1e-10 if double else 1e-4)
+    assert again.iterations == 0
+
+
+def test_arrays_of_two_dimensions_are_vectors():
+    b = np.arange(12.0).reshape(3, 4) + 1
+
+    def apply(p, q):
+        q[...] = 3 * p + np.roll(p, 1, 0) + np.roll(p, -1, 0)
+
+    found = cg(apply, b, tolerance=1e-13)
+    check = np.empty_like(b)
+    apply(found.solution, check)
+    assert np.allclose(check, b, rtol=1e-12)
+
+
+def test_operators_that_are_not_what_they_should_be_are_named():
+    b = right_hand_side(6, "complex128")
+    with pytest.raises(SolverError, match="iteration 1: .* not positive definite"):
+        cg(dense(-hermitian(6, "complex128")), b)
+    skew = hermitian(6, "complex128") + 3j * np.eye(6)
+    with pytest.raises(SolverError, match="the operator is not Hermitian"):
+        cg(dense(skew), b)
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_lists_of_vectors_are_one_vector(kind):
+    """Two blocks of a dense system that are coupled."""
+    a, b = hermitian(10, "float64"), right_hand_side(10, "float64")
+
+    def apply(p, q):
+        whole = a @ np.concatenate(p)
+        q[0][...], q[1][...] = whole[:4], whole[4:]
+
+    found = cg(apply, kind([b[:4].copy(), b[4:].copy()]), tolerance=1e-12)
+    assert type(found.solution) is kind
+    assert np.allclose(np.concatenate(found.solution), np.linalg.solve(a, b), rtol=1e-9)
+
+
+def test_lists_may_hold_fields_of_several_lattices():
+    @jali.site_function
+    def scaled(X, out, p, c):
+        out[X] = c * p[X]
+
+    fields = [Field(Lattice(4), Real()), Field(Lattice(3, 3), Complex())]
+    fields[0][...] = 1.0
+    fields[1][...] = 2j
+
+    def apply(p, q):
+        scaled(q[0], p[0], 2.0)
+        scaled(q[1], p[1], 4.0)
+
+    found = cg(apply, fields, tolerance=1e-12)
+    assert np.allclose(found.solution[0][...], 0.5)
+    assert np.allclose(found.solution[1][...], 0.5j)
+    assert found.iterations == 2
+
+
+def fake_library(monkeypatch, name, kind, **more):
+    fake = type(kind, (np.ndarray,), {"__module__": name})
+    module = types.ModuleType(name)
+    module.zeros_like, module.vdot, module.finfo = np.zeros_like, np.vdot, np.finfo
+    for key, value in more.items():
+        setattr(fake, key, value)
+    monkeypatch.setitem(sys.modules, name, module)
+    return lambda a: np.asarray(a).view(fake)
+
+
+def test_arrays_that_look_like_cupys_are_solved_with_cupy(monkeypatch):
+    made = fake_library(monkeypatch, "cupy", "ndarray")
+    a, b = hermitian(7, "complex128"), right_hand_side(7, "complex128")
+    assert vectors_of("b", made(b)).library is sys.modules["cupy"]
+    found = cg(dense(a), made(b), tolerance=1e-12)
+    assert type(found.solution) is type(made(b))
+    assert np.allclose(found.solution, np.linalg.solve(a, b), rtol=1e-9)
+
+
+def test_tensors_that_look_like_pytorchs_are_solved_with_torch(monkeypatch):
+    made = fake_library(
+        monkeypatch,
+        "torch",
+        "Tensor",
+        clone=lambda self: self.copy(),
+        is_floating_point=lambda self: self.dtype.kind == "f",
+        is_complex=lambda self: self.dtype.kind == "c",
+    )
+    a, b = hermitian(7, "float64"), right_hand_side(7, "float64")
+    assert isinstance(vectors_of("b", made(b)), vectors.TorchVectors)
+    found = cg(dense(a), made(b), tolerance=1e-12)
+    assert np.allclose(found.solution, np.linalg.solve(a, b), rtol=1e-9)
+
+
+def test_tensors_of_pytorch_are_vectors():
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    a, b = hermitian(9, "complex128"), right_hand_side(9, "complex128")
+    matrix = torch.from_numpy(a)
+
+    def apply(p, q):
+        q[...] = matrix @ p
+
+    found = cg(apply, torch.from_numpy(b), tolerance=1e-12)
+    assert np.allclose(found.solution.numpy(), np.linalg.solve(a, b), rtol=1e-9)
+
+
+def test_arrays_of_cupy_are_vectors():
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    a, b = hermitian(9, "float64"), right_hand_side(9, "float64")
+    matrix = cupy.asarray(a)
+
+    def apply(p, q):
+        q[...] = matrix @ p
+
+    found = cg(apply, cupy.asarray(b), tolerance=1e-12)
+    assert np.allclose(found.solution.get(), np.linalg.solve(a, b), rtol=1e-9)
+
+
+def test_another_kind_of_vector_is_one_row(monkeypatch):
+    class Boxed:
+        def __init__(self, values):
+            self.values = values
+
+    class BoxedVectors(vectors.ArrayVectors):
+        def check(self, name, x, like):
+            super().check(name, x.values, like.values)
+
+        def like(self, x):
+            return Boxed(np.zeros_like(x.values))
+
+        def copy(self, x):
+            return Boxed(x.values.copy())
+
+        def epsilon(self, x):
+            return super().epsilon(x.values)
+
+        def inner(self, x, y, wait=True):
+            return super().inner(x.values, y.values)
+
+        def update(self, assignments, norm=False, wait=True):
+            plain = [(y.values, own, [(a, x.values) for a, x in terms]) for y, own, terms in assignments]
+            vectors.ArrayVectors(np).update(plain)
+            return self.norm2(assignments[-1][0]) if norm else None
+
+    monkeypatch.setattr(vectors, "ROWS", list(vectors.ROWS))
+    register(Row("Boxed", lambda x: isinstance(x, Boxed), lambda x: BoxedVectors(np)))
+    a, b = hermitian(5, "float64"), right_hand_side(5, "float64")
+
+    def apply(p, q):
+        q.values[...] = a @ p.values
+
+    found = cg(apply, Boxed(b), tolerance=1e-12)
+    assert np.allclose(found.solution.values, np.linalg.solve(a, b))
+
+
+FIELD = Field(Lattice(4), Real())
+
+
+@pytest.mark.parametrize(
+    ("b", "more", "error", "match"),
+    [
+        ("x", {}, ParameterError, "cg: b is a vector .*PyTorch tensor.*, not 'x'"),
+        ([], {}, ParameterError, "cg: b is a vector"),
+        (np.arange(3), {}, LayoutError, "real and complex numbers, not with arrays of int64"),
+        (np.ones(3), {"x0": np.ones(4)}, LayoutError, r"x0 is an array of float64 with shape \(4,\)"),
+        (np.ones(3), {"x0": np.ones(3, "f")}, LayoutError, "x0 is an array of float32"),
+        (np.ones(3), {"x0": FIELD}, ParameterError, "x0 is a vector like b"),
+        ([np.ones(3)], {"x0": [np.ones(3)] * 2}, LayoutError, "x0 is a list of 2 vectors, b one of 1"),
+        ([np.ones(3)], {"x0": [FIELD]}, LayoutError, r"x0\[0\] is"),
+        (np.ones(3), {"look_every": 4}, ParameterError, "look_every=4, but operations on these vectors"),
+    ],
+)
+def test_vectors_that_do_not_fit_are_refused(b, more, error, match):
+    with pytest.raises(error, match=match):
+        cg(lambda p, q: None, b, **more)
+
+
+def test_updates_of_fields_are_what_they_say():
+    lattice = Lattice(4, 2)
+    x, y, z = (Field(lattice, Complex()) for _ in range(3))
+    rng = np.random.default_rng(1)
+    values = [rng.normal(size=(4, 2)) + 1j * rng.normal(size=(4, 2)) for _ in range(3)]
+    for field, v in zip((x, y, z), values, strict=True):
+        field[...] = v
+    a, b, c = values
+    space = of_fields.FieldVectors()
+    norm = space.update(
+        [(x, 0.5, [(1, y), (2j, z)]), (y, 0, [(1, x), (-1, z)]), (z, 1, [(lattice.scalar(3.0), x)])],
+        norm=True,
+    )
+    a = 0.5 * a + b + 2j * c
+    b = a - c
+    c = c + 3 * a
+    for field, v in zip((x, y, z), (a, b, c), strict=True):
+        assert np.allclose(field[...], v, rtol=1e-14)
+    assert norm == pytest.approx(np.sum(np.abs(c) ** 2))
+
+
+def test_solvers_import_no_site_functions():
+    for file in Path(vectors.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
+            assert "site_function" not in names, file
+            if isinstance(node, ast.ImportFrom):
+                assert node.module not in ("jali.lattice.sites", "jali.lattice.algebra"), file
