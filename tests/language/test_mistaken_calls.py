@@ -174,7 +174,7 @@ CALLS = [
     (lambda: cg(5, R), "the operator is a function"),
     (
         lambda: cg(lambda p, q: None, 5),
-        r"cg: b is a vector \(jali.Field, list of vectors, NumPy array, .*\), not 5",
+        r"cg: b is a vector \(jali.Field, list of vectors, .*NumPy array\), not 5",
     ),
     (lambda: cg(lambda p, q: None, R, x0=5), r"cg: x0 is a vector \(jali.Field, .*\), not 5"),
     (lambda: cg(lambda p, q: None, R, x0=np.zeros(3)), "cg: x0 is a vector like b, not array"),

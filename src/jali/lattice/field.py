@@ -19,7 +19,7 @@ from jali.errors import LayoutError
 from jali.lattice import recording
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
-from jali.lattice.scalars import perform
+from jali.lattice.expressions import perform
 
 if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice

@@ -13,9 +13,10 @@ from typing import Any
 
 from jali import _core
 from jali.errors import ParameterError, RecordingError
+from jali.lattice.expressions import settle
 from jali.lattice.lattice import Lattice
 from jali.lattice.recording import Tape, line
-from jali.lattice.scalars import Condition, read, settle
+from jali.lattice.scalars import Condition, read
 
 LOOK_EVERY = 8  # repetitions on a device between two looks at a condition, if nobody says how many
 
@@ -33,6 +34,8 @@ class Graph:
                 settle(lattice.gpu, [*left, *(node for made in tape.made if (node := made()) is not None)])
             for node in tape.written:
                 node.changes()
+            tape.launches = list(dict.fromkeys(tape.launches))
+            tape.bound = list(dict.fromkeys(tape.bound))
             if not tape.operations:
                 raise RecordingError(
                     f"the function of a graph makes no call that could be repeated\n  at {line()}"

@@ -39,17 +39,10 @@ from jali.lattice.arguments import (
 )
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
+from jali.lattice.expressions import PendingSum, constant, number
 from jali.lattice.field import Field
 from jali.lattice.lowering import bind
-from jali.lattice.scalars import (
-    PendingSum,
-    Scalar,
-    address_of,
-    constant,
-    number,
-    scalars_of_parts,
-    settle_arguments,
-)
+from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
 from jali.lattice.sums import Sums, check_scalars, values_as_asked
 
 _MOST_BOUND = 256  # launches that a site function remembers; the oldest goes first

@@ -10,7 +10,7 @@ import numpy as np
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Type
 from jali.lattice.domain import Domain
-from jali.lattice.scalars import MOST_SUMS
+from jali.lattice.expressions import MOST_SUMS
 
 
 class Sums(NamedTuple):
