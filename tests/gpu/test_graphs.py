@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from fake_driver import use_fake_gpus
@@ -275,3 +277,27 @@ def test_conditions_of_fast_sums_are_refused_on_several_ranks():
             graph.run_until(graph.result, at_most=2)
 
     jali.virtual_ranks(2, run)
+
+
+def test_numbers_of_other_threads_are_no_part_of_a_graph():
+    """What a thread computes and reads while another one records belongs to neither."""
+    lattice = Lattice(6, device="cuda")
+    a = filled(lattice)
+    n = lattice.scalar(1.0)
+    failed = []
+
+    def compute():
+        try:
+            for k in range(40):
+                assert float(n * k + 1) == k + 1
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=compute) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    graphs = [jali.graph(lambda: scale(a, 1.0), lattice) for _ in range(10)]
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert {graph.operations for graph in graphs} == {1}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -22,6 +23,9 @@ from jali.lattice import recording
 THREADS = 128  # of the block that computes expressions; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
 BLOCK = 32  # numbers that one kernel computes at most; its parameters have 4 KiB
+
+in_order = threading.RLock()
+"""Held for moments by who puts work of numbers on a device's stream, and while a graph is captured there, which would take it in."""
 
 Place = tuple[Any, int]
 """A block of the core's numbers, and which of them."""
@@ -265,9 +269,10 @@ def _on_device(
     launches = [pending.launch for pending in sums]
 
     def run() -> None:
-        gpu.launch(function, 1, THREADS, arguments)
-        for launch in launches:
-            launch.sums_taken()
+        with in_order:
+            gpu.launch(function, 1, THREADS, arguments)
+            for launch in launches:
+                launch.sums_taken()
 
     return run
 
@@ -303,5 +308,8 @@ def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:
     )
     settle(gpu, nodes)
     if gpu is not None:
-        gpu.synchronize()
+        with in_order:
+            event = _core.GpuEvent(gpu, False)
+            gpu.record(event)
+        event.wait()
     return [n.place[0].value(n.place[1]) for n in nodes if n.place is not None]

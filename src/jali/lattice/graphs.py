@@ -13,7 +13,7 @@ from typing import Any
 
 from jali import _core
 from jali.errors import ParameterError, RecordingError
-from jali.lattice.expressions import settle
+from jali.lattice.expressions import in_order, settle
 from jali.lattice.lattice import Lattice
 from jali.lattice.recording import Tape, line
 from jali.lattice.scalars import Condition, read
@@ -41,7 +41,8 @@ class Graph:
                     f"the function of a graph makes no call that could be repeated\n  at {line()}"
                 )
             self._tape = tape
-            self._instance = None if lattice.gpu is None else _core.GpuGraph(lattice.gpu, self._once)
+            with in_order:
+                self._instance = None if lattice.gpu is None else _core.GpuGraph(lattice.gpu, self._once)
 
     def __repr__(self) -> str:
         return f"<graph of {len(self._tape.operations)} operations on {self.lattice}>"
