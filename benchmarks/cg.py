@@ -10,9 +10,9 @@ import argparse
 import time
 
 import numpy as np
-from timing import pin
 
 from jali import Lattice, Spinor
+from jali.bench.timing import pin
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 from jali.solvers import cg, conjugate_gradient

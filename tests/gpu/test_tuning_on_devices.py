@@ -192,10 +192,12 @@ def test_a_variant_that_does_not_compile_is_out(monkeypatch):
 
     load = cache.load_on_device
 
-    def broken(gpu: Any, name: str, text: str, precision: str, threads: int, blocks: int, *more: int) -> Any:
+    def broken(
+        gpu: Any, name: str, text: str, precision: str, threads: int, blocks: int, *more: int, **named: int
+    ) -> Any:
         if blocks == 2:
             raise CompileError("the compiler has had enough\nof this")
-        return load(gpu, name, text, precision, threads, blocks, *more)
+        return load(gpu, name, text, precision, threads, blocks, *more, **named)
 
     monkeypatch.setattr(cache, "load_on_device", broken)
     invent_times(monkeypatch, fastest("256,3"))
