@@ -16,6 +16,7 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
@@ -69,15 +70,16 @@ template <class A>
 Extents box_extents(const A& array, const FieldStorage& field) {
     const auto ndim = static_cast<std::size_t>(field.layout()->ndim());
     std::string shape;
-    std::size_t reals = 1;
+    std::size_t bytes = array.itemsize();
     for (std::size_t k = 0; k < array.ndim(); ++k) {
         shape += (k ? ", " : "") + std::to_string(array.shape(k));
-        if (k >= ndim) reals *= array.shape(k);
+        if (k >= ndim) bytes *= array.shape(k);
     }
-    if (array.ndim() < ndim || reals != static_cast<std::size_t>(field.reals())) {
-        throw LayoutError("field '" + field.label() + "': array of shape (" + shape + "); expected " +
-                          std::to_string(ndim) + " box extents, the last direction first, and then " +
-                          std::to_string(field.reals()) + " reals");
+    if (array.ndim() < ndim || bytes != static_cast<std::size_t>(field.site_bytes())) {
+        throw LayoutError("field '" + field.label() + "': array of shape (" + shape + ") and " +
+                          std::to_string(bytes) + " bytes per site; expected " + std::to_string(ndim) +
+                          " box extents, the last direction first, and " +
+                          std::to_string(field.site_bytes()) + " bytes per site");
     }
     Extents extents(ndim);
     for (std::size_t d = 0; d < ndim; ++d) extents[d] = static_cast<std::int64_t>(array.shape(ndim - 1 - d));
@@ -93,25 +95,25 @@ void require_whole_box(const A& array, const FieldStorage& field) {
     }
 }
 
-// Calls f(pointer) with the array's own scalar type, float or double.
-template <class A, class F>
-void with_reals(const A& array, const FieldStorage& field, F f) {
-    if (array.dtype() == nb::dtype<double>()) {
-        f(static_cast<double*>(const_cast<void*>(static_cast<const void*>(array.data()))));
-    } else if (array.dtype() == nb::dtype<float>()) {
-        f(static_cast<float*>(const_cast<void*>(static_cast<const void*>(array.data()))));
-    } else {
-        throw LayoutError("field '" + field.label() +
-                          "': arrays of float32 or float64 go in and out, this one is neither");
-    }
+template <class A>
+std::byte* bytes_of(const A& array) {
+    return static_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(array.data())));
 }
 
 nb::object new_array(const FieldStorage& field, const Extents& extents) {
     nb::list shape;
     for (auto d = extents.size(); d-- > 0;) shape.append(extents[d]);
-    shape.append(field.reals());
-    return nb::module_::import_("numpy").attr("empty")(nb::tuple(shape),
-                                                       field.scalar_bytes() == 4 ? "float32" : "float64");
+    shape.append(field.site_bytes());
+    return nb::module_::import_("numpy").attr("empty")(nb::tuple(shape), "uint8");
+}
+
+// [(units, bytes of a unit, units of a packet)], as jali.codegen.formats makes them.
+using Sections = std::vector<std::tuple<int, int, int>>;
+SiteMemory memory_of(const Sections& sections) {
+    SiteMemory memory;
+    for (const auto& [units, unit_bytes, packet_units] : sections)
+        memory.sections.push_back({units, unit_bytes, packet_units});
+    return memory;
 }
 
 void bind_partition(nb::module_& m) {
@@ -277,18 +279,18 @@ void bind_layout(nb::module_& m) {
 
 void bind_storage(nb::module_& m) {
     nb::class_<FieldStorage>(m, "FieldStorage",
-                             "One field's data on one rank, [block][real][lane], with ghosts.")
+                             "One field's data on one rank, [block][unit][lane], with ghosts.")
         .def(
             "__init__",
-            [](FieldStorage* self, std::shared_ptr<Layout> layout, int reals, int scalar_bytes,
-               std::string label, std::shared_ptr<ThreadPool> pool) {
+            [](FieldStorage* self, std::shared_ptr<Layout> layout, const Sections& memory, std::string label,
+               std::shared_ptr<ThreadPool> pool) {
                 nb::gil_scoped_release released;
-                new (self) FieldStorage(std::move(layout), reals, scalar_bytes, std::move(label), pool.get());
+                new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), pool.get());
             },
-            "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "pool"_a = nb::none(), "Zeroed.")
+            "layout"_a, "memory"_a, "label"_a, "pool"_a = nb::none(),
+            "Zeroed. memory: [(units, bytes of a unit, units of a packet on devices)] of a site.")
         .def_prop_ro("layout", &FieldStorage::layout)
-        .def_prop_ro("reals", &FieldStorage::reals)
-        .def_prop_ro("scalar_bytes", &FieldStorage::scalar_bytes)
+        .def_prop_ro("site_bytes", &FieldStorage::site_bytes)
         .def_prop_ro("label", &FieldStorage::label)
         .def_prop_ro("nbytes", &FieldStorage::bytes)
         .def_prop_ro(
@@ -309,37 +311,36 @@ void bind_storage(nb::module_& m) {
             "import_box",
             [](FieldStorage& f, ConstArray array, std::shared_ptr<ThreadPool> pool) {
                 require_whole_box(array, f);
-                with_reals(array, f, [&](auto* reals) {
-                    nb::gil_scoped_release released;
-                    f.import_box(reals, pool.get());
-                });
+                std::byte* bytes = bytes_of(array);
+                nb::gil_scoped_release released;
+                f.import_box(bytes, pool.get());
             },
             "array"_a, "pool"_a = nb::none(),
-            "From [x_{d-1}]...[x_0][reals], float32 or float64. Marks all as written.")
+            "From [x_{d-1}]...[x_0][bytes of a site], an array of any type. Marks all as written.")
         .def(
             "export_box",
             [](const FieldStorage& f, std::optional<nb::object> out, std::shared_ptr<ThreadPool> pool) {
                 nb::object result = out ? *out : new_array(f, f.layout()->extents());
                 auto array = nb::cast<Array>(result, false);
                 require_whole_box(array, f);
-                with_reals(array, f, [&](auto* reals) {
+                std::byte* bytes = bytes_of(array);
+                {
                     nb::gil_scoped_release released;
-                    f.export_box(reals, pool.get());
-                });
+                    f.export_box(bytes, pool.get());
+                }
                 return result;
             },
             "out"_a = nb::none(), "pool"_a = nb::none(),
             nb::sig("def export_box(self, out: numpy.typing.NDArray | None = None, "
                     "pool: ThreadPool | None = None) -> numpy.typing.NDArray"),
-            "To [x_{d-1}]...[x_0][reals]; a new array unless given.")
+            "To [x_{d-1}]...[x_0][bytes of a site]; a new array of uint8 unless given.")
         .def(
             "import_part",
             [](FieldStorage& f, const Extents& origin, ConstArray array) {
                 const auto extents = box_extents(array, f);
-                with_reals(array, f, [&](auto* reals) {
-                    nb::gil_scoped_release released;
-                    f.import_part(origin, extents, reals);
-                });
+                std::byte* bytes = bytes_of(array);
+                nb::gil_scoped_release released;
+                f.import_part(origin, extents, bytes);
             },
             "origin"_a, "array"_a, "A part of the local box; marks nothing: call mark_written on all ranks.")
         .def(
@@ -347,10 +348,11 @@ void bind_storage(nb::module_& m) {
             [](const FieldStorage& f, const Extents& origin, const Extents& extents) {
                 nb::object result = new_array(f, extents);
                 auto array = nb::cast<Array>(result, false);
-                with_reals(array, f, [&](auto* reals) {
+                std::byte* bytes = bytes_of(array);
+                {
                     nb::gil_scoped_release released;
-                    f.export_part(origin, extents, reals);
-                });
+                    f.export_part(origin, extents, bytes);
+                }
                 return result;
             },
             "origin"_a, "extents"_a,
@@ -365,13 +367,12 @@ void bind_storage(nb::module_& m) {
                 nb::gil_scoped_release released;
                 f.copy_from(other, pool.get());
             },
-            "other"_a, "pool"_a = nb::none(), "Same local box, any lanes, order and precision.");
+            "other"_a, "pool"_a = nb::none(), "Same local box and memory of a site, any lanes and order.");
     m.def(
         "halo_item",
-        [](std::shared_ptr<Layout> layout, int reals, int scalar_bytes, std::string label,
-           std::uintptr_t kernel, Vector<std::uint64_t> words,
-           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word,
-           const GpuFunction* gpu_kernel, int threads) {
+        [](std::shared_ptr<Layout> layout, const Sections& memory, std::string label, std::uintptr_t kernel,
+           Vector<std::uint64_t> words, std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources,
+           int output_word, const GpuFunction* gpu_kernel, int threads) {
             HaloProducer producer;
             if (gpu_kernel != nullptr) producer.gpu_kernel = *gpu_kernel;
             producer.threads = threads;
@@ -380,11 +381,11 @@ void bind_storage(nb::module_& m) {
             producer.sources = std::move(sources);
             producer.output_word = output_word;
             nb::gil_scoped_release released;
-            return std::make_shared<FieldStorage>(std::move(layout), reals, scalar_bytes, std::move(label),
+            return std::make_shared<FieldStorage>(std::move(layout), memory_of(memory), std::move(label),
                                                   std::move(producer));
         },
-        "layout"_a, "reals"_a, "scalar_bytes"_a, "label"_a, "kernel"_a, "words"_a, "sources"_a,
-        "output_word"_a, "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
+        "layout"_a, "memory"_a, "label"_a, "kernel"_a, "words"_a, "sources"_a, "output_word"_a,
+        "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
         "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources [(word, "
         "field)].");
     m.def(

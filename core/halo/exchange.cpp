@@ -90,16 +90,19 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                            const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
                            std::function<void(int part, const Progress*)> body)
     : layout_(std::move(layout)) {
-    // What each message carries, in the order of the requests; double fields come first, so that every part
-    // of a message is aligned for vectors.
+    // What each message carries, in the order of the requests, those of the largest units first: so every
+    // part of a message is aligned for vectors.
     std::vector<std::vector<std::size_t>> carried(layout_->slabs().size());
-    for (int scalar : {8, 4}) {
-        for (std::size_t k = 0; k < requests.size(); ++k) {
-            if (requests[k].field->scalar_bytes() == scalar && (stale[2 * k] || stale[2 * k + 1])) {
-                carried[requests[k].slab].push_back(k);
-                kept_.push_back(requests[k].field);
-            }
+    for (std::size_t k = 0; k < requests.size(); ++k) {
+        if (stale[2 * k] || stale[2 * k + 1]) {
+            carried[requests[k].slab].push_back(k);
+            kept_.push_back(requests[k].field);
         }
+    }
+    for (auto& parts : carried) {
+        std::stable_sort(parts.begin(), parts.end(), [&](std::size_t a, std::size_t b) {
+            return requests[a].field->memory().alignment() > requests[b].field->memory().alignment();
+        });
     }
     auto schedule = std::make_shared<Schedule>();
     struct Message {

@@ -68,9 +68,7 @@ class GpuExchange {
         std::int64_t ghost;                      // first ghost block
         std::int64_t their_ghost;                // at the receiver, counted from its first
         std::size_t send_offset, receive_offset; // in the message
-        std::size_t packet_bytes;
-        std::int64_t packets;  // of a site
-        std::int64_t produced; // where a producer puts it
+        std::int64_t produced;                   // where a producer puts it
     };
     struct Message {
         int slab = 0, from = 0, to = 0, direction = 0; // the highest one that its slab reaches into

@@ -39,36 +39,27 @@ void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const 
         message.slab = slab.number;
         message.from = slab.from;
         message.to = slab.to;
-        for (int scalar : {8, 4}) {
-            for (std::size_t k = 0; k < requests.size(); ++k) {
-                const auto& request = requests[k];
-                if (request.slab != slab.number || request.field->scalar_bytes() != scalar) continue;
-                for (int parity = 0; parity < 2; ++parity) {
-                    if (!stale[2 * k + parity]) continue;
-                    FieldStorage* field = request.field.get();
-                    filled_.push_back({field, slab.number, parity, 0});
-                    if (slab.count[parity] == 0 && slab.send_count[parity] == 0) continue;
-                    kept_.push_back(request.field);
-                    Part part{};
-                    part.field = field;
-                    part.parity = parity;
-                    part.send_count = slab.send_count[parity];
-                    part.receive_count = slab.count[parity];
-                    part.send_sites = parity ? slab.send_count[0] : 0;
-                    part.ghost = layout.first_ghost() + slab.first[parity];
-                    part.send_offset = message.send_bytes;
-                    part.receive_offset = message.receive_bytes;
-                    const int reals = field->reals();
-                    const int size = scalar == 8 ? (reals % 2 == 0 ? 2 : 1)
-                                                 : (reals % 4 == 0   ? 4
-                                                    : reals % 2 == 0 ? 2
-                                                                     : 1);
-                    part.packet_bytes = static_cast<std::size_t>(size) * scalar;
-                    part.packets = reals / size;
-                    message.send_bytes += layout.whole_groups(part.send_count) * field->block_bytes();
-                    message.receive_bytes += layout.whole_groups(part.receive_count) * field->block_bytes();
-                    message.parts.push_back(part);
-                }
+        for (std::size_t k = 0; k < requests.size(); ++k) {
+            const auto& request = requests[k];
+            if (request.slab != slab.number) continue;
+            for (int parity = 0; parity < 2; ++parity) {
+                if (!stale[2 * k + parity]) continue;
+                FieldStorage* field = request.field.get();
+                filled_.push_back({field, slab.number, parity, 0});
+                if (slab.count[parity] == 0 && slab.send_count[parity] == 0) continue;
+                kept_.push_back(request.field);
+                Part part{};
+                part.field = field;
+                part.parity = parity;
+                part.send_count = slab.send_count[parity];
+                part.receive_count = slab.count[parity];
+                part.send_sites = parity ? slab.send_count[0] : 0;
+                part.ghost = layout.first_ghost() + slab.first[parity];
+                part.send_offset = message.send_bytes;
+                part.receive_offset = message.receive_bytes;
+                message.send_bytes += layout.whole_groups(part.send_count) * field->block_bytes();
+                message.receive_bytes += layout.whole_groups(part.receive_count) * field->block_bytes();
+                message.parts.push_back(part);
             }
         }
         if (message.parts.empty()) continue;
@@ -204,11 +195,19 @@ void GpuExchange::make_tables() {
                 last = part.field;
                 const GpuAddress sites = slab.device_send_blocks() + part.send_sites * sizeof(std::int32_t);
                 const bool item = part.field->producer() != nullptr;
-                send.jobs += deal_out(send_jobs, parts.size(), next, bytes_of(part.send_count), send_bytes_,
-                                      pack_blocks_);
-                parts.push_back({item ? produced_.address() + part.produced : part.field->address(),
-                                 item ? 0 : sites, part.send_count, part.packets,
-                                 static_cast<std::int64_t>(part.packet_bytes), place_of(message, part)});
+                const GpuAddress source = item ? produced_.address() + part.produced : part.field->address();
+                const auto group_bytes =
+                    static_cast<std::int64_t>(layout_->group()) * part.field->site_bytes();
+                std::int64_t first = 0; // of a section, in every group
+                for (const MemorySection& section : part.field->memory().sections) {
+                    const auto bytes = layout_->whole_groups(part.send_count) * section.bytes();
+                    send.jobs += deal_out(send_jobs, parts.size(), next, static_cast<std::size_t>(bytes),
+                                          send_bytes_, pack_blocks_);
+                    parts.push_back({source + first, item ? 0 : sites, part.send_count,
+                                     section.units / section.packet_units, section.packet_bytes(),
+                                     group_bytes, place_of(message, part) + first});
+                    first += static_cast<std::int64_t>(layout_->group()) * section.bytes();
+                }
                 if (!mailed) continue;
                 deal_out(receive_jobs, sections.size(), next, bytes_of(part.receive_count), receive_bytes_,
                          halo_blocks);

@@ -10,24 +10,32 @@ namespace jali {
 namespace {
 
 // What the kernels of the kit take; see kit.hpp.
+struct SectionOnDevice {
+    std::int64_t units, packet_units, first, site_bytes;
+};
 struct BoxArguments {
-    std::int64_t count, reals;
+    std::int64_t count;
+    SectionOnDevice section;
     GpuAddress blocks, array, field;
 };
-struct ConvertArguments {
-    std::int64_t count, reals;
+struct ReorderArguments {
+    std::int64_t count;
+    SectionOnDevice section;
     GpuAddress from, to, places;
 };
 
 constexpr unsigned kit_threads = 256;
 constexpr std::size_t box_piece = std::size_t{64} << 20; // bytes of an array on the device at a time
 
-template <class T>
-const char* name_of_scalar() {
-    return sizeof(T) == 4 ? "float" : "double";
-}
-const char* name_of_scalar(int bytes) {
-    return bytes == 4 ? "float" : "double";
+// Calls f(suffix of the kernel's name, section) for every section of a site.
+template <class F>
+void for_each_section(const SiteMemory& memory, F f) {
+    std::int64_t first = 0;
+    for (const MemorySection& section : memory.sections) {
+        f("_" + std::to_string(section.unit_bytes),
+          SectionOnDevice{section.units, section.packet_units, first, memory.bytes()});
+        first += section.bytes();
+    }
 }
 
 template <class Arguments>
@@ -77,44 +85,42 @@ void FieldStorage::map_ghosts(Communicator& communicator) {
     mapped_slabs_ = slabs;
 }
 
-template <class T>
-void FieldStorage::box_to_device(const T* array, const std::int32_t* blocks, std::int64_t sites) {
+void FieldStorage::box_to_device(const std::byte* array, const std::int32_t* blocks, std::int64_t sites) {
     Gpu& gpu = *layout_->gpu();
-    const std::size_t site_bytes = static_cast<std::size_t>(reals_) * sizeof(T);
+    const auto site_bytes = static_cast<std::size_t>(site_bytes_);
     const std::int64_t piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(box_piece / site_bytes));
-    const std::string kernel =
-        std::string("box_in_") + name_of_scalar<T>() + "_" + name_of_scalar(scalar_bytes_);
     GpuMemory list, staged = gpu.allocate(std::min(sites, piece) * site_bytes, "arrays on their way");
     if (blocks != nullptr) list = gpu.upload(blocks, sites * sizeof *blocks, "sites on their way");
     const GpuAddress which = blocks != nullptr ? list.address() : layout_->on_device().box_blocks.address();
     for (std::int64_t first = 0; first < sites; first += piece) {
         const auto count = std::min(piece, sites - first);
-        gpu.copy_in(staged.address(), array + first * reals_, count * site_bytes);
-        run_kit(
-            gpu, kernel,
-            BoxArguments{count, reals_, which + first * sizeof(std::int32_t), staged.address(), address()},
-            count * reals_);
+        gpu.copy_in(staged.address(), array + first * site_bytes, count * site_bytes);
+        for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
+            run_kit(gpu, "box_in" + suffix,
+                    BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
+                                 address()},
+                    count * section.units);
+        });
     }
     gpu.synchronize(); // the caller's array may change
 }
 
-template <class T>
-void FieldStorage::box_from_device(T* array, const std::int32_t* blocks, std::int64_t sites) const {
+void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks, std::int64_t sites) const {
     Gpu& gpu = *layout_->gpu();
-    const std::size_t site_bytes = static_cast<std::size_t>(reals_) * sizeof(T);
+    const auto site_bytes = static_cast<std::size_t>(site_bytes_);
     const std::int64_t piece = std::max<std::int64_t>(1, static_cast<std::int64_t>(box_piece / site_bytes));
-    const std::string kernel =
-        std::string("box_out_") + name_of_scalar<T>() + "_" + name_of_scalar(scalar_bytes_);
     GpuMemory list, staged = gpu.allocate(std::min(sites, piece) * site_bytes, "arrays on their way");
     if (blocks != nullptr) list = gpu.upload(blocks, sites * sizeof *blocks, "sites on their way");
     const GpuAddress which = blocks != nullptr ? list.address() : layout_->on_device().box_blocks.address();
     for (std::int64_t first = 0; first < sites; first += piece) {
         const auto count = std::min(piece, sites - first);
-        run_kit(
-            gpu, kernel,
-            BoxArguments{count, reals_, which + first * sizeof(std::int32_t), staged.address(), address()},
-            count * reals_);
-        gpu.copy_out(array + first * reals_, staged.address(), count * site_bytes);
+        for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
+            run_kit(gpu, "box_out" + suffix,
+                    BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
+                                 address()},
+                    count * section.units);
+        });
+        gpu.copy_out(array + first * site_bytes, staged.address(), count * site_bytes);
     }
     gpu.synchronize();
 }
@@ -122,7 +128,7 @@ void FieldStorage::box_from_device(T* array, const std::int32_t* blocks, std::in
 void FieldStorage::copy_on_device(const FieldStorage& other) {
     const Layout &to = *layout_, &from = *other.layout_;
     if (to.gpu() != from.gpu()) { // through an array on the host
-        std::vector<double> array(static_cast<std::size_t>(to.sites()) * reals_);
+        std::vector<std::byte> array(static_cast<std::size_t>(to.sites()) * site_bytes_);
         other.export_box(array.data());
         import_box(array.data());
         return;
@@ -137,16 +143,11 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
             list[block] = block_at[to.box_index()[block]];
         places = gpu.upload(list.data(), list.size() * sizeof list[0], "sites on their way");
     }
-    run_kit(gpu,
-            std::string("convert_") + name_of_scalar(other.scalar_bytes_) + "_" +
-                name_of_scalar(scalar_bytes_),
-            ConvertArguments{to.nblocks(), reals_, other.address(), address(), places.address()},
-            to.nblocks() * reals_);
+    for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
+        run_kit(gpu, "reorder" + suffix,
+                ReorderArguments{to.nblocks(), section, other.address(), address(), places.address()},
+                to.nblocks() * section.units);
+    });
 }
-
-template void FieldStorage::box_to_device(const float*, const std::int32_t*, std::int64_t);
-template void FieldStorage::box_to_device(const double*, const std::int32_t*, std::int64_t);
-template void FieldStorage::box_from_device(float*, const std::int32_t*, std::int64_t) const;
-template void FieldStorage::box_from_device(double*, const std::int32_t*, std::int64_t) const;
 
 } // namespace jali

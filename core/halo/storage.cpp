@@ -18,30 +18,39 @@ void for_range(ThreadPool* pool, std::int64_t end, std::int64_t grain, const Thr
     }
 }
 
-// One box array element per lane and real: array[site(block, lane) * reals + r] <-> data[(block *
-// reals + r) * W + lane].
-template <int W, class Store, class T>
-void import_blocks(Store* data, const T* array, int reals, const Layout& layout, std::int64_t begin,
-                   std::int64_t end) {
+// Where a section of a site's bytes is: in a box array, and in memory of so many lanes.
+struct SectionPlace {
+    std::int64_t units, first, site_bytes; // `first`: bytes of the sections before
+};
+
+// One unit per lane: array[site(block, lane) * site_bytes + first + r units] <-> the section's
+// [r * W + lane] in the block.
+template <int W, class Unit>
+void import_blocks(std::byte* data, const std::byte* array, const SectionPlace& place, const Layout& layout,
+                   std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
-        const T* from[W];
-        for (int l = 0; l < W; ++l) from[l] = array + layout.box_site(block, l) * reals;
-        Store* to = data + block * reals * W;
-        for (int r = 0; r < reals; ++r) {
-            for (int l = 0; l < W; ++l) to[r * W + l] = static_cast<Store>(from[l][r]);
+        const std::byte* from[W];
+        for (int l = 0; l < W; ++l)
+            from[l] = array + layout.box_site(block, l) * place.site_bytes + place.first;
+        std::byte* to = data + (block * place.site_bytes + place.first) * W;
+        for (std::int64_t r = 0; r < place.units; ++r) {
+            for (int l = 0; l < W; ++l)
+                std::memcpy(to + (r * W + l) * sizeof(Unit), from[l] + r * sizeof(Unit), sizeof(Unit));
         }
     }
 }
 
-template <int W, class Store, class T>
-void export_blocks(const Store* data, T* array, int reals, const Layout& layout, std::int64_t begin,
-                   std::int64_t end) {
+template <int W, class Unit>
+void export_blocks(const std::byte* data, std::byte* array, const SectionPlace& place, const Layout& layout,
+                   std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
-        T* to[W];
-        for (int l = 0; l < W; ++l) to[l] = array + layout.box_site(block, l) * reals;
-        const Store* from = data + block * reals * W;
-        for (int r = 0; r < reals; ++r) {
-            for (int l = 0; l < W; ++l) to[l][r] = static_cast<T>(from[r * W + l]);
+        std::byte* to[W];
+        for (int l = 0; l < W; ++l)
+            to[l] = array + layout.box_site(block, l) * place.site_bytes + place.first;
+        const std::byte* from = data + (block * place.site_bytes + place.first) * W;
+        for (std::int64_t r = 0; r < place.units; ++r) {
+            for (int l = 0; l < W; ++l)
+                std::memcpy(to[l] + r * sizeof(Unit), from + (r * W + l) * sizeof(Unit), sizeof(Unit));
         }
     }
 }
@@ -67,13 +76,41 @@ void with_lanes(int lanes, F f) {
     }
 }
 
-// Calls f(pointer) with the scalar type that the storage holds.
+// Calls f.template operator()<Unit>(place) for every section of a site's memory.
 template <class F>
-void with_scalar(const FieldStorage& storage, F f) {
-    if (storage.scalar_bytes() == 4) {
-        f(reinterpret_cast<float*>(storage.data()));
-    } else {
-        f(reinterpret_cast<double*>(storage.data()));
+void for_each_section(const SiteMemory& memory, F f) {
+    SectionPlace place{0, 0, memory.bytes()};
+    for (const MemorySection& section : memory.sections) {
+        place.units = section.units;
+        switch (section.unit_bytes) {
+        case 1:
+            f.template operator()<std::uint8_t>(place);
+            break;
+        case 2:
+            f.template operator()<std::uint16_t>(place);
+            break;
+        case 4:
+            f.template operator()<std::uint32_t>(place);
+            break;
+        default:
+            f.template operator()<std::uint64_t>(place);
+        }
+        place.first += section.bytes();
+    }
+}
+
+void check_memory(const SiteMemory& memory, const std::string& label) {
+    const auto refuse = [&](const std::string& what) { throw LayoutError("field '" + label + "': " + what); };
+    if (memory.sections.empty()) refuse("no memory per site");
+    for (const auto& [units, unit_bytes, packet_units] : memory.sections) {
+        if (units < 1) refuse(std::to_string(units) + " units per site");
+        if (unit_bytes != 1 && unit_bytes != 2 && unit_bytes != 4 && unit_bytes != 8)
+            refuse("units of " + std::to_string(unit_bytes) + " bytes; they have 1, 2, 4 or 8");
+        const int bytes = packet_units * unit_bytes;
+        if (packet_units < 1 || units % packet_units != 0 || bytes > 16 || (bytes & (bytes - 1)) != 0)
+            refuse("packets of " + std::to_string(packet_units) + " units of " + std::to_string(unit_bytes) +
+                   " bytes, of " + std::to_string(units) +
+                   "; packets divide them, and have 1, 2, 4, 8 or 16 bytes");
     }
 }
 
@@ -112,6 +149,18 @@ constexpr std::int64_t box_grain = 512; // blocks: a few hundred kilobytes
 
 } // namespace
 
+int SiteMemory::bytes() const {
+    int sum = 0;
+    for (const MemorySection& section : sections) sum += section.bytes();
+    return sum;
+}
+
+int SiteMemory::alignment() const {
+    int least = 8;
+    for (const MemorySection& section : sections) least = std::min(least, section.unit_bytes);
+    return least;
+}
+
 HaloCounters process_halo_counters() {
     return {process_exchanged.load(), process_avoided.load(), process_messages.load(), process_bytes.load()};
 }
@@ -123,25 +172,21 @@ void count_in_process(const HaloCounters& more) {
     process_bytes.fetch_add(more.bytes, std::memory_order_relaxed);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes,
-                           std::string label, ThreadPool* pool)
-    : layout_(std::move(layout)), reals_(reals_per_site), scalar_bytes_(scalar_bytes),
+FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label,
+                           ThreadPool* pool)
+    : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)) {
-    if (reals_ < 1)
-        throw LayoutError("field '" + label_ + "': " + std::to_string(reals_) + " reals per site");
-    if (scalar_bytes_ != 4 && scalar_bytes_ != 8) {
-        throw LayoutError("field '" + label_ + "': scalars of " + std::to_string(scalar_bytes_) +
-                          " bytes; use 4 (float) or 8 (double)");
-    }
-    block_bytes_ = static_cast<std::size_t>(reals_) * scalar_bytes_ * layout_->lanes();
+    check_memory(memory_of_site_, label_);
+    block_bytes_ = static_cast<std::size_t>(site_bytes_) * layout_->lanes();
     owned_ = layout_->first_ghost();
     allocate(pool);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes,
-                           std::string label, HaloProducer producer)
-    : layout_(std::move(layout)), reals_(reals_per_site), scalar_bytes_(scalar_bytes),
+FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label,
+                           HaloProducer producer)
+    : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)), producer_(std::make_unique<HaloProducer>(std::move(producer))) {
+    check_memory(memory_of_site_, label_);
     const int nwords = static_cast<int>(producer_->words.size());
     auto fits = [&](int word) { return word >= 8 && word < nwords; };
     const bool lacks_kernel =
@@ -156,7 +201,7 @@ FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, i
         if (source->layout() != layout_)
             throw LayoutError("halo item '" + label_ + "': a source field has another layout");
     }
-    block_bytes_ = static_cast<std::size_t>(reals_) * scalar_bytes_ * layout_->lanes();
+    block_bytes_ = static_cast<std::size_t>(site_bytes_) * layout_->lanes();
     allocate(nullptr);
 }
 
@@ -231,68 +276,68 @@ void FieldStorage::require_sites(const char* what) const {
     if (producer_) throw LayoutError(std::string(what) + ": halo item '" + label_ + "' owns no sites");
 }
 
-template <class T>
-void FieldStorage::import_box(const T* array, ThreadPool* pool) {
+void FieldStorage::import_box(const std::byte* array, ThreadPool* pool) {
     require_sites("import_box");
     if (layout_->gpu()) {
         box_to_device(array, nullptr, layout_->sites());
         return mark_written(3);
     }
-    with_scalar(*this, [&](auto* data) {
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                import_blocks<W>(data, array, reals_, *layout_, b, e);
+                import_blocks<W, Unit>(base_, array, place, *layout_, b, e);
             });
         });
     });
     mark_written(3);
 }
 
-template <class T>
-void FieldStorage::export_box(T* array, ThreadPool* pool) const {
+void FieldStorage::export_box(std::byte* array, ThreadPool* pool) const {
     require_sites("export_box");
     if (layout_->gpu()) return box_from_device(array, nullptr, layout_->sites());
-    with_scalar(*this, [&](const auto* data) {
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
         with_lanes(layout_->lanes(), [&]<int W>() {
             for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                export_blocks<W>(data, array, reals_, *layout_, b, e);
+                export_blocks<W, Unit>(base_, array, place, *layout_, b, e);
             });
         });
     });
 }
 
-template <class T>
-void FieldStorage::import_part(const Extents& origin, const Extents& extents, const T* array) {
+void FieldStorage::import_part(const Extents& origin, const Extents& extents, const std::byte* array) {
     require_sites("import_part");
     if (layout_->gpu()) {
         const auto blocks = blocks_of_part(origin, extents);
         return box_to_device(array, blocks.data(), static_cast<std::int64_t>(blocks.size()));
     }
     const auto lanes = layout_->lanes();
-    with_scalar(*this, [&]<class Store>(Store* data) {
-        for_each_site_of_part(
-            *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-                for (int r = 0; r < reals_; ++r) {
-                    data[(block * reals_ + r) * lanes + lane] = static_cast<Store>(array[i * reals_ + r]);
-                }
-            });
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
+        for_each_site_of_part(*layout_, origin, extents,
+                              [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
+                                  std::byte* to = base_ + (block * place.site_bytes + place.first) * lanes;
+                                  const std::byte* from = array + i * place.site_bytes + place.first;
+                                  for (std::int64_t r = 0; r < place.units; ++r)
+                                      std::memcpy(to + (r * lanes + lane) * sizeof(Unit),
+                                                  from + r * sizeof(Unit), sizeof(Unit));
+                              });
     });
 }
 
-template <class T>
-void FieldStorage::export_part(const Extents& origin, const Extents& extents, T* array) const {
+void FieldStorage::export_part(const Extents& origin, const Extents& extents, std::byte* array) const {
     require_sites("export_part");
     if (layout_->gpu()) {
         const auto blocks = blocks_of_part(origin, extents);
         return box_from_device(array, blocks.data(), static_cast<std::int64_t>(blocks.size()));
     }
     const auto lanes = layout_->lanes();
-    with_scalar(*this, [&](const auto* data) {
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
         for_each_site_of_part(
             *layout_, origin, extents, [&](std::int64_t block, std::int64_t lane, std::int64_t i) {
-                for (int r = 0; r < reals_; ++r) {
-                    array[i * reals_ + r] = static_cast<T>(data[(block * reals_ + r) * lanes + lane]);
-                }
+                const std::byte* from = base_ + (block * place.site_bytes + place.first) * lanes;
+                std::byte* to = array + i * place.site_bytes + place.first;
+                for (std::int64_t r = 0; r < place.units; ++r)
+                    std::memcpy(to + r * sizeof(Unit), from + (r * lanes + lane) * sizeof(Unit),
+                                sizeof(Unit));
             });
     });
 }
@@ -313,58 +358,43 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
     require_sites("copy_from");
     other.require_sites("copy_from");
     const Layout &to = *layout_, &from = *other.layout_;
-    if (to.extents() != from.extents() || to.origin() != from.origin() || reals_ != other.reals_) {
+    if (to.extents() != from.extents() || to.origin() != from.origin() ||
+        memory_of_site_ != other.memory_of_site_) {
         throw LayoutError("copy_from: '" + other.label_ + "' has local box " +
-                          format_extents(from.extents()) + " and " + std::to_string(other.reals_) +
-                          " reals per site, '" + label_ + "' has " + format_extents(to.extents()) + " and " +
-                          std::to_string(reals_));
+                          format_extents(from.extents()) + " and " + std::to_string(other.site_bytes_) +
+                          " bytes per site, '" + label_ + "' has " + format_extents(to.extents()) + " and " +
+                          std::to_string(site_bytes_) + ", or keeps them in another way");
     }
     if (to.gpu() || from.gpu()) {
         copy_on_device(other);
         return mark_written(3);
     }
-    const bool same_order =
-        layout_ == other.layout_ || (to.box_index() == from.box_index() && to.lanes() == from.lanes());
-    // Where the source holds each site of the box.
-    std::vector<std::int64_t> place;
-    if (!same_order) {
-        place.resize(from.sites());
-        for (std::int64_t block = 0; block < from.nblocks(); ++block) {
-            for (int lane = 0; lane < from.lanes(); ++lane) {
-                place[from.box_site(block, lane)] = block * reals_ * from.lanes() + lane;
-            }
-        }
+    if (layout_ == other.layout_ || (to.box_index() == from.box_index() && to.lanes() == from.lanes())) {
+        for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
+            std::memcpy(base_ + b * block_bytes_, other.base_ + b * block_bytes_, (e - b) * block_bytes_);
+        });
+        return mark_written(3);
     }
-    with_scalar(*this, [&]<class To>(To* data) {
-        with_scalar(other, [&](const auto* source) {
-            for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
-                if (same_order) {
-                    const std::int64_t begin = b * reals_ * to.lanes(), end = e * reals_ * to.lanes();
-                    for (std::int64_t i = begin; i < end; ++i) data[i] = static_cast<To>(source[i]);
-                    return;
+    // Where the source holds each site of the box: block and lane.
+    std::vector<std::pair<std::int64_t, int>> place_of(from.sites());
+    for (std::int64_t block = 0; block < from.nblocks(); ++block)
+        for (int lane = 0; lane < from.lanes(); ++lane) place_of[from.box_site(block, lane)] = {block, lane};
+    for_each_section(memory_of_site_, [&]<class Unit>(const SectionPlace& place) {
+        for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
+            for (std::int64_t block = b; block < e; ++block) {
+                std::byte* data = base_ + (block * place.site_bytes + place.first) * to.lanes();
+                for (int lane = 0; lane < to.lanes(); ++lane) {
+                    const auto [there, their_lane] = place_of[to.box_site(block, lane)];
+                    const std::byte* source =
+                        other.base_ + (there * place.site_bytes + place.first) * from.lanes();
+                    for (std::int64_t r = 0; r < place.units; ++r)
+                        std::memcpy(data + (r * to.lanes() + lane) * sizeof(Unit),
+                                    source + (r * from.lanes() + their_lane) * sizeof(Unit), sizeof(Unit));
                 }
-                for (std::int64_t block = b; block < e; ++block) {
-                    for (int lane = 0; lane < to.lanes(); ++lane) {
-                        const auto first = place[to.box_site(block, lane)];
-                        for (int r = 0; r < reals_; ++r) {
-                            data[(block * reals_ + r) * to.lanes() + lane] =
-                                static_cast<To>(source[first + r * from.lanes()]);
-                        }
-                    }
-                }
-            });
+            }
         });
     });
     mark_written(3);
 }
-
-template void FieldStorage::import_box(const float*, ThreadPool*);
-template void FieldStorage::import_box(const double*, ThreadPool*);
-template void FieldStorage::export_box(float*, ThreadPool*) const;
-template void FieldStorage::export_box(double*, ThreadPool*) const;
-template void FieldStorage::import_part(const Extents&, const Extents&, const float*);
-template void FieldStorage::import_part(const Extents&, const Extents&, const double*);
-template void FieldStorage::export_part(const Extents&, const Extents&, float*) const;
-template void FieldStorage::export_part(const Extents&, const Extents&, double*) const;
 
 } // namespace jali

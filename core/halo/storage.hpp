@@ -1,9 +1,12 @@
 // The data of one field on one rank: owned blocks, ghost blocks, and what the ghosts hold.
 //
-// Memory is [block][real][lane]. Every parity of the field counts its writes; every ghost slab remembers, per
-// parity, the count it was filled at, so staleness is one comparison. Boxes of NumPy-like arrays
-// ([x_{d-1}]...[x_0][real]) go in and out. A storage with a producer is a halo item: it owns no sites, and
-// its ghosts are filled with what the producer's kernel computes at the sender. Nothing here communicates.
+// Memory is [block][unit][lane], and on devices [group][packet][site of the group][unit of the packet]; what
+// the bytes of a site mean is the caller's matter (SiteMemory, made by jali.codegen.formats). Every parity of
+// the field counts its writes; every ghost slab remembers, per parity, the count it was filled at, so
+// staleness is one comparison. Boxes of NumPy-like arrays
+// ([x_{d-1}]...[x_0][byte of a site]) go in and out. A storage with a producer is a halo item: it owns no
+// sites, and its ghosts are filled with what the producer's kernel computes at the sender. Nothing here
+// communicates.
 #pragma once
 
 #include "device/arena.hpp"
@@ -22,14 +25,31 @@ void count_in_process(const HaloCounters& more);
 
 using KernelFunction = void (*)(const std::uint64_t*, std::int64_t, std::int64_t);
 
+// How the bytes of a site are kept: sections that follow each other, each so many units of 1, 2, 4 or 8
+// bytes. On devices units lie in packets, which divide a section. All numbers are the caller's.
+struct MemorySection {
+    int units = 0, unit_bytes = 0, packet_units = 0;
+
+    int bytes() const { return units * unit_bytes; }
+    int packet_bytes() const { return packet_units * unit_bytes; }
+    bool operator==(const MemorySection&) const = default;
+};
+struct SiteMemory {
+    std::vector<MemorySection> sections;
+
+    int bytes() const;     // of a site
+    int alignment() const; // the smallest unit: every site, and every lane of a block, is a multiple of it
+    bool operator==(const SiteMemory&) const = default;
+};
+
 class FieldStorage;
 
 // Computes what a halo item carries: a kernel over the sender's blocks that uses its fields at the block
-// itself only, and writes position p's reals to output + p * reals (vectors), output being
+// itself only, and writes position p to output + p blocks, output being
 // words[output_word]. Words 0 to 7 and the addresses are filled in.
 struct HaloProducer {
     KernelFunction kernel = nullptr; // on the host,
-    GpuFunction gpu_kernel;          // or on a device, where the output is a field of so many reals
+    GpuFunction gpu_kernel;          // or on a device, where the output is a field
     int threads = 0;                 // per block of it
     std::vector<std::uint64_t> words;
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources; // word that holds its address, field
@@ -38,18 +58,17 @@ struct HaloProducer {
 
 class FieldStorage {
   public:
-    // scalar_bytes: 4 or 8. Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
-    FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes, std::string label,
+    // Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
+    FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr);
     // A halo item: ghosts only.
-    FieldStorage(std::shared_ptr<Layout> layout, int reals_per_site, int scalar_bytes, std::string label,
-                 HaloProducer producer);
+    FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label, HaloProducer producer);
     ~FieldStorage();
     FieldStorage(const FieldStorage&) = delete;
 
     const std::shared_ptr<Layout>& layout() const { return layout_; }
-    int reals() const { return reals_; }
-    int scalar_bytes() const { return scalar_bytes_; }
+    const SiteMemory& memory() const { return memory_of_site_; }
+    int site_bytes() const { return site_bytes_; }
     const std::string& label() const { return label_; }
     std::size_t block_bytes() const { return block_bytes_; }
     std::size_t bytes() const { return layout_->gpu() ? device_.size() : memory_.size(); }
@@ -83,21 +102,17 @@ class FieldStorage {
     bool stale(int slab, int parity) const { return held(slab, parity) != version(parity); }
     HaloCounters counters;
 
-    // Whole local box. T is float or double; the array has sites() * reals() of them. import marks both
+    // Whole local box: sites() * site_bytes() bytes, section after section of each site. import marks both
     // parities.
-    template <class T>
-    void import_box(const T* array, ThreadPool* pool = nullptr);
-    template <class T>
-    void export_box(T* array, ThreadPool* pool = nullptr) const;
+    void import_box(const std::byte* array, ThreadPool* pool = nullptr);
+    void export_box(std::byte* array, ThreadPool* pool = nullptr) const;
     // A part of the local box, origin and extents in local coordinates; throws LayoutError if it sticks out.
     // Import marks nothing: the caller marks on all ranks.
-    template <class T>
-    void import_part(const Extents& origin, const Extents& extents, const T* array);
-    template <class T>
-    void export_part(const Extents& origin, const Extents& extents, T* array) const;
+    void import_part(const Extents& origin, const Extents& extents, const std::byte* array);
+    void export_part(const Extents& origin, const Extents& extents, std::byte* array) const;
 
     void fill_zero(ThreadPool* pool = nullptr); // marks both parities
-    // Takes the values of a storage of the same local box and reals, whatever its lanes, order and precision.
+    // Takes the bytes of a storage of the same local box and memory, whatever its lanes and order.
     void copy_from(const FieldStorage& other, ThreadPool* pool = nullptr);
 
   private:
@@ -105,15 +120,14 @@ class FieldStorage {
     void allocate(ThreadPool* pool);
     // The same on a device, in gpu_storage.cpp. `blocks` says which block each site of the array is.
     void allocate_on_device();
-    template <class T>
-    void box_to_device(const T* array, const std::int32_t* blocks, std::int64_t sites);
-    template <class T>
-    void box_from_device(T* array, const std::int32_t* blocks, std::int64_t sites) const;
+    void box_to_device(const std::byte* array, const std::int32_t* blocks, std::int64_t sites);
+    void box_from_device(std::byte* array, const std::int32_t* blocks, std::int64_t sites) const;
     std::vector<std::int32_t> blocks_of_part(const Extents& origin, const Extents& extents) const;
     void copy_on_device(const FieldStorage& other);
 
     std::shared_ptr<Layout> layout_;
-    int reals_, scalar_bytes_;
+    SiteMemory memory_of_site_;
+    int site_bytes_;
     std::string label_;
     std::unique_ptr<HaloProducer> producer_;
     std::size_t block_bytes_;

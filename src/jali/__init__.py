@@ -1,7 +1,7 @@
 """jali: lattice and stencil physics, written once at a site, run at the speed of the hardware on any number of ranks."""
 
 from jali import early as early  # before what takes time
-from jali.codegen.types import SU, Algebra, Complex, Matrix, Real, Spinor, Vector
+from jali.codegen.types import SU, Algebra, Complex, Integer, Matrix, Real, Spinor, Vector
 from jali.comm import virtual_ranks
 from jali.devices import use_device
 from jali.errors import (
@@ -13,6 +13,7 @@ from jali.errors import (
     ParameterError,
     RankError,
     RecordingError,
+    StorageError,
     TraceError,
 )
 from jali.lattice import (
@@ -82,6 +83,7 @@ __all__ = [
     "Field",
     "FileFormatError",
     "Graph",
+    "Integer",
     "JaliError",
     "KernelReport",
     "Lattice",
@@ -95,6 +97,7 @@ __all__ = [
     "Scalar",
     "SiteFunction",
     "Spinor",
+    "StorageError",
     "TraceError",
     "Vector",
     "__version__",

@@ -26,6 +26,10 @@ class LayoutError(JaliError):
     """A lattice cannot be laid out as asked: bad extents, impossible rank grid, halo wider than the local box."""
 
 
+class StorageError(JaliError):
+    """A value does not fit the format in which its field is stored, such as 1e6 in float16."""
+
+
 class RankError(JaliError):
     """Another rank failed, died or stopped answering; carries the first cause and the rank it came from."""
 

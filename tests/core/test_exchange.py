@@ -8,9 +8,10 @@ import random
 import numpy as np
 import pytest
 from programs import PATIENCE
+from site_numbers import Numbers
 
 from jali import _core
-from jali._core import FieldStorage, Launch, Layout, Partition
+from jali._core import Launch, Layout, Partition
 from jali.errors import LayoutError, RankError
 
 
@@ -45,7 +46,7 @@ class Rank:
         self.kept = []
 
     def field(self, reals, scalar_bytes=8, label="f"):
-        return FieldStorage(self.layout, reals, scalar_bytes, label)
+        return Numbers(self.layout, reals, scalar_bytes, label)
 
     def gather(self, out, terms, policy=None, **domain):
         """out = sum over terms (field, offset, parities) of weighted reals."""
@@ -419,7 +420,7 @@ def test_halo_items_are_computed_at_the_sender_once_per_change(policy, kernels, 
         f.import_box(local_part(p, communicator.rank, whole))
         pack = np.zeros(12, np.uint64)
         pack[8], pack[9] = layout.lanes, 6
-        item = _core.halo_item(layout, 2, 8, "item", kernels("project"), pack, [(10, f)], 11)
+        item = _core.halo_item(layout, [(2, 8, 2)], "item", kernels("project"), pack, [(10, f)], 11)
         table = layout.neighbours(offset)
         words = np.zeros(16, np.uint64)
         words[8], words[12], words[15] = layout.lanes, 6, layout.nblocks

@@ -8,6 +8,7 @@ import random
 
 import numpy as np
 import pytest
+from site_numbers import Numbers
 
 from jali._core import FieldStorage, Layout, Partition
 from jali.errors import LayoutError
@@ -284,7 +285,7 @@ def test_box_round_trip_is_exact_and_places_sites_where_the_tables_say(extents, 
     rng = np.random.default_rng(1)
     dtype = np.float32 if scalar == 4 else np.float64
     for layout in layouts(extents, grid, lanes):
-        f = FieldStorage(layout, 3, scalar, "f")
+        f = Numbers(layout, 3, scalar, "f")
         box = rng.normal(size=(*reversed(layout.extents), 3)).astype(dtype)
         f.import_box(box)
         assert (f.export_box() == box).all()
@@ -295,20 +296,30 @@ def test_box_round_trip_is_exact_and_places_sites_where_the_tables_say(extents, 
         assert (memory == flat[layout.box_sites].transpose(0, 2, 1)).all()
 
 
-def test_box_conversion_between_precisions_rounds_once():
-    (layout,) = layouts((4, 4, 4), (1, 1, 1), 4)
-    box = np.random.default_rng(2).normal(size=(4, 4, 4, 2, 5))
-    f = FieldStorage(layout, 10, 4, "f")
+def test_sections_of_a_site_lie_behind_each_other_and_sites_keep_their_bytes():
+    """24 units of 2 bytes and a unit of 4, as of fixed point with a norm."""
+    (one,) = layouts((4, 4, 6), (1, 1, 1), 1)
+    (four,) = layouts((4, 4, 6), (1, 1, 1), 4)
+    memory = [(24, 2, 8), (1, 4, 1)]
+    box = np.random.default_rng(2).integers(0, 256, size=(6, 4, 4, 52), dtype=np.uint8)
+    f, g = FieldStorage(four, memory, "f"), FieldStorage(one, memory, "g")
+    assert f.site_bytes == 52
     f.import_box(box)
-    assert (f.export_box() == box.astype(np.float32).reshape(4, 4, 4, 10)).all()
-    wide = np.empty((4, 4, 4, 10))
-    f.export_box(wide)
-    assert (wide == box.astype(np.float32).reshape(4, 4, 4, 10)).all()
+    assert (f.export_box() == box).all()
+    assert (f.export_part([1, 0, 2], [2, 4, 3]) == box[2:5, 0:4, 1:3]).all()
+    g.copy_from(f)
+    assert (g.export_box() == box).all()
+    flat = box.reshape(-1, 52)
+    block = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * (4 * 52)).from_address(f.address))
+    sites = flat[four.box_index[0] + four.box_lane]
+    units = sites[:, :48].copy().view(np.uint16)
+    assert (block[: 4 * 48].view(np.uint16).reshape(24, 4) == units.T).all()
+    assert (block[4 * 48 :].view(np.uint32) == sites[:, 48:].copy().view(np.uint32)[:, 0]).all()
 
 
 def test_parts_of_a_box_go_in_and_out():
     layout = layouts((6, 8, 5), (1, 1, 2), 4)[1]
-    f = FieldStorage(layout, 2, 8, "f")
+    f = Numbers(layout, 2, 8, "f")
     box = np.random.default_rng(3).normal(size=(*reversed(layout.extents), 2))
     f.import_box(box)
     part = f.export_part([1, 3, 0], [4, 5, 2])
@@ -324,7 +335,7 @@ def test_parts_of_a_box_go_in_and_out():
 
 def test_new_storage_is_zero_and_fill_zero_counts_as_a_write():
     (layout,) = layouts((4, 4), (1, 1), 4)
-    f = FieldStorage(layout, 1, 8, "f")
+    f = Numbers(layout, 1, 8, "f")
     assert (f.export_box() == 0).all()
     f.import_box(np.ones((4, 4, 1)))
     before = f.versions()
@@ -333,25 +344,27 @@ def test_new_storage_is_zero_and_fill_zero_counts_as_a_write():
     assert f.versions() == (before[0] + 1, before[1] + 1)
 
 
-def test_copy_between_layouts_and_precisions_keeps_sites():
+def test_copy_between_layouts_keeps_sites():
     p = Partition((8, 4, 6), (1, 1, 1))
-    box = np.random.default_rng(4).normal(size=(6, 4, 8, 3)).astype(np.float32)
-    source = FieldStorage(Layout(p, 0, 1), 3, 8, "source")
+    box = np.random.default_rng(4).normal(size=(6, 4, 8, 3))
+    source = Numbers(Layout(p, 0, 1), 3, 8, "source")
     source.import_box(box)
-    for lanes, scalar, tile in [(1, 4, []), (4, 8, []), (2, 4, [2, 2, 2])]:
-        target = FieldStorage(Layout(p, 0, lanes, tile), 3, scalar, "target")
+    for lanes, tile in [(1, []), (4, []), (2, [2, 2, 2])]:
+        target = Numbers(Layout(p, 0, lanes, tile), 3, 8, "target")
         target.copy_from(source)
         assert (target.export_box() == box).all()
+    with pytest.raises(LayoutError, match="24 bytes per site.*12"):
+        Numbers(source.layout, 3, 4, "narrow").copy_from(source)
 
 
 @pytest.mark.parametrize(
     ("make", "words"),
     [
         (lambda f: f.import_box(np.zeros((4, 6, 2))), ["6x4", "4x6"]),
-        (lambda f: f.import_box(np.zeros((6, 4, 3))), ["(6, 4, 3)", "2 reals"]),
-        (lambda f: f.import_box(np.zeros((6, 4, 2), dtype=np.int64)), ["float32 or float64"]),
-        (lambda f: FieldStorage(f.layout, 0, 8, "g"), ["'g'", "0 reals"]),
-        (lambda f: FieldStorage(f.layout, 1, 2, "g"), ["2 bytes"]),
+        (lambda f: f.import_box(np.zeros((6, 4, 3))), ["(6, 4, 3)", "16 bytes per site"]),
+        (lambda f: FieldStorage(f.layout, [(0, 8, 1)], "g"), ["'g'", "0 units"]),
+        (lambda f: FieldStorage(f.layout, [(1, 3, 1)], "g"), ["3 bytes"]),
+        (lambda f: FieldStorage(f.layout, [(3, 8, 2)], "g"), ["packets of 2 units"]),
         (lambda f: f.layout.locate([4, 0]), ["coordinate 4 in direction 0"]),
         (lambda f: f.layout.neighbours([1]), ["(1)", "2 directions"]),
     ],
@@ -359,7 +372,7 @@ def test_copy_between_layouts_and_precisions_keeps_sites():
 def test_mistakes_with_fields_are_explained(make, words):
     (layout,) = layouts((4, 6), (1, 1), 1)
     with pytest.raises(LayoutError) as error:
-        make(FieldStorage(layout, 2, 8, "f"))
+        make(Numbers(layout, 2, 8, "f"))
     for word in words:
         assert word in str(error.value)
 

@@ -82,7 +82,7 @@ def _twin_field(field: jali.Field) -> jali.Field:
             _twin_lattice(field.lattice),
             field.element,
             precision=field.precision,
-            storage=field.storage_precision,
+            storage=field.stored.format.name,
             boundary=field.boundary,
             name=f"twin of {field.name}",
         )

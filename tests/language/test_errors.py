@@ -699,7 +699,7 @@ def test_error_names_the_line_of_the_helper_that_is_wrong():
         (lambda: Field(LATTICE, Real(), precision="half"), "precision 'half' is unknown"),
         (
             lambda: Field(LATTICE, Real(), precision="float32", storage="float64"),
-            "stored in float32, not float64",
+            "not stored as float64; Real can be stored as float32",
         ),
         (
             lambda: Field(LATTICE, Real(), boundary="closed"),

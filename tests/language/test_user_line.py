@@ -15,6 +15,7 @@ import pytest
 
 import jali
 from jali.codegen import ir
+from jali.codegen.formats import plain
 from jali.codegen.types import Element
 from jali.gauge import SU, GaugeField, field_strength, staple, staple_sum
 
@@ -208,7 +209,7 @@ def test_names_of_elements_are_printable():
 
 
 def test_names_in_programs_are_printable():
-    slot = ir.FieldSlot("a\nb", jali.Real())
+    slot = ir.FieldSlot("a\nb", plain(jali.Real(), "float64"))
     program = ir.SiteProgram("f\\", 1, "float64", [slot], [("x\n", ir.REAL)], ["rng\r"], [], [])
     assert (slot.name, program.name, program.scalars, program.randoms) == (
         "a_b",

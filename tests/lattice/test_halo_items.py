@@ -7,6 +7,7 @@ import pytest
 
 import jali
 from jali import Field, Lattice, Spinor
+from jali.codegen.formats import plain
 from jali.codegen.items import find_items
 from jali.codegen.trace import FieldArgument, trace
 from jali.fermions import WilsonDirac
@@ -22,7 +23,11 @@ def program(function, arguments, names):
     return made
 
 
-LINKS = [FieldArgument(SU(3), k) for k in range(4)]
+def argument(element, identity):
+    return FieldArgument(plain(element, "float64"), identity)
+
+
+LINKS = [argument(SU(3), k) for k in range(4)]
 STEPS = [tuple(s if d == axis else 0 for d in range(4)) for axis in range(4) for s in (1, -1)]
 
 
@@ -30,9 +35,7 @@ def test_wilson_hop_sends_projected_spinors_of_twelve_reals():
     def hop(X, out, psi, U):
         out[X] = wilson_at(X, psi, U, 0.1)
 
-    made = program(
-        hop, [FieldArgument(Spinor(3), 8), FieldArgument(Spinor(3), 9), LINKS], ["out", "psi", "U"]
-    )
+    made = program(hop, [argument(Spinor(3), 8), argument(Spinor(3), 9), LINKS], ["out", "psi", "U"])
     items = find_items(made, STEPS)
     assert [item.offset for item in items] == STEPS
     assert {item.reals for item in items} == {12}
@@ -45,7 +48,7 @@ def test_staples_send_links():
     def staples(X, out, U):
         out[X] = staple(X, U, jali.codegen.directions.directions(4)[0])
 
-    made = program(staples, [FieldArgument(jali.Matrix(3), 9), LINKS], ["out", "U"])
+    made = program(staples, [argument(jali.Matrix(3), 9), LINKS], ["out", "U"])
     assert find_items(made, STEPS) == []
 
 
@@ -54,9 +57,7 @@ def test_value_that_mixes_sites_is_no_item():
         e = X.directions()[0]
         out[X] = psi[X + e].dot(psi[X]) + psi[X + e].norm2()
 
-    made = program(
-        mixed, [FieldArgument(jali.Complex(), 1), FieldArgument(jali.Vector(3), 2)], ["out", "psi"]
-    )
+    made = program(mixed, [argument(jali.Complex(), 1), argument(jali.Vector(3), 2)], ["out", "psi"])
     assert find_items(made, STEPS) == []
 
 
@@ -65,7 +66,7 @@ def test_norm_of_a_neighbour_travels_as_one_number():
         e = X.directions()[0]
         out[X] = psi[X + e].norm2()
 
-    made = program(norms, [FieldArgument(jali.Real(), 1), FieldArgument(jali.Vector(3), 2)], ["out", "psi"])
+    made = program(norms, [argument(jali.Real(), 1), argument(jali.Vector(3), 2)], ["out", "psi"])
     (item,) = find_items(made, STEPS)
     assert item.reals == 1
 

@@ -14,6 +14,7 @@ from jali import _core
 from jali.cli.schema import Parameters
 from jali.cli.simulation import group_order
 from jali.codegen import target
+from jali.codegen.formats import plain
 from jali.codegen.types import SU, Algebra, Element, Matrix
 from jali.errors import LayoutError
 from jali.files import in_words, memory_here, value_shown
@@ -52,7 +53,7 @@ def check_layout(parameters: Parameters, ranks: int) -> dict[str, Any]:
 
     def field(element: Element, ghosts: bool = True) -> int:
         blocks = layout.nblocks + (layout.ghost_blocks if ghosts else 0)
-        return blocks * layout.lanes * element.stored_reals * (8 if precision == "float64" else 4)
+        return blocks * layout.lanes * plain(element, precision).site_bytes
 
     links = len(extents) * field(SU(n))
     memory = {

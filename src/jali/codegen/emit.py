@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jali.codegen.formats import reals_of_arithmetic
 from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.operation import OPERATIONS
@@ -29,6 +30,12 @@ class KernelText:
     words: list[Word]
     analysis: Analysis
     most_neighbours: int  # of a device, that a thread may load together
+
+
+def counts_lost(program: SiteProgram) -> bool:
+    """Whether a kernel counts sites whose values a field's row cannot hold, in counters[1]."""
+    written = {e.slot for e in program.effects if isinstance(e, Store)}
+    return any(program.fields[slot].storage.counts(program.precision) for slot in written)
 
 
 def emit(program: SiteProgram, variant: Variant) -> KernelText:
@@ -189,9 +196,9 @@ class _Emitter(Writer):
         """The name of a field's base pointer; numbered by first use, so that the text does not depend on who is bound."""
         return f"f{self.word(Word('field', slot))}"
 
-    def load_ahead(self, name: str, pointer: str, reals: int) -> str:
+    def load_ahead(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
         assert self.several is not None
-        return self.several.load(name, pointer, reals)
+        return self.several.load(name, pointer, reals, ctype)
 
     # ---- the whole -------------------------------------------------------------------------------
 
@@ -218,7 +225,8 @@ class _Emitter(Writer):
                     f"copy<{effect.value.type.reals}>({sent} + {effect.first}, {self.array(effect.value)});"
                 )
             word = self.word(Word("output"))
-            self.line(f"store_element<{self.program.outputs}>((JALI_REAL*)w[{word}], i, {sent});")
+            memory = self._arithmetic_memory(self.program.outputs)
+            self.line(f"store_element<{self.program.outputs}>(({memory}*)w[{word}], i, {sent});")
         elif outputs:
             word = self.word(Word("output"))
             for effect in outputs:
@@ -234,28 +242,33 @@ class _Emitter(Writer):
         written = {s.slot for s in stores}
         for store in stores:
             value = store.value
+            if value.type.kind == "int":
+                continue  # a copy already
             if value.op == "load" and value.attrs[0] in written and len(stores) > 1 and not self.several:
                 source, copy = self.array(value), self.buffer(value.type.reals, value)
                 self.line(f"copy<{value.type.reals}>({copy}, {source});")
                 self.values[value.number] = Value(value.type.reals, copy)
-        targets = []
-        for store in stores:
-            element = self.program.fields[store.slot].element
-            array = self.array(store.value)
-            reals = element.stored_reals
-            if element.codec == "algebra":
-                packed = self.buffer(reals, store.value)
-                self.line(f"algebra_encode<{element.type.shape[0]}>({packed}, {array});")
-                array = packed
-            targets.append((store.slot, array, reals))
-        for slot, array, reals in targets:
+        targets = [
+            (store.slot, self.encoded(self.program.fields[store.slot].storage, store.value), store.value)
+            for store in stores
+        ]
+        for slot, array, value in targets:
+            storage = self.program.fields[slot].storage
+            reals, counted = storage.reals, ", counters" if storage.counts(self.program.precision) else ""
             if self.several is not None:
-                self.line(f"copy<{reals}>({self.several.store(self.field(slot), reals)}, {array});")
+                ctype = "integer" if value.type.kind == "int" else "real"
+                place = self.several.store(self.field(slot), reals, ctype, counted)
+                self.line(f"copy<{reals}>({place}, {array});")
                 continue
             if self.variant.masked:
-                self.line(f"store_element_masked<{reals}>({self.field(slot)}, x, {array}, active);")
+                self.line(f"store_element_masked<{reals}>({self.field(slot)}, x, {array}, active{counted});")
             else:
-                self.line(f"store_element<{reals}>({self.field(slot)}, x, {array});")
+                self.line(f"store_element<{reals}>({self.field(slot)}, x, {array}{counted});")
+
+    def _arithmetic_memory(self, reals: int) -> str:
+        """The C type of memory that holds reals of the arithmetic: a halo item's."""
+        packet = reals_of_arithmetic(reals, self.program.precision).packet_units
+        return f"packet<JALI_REAL, {packet}>" if self.variant.gpu else "JALI_REAL"
 
     def _contribute(self, component: int, part: str) -> None:
         """A site's term of a sum."""
@@ -285,6 +298,8 @@ class _Emitter(Writer):
             what = [f"read at {reads}"] if reads else []
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
+        used = {*analysis.reads, *analysis.writes}
+        out += dict.fromkeys(text for slot in sorted(used) for text in program.fields[slot].storage.texts)
         head = []
         if self.variant.gpu:
             if analysis.coordinates:
@@ -314,7 +329,7 @@ class _Emitter(Writer):
             head.append("const int32_t* const coordinates = (const int32_t*)w[4];")
             head.append("const int32_t* const lane_offsets = (const int32_t*)w[5];")
             head.append(f"const int64_t blocks_held = (int64_t)w[{index}];")
-        if analysis.bodies:
+        if analysis.bodies or counts_lost(program):
             head.append("int64_t* const counters = (int64_t*)w[6];")
         head.append("const int64_t* const extents = (const int64_t*)w[7];")
         head.append("(void)extents;")
@@ -415,7 +430,7 @@ class _Emitter(Writer):
         self.line("} else {")
         self.depth += 1
         staged = self.buffer(item.reals, item.cut[0])
-        arguments = f"{staged}, (const JALI_REAL*)w[{storage}], {entry}"
+        arguments = f"{staged}, (const {self._arithmetic_memory(item.reals)}*)w[{storage}], {entry}"
         self.line(
             f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {offset_text(offset)}"
         )
@@ -435,8 +450,9 @@ class _Emitter(Writer):
 
 def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> list[str]:
     if word.what == "field":
-        scalar = "float" if word.slot in variant.single else "JALI_REAL"
-        return [f"{scalar}* const f{index} = ({scalar}*)w[{index}];  // {program.fields[word.slot].name}"]
+        field = program.fields[word.slot]
+        pointer = field.storage.pointer(program.precision, variant.gpu)
+        return [f"{pointer}* const f{index} = ({pointer}*)w[{index}];  // {field.name}"]
     if word.what == "table":
         return [
             f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {offset_text(word.offset)}"
@@ -458,4 +474,4 @@ def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> 
     return []
 
 
-__all__ = ["FIRST_WORD", "KernelText", "Variant", "Word", "emit"]
+__all__ = ["FIRST_WORD", "KernelText", "Variant", "Word", "counts_lost", "emit"]

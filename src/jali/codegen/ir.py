@@ -70,10 +70,10 @@ class Output:
 
 @dataclass
 class FieldSlot:
-    """A field as the program sees it: its element type and where it is read and written."""
+    """A field as the program sees it: how its elements are kept (`formats.Stored`), and where it is read and written."""
 
     name: str
-    element: Any
+    storage: Any
     reads: dict[tuple[int, ...], str] = field(default_factory=dict)  # offset -> first line that reads there
     writes: dict[tuple[int, ...], str] = field(default_factory=dict)
     reads_after: dict[tuple[int, ...], str] = field(
@@ -82,6 +82,11 @@ class FieldSlot:
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)
+
+    @property
+    def element(self) -> Any:
+        """Its element type."""
+        return self.storage.element
 
 
 @dataclass

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from jali.codegen.formats import reals_of_arithmetic
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.passes import reachable
 
@@ -35,7 +36,7 @@ class Item:
 def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]]) -> list[Item]:
     """The items worth having, at most one for each of `offsets` (seen from the written site).
 
-    An item must be at most half as large as the largest field it replaces, because the ghosts of fields that have
+    An item travels as reals of the arithmetic. It must have at most half the bytes of the largest field it replaces, because the ghosts of fields that have
     not changed are kept, and items are not.
     """
     nodes = reachable(effect.value for effect in program.effects)
@@ -45,8 +46,9 @@ def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]]) -> list
         item = _smallest_cut(nodes, program, source)
         if item is None:
             continue
-        largest = max(program.fields[slot].element.stored_reals for slot in item.slots)
-        if 2 * item.reals <= largest:
+        largest = max(program.fields[slot].storage.site_bytes for slot in item.slots)
+        wire = reals_of_arithmetic(item.reals, program.precision)
+        if 2 * wire.units * wire.unit_bytes <= largest:
             items.append(item)
     return items
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jali.codegen.formats import ALGEBRA, PLAIN, Stored
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.items import Item
 from jali.codegen.passes import Analysis
@@ -23,7 +24,6 @@ class Variant:
     phased: frozenset[tuple[int, tuple[int, ...]]] = (
         frozenset()
     )  # (slot, offset) with non-periodic boundaries
-    single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
     adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
@@ -121,7 +121,7 @@ class Writer:
     def field(self, slot: int) -> str:
         raise AssertionError
 
-    def load_ahead(self, name: str, pointer: str, reals: int) -> str:
+    def load_ahead(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
         raise AssertionError
 
     # ---- fields ----------------------------------------------------------------------------------
@@ -129,19 +129,24 @@ class Writer:
     def load(self, node: Node) -> None:
         slot, source_offset = node.attrs
         offset = self.program.offset(source_offset)
-        element = self.program.fields[slot].element
-        reals = element.stored_reals
+        storage = self.program.fields[slot].storage
+        element, reals, packing = storage.element, storage.reals, storage.packing
         name = f"p{self.number(node)}"
         source = self.field(slot)
         phased = (slot, offset) in self.variant.phased
+        late = phased and packing not in (PLAIN, ALGEBRA)  # the factor is that of what is decoded
         complex_factor = element.type.kind == "complex" and element.codec == "plain"
-        copied = slot in self.variant.single or self.variant.gpu
+        copied = storage.widened(self.program.precision) or self.variant.gpu
+        whole = node.type.kind == "int"
+        ctype = "integer" if whole else "real"
         if self.variant.ahead:
             self._fetch_ahead(slot, offset, reals)
         if not any(offset):
             if self.variant.several and self.loop is None:
-                self.line(f"const real* const {name} = {self.load_ahead(name, source, reals)};")
-            elif phased:  # in the producer of a halo item: what its reader sees across the boundary
+                self.line(f"const {ctype}* const {name} = {self.load_ahead(name, source, reals, ctype)};")
+            elif (
+                phased and not late
+            ):  # in the producer of a halo item: what its reader sees across the boundary
                 name = self.buffer(reals, node)
                 if copied:
                     self.line(f"block_at<{reals}>({name}, {source}, x);")
@@ -150,26 +155,69 @@ class Writer:
                 phases = self.word(Word("phases", slot, offset, True))
                 self.line(f"apply_{'phase' if complex_factor else 'sign'}<{reals}>({name}, h{phases});")
             elif copied:
-                staged = self.buffer(reals, node)
-                self.line(f"const real* const {name} = block_at<{reals}>({staged}, {source}, x);")
+                staged = self._staged(node, reals, whole)
+                self.line(f"const {ctype}* const {name} = block_at<{reals}>({staged}, {source}, x);")
             else:
                 self.line(f"const real* const {name} = block_at<{reals}>({source}, x);")
         else:
-            staged = self.buffer(reals, node)
+            staged = self._staged(node, reals, whole)
             arguments = f"{staged}, {source}, {self.neighbour(offset, phased)}"
             kind = ""
-            if phased:
+            if phased and not late:
                 phases = self.word(Word("phases", slot, offset, True))
                 arguments += f", h{phases}"
                 kind = "_phased" if complex_factor else "_signed"
             self.line(
-                f"const real* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {offset_text(offset)}"
+                f"const {ctype}* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {offset_text(offset)}"
             )
-        if element.codec == "algebra":
-            decoded = self.result(node)
-            self.line(f"algebra_decode<{element.type.shape[0]}>({decoded}, {name});")
-        else:
+        if not packing.decode:
             self.values[node.number] = Value(node.type.reals, name)
+            return
+        decoded = self.result(node)
+        self.line(f"{packing.decode}<{element.type.shape[0]}>({decoded}, {name});")
+        if late:
+            phases = self.word(Word("phases", slot, offset, True))
+            if any(offset):
+                entry = self.neighbour(offset, True)
+                self.line(f"phase_across<{node.type.reals}>({decoded}, {entry}, h{phases});")
+            else:
+                self.line(f"apply_phase<{node.type.reals}>({decoded}, h{phases});")
+
+    def _staged(self, node: Node, reals: int, whole: bool) -> str:
+        """An array that a field's value is loaded into."""
+        if not whole:
+            return self.buffer(reals, node)
+        name = f"q{self.number(node)}"
+        self.line(f"integer {name}[{reals}];")
+        return name
+
+    def encoded(self, storage: Stored, node: Node) -> str:
+        """The numbers that are kept of a value, as an array."""
+        if node.type.kind == "int":
+            name = f"q{self.number(node)}_{len(self.values)}_{self.position}"
+            self.line(f"const integer {name}[1] = {{{self.one(node)}}};")
+            return name
+        if not storage.packing.encode:
+            return self.array(node)
+        packed = self.buffer(storage.reals, node)
+        self.line(f"{storage.packing.encode}<{storage.element.type.shape[0]}>({packed}, {self.array(node)});")
+        return packed
+
+    def stored(self, node: Node) -> None:
+        """What a field holds after a value was written: encoded and decoded."""
+        storage = self.program.fields[node.attrs[0]].storage
+        packed = self.encoded(storage, node.args[0])
+        packing, precision = storage.packing, self.program.precision
+        if storage.counts(precision):
+            kept = self._staged(node, storage.reals, node.type.kind == "int")
+            pointer = storage.pointer(precision, self.variant.gpu)
+            self.line(f"as_stored<{storage.reals}>({kept}, (const {pointer}*)0, {packed});")
+            packed = kept
+        if packing.decode:
+            decoded = self.result(node)
+            self.line(f"{packing.decode}<{storage.element.type.shape[0]}>({decoded}, {packed});")
+        else:
+            self.values[node.number] = Value(node.type.reals, packed)
 
     def _fetch_ahead(self, slot: int, offset: tuple[int, ...], reals: int) -> None:
         """Asks for what the next position reads here, if it leads: the order of visits comes to a leading read

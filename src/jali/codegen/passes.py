@@ -55,8 +55,8 @@ def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> An
     for effect in program.effects:
         if isinstance(effect, Sum):
             flops += effect.value.type.reals
-    loads = sum(program.fields[slot].element.stored_reals * len(offsets) for slot, offsets in reads.items())
-    stores = sum(program.fields[slot].element.stored_reals for slot in writes)
+    loads = sum(program.fields[slot].storage.reals * len(offsets) for slot, offsets in reads.items())
+    stores = sum(program.fields[slot].storage.reals for slot in writes)
     return Analysis(
         order,
         bodies,

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from jali.codegen.formats import WIDEST_PACKET
 from jali.codegen.ir import SiteProgram
 from jali.codegen.operations import Variant
 from jali.codegen.passes import Analysis
-
-WIDEST = 16  # bytes that a thread loads at once
 
 
 @dataclass
@@ -24,16 +23,19 @@ class SeveralSites:
     stores: list[str] = field(default_factory=list)
     sums: list[str] = field(default_factory=list)
 
-    def load(self, name: str, pointer: str, reals: int) -> str:
+    def load(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
         """Loads an element of all sites ahead; returns the expression for that of site j."""
-        self.before += [f"real {name}_of[EACH][{reals}];", f"load_sites<{reals}>({name}_of, {pointer}, own);"]
+        self.before += [
+            f"{ctype} {name}_of[EACH][{reals}];",
+            f"load_sites<{reals}>({name}_of, {pointer}, own);",
+        ]
         return f"{name}_of[j]"
 
-    def store(self, pointer: str, reals: int) -> str:
+    def store(self, pointer: str, reals: int, ctype: str = "real", counted: str = "") -> str:
         """Stores an element of all sites at the end; returns where that of site j is to be put."""
         name = f"{pointer}_new"
-        self.before.append(f"real {name}[EACH][{reals}];")
-        self.stores.append(f"store_sites<{reals}>({pointer}, own, {name});")
+        self.before.append(f"{ctype} {name}[EACH][{reals}];")
+        self.stores.append(f"store_sites<{reals}>({pointer}, own, {name}{counted});")
         return f"{name}[j]"
 
     def add(self, component: int, statement: str) -> str:
@@ -64,15 +66,13 @@ class SeveralSites:
 
 
 def most_neighbours(program: SiteProgram, variant: Variant, analysis: Analysis) -> int:
-    """How many neighbouring sites make accesses of 16 bytes of all fields; 1 where other sites are read.
-
-    Packets are those of `packet_size` in memory_gpu.hpp.
-    """
+    """How many neighbouring sites make accesses of 16 bytes of all fields; 1 where other sites are read."""
     if not variant.gpu or any(any(offset) for offsets in analysis.reads.values() for offset in offsets):
         return 1
     packets = []
     for slot in {*analysis.reads, *analysis.writes}:
-        scalar = 4 if slot in variant.single or program.precision == "float32" else 8
-        reals = program.fields[slot].element.stored_reals
-        packets.append(max(scalar * n for n in (1, 2, 4) if scalar * n <= WIDEST and reals % n == 0))
-    return WIDEST // max(packets) if packets else 1
+        storage = program.fields[slot].storage
+        first = storage.memory[0]
+        # what is coded is taken site by site
+        packets.append(first.unit_bytes * first.packet_units if storage.format.scalar else WIDEST_PACKET)
+    return WIDEST_PACKET // max(packets) if packets else 1

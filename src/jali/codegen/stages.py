@@ -150,7 +150,6 @@ class Placement:
     block_bits: int = BLOCK_BITS  # of an entry of a neighbour table
     masked: bool = False  # some lanes of some blocks are outside the domain
     phased: frozenset[tuple[int, Offset]] = frozenset()  # (slot, offset) with non-periodic boundaries
-    single: frozenset[int] = frozenset()  # slots stored in float32 under float64 arithmetic
     crossing: tuple[Offset, ...] = ()  # offsets at which halo items may travel
     turned: frozenset[Offset] = frozenset()  # those of them whose readers are beyond the lattice's boundary
     gpu: bool = False
@@ -186,16 +185,13 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
             for slot in item.slots
             if (slot, offset) in placement.phased and offset in placement.turned
         )
-        at_sender = Placement(
-            placement.lanes, placement.block_bits, phased=phased, single=placement.single, gpu=placement.gpu
-        )
+        at_sender = Placement(placement.lanes, placement.block_bits, phased=phased, gpu=placement.gpu)
         producers.append((item, lower(producer, at_sender)))
     variant = Variant(
         placement.lanes,
         placement.block_bits,
         placement.masked,
         placement.phased,
-        placement.single,
         tuple(item for item, _ in found),
         adds=placement.adds,
         gpu=placement.gpu,

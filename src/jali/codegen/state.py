@@ -37,8 +37,9 @@ class Loop:
 class Trace:
     """State of one tracing: the graph, the fields seen, the effects so far."""
 
-    def __init__(self, ndim: int):
+    def __init__(self, ndim: int, precision: str = "float64"):
         self.ndim = ndim
+        self.precision = precision
         self.builder = Builder()
         self.slots: list[FieldSlot] = []
         self.stores: dict[tuple[int, tuple[int, ...]], Store] = {}
@@ -52,15 +53,21 @@ class Trace:
 
     def load(self, slot: int, offset: tuple[int, ...]) -> Node:
         stored = self.stores.get((slot, offset))
-        if stored is not None:
-            return stored.value
         field = self.slots[slot]
+        if stored is not None:
+            return self._as_stored(field, slot, stored.value)
         field.reads.setdefault(offset, user_line())
         if any(written == slot for written, _ in self.stores):
             field.reads_after.setdefault(offset, user_line())
         node = leaves.load(self.builder, slot, offset, field.element.type)
         node.antihermitian = field.element.codec == "algebra"
         return node
+
+    def _as_stored(self, field: FieldSlot, slot: int, value: Node) -> Node:
+        """What reading gives after `value` was written: what memory holds."""
+        if field.storage.exact(self.precision):
+            return value
+        return leaves.stored(self.builder, slot, value)
 
     def store(self, slot: int, offset: tuple[int, ...], value: Node) -> None:
         field = self.slots[slot]

@@ -13,6 +13,7 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
+from jali.codegen.formats import Stored
 from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, SiteProgram, Store, Sum
 from jali.codegen.language import leaves
@@ -20,7 +21,7 @@ from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Trace
 from jali.codegen.symbols import Fields, FieldSymbol, RandomSymbol, Site, SumSymbol
-from jali.codegen.types import Element, Type
+from jali.codegen.types import Type
 from jali.codegen.values import Value
 from jali.errors import TraceError
 
@@ -29,7 +30,7 @@ from jali.errors import TraceError
 class FieldArgument:
     """What tracing needs to know of a field argument. Equal `identity` means the same field."""
 
-    element: Element
+    storage: Stored
     identity: int
 
 
@@ -50,7 +51,7 @@ def trace(
         raise trace_error(
             "a site function cannot be started inside another; call it as function(X, ...) to inline it"
         )
-    state = Trace(ndim)
+    state = Trace(ndim, precision)
     slots: dict[int, FieldSymbol] = {}
     scalars: list[tuple[str, Type]] = []
     randoms: list[str] = []
@@ -58,8 +59,8 @@ def trace(
     def field_symbol(argument: FieldArgument, name: str) -> FieldSymbol:
         found = slots.get(argument.identity)
         if found is None:
-            state.slots.append(FieldSlot(name, argument.element))
-            found = FieldSymbol(state, len(state.slots) - 1, name, argument.element)
+            state.slots.append(FieldSlot(name, argument.storage))
+            found = FieldSymbol(state, len(state.slots) - 1, name, argument.storage.element)
             slots[argument.identity] = found
         return found
 

@@ -1,7 +1,8 @@
 """Element types: what a field holds at a site, and how a value looks inside a kernel.
 
 A `Type` is what the compiler sees: a kind and a shape. An `Element` is what the user names (`SU(3)`, `Spinor(3)`):
-a `Type`, the reals that are stored for it (its codec), and its NumPy face. Precision is not part of either.
+a `Type`, the reals that it is given by (its codec), and its NumPy face. Precision is not part of either, nor is memory
+(`formats.py`).
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Element:
         return self.type.shape[::-1] if self.spinor else self.type.shape
 
     def numpy_dtype(self, precision: str) -> np.dtype[Any]:
-        """`float64` or `float32`, or the complex type of the same precision."""
+        """`float64` or `float32`, or the complex or whole numbers of the same precision."""
+        if self.type.kind == "int":
+            return np.dtype("int64" if precision == "float64" else "int32")
         if self.type.kind == "real":
             return np.dtype(precision)
         return np.dtype("complex128" if precision == "float64" else "complex64")
@@ -102,7 +105,18 @@ class Element:
             )
         if self.type.kind == "real" and np.iscomplexobj(array):
             raise LayoutError(f"{self.name} is real, the array is {array.dtype}")
-        array = array.astype(self.numpy_dtype(precision), copy=False)
+        if self.type.kind == "int" and array.dtype.kind not in "iub":
+            raise LayoutError(f"{self.name} holds whole numbers, the array is {array.dtype}")
+        dtype = self.numpy_dtype(precision)
+        if self.type.kind == "int" and array.size and not np.can_cast(array.dtype, dtype, "safe"):
+            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+            if int(array.min()) < least or int(array.max()) > most:
+                raise LayoutError(
+                    f"{self.name} holds {dtype}; the array reaches from {array.min()} to {array.max()}"
+                )
+        array = array.astype(dtype, copy=False)
+        if self.type.kind == "int":
+            return np.ascontiguousarray(array)[..., None]
         if self.spinor:
             array = np.swapaxes(array, -1, -2)
         lead = array.shape[: array.ndim - len(self.type.shape)]
@@ -114,6 +128,8 @@ class Element:
     def from_reals(self, reals: np.ndarray) -> np.ndarray:
         """Inverse of `to_reals`."""
         lead = reals.shape[:-1]
+        if self.type.kind == "int":
+            return reals[..., 0]
         if self.codec == "algebra":
             return _reals_to_algebra(reals, self.type.shape[0])
         dtype = self.numpy_dtype(str(reals.dtype))
@@ -166,6 +182,11 @@ def _kind(kind: str) -> str:
 def Real() -> Element:
     """One real number per site."""
     return Element("Real", Type("real"))
+
+
+def Integer() -> Element:
+    """One whole number per site, of 64 bits where arithmetic is float64 and of 32 where it is float32."""
+    return Element("Integer", Type("int"))
 
 
 def Complex() -> Element:

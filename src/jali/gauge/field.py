@@ -38,10 +38,18 @@ class GaugeField(WithoutOperators):
 
     `group` is `SU(n)`, with SU(1) for U(1). `boundary` is that of every direction's field: see `jali.Field`;
     beside periodic lattices `"open"` makes sense, where plaquettes that would cross the edge are zero. All
-    links are zero until a start is chosen: `cold_start`, `hot_start` or `from_file`.
+    links are zero until a start is chosen: `cold_start`, `hot_start` or `from_file`. `storage` names how links are kept in memory, as
+    in `jali.Field`: `"float32-12"` keeps two rows of an SU(3) matrix; boundaries stay with the field.
     """
 
-    def __init__(self, lattice: Lattice, group: Element, precision: str = "float64", boundary: Any = None):
+    def __init__(
+        self,
+        lattice: Lattice,
+        group: Element,
+        precision: str = "float64",
+        boundary: Any = None,
+        storage: str | None = None,
+    ):
         if not isinstance(lattice, Lattice):
             raise LayoutError(
                 f"a gauge field lives on a Lattice, not on {lattice!r}: GaugeField(lattice, SU(3))"
@@ -62,7 +70,7 @@ class GaugeField(WithoutOperators):
         self.group = group
         self.precision = precision
         self.fields = [
-            Field(lattice, group, precision=precision, boundary=boundary, name=f"U[{mu}]")
+            Field(lattice, group, precision=precision, storage=storage, boundary=boundary, name=f"U[{mu}]")
             for mu in range(lattice.ndim)
         ]
         self._workspace: dict[tuple[str, Element], Field] = {}
@@ -103,7 +111,7 @@ class GaugeField(WithoutOperators):
         """
         key = (name, element)
         if key not in self._workspace:
-            self._workspace[key] = self.fields[0].like(element=element, name=name)
+            self._workspace[key] = self.fields[0].like(element=element, storage=None, name=name)
         return self._workspace[key]
 
     # ---- starts ----------------------------------------------------------------------------------
@@ -126,8 +134,9 @@ class GaugeField(WithoutOperators):
         return self
 
     def like(self) -> GaugeField:
-        """A gauge field of zeros with the same lattice, group, precision and boundary."""
-        return GaugeField(self.lattice, self.group, self.precision, self.fields[0].boundary)
+        """A gauge field of zeros with the same lattice, group, precision, boundary and storage."""
+        first = self.fields[0]
+        return GaugeField(self.lattice, self.group, self.precision, first.boundary, first.stored.format.name)
 
     def copy(self) -> GaugeField:
         """A gauge field with the same links."""

@@ -47,11 +47,12 @@ _TEMPORARY = re.compile(r"\.manifest\.json\.[0-9a-f]{12}\.tmp")
 @dataclass(frozen=True)
 class FieldInfo:
     """Element type of a field: the NumPy type of a number, and the shape of one site's element (() for a
-    number).
+    number). Bytes as a storage format keeps them have its name and version.
     """
 
     dtype: np.dtype
     element_shape: tuple[int, ...]
+    format: tuple[str, int] | None = None
 
     @property
     def record_bytes(self) -> int:
@@ -67,13 +68,15 @@ def write_checkpoint(
     *,
     rng: Mapping[str, Any] | None = None,
     state: Mapping[str, Any] | None = None,
+    formats: Mapping[str, tuple[str, int]] | None = None,
     ranks: RankGroup | None = None,
 ) -> None:
     """Write a checkpoint, replacing an older one under the same name when complete (collective).
 
     `lattice` has 1 to 5 extents, first direction first. Each field is this rank's box: shape `box.shape`
     followed by the element's shape; integers, booleans, floats and complex numbers of at most double
-    precision. `rng` and `state` are what the run needs to continue: dictionaries with string keys of JSON
+    precision. Bytes of sites (`Field.stored_bytes`) are told apart by `formats`, name and version of the storage format of
+    a field. `rng` and `state` are what the run needs to continue: dictionaries with string keys of JSON
     values, equal on all ranks.
 
     Raises `ParameterError`, `LayoutError` or `OSError`, the same on all ranks; the older checkpoint then
@@ -85,7 +88,12 @@ def write_checkpoint(
         if not 1 <= len(lattice) <= 5 or min(lattice) < 1:
             raise ParameterError(f"lattice {lattice} should be 1 to 5 positive extents")
         box.check_inside(lattice)
-        infos = {name: _describe(name, data, box) for name, data in fields.items()}
+        formats = formats or {}
+        if unknown := sorted(set(formats) - set(fields)):
+            raise ParameterError(
+                f"formats are given for {', '.join(unknown)}, which are no fields of this checkpoint"
+            )
+        infos = {name: _describe(name, data, box, formats.get(name)) for name, data in fields.items()}
         contents: dict[str, Any] = {
             "format": "jali-checkpoint",
             "version": _VERSION,
@@ -94,7 +102,10 @@ def write_checkpoint(
             "state": _plain("state", state or {}),
         }
     outline = _canonical(
-        {**contents, "fields": {n: [i.dtype.str, i.element_shape] for n, i in infos.items()}}
+        {
+            **contents,
+            "fields": {n: [i.dtype.str, i.element_shape, i.format] for n, i in infos.items()},
+        }
     )
     if len(set(ranks.gather_bytes(hashlib.sha256(outline).digest()))) > 1:
         raise ParameterError(
@@ -123,6 +134,7 @@ def write_checkpoint(
                 "dtype": info.dtype.str,
                 "element_shape": list(info.element_shape),
                 "checksum": f"{sums[name].combined(ranks)[0]:016x}",
+                **({"format": list(info.format)} if info.format else {}),
             }
             for name, info in infos.items()
         }
@@ -170,7 +182,9 @@ class Checkpoint:
             self.created, self.writer = str(manifest["created"]), str(manifest["writer"])
             self.fields = {
                 str(name): FieldInfo(
-                    _number_type(entry["dtype"]), tuple(_integer(e, 1) for e in entry["element_shape"])
+                    _number_type(entry["dtype"]),
+                    tuple(_integer(e, 1) for e in entry["element_shape"]),
+                    _format(entry["format"]) if "format" in entry else None,
                 )
                 for name, entry in manifest["fields"].items()
             }
@@ -242,7 +256,14 @@ class Checkpoint:
             )
 
 
-def _describe(name: str, data: NDArray, box: Box) -> FieldInfo:
+def _format(value: Any) -> tuple[str, int]:
+    name, version = value
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is no name of a storage format")
+    return name, _integer(version, 1)
+
+
+def _describe(name: str, data: NDArray, box: Box, format: tuple[str, int] | None) -> FieldInfo:
     if not _NAME.fullmatch(name):
         raise ParameterError(f"field name {name!r} should be letters, digits, '_', '.' and '-', at most 100")
     data = np.asarray(data)
@@ -257,7 +278,11 @@ def _describe(name: str, data: NDArray, box: Box) -> FieldInfo:
     element = data.shape[len(box.shape) :]
     if 0 in element:
         raise ParameterError(f"field {name!r} has elements of shape {element}, which hold nothing")
-    return FieldInfo(dtype, element)
+    if format is not None and (dtype != np.uint8 or len(element) != 1):
+        raise ParameterError(
+            f"field {name!r} has a storage format and should be bytes of sites, not {dtype} {element}"
+        )
+    return FieldInfo(dtype, element, None if format is None else _format(format))
 
 
 def _number_type(text: str) -> np.dtype:

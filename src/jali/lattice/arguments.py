@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
+from jali.codegen.formats import PRECISIONS
 from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
 from jali.codegen.trace import FieldArgument
@@ -85,7 +86,7 @@ def describe(argument: Any, name: str) -> Any:
             f"{name} is a symbol of another site function; a site function is inlined by calling it with the site first, f(X, ...)"
         )
     if isinstance(argument, Field):
-        return FieldArgument(argument.element, argument.serial)
+        return FieldArgument(argument.stored, argument.serial)
     if isinstance(argument, Scalar):
         return COMPLEX if argument.is_complex else REAL
     if isinstance(argument, Condition):
@@ -139,7 +140,7 @@ def aliases(fields: list[Field]) -> list[int]:
 
 def hashable(shape: Any) -> Any:
     if isinstance(shape, FieldArgument):
-        return shape.element
+        return shape.storage
     if isinstance(shape, tuple) and len(shape) == 2 and shape[0] == "static":
         return ("static", key_of(shape[1]))
     if isinstance(shape, list | tuple):
@@ -166,14 +167,14 @@ def common_lattice(name: str, fields: list[Field], lattice: Any) -> Any:
 
 
 def common_precision(name: str, fields: list[Field]) -> str:
-    precisions = {f.precision for f in fields}
-    if len(precisions) > 1:
+    """The arithmetic of a call: the widest precision of its fields (`formats.py`), whose sites must lie alike."""
+    if len({id(f.layout) for f in fields}) > 1:
         listing = ", ".join(f"{f.name}: {f.precision}" for f in fields)
         raise LayoutError(
-            f"{name} mixes precisions ({listing}); convert a field with .astype(precision), or store it in float32 with "
-            "Field(..., precision='float64', storage='float32')"
+            f"{name} mixes precisions ({listing}), whose sites lie differently in the vectors of this processor; convert a field "
+            "with .astype(precision), or choose its memory alone, Field(..., precision='float64', storage='float32')"
         )
-    return precisions.pop() if precisions else "float64"
+    return max((f.precision for f in fields), key=PRECISIONS.index, default="float64")
 
 
 def scalars_of(arguments: Any) -> Any:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.codegen.emit import FIRST_WORD
+from jali.codegen.emit import FIRST_WORD, counts_lost
+from jali.codegen.formats import reals_of_arithmetic
 from jali.codegen.items import Item
 from jali.codegen.operations import Word
 from jali.codegen.stages import Binary
 from jali.comm import checking
 from jali.lattice.field import Field
+from jali.lattice.lost import LostSites
 from jali.tune import DEFAULT_SHAPE, Shape
 
 
@@ -107,7 +109,7 @@ class BoundKernel:
             slices=slices,
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),
-            ncounters=1 if text.analysis.bodies else 0,
+            ncounters=2 if counts_lost(program) else 1 if text.analysis.bodies else 0,
             gpu_kernel=binary.function,
             threads=shape.threads,
             adds=variant.adds,
@@ -123,6 +125,10 @@ class BoundKernel:
         if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
             self.tunings.append(_ComparedCall())
         self.launch_choice = self.halo_choice = ""  # what runs and why, in words
+        self.lost = LostSites(self.launch, program.name) if counts_lost(program) else None
+        if self.lost is not None:
+            for slot in text.analysis.writes:
+                fields[slot].watch(self.lost)
         # A launch lives as long as its fields, not the other way round.
         self.fields = [weakref.proxy(field) for field in fields]
 
@@ -132,7 +138,7 @@ class BoundKernel:
 
     def _cost(self, fields: list[Field]) -> Cost:
         analysis = self.text.analysis
-        size = [f.storage.scalar_bytes * f.element.stored_reals for f in fields]
+        size = [f.storage.site_bytes for f in fields]
         written = sum(size[slot] for slot in analysis.writes)
         moved = sum(size[slot] * len(offsets) for slot, offsets in analysis.reads.items())
         least = sum(size[slot] for slot in analysis.reads)
@@ -154,12 +160,10 @@ class BoundKernel:
                 words[FIRST_WORD + k] = self._factors(word.slot, of_lanes)
             else:
                 words[FIRST_WORD + k] = self._address(word)
-        size = 8 if self.program.precision == "float64" else 4
         label = f"halo item of {self.program.name} at {item.offset}"
         return _core.halo_item(
             self.layout,
-            item.reals,
-            size,
+            [reals_of_arithmetic(item.reals, self.program.precision)],
             label,
             binary.address,
             words,
@@ -188,7 +192,7 @@ class BoundKernel:
     def _factors(self, slot: int, windings: np.ndarray) -> int:
         """Address of the boundary factors of a field for these windings, `[class][ndim][lane]`."""
         field = self.fields[slot]
-        array = _aligned(field.boundary.factors(field.element, windings, field.precision))
+        array = _aligned(field.boundary.factors(field.element, windings, self.program.precision))
         if self.lattice.gpu is not None:
             memory = self.lattice.gpu.upload(array, "boundary factors")
             self._held.append(memory)

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali import _core
+from jali.codegen import cache
 from jali.codegen import state as tracing
+from jali.codegen.emit import counts_lost, emit
+from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
+from jali.codegen.operations import Variant
+from jali.codegen.recode import copy_program, recode, words_of_copy
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
@@ -20,12 +25,13 @@ from jali.lattice import recording
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
+from jali.lattice.lost import LostSites, news_of, raise_if_lost, raise_on_all_ranks
+from jali.tune import DEFAULT_SHAPE
 
 if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice
 
 _serials = itertools.count(1)
-PRECISIONS = ("float32", "float64")
 
 
 def as_array(values: Any, what: str) -> np.ndarray:
@@ -59,8 +65,8 @@ class WithoutOperators:
 class Field(WithoutOperators):
     """One `element` per site of a lattice, zero at first.
 
-    `precision` is that of the arithmetic, `storage` that of the memory (by default the same; `float32` under `float64` halves
-    the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
+    `precision` is that of the arithmetic, `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
+    default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
     rank receives the values. Raises LayoutError for unknown precisions, conditions and shapes.
     """
@@ -81,28 +87,29 @@ class Field(WithoutOperators):
             raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
         if not isinstance(name, str):
             raise LayoutError(f"the name of a field is a string, not {name!r}")
-        storage = precision if storage is None else storage
-        for what in (precision, storage):
-            if not isinstance(what, str) or what not in PRECISIONS:
-                raise LayoutError(f"precision {what!r} is unknown; use 'float64' or 'float32'")
-        if precision == "float32" and storage == "float64":
-            raise LayoutError("a field with float32 arithmetic is stored in float32, not float64")
+        if not isinstance(precision, str) or precision not in PRECISIONS:
+            raise LayoutError(f"precision {precision!r} is unknown; use 'float64' or 'float32'")
+        self.stored = plain(element, precision) if storage is None else stored(storage, element, precision)
         self.lattice = lattice
         self.element = element
         self.precision = precision
-        self.storage_precision = storage
         self.boundary = (
             boundary
             if isinstance(boundary, Boundary) and len(boundary.conditions) == lattice.ndim
             else Boundary(lattice.ndim, boundary, element)
         )
+        if element.type.kind == "int" and any(c != "periodic" for c in self.boundary.conditions):
+            raise LayoutError(
+                f"a field of {element} is periodic; factors at the boundary are for real and complex numbers"
+            )
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.layout = lattice.layout(precision)
         with lattice.lock:
-            self.storage = _core.FieldStorage(
-                self.layout, element.stored_reals, 8 if storage == "float64" else 4, self.name, lattice.pool
-            )
+            self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, lattice.pool)
+        self._lost: weakref.WeakSet[LostSites] = weakref.WeakSet()
+        self._watched = False  # alike on all ranks: whether there may be lost sites
+        self._copied: list[LostSites] = []  # of copies into this field that nobody has looked at since
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
 
@@ -114,13 +121,15 @@ class Field(WithoutOperators):
         self._release.add(action)
 
     def like(self, **changes: Any) -> Field:
-        """A field of zeros with the same lattice, element, precision and boundary, but for `changes`."""
+        """A field of zeros with the same lattice, element, precision, storage and boundary, but for `changes`. A new element or
+        precision is stored as its own numbers, unless `storage` says otherwise.
+        """
         options: dict[str, Any] = {
             "precision": self.precision,
-            "storage": self.storage_precision,
+            "storage": self.stored.format.name,
             "boundary": self.boundary,
         }
-        if "precision" in changes:
+        if "precision" in changes or changes.get("element", self.element) != self.element:
             del options["storage"]
         options.update(changes)
         if unknown := set(options) - {"element", "precision", "storage", "boundary", "name"}:
@@ -149,10 +158,67 @@ class Field(WithoutOperators):
             )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
-        copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
+        precision = max(self.precision, other.precision, key=PRECISIONS.index)
         with self.lattice.lock:
+            if other.stored.format == self.stored.format and other.stored.memory == self.stored.memory:
+                copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
+            elif other.layout is self.layout:
+                copy = self._recode_on_lattice(other, precision)
+            else:
+                copy = functools.partial(self._recode_on_host, other, precision)
             perform(copy, (self, other))
         return self
+
+    def _recode_on_host(self, other: Field, precision: str) -> None:
+        """Takes the values of a field whose sites lie otherwise."""
+        sites, lost = recode(other.storage.export_box(), other.stored, self.stored, precision)
+        self.storage.import_box(sites)
+        raise_if_lost(lost, f"assigning {other.name} to {self.name}")
+
+    def _recode_on_lattice(self, other: Field, precision: str) -> Callable[[], Any]:
+        """What takes the values of a field that has the same layout and is stored otherwise."""
+        lattice, gpu = self.lattice, self.lattice.gpu
+        program = copy_program(other.stored, self.stored, precision, lattice.ndim)
+        text = emit(program, Variant(self.layout.lanes, gpu=gpu is not None))
+        shape = DEFAULT_SHAPE
+        address, function = 0, None
+        if gpu is not None:
+            how = shape.bound, shape.blocks, shape.sites, shape.width
+            function, _ = cache.load_on_device(gpu, program.name, text.text, precision, *how)
+        else:
+            address, _ = cache.load(program.name, text.text, self.layout.lanes, precision)
+        words, patches = words_of_copy(text, other.storage, self.storage)
+        launch = _core.Launch(
+            layout=self.layout,
+            communicator=lattice.communicator.core,
+            pool=lattice.pool,
+            kernel=address,
+            words=words,
+            patches=patches,
+            reads=[],
+            writes=[(self.storage, 3)],
+            ncounters=2 if counts_lost(program) else 0,
+            gpu_kernel=function,
+            threads=shape.threads,
+            name="recode",
+        )
+        if counts_lost(program):
+            self._watched = True
+            self._copied.append(LostSites(launch, f"assigning {other.name} to {self.name}"))
+        return launch.run
+
+    def watch(self, lost: LostSites) -> None:
+        """Tells of sites that a launch could not store, when the host looks at this field; knows the count weakly."""
+        self._watched = True
+        self._lost.add(lost)
+
+    def _counts(self) -> list[LostSites]:
+        copied, self._copied = self._copied, []
+        return [*self._lost, *copied]
+
+    def _raise_if_lost(self) -> None:
+        if self._lost or self._copied:
+            raise_if_lost(*news_of(self._counts()))
 
     def astype(self, precision: str) -> Field:
         """A copy in another precision."""
@@ -165,9 +231,82 @@ class Field(WithoutOperators):
         lattice = self.lattice
         self._not_while_tracing()
         with lattice.lock:
-            reals = self.storage.export_box()
-        values = self.element.from_reals(reals)
-        return _reverse(values, lattice.ndim)
+            self._raise_if_lost()
+            sites = self.storage.export_box()
+        return _reverse(self._decoded(sites), lattice.ndim)
+
+    def stored_bytes(self) -> np.ndarray:
+        """A copy of this rank's box as it is kept: bytes `(*local_extents, site_bytes)`, with `format` what a checkpoint needs.
+
+        Unlike values they come back bit for bit whatever the storage is, 8 reals of a matrix too.
+        """
+        self._not_while_tracing()
+        with self.lattice.lock:
+            self._raise_if_lost()
+            return _reverse(self.storage.export_box(), self.lattice.ndim)
+
+    def set_stored_bytes(self, sites: np.ndarray, format: tuple[str, int]) -> Field:
+        """Sets this rank's box from what `stored_bytes` gave, kept in `format`: name and version. Every rank calls it. Returns self.
+
+        Raises LayoutError where this field is stored otherwise.
+        """
+        wanted = (*self.lattice.local_extents, self.stored.site_bytes)
+        if tuple(format) != self.format:
+            raise LayoutError(
+                f"{self.name} is stored as {self.format[0]} version {self.format[1]}, the bytes are {format[0]} version "
+                f"{format[1]}; read them into a field of that storage and assign it"
+            )
+        if sites.shape != wanted or sites.dtype != np.uint8:
+            raise LayoutError(
+                f"this rank's box of {self.name} is bytes of shape {wanted}, the array is {sites.dtype} {sites.shape}"
+            )
+        with self.lattice.lock:
+            self.storage.import_box(np.ascontiguousarray(_reverse(sites, self.lattice.ndim)))
+        return self
+
+    @property
+    def format(self) -> tuple[str, int]:
+        """Name and version of the storage format."""
+        return self.stored.format.name, self.stored.format.version
+
+    @property
+    def values_precision(self) -> str:
+        """Precision of the numbers that NumPy sees: that of the memory where it holds them as they are."""
+        return (
+            self.stored.format.name
+            if self.stored.format.scalar and not self.stored.format.packing
+            else self.precision
+        )
+
+    def _decoded(self, sites: np.ndarray) -> np.ndarray:
+        """Elements `(..., *numpy_shape)` of bytes `(..., site_bytes)`."""
+        as_numbers = plain(self.element, self.values_precision)
+        if as_numbers.format != self.stored.format:
+            sites, _ = recode(sites, self.stored, as_numbers, self.precision)
+        return self.element.from_reals(
+            np.ascontiguousarray(sites)
+            .view(self._numbers)
+            .reshape(*sites.shape[:-1], self.element.stored_reals)
+        )
+
+    def _encoded(self, values: np.ndarray) -> np.ndarray:
+        """Inverse of `_decoded`. Raises StorageError for what cannot be stored."""
+        precision = self.precision if self.stored.counts(self.precision) else self.values_precision
+        as_numbers = plain(self.element, precision)
+        reals = self.element.to_reals(values, precision)
+        lead = reals.shape[:-1]
+        sites = np.ascontiguousarray(reals).view(np.uint8).reshape(*lead, as_numbers.site_bytes)
+        if as_numbers.format != self.stored.format:
+            sites, lost = recode(sites, as_numbers, self.stored, self.precision)
+            raise_if_lost(lost, f"setting {self.name} from Python")
+        return sites
+
+    @property
+    def _numbers(self) -> np.dtype[Any]:
+        """Of one number that an element is given by."""
+        if self.element.type.kind == "int":
+            return self.element.numpy_dtype(self.values_precision)
+        return np.dtype(self.values_precision)
 
     def set_local(self, values: Any) -> Field:
         """Sets this rank's box from an array `(*local_extents, *element.numpy_shape)`. Every rank calls it. Returns self."""
@@ -177,9 +316,9 @@ class Field(WithoutOperators):
         wanted = lattice.local_extents + self.element.numpy_shape
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
-        reals = self.element.to_reals(_reverse(array, lattice.ndim), self.storage_precision)
+        sites = self._encoded(_reverse(array, lattice.ndim))
         with lattice.lock:
-            self.storage.import_box(np.ascontiguousarray(reals))
+            self.storage.import_box(sites)
         return self
 
     def __getitem__(self, index: Any) -> Any:
@@ -192,12 +331,14 @@ class Field(WithoutOperators):
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r in ranges)
-        out = np.zeros(shape + self.element.numpy_shape, self.element.numpy_dtype(self.storage_precision))
+        sites = np.zeros((*shape, self.stored.site_bytes), np.uint8)
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
         payload = b""
         with lattice.lock:
+            if self._watched:
+                raise_on_all_ranks(lattice.communicator, self._counts())
             if mine is not None:
-                part, place = self._part(mine[1])
+                part, place, _ = self._part(mine[1])
                 payload = np.ascontiguousarray(part[place]).tobytes()
             parts = lattice.communicator.gather_bytes(payload, what="reading sites")
         for rank, data in enumerate(parts):
@@ -205,8 +346,9 @@ class Field(WithoutOperators):
                 ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank))
             )
             if theirs is not None:
-                block = np.frombuffer(data, out.dtype)
-                out[theirs[0]] = block.reshape(out[theirs[0]].shape)
+                block = np.frombuffer(data, np.uint8)
+                sites[theirs[0]] = block.reshape(sites[theirs[0]].shape)
+        out = self._decoded(sites)
         picked = tuple(slice(None) if k else 0 for k in kept)
         values = out[picked]
         return values[()] if values.ndim == 0 else values
@@ -222,7 +364,7 @@ class Field(WithoutOperators):
         lattice = self.lattice
         shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
         array = as_array(value, self.name)
-        if array.dtype.kind == "c" and self.element.type.kind == "real":
+        if array.dtype.kind == "c" and self.element.type.kind != "complex":
             raise LayoutError(f"{self.name} is real; complex values cannot be set")
         try:
             array = np.broadcast_to(array, shape)
@@ -232,12 +374,18 @@ class Field(WithoutOperators):
             ) from None
         array = array.reshape(tuple(len(r) for r in ranges) + self.element.numpy_shape)
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
+        if self.stored.counts(
+            self.precision
+        ):  # of all sites, so that what cannot be stored is an error everywhere
+            sites = self._encoded(array)
+            new = None if mine is None else sites[mine[0]]
+        else:
+            new = None if mine is None else self._encoded(array[mine[0]])
         with lattice.lock:
             if mine is not None:
-                part, place = self._part(mine[1])
-                part[place] = array[mine[0]]
-                reals = self.element.to_reals(_reverse(part, lattice.ndim), self.storage_precision)
-                self.storage.import_part([int(i.min()) for i in mine[1]], np.ascontiguousarray(reals))
+                part, place, first = self._part(mine[1])
+                part[place] = new
+                self.storage.import_part(first, np.ascontiguousarray(_reverse(part, lattice.ndim)))
             self.storage.mark_written(3)  # on every rank, whichever of them wrote
 
     def _not_while_tracing(self) -> None:
@@ -249,12 +397,16 @@ class Field(WithoutOperators):
                 "argument"
             )
 
-    def _part(self, inside: tuple[np.ndarray, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        """The smallest part of this rank's box that holds the given sites, and their place in it."""
+    def _part(self, inside: tuple[np.ndarray, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...], list[int]]:
+        """Bytes of the smallest part of this rank's box that holds the given sites, their place in it, and its origin."""
         first = [int(i.min()) for i in inside]
         extents = [int(i.max()) + 1 - f for i, f in zip(inside, first, strict=True)]
-        values = self.element.from_reals(self.storage.export_part(first, extents))
-        return _reverse(values, self.lattice.ndim), tuple(i - f for i, f in zip(inside, first, strict=True))
+        sites = self.storage.export_part(first, extents)
+        return (
+            _reverse(sites, self.lattice.ndim),
+            tuple(i - f for i, f in zip(inside, first, strict=True)),
+            first,
+        )
 
     def _ranges(self, index: Any) -> tuple[list[range], list[bool]]:
         lattice = self.lattice

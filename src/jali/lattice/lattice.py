@@ -238,7 +238,7 @@ class Lattice(LatticeBase):
             return self._layout(precision)
 
     def _layout(self, precision: str) -> Any:
-        lanes = self._wanted_lanes(precision)
+        lanes = 1 if self.gpu is not None else self._wanted_lanes(precision)
         if lanes not in self._layouts and self.gpu is not None:
             self._layouts[lanes] = _core.Layout(
                 self.partition, self.rank, 1, self._device_tile(), gpu=self.gpu

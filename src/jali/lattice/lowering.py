@@ -82,7 +82,6 @@ def _placement(
         layout.block_bits,
         masked=sites.masks is not None,
         phased=phased,
-        single=frozenset(k for k, f in enumerate(fields) if f.storage_precision != f.precision),
         crossing=crossing,
         turned=frozenset(offset for offset in crossing if any(lattice.windings_of_readers(offset))),
         gpu=gpu is not None,

@@ -52,9 +52,7 @@ def prefetch_of(
     asked = os.environ.get("JALI_PREFETCH") or "auto"
     if asked != "auto" and asked not in AHEAD:
         raise ParameterError(f"JALI_PREFETCH={asked} should be {', '.join(AHEAD)} or auto")
-    site_bytes = {
-        slot: fields[slot].element.stored_reals * fields[slot].storage.scalar_bytes for slot in reads
-    }
+    site_bytes = {slot: fields[slot].storage.site_bytes for slot in reads}
     shifted = [slot for slot, offsets in reads.items() if any(any(offset) for offset in offsets)]
     if lattice.gpu is not None or not any(lanes * site_bytes[slot] >= FEWEST_BYTES for slot in shifted):
         return Prefetch()

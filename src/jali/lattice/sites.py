@@ -41,6 +41,7 @@ from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.expressions import PendingSum, constant, number
 from jali.lattice.field import Field
+from jali.lattice.lost import raise_on_all_ranks
 from jali.lattice.lowering import bind
 from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
 from jali.lattice.sums import Sums, check_scalars, values_as_asked
@@ -297,6 +298,8 @@ class _Bound:
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
         self.listed: list[tuple[Any, int, int, int]] = []  # words, index, argument number, place in the list
         self.simple = self._simple_scalars(arguments)
+        self.lattice = lattice
+        self.lost = [kernel.lost for kernel in self.kernels if kernel.lost is not None]
         self.has_randoms = any(program.randoms for program in traced.programs)
 
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
@@ -341,6 +344,8 @@ class _Bound:
                 out = kernel.launch.run()
                 if out is not None and result is None:
                     result = out
+            if self.lost and result is not None:
+                raise_on_all_ranks(self.lattice.communicator, self.lost)
         return None if result is None else self.as_asked(result)
 
     def _set_scalars(self, arguments: tuple[Any, ...]) -> None:

@@ -85,3 +85,15 @@ def _load(w: Writer, node: Node) -> None:
 def load(nodes: Builder, slot: int, offset: tuple[int, ...], type: Type) -> Node:
     """The value of a field at an offset."""
     return nodes.node("load", (), (slot, offset), type)
+
+
+def _stored(w: Writer, node: Node) -> None:
+    w.stored(node)
+
+
+@operation("stored", _stored)
+def stored(nodes: Builder, slot: int, value: Node) -> Node:
+    """What a field gives back after a value was written to it: encoded and decoded."""
+    node = nodes.node("stored", (value,), (slot,), value.type)
+    node.antihermitian = value.antihermitian
+    return node

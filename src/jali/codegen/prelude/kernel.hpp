@@ -1,7 +1,5 @@
 // What a generated kernel says besides arithmetic: coordinates, contributions to sums, loops over attempts.
 
-JALI_INLINE mask all_lanes(bool value) { return splat_integer(value ? -1 : 0); }
-
 JALI_INLINE int64_t lanes_unset(mask m) {
   int64_t count = 0;
   for (int l = 0; l < JALI_LANES; ++l) count += m[l] == 0;

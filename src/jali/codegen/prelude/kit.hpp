@@ -1,75 +1,83 @@
-// Kernels of jali's own that need no site function: boxes of NumPy arrays in and out of fields, conversion
-// between precisions, and the order-free sums of core/sum, digit by digit the same as on the host.
+// Kernels of jali's own that need no site function: bytes of NumPy arrays in and out of fields, fields in another order of
+// sites, and the order-free sums of core/sum, digit by digit the same as on the host.
 
-// Where real r of a site is in a field of T with so many reals; see memory_gpu.hpp.
-template <class T>
-JALI_INLINE int64_t place_in_field(int64_t x, int r, int reals) {
-    const int size = packet_size<T>(reals);
-    return ((x / GROUP) * (reals / size) + r / size) * (GROUP * size) + x % GROUP * size + r % size;
+// A section of a site's bytes: so many units in packets, behind the bytes of the sections before it.
+struct section_on_device {
+    int64_t units, packet_units, first, site_bytes;
+};
+// Where unit r of a section of a site is in a field; see memory_gpu.hpp.
+template <class Unit>
+JALI_INLINE int64_t place_in_field(const section_on_device& s, int64_t x, int r) {
+    const int size = int(s.packet_units);
+    return (x / GROUP) * (GROUP * s.site_bytes) + GROUP * s.first +
+           ((r / size) * (GROUP * size) + x % GROUP * size + r % size) * int64_t(sizeof(Unit));
 }
 
 struct box_arguments {
-    int64_t count;         // sites
-    int64_t reals;         // of a site
+    int64_t count; // sites
+    section_on_device section;
     const int32_t* blocks; // which sites of the field
-    void* array;           // [count][reals]
-    void* field;
+    char* array;           // [count][site_bytes]
+    char* field;
 };
-template <class Array, class Store>
-JALI_INLINE void box_in(const box_arguments& a) {
-    const Array* array = (const Array*)a.array;
-    Store* field = (Store*)a.field;
-    const int reals = int(a.reals);
-    JALI_FOR_EACH(i, 0, a.count * reals) {
-        const int64_t site = i / reals;
-        field[place_in_field<Store>(a.blocks[site], int(i - site * reals), reals)] = Store(array[i]);
+template <class Unit>
+JALI_INLINE void box(const box_arguments& a, bool in) {
+    const section_on_device& s = a.section;
+    const int units = int(s.units);
+    const bool aligned = (s.site_bytes | s.first) % int64_t(sizeof(Unit)) == 0;
+    JALI_FOR_EACH(i, 0, a.count * units) {
+        const int64_t site = i / units;
+        const int r = int(i - site * units);
+        char* array = a.array + site * s.site_bytes + s.first + r * int64_t(sizeof(Unit));
+        Unit* field = (Unit*)(a.field + place_in_field<Unit>(s, a.blocks[site], r));
+        if (aligned && in) {
+            *field = *(const Unit*)array;
+        } else if (aligned) {
+            *(Unit*)array = *field;
+        } else if (in) {
+            Unit unit;
+            for (int b = 0; b < int(sizeof(Unit)); ++b) ((char*)&unit)[b] = array[b];
+            *field = unit;
+        } else {
+            const Unit unit = *field;
+            for (int b = 0; b < int(sizeof(Unit)); ++b) array[b] = ((const char*)&unit)[b];
+        }
     }
 }
-template <class Array, class Store>
-JALI_INLINE void box_out(const box_arguments& a) {
-    Array* array = (Array*)a.array;
-    const Store* field = (const Store*)a.field;
-    const int reals = int(a.reals);
-    JALI_FOR_EACH(i, 0, a.count * reals) {
-        const int64_t site = i / reals;
-        array[i] = Array(field[place_in_field<Store>(a.blocks[site], int(i - site * reals), reals)]);
-    }
-}
-JALI_KERNEL(box_in_float_float, box_arguments) { box_in<float, float>(a); }
-JALI_KERNEL(box_in_float_double, box_arguments) { box_in<float, double>(a); }
-JALI_KERNEL(box_in_double_float, box_arguments) { box_in<double, float>(a); }
-JALI_KERNEL(box_in_double_double, box_arguments) { box_in<double, double>(a); }
-JALI_KERNEL(box_out_float_float, box_arguments) { box_out<float, float>(a); }
-JALI_KERNEL(box_out_float_double, box_arguments) { box_out<float, double>(a); }
-JALI_KERNEL(box_out_double_float, box_arguments) { box_out<double, float>(a); }
-JALI_KERNEL(box_out_double_double, box_arguments) { box_out<double, double>(a); }
+JALI_KERNEL(box_in_1, box_arguments) { box<char>(a, true); }
+JALI_KERNEL(box_in_2, box_arguments) { box<short>(a, true); }
+JALI_KERNEL(box_in_4, box_arguments) { box<int32_t>(a, true); }
+JALI_KERNEL(box_in_8, box_arguments) { box<int64_t>(a, true); }
+JALI_KERNEL(box_out_1, box_arguments) { box<char>(a, false); }
+JALI_KERNEL(box_out_2, box_arguments) { box<short>(a, false); }
+JALI_KERNEL(box_out_4, box_arguments) { box<int32_t>(a, false); }
+JALI_KERNEL(box_out_8, box_arguments) { box<int64_t>(a, false); }
 
-struct convert_arguments {
+struct reorder_arguments {
     int64_t count; // sites from the first of both fields on
-    int64_t reals;
-    const void* from;
-    void* to;
+    section_on_device section;
+    const char* from;
+    char* to;
     const int32_t* places; // per site of `to`: the site of `from`; null: the same
 };
-template <class From, class To>
-JALI_INLINE void convert(const convert_arguments& a) {
-    const From* from = (const From*)a.from;
-    To* to = (To*)a.to;
-    const int reals = int(a.reals);
-    JALI_FOR_EACH(i, 0, a.count * reals) {
-        // neighbouring threads take neighbouring sites of one real
-        const int64_t group = i / (GROUP * reals), rest = i - group * GROUP * reals;
+template <class Unit>
+JALI_INLINE void reorder(const reorder_arguments& a) {
+    const section_on_device& s = a.section;
+    const int units = int(s.units);
+    JALI_FOR_EACH(i, 0, a.count * units) {
+        // neighbouring threads take neighbouring sites of one unit
+        const int64_t group = i / (GROUP * units), rest = i - group * GROUP * units;
         const int64_t whole = (group + 1) * GROUP <= a.count ? GROUP : a.count - group * GROUP;
         const int64_t x = group * GROUP + rest % whole;
         const int r = int(rest / whole);
         const int64_t source = a.places ? a.places[x] : x;
-        to[place_in_field<To>(x, r, reals)] = To(from[place_in_field<From>(source, r, reals)]);
+        *(Unit*)(a.to + place_in_field<Unit>(s, x, r)) = *(const Unit*)(a.from + place_in_field<Unit>(s, source, r));
     }
 }
-JALI_KERNEL(convert_float_float, convert_arguments) { convert<float, float>(a); }
-JALI_KERNEL(convert_float_double, convert_arguments) { convert<float, double>(a); }
-JALI_KERNEL(convert_double_float, convert_arguments) { convert<double, float>(a); }
-JALI_KERNEL(convert_double_double, convert_arguments) { convert<double, double>(a); }
+JALI_KERNEL(reorder_1, reorder_arguments) { reorder<char>(a); }
+JALI_KERNEL(reorder_2, reorder_arguments) { reorder<short>(a); }
+JALI_KERNEL(reorder_4, reorder_arguments) { reorder<int32_t>(a); }
+JALI_KERNEL(reorder_8, reorder_arguments) { reorder<int64_t>(a); }
 
 struct deposit_arguments {
     const double* values;  // [component][stride]
@@ -119,7 +127,7 @@ JALI_KERNEL(hand_over, hand_over_arguments) {
     }
 }
 
-// Halos. A message is made of parts, each a section of ghost sites of one field: whole groups of sites, stored
+// Halos. A message is made of parts, each one section of the bytes of ghost sites of one field: whole groups of sites, stored
 // as in the field. Between devices that reach each other's memory a part is stored right into the receiver's
 // ghosts, or into a mailbox at the receiver with two slots, used in turn. Exchanges are counted (`epoch`, in
 // device memory): a message of exchange e has arrived when its word at the receiver is e + 1. It may be
@@ -136,7 +144,8 @@ struct pack_part {
     int64_t count;        // sites
     int64_t packets;      // of a site
     int64_t packet_bytes;
-    char* to; // where it goes, in slot 0
+    int64_t group_bytes; // from one group of sites to the next, here and where it goes
+    char* to;            // in slot 0
 };
 struct pack_message {
     int64_t jobs;
@@ -175,8 +184,8 @@ template <class Packet>
 JALI_INLINE void pack_section(const pack_part& part, const pack_message& message, const halo_job& job,
                               int64_t slot, int64_t epoch, const int64_t* abandoned) {
     constexpr int several = 4;
-    const Packet* from = (const Packet*)part.field;
-    Packet* out = (Packet*)(part.to + slot);
+    const char* from = (const char*)part.field;
+    char* out = part.to + slot;
     const uint32_t per_group = GROUP * uint32_t(part.packets), count = uint32_t(part.count);
     const uint32_t units = (count + GROUP - 1) / GROUP * per_group;
     const uint32_t step = uint32_t(job.turns * threads_in_block());
@@ -185,6 +194,7 @@ JALI_INLINE void pack_section(const pack_part& part, const pack_message& message
     do {
         Packet held[several];
         bool there[several];
+        int64_t place[several]; // bytes in the part
         JALI_UNROLL
         for (int k = 0; k < several; ++k) {
             const uint32_t u = first + uint32_t(k) * step;
@@ -193,13 +203,14 @@ JALI_INLINE void pack_section(const pack_part& part, const pack_message& message
             there[k] = u < units && site < count;
             if (!there[k]) continue;
             const uint32_t x = part.sites ? uint32_t(part.sites[site]) : site;
-            held[k] = from[int64_t(x / GROUP) * per_group + packet * GROUP + x % GROUP];
+            place[k] = int64_t(group) * part.group_bytes + int64_t(rest * sizeof(Packet));
+            held[k] = ((const Packet*)(from + int64_t(x / GROUP) * part.group_bytes))[packet * GROUP + x % GROUP];
         }
         if (!waited && !wait_for_room(message, epoch, abandoned)) return;
         waited = true;
         JALI_UNROLL
         for (int k = 0; k < several; ++k)
-            if (there[k]) out[first + uint32_t(k) * step] = held[k];
+            if (there[k]) *(Packet*)(out + place[k]) = held[k];
         first += several * step;
     } while (first < units);
 }
@@ -211,8 +222,12 @@ JALI_INLINE void do_pack_job(const pack_arguments& a, const halo_job& job, int64
         pack_section<bytes16>(part, message, job, slot, epoch, a.abandoned);
     } else if (part.packet_bytes == 8) {
         pack_section<int64_t>(part, message, job, slot, epoch, a.abandoned);
-    } else {
+    } else if (part.packet_bytes == 4) {
         pack_section<int32_t>(part, message, job, slot, epoch, a.abandoned);
+    } else if (part.packet_bytes == 2) {
+        pack_section<short>(part, message, job, slot, epoch, a.abandoned);
+    } else {
+        pack_section<char>(part, message, job, slot, epoch, a.abandoned);
     }
 }
 

@@ -213,8 +213,8 @@ template <int N>
 JALI_INLINE void zero(real* c) {
     for (int e = 0; e < N; ++e) c[e] = splat(0);
 }
-template <int N>
-JALI_INLINE void copy(real* c, const real* a) {
+template <int N, class V>
+JALI_INLINE void copy(V* c, const V* a) {
     for (int e = 0; e < N; ++e) c[e] = a[e];
 }
 template <int N>

@@ -124,16 +124,134 @@ JALI_INLINE const real* stage(real* tmp, const float* base, uint32_t entry, cons
     return tmp;
 }
 template <int N>
-JALI_INLINE void store_element(float* base, int64_t block, const real* v) {
+JALI_INLINE void store_element(float* base, int64_t block, const real* v, int64_t* counters) {
+    const mask lost = beyond_float<N>(v);
+    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
     stored_f32* target = (stored_f32*)base + block * N;
     for (int c = 0; c < N; ++c) target[c] = narrow(v[c]);
 }
 template <int N>
-JALI_INLINE void store_element_masked(float* base, int64_t block, const real* v, mask m) {
+JALI_INLINE void store_element_masked(float* base, int64_t block, const real* v, mask m, int64_t* counters) {
+    const mask lost = beyond_float<N>(v) & m;
+    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
     stored_f32* target = (stored_f32*)base + block * N;
     for (int c = 0; c < N; ++c) target[c] = narrow(select(m, v[c], widen(target[c])));
 }
+template <int N>
+JALI_INLINE void as_stored(real* out, const float*, const real* v) {
+    for (int c = 0; c < N; ++c) out[c] = widen(narrow(v[c]));
+}
 #endif
+
+// Units of a coded field: [unit][lane], and the norms of the lanes behind them.
+template <class UNIT>
+JALI_INLINE integer load_unit(const char* from) {
+#if JALI_LANES == 1
+    UNIT unit;
+    copy_bits(&unit, from, sizeof unit);
+    return lane_integer(unit);
+#else
+    typedef UNIT lanes_of_units __attribute__((vector_size(JALI_LANES * sizeof(UNIT))));
+    lanes_of_units unit;
+    copy_bits(&unit, from, sizeof unit);
+    return __builtin_convertvector(unit, integer);
+#endif
+}
+template <class UNIT>
+JALI_INLINE void store_unit(char* to, integer x) {
+#if JALI_LANES == 1
+    const UNIT unit = UNIT(x.value);
+#else
+    typedef UNIT lanes_of_units __attribute__((vector_size(JALI_LANES * sizeof(UNIT))));
+    const lanes_of_units unit = __builtin_convertvector(x, lanes_of_units);
+#endif
+    copy_bits(to, &unit, sizeof unit);
+}
+template <class ROW, int UNITS, int PACKET>
+JALI_INLINE void load_units(integer* units, real* norm, const coded<ROW, UNITS, PACKET>* base, int64_t block) {
+    constexpr int64_t step = JALI_LANES * sizeof(typename ROW::unit);
+    const char* from = (const char*)base + block * (JALI_LANES * coded<ROW, UNITS, PACKET>::site_bytes);
+    for (int c = 0; c < UNITS; ++c) units[c] = load_unit<typename ROW::unit>(from + c * step);
+    if (ROW::norm) {
+        stored_f32 norms;
+        copy_bits(&norms, from + UNITS * step, sizeof norms);
+#if JALI_LANES == 1
+        *norm = JALI_REAL(norms.value);
+#else
+        *norm = __builtin_convertvector(norms, real);
+#endif
+    }
+}
+template <class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_units(coded<ROW, UNITS, PACKET>* base, int64_t block, const integer* units, real norm) {
+    constexpr int64_t step = JALI_LANES * sizeof(typename ROW::unit);
+    char* to = (char*)base + block * (JALI_LANES * coded<ROW, UNITS, PACKET>::site_bytes);
+    for (int c = 0; c < UNITS; ++c) store_unit<typename ROW::unit>(to + c * step, units[c]);
+    if (ROW::norm) {
+#if JALI_LANES == 1
+        const stored_f32 norms = float(norm.value);
+#else
+        const stored_f32 norms = __builtin_convertvector(norm, stored_f32);
+#endif
+        copy_bits(to + UNITS * step, &norms, sizeof norms);
+    }
+}
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE const V* block_at(V* tmp, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+    integer units[UNITS];
+    real norm = splat(0);
+    load_units(units, &norm, base, x);
+    ROW::template decode<N>(tmp, units, norm);
+    return tmp;
+}
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_element(coded<ROW, UNITS, PACKET>* base, int64_t x, const V* v, int64_t* counters) {
+    integer units[UNITS];
+    real norm = splat(0);
+    const mask lost = ROW::template encode<N>(units, &norm, v);
+    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    store_units(base, x, units, norm);
+}
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_element_masked(coded<ROW, UNITS, PACKET>* base, int64_t block, const V* v, mask m,
+                                      int64_t* counters) {
+    integer units[UNITS], before[UNITS];
+    real norm = splat(0), norm_before = splat(0);
+    const mask lost = ROW::template encode<N>(units, &norm, v) & m;
+    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    load_units(before, &norm_before, base, block);
+    for (int c = 0; c < UNITS; ++c) units[c] = select(m, units[c], before[c]);
+    store_units(base, block, units, select(m, norm, norm_before));
+}
+#if JALI_LANES == 1
+JALI_INLINE integer permute(integer x, lane_order) {
+    return x;
+}
+#else
+JALI_INLINE integer permute(const integer& x, lane_order order) {
+    return bits_of(permute(real_of_bits(x), order));
+}
+#endif
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE const V* stage(V* tmp, const coded<ROW, UNITS, PACKET>* base, uint32_t entry,
+                           const int32_t* permutations) {
+    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
+    block_at<N>(tmp, base, entry & ENTRY_BLOCK);
+    if (JALI_LIKELY(kind == 0)) return tmp;
+    const lane_order order = load_order(permutations + kind * JALI_LANES);
+    for (int c = 0; c < N; ++c) tmp[c] = permute(tmp[c], order);
+    return tmp;
+}
+template <int N, class ROW, int UNITS, int PACKET>
+JALI_INLINE void fetch_ahead(const coded<ROW, UNITS, PACKET>* base, uint32_t entry) {
+    fetch_ahead<coded<ROW, UNITS, PACKET>::site_bytes>((const char*)base, entry);
+}
+// The boundary factor of what an entry names.
+template <int N>
+JALI_INLINE void phase_across(real* x, uint32_t entry, const int32_t*, const JALI_REAL* phases) {
+    const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
+    if (!JALI_LIKELY(kind == 0)) apply_phase<N>(x, phases + kind * 2 * JALI_LANES);
+}
 
 // stage for complex fields with boundary phases, and for real fields with boundary signs
 // (phases[class][lane]), stored as T.

@@ -1,8 +1,8 @@
 // Fields in device memory: loading and storing the reals of a site.
 //
 // A field of N reals is [group][packet][site of the group][real of the packet]: sites come in groups of
-// GROUP, a warp or half a wavefront, and reals in packets of up to 16 bytes, so that neighbouring threads read
-// neighbouring packets. An entry of a neighbour table is class << JALI_BLOCK_BITS | site; the class names a row of the
+// GROUP, a warp or half a wavefront, and reals in packets of up to 16 bytes (jali.codegen.formats says how large), so that
+// neighbouring threads read neighbouring packets. An entry of a neighbour table is class << JALI_BLOCK_BITS | site; the class names a row of the
 // boundary factors, phases[class][2].
 
 const int GROUP = 32;
@@ -13,16 +13,10 @@ template <class T, int SIZE>
 struct alignas(SIZE * sizeof(T)) packet {
     T value[SIZE];
 };
-// Reals of a packet: the most that 16 bytes hold and the element divides into.
-template <class T>
-constexpr int packet_size(int reals) {
-    return sizeof(T) == 8 ? (reals % 2 == 0 ? 2 : 1) : reals % 4 == 0 ? 4 : reals % 2 == 0 ? 2 : 1;
-}
-
-template <int N, class T>
-JALI_INLINE void load_site(real* out, const T* base, int64_t x) {
-    constexpr int SIZE = packet_size<T>(N), PACKETS = N / SIZE;
-    const packet<T, SIZE>* from = (const packet<T, SIZE>*)base + (x / GROUP) * (PACKETS * GROUP) + x % GROUP;
+template <int N, class T, int SIZE>
+JALI_INLINE void load_site(real* out, const packet<T, SIZE>* base, int64_t x) {
+    constexpr int PACKETS = N / SIZE;
+    const packet<T, SIZE>* from = base + (x / GROUP) * (PACKETS * GROUP) + x % GROUP;
     JALI_UNROLL
     for (int k = 0; k < PACKETS; ++k) {
         const packet<T, SIZE> q = from[k * GROUP];
@@ -30,10 +24,10 @@ JALI_INLINE void load_site(real* out, const T* base, int64_t x) {
         for (int j = 0; j < SIZE; ++j) out[k * SIZE + j] = JALI_REAL(q.value[j]);
     }
 }
-template <int N, class T>
-JALI_INLINE void store_site(T* base, int64_t x, const real* v) {
-    constexpr int SIZE = packet_size<T>(N), PACKETS = N / SIZE;
-    packet<T, SIZE>* to = (packet<T, SIZE>*)base + (x / GROUP) * (PACKETS * GROUP) + x % GROUP;
+template <int N, class T, int SIZE>
+JALI_INLINE void store_site(packet<T, SIZE>* base, int64_t x, const real* v) {
+    constexpr int PACKETS = N / SIZE;
+    packet<T, SIZE>* to = base + (x / GROUP) * (PACKETS * GROUP) + x % GROUP;
     JALI_UNROLL
     for (int k = 0; k < PACKETS; ++k) {
         packet<T, SIZE> q;
@@ -43,33 +37,99 @@ JALI_INLINE void store_site(T* base, int64_t x, const real* v) {
     }
 }
 
-// T is the type of the field in memory: that of the arithmetic, or float under double. Loading is exact, storing
+// T is the type of the numbers in memory: that of the arithmetic, or float under double. Loading is exact, storing
 // rounds to nearest.
-template <int N, class T>
-JALI_INLINE const real* block_at(real* tmp, const T* base, int64_t x) {
+template <int N, class T, int SIZE>
+JALI_INLINE const real* block_at(real* tmp, const packet<T, SIZE>* base, int64_t x) {
     load_site<N>(tmp, base, x);
     return tmp;
 }
-template <int N, class T>
-JALI_INLINE const real* stage(real* tmp, const T* base, uint32_t entry) {
-    load_site<N>(tmp, base, int64_t(entry & ENTRY_BLOCK));
+template <int N, class T, int SIZE>
+JALI_INLINE void store_element(packet<T, SIZE>* base, int64_t x, const real* v) {
+    store_site<N>(base, x, v);
+}
+#if JALI_DOUBLE
+template <int N, int SIZE>
+JALI_INLINE void store_element(packet<float, SIZE>* base, int64_t x, const real* v, int64_t* counters) {
+    if (any(beyond_float<N>(v))) count_lost(counters, all_lanes(true));
+    store_site<N>(base, x, v);
+}
+template <int N, int SIZE>
+JALI_INLINE void as_stored(real* out, const packet<float, SIZE>*, const real* v) {
+    for (int c = 0; c < N; ++c) out[c] = JALI_REAL(float(v[c].value));
+}
+#endif
+
+// Units of a coded field: its packets, and the norm of a site behind those of its group.
+template <class ROW, int UNITS, int PACKET>
+JALI_INLINE const char* group_of(const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+    return (const char*)base + (x / GROUP) * (GROUP * coded<ROW, UNITS, PACKET>::site_bytes);
+}
+template <class ROW, int UNITS, int PACKET>
+JALI_INLINE void load_units(integer* units, real* norm, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+    typedef packet<typename ROW::unit, PACKET> piece;
+    const char* group = group_of(base, x);
+    const piece* from = (const piece*)group + x % GROUP;
+    JALI_UNROLL
+    for (int k = 0; k < UNITS / PACKET; ++k) {
+        const piece q = from[k * GROUP];
+        JALI_UNROLL
+        for (int j = 0; j < PACKET; ++j) units[k * PACKET + j] = lane_integer(q.value[j]);
+    }
+    if (ROW::norm) *norm = JALI_REAL(((const float*)(group + GROUP * UNITS * sizeof(typename ROW::unit)))[x % GROUP]);
+}
+template <class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_units(coded<ROW, UNITS, PACKET>* base, int64_t x, const integer* units, real norm) {
+    typedef packet<typename ROW::unit, PACKET> piece;
+    char* group = (char*)group_of(base, x);
+    piece* to = (piece*)group + x % GROUP;
+    JALI_UNROLL
+    for (int k = 0; k < UNITS / PACKET; ++k) {
+        piece q;
+        JALI_UNROLL
+        for (int j = 0; j < PACKET; ++j) q.value[j] = typename ROW::unit(units[k * PACKET + j].value);
+        to[k * GROUP] = q;
+    }
+    if (ROW::norm) ((float*)(group + GROUP * UNITS * sizeof(typename ROW::unit)))[x % GROUP] = float(norm.value);
+}
+
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE const V* block_at(V* tmp, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+    integer units[UNITS];
+    real norm = splat(0);
+    load_units(units, &norm, base, x);
+    ROW::template decode<N>(tmp, units, norm);
     return tmp;
 }
-template <int N, class T>
-JALI_INLINE const real* stage_phased(real* tmp, const T* base, uint32_t entry, const JALI_REAL* phases) {
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_element(coded<ROW, UNITS, PACKET>* base, int64_t x, const V* v, int64_t* counters) {
+    integer units[UNITS];
+    real norm = splat(0);
+    const mask lost = ROW::template encode<N>(units, &norm, v);
+    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    store_units(base, x, units, norm);
+}
+// The boundary factor of what an entry names.
+template <int N>
+JALI_INLINE void phase_across(real* x, uint32_t entry, const JALI_REAL* phases) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
+    if (kind != 0) apply_phase<N>(x, phases + kind * 2);
+}
+// What an entry of a neighbour table names.
+template <int N, class V, class FIELD>
+JALI_INLINE const V* stage(V* tmp, const FIELD* base, uint32_t entry) {
+    return block_at<N>(tmp, base, int64_t(entry & ENTRY_BLOCK));
+}
+template <int N, class FIELD>
+JALI_INLINE const real* stage_phased(real* tmp, const FIELD* base, uint32_t entry, const JALI_REAL* phases) {
     stage<N>(tmp, base, entry);
-    if (kind != 0) apply_phase<N>(tmp, phases + kind * 2);
+    phase_across<N>(tmp, entry, phases);
     return tmp;
 }
-template <int N, class T>
-JALI_INLINE const real* stage_signed(real* tmp, const T* base, uint32_t entry, const JALI_REAL* signs) {
+template <int N, class FIELD>
+JALI_INLINE const real* stage_signed(real* tmp, const FIELD* base, uint32_t entry, const JALI_REAL* signs) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     stage<N>(tmp, base, entry);
     if (kind != 0) apply_sign<N>(tmp, signs + kind);
     return tmp;
-}
-template <int N, class T>
-JALI_INLINE void store_element(T* base, int64_t x, const real* v) {
-    store_site<N>(base, x, v);
 }

@@ -38,17 +38,17 @@ JALI_INLINE thread_sites sites_of_thread(int64_t tile, int64_t begin, int64_t en
          tile < (end); tile += threads_in_grid() * EACH)
 
 // Of JALI_WIDTH neighbours, packet by packet: reals of one packet in a row, as wide as memory is accessed.
-template <int N, class T>
+template <int N, class T, int SIZE_>
 struct neighbours {
-    static const int SIZE = packet_size<T>(N), PACKETS = N / SIZE, ROW = SIZE * JALI_WIDTH;
+    static const int SIZE = SIZE_, PACKETS = N / SIZE, ROW = SIZE * JALI_WIDTH;
     static const int MOST = 16 / int(sizeof(T)), PIECE = ROW < MOST ? ROW : MOST;
     typedef packet<T, PIECE> piece;
     static JALI_MEMBER int64_t place(int64_t x) { return ((x / GROUP) * (PACKETS * GROUP) + x % GROUP) * SIZE; }
 };
-template <int N, class T>
-JALI_INLINE void load_neighbours(real (*out)[N], const T* base, int64_t x) {
-    typedef neighbours<N, T> row;
-    const T* from = base + row::place(x);
+template <int N, class T, int SIZE>
+JALI_INLINE void load_neighbours(real (*out)[N], const packet<T, SIZE>* base, int64_t x) {
+    typedef neighbours<N, T, SIZE> row;
+    const T* from = (const T*)base + row::place(x);
     JALI_UNROLL
     for (int k = 0; k < row::PACKETS; ++k) {
         JALI_UNROLL
@@ -60,10 +60,10 @@ JALI_INLINE void load_neighbours(real (*out)[N], const T* base, int64_t x) {
         }
     }
 }
-template <int N, class T>
-JALI_INLINE void store_neighbours(T* base, int64_t x, const real (*v)[N]) {
-    typedef neighbours<N, T> row;
-    T* to = base + row::place(x);
+template <int N, class T, int SIZE>
+JALI_INLINE void store_neighbours(packet<T, SIZE>* base, int64_t x, const real (*v)[N]) {
+    typedef neighbours<N, T, SIZE> row;
+    T* to = (T*)base + row::place(x);
     JALI_UNROLL
     for (int k = 0; k < row::PACKETS; ++k) {
         JALI_UNROLL
@@ -77,8 +77,8 @@ JALI_INLINE void store_neighbours(T* base, int64_t x, const real (*v)[N]) {
     }
 }
 
-template <int N, class T>
-JALI_INLINE void load_sites(real (*out)[N], const T* base, const thread_sites& own) {
+template <int N, class T, int SIZE>
+JALI_INLINE void load_sites(real (*out)[N], const packet<T, SIZE>* base, const thread_sites& own) {
     JALI_UNROLL
     for (int s = 0; s < JALI_SITES; ++s) {
 #if JALI_WIDTH == 1
@@ -88,8 +88,8 @@ JALI_INLINE void load_sites(real (*out)[N], const T* base, const thread_sites& o
 #endif
     }
 }
-template <int N, class T>
-JALI_INLINE void store_sites(T* base, const thread_sites& own, const real (*v)[N]) {
+template <int N, class T, int SIZE>
+JALI_INLINE void store_sites(packet<T, SIZE>* base, const thread_sites& own, const real (*v)[N]) {
     JALI_UNROLL
     for (int s = 0; s < JALI_SITES; ++s) {
         if (JALI_WIDTH > 1 && own.whole[s]) {
@@ -100,5 +100,27 @@ JALI_INLINE void store_sites(T* base, const thread_sites& own, const real (*v)[N
         for (int j = s * JALI_WIDTH; j < (s + 1) * JALI_WIDTH; ++j)
             if (own.there[j]) store_site<N>(base, own.x[j], v[j]);
     }
+}
+#if JALI_DOUBLE
+template <int N, int SIZE>
+JALI_INLINE void store_sites(packet<float, SIZE>* base, const thread_sites& own, const real (*v)[N], int64_t* counters) {
+    JALI_UNROLL
+    for (int j = 0; j < EACH; ++j)
+        if (own.there[j] && any(beyond_float<N>(v[j]))) count_lost(counters, all_lanes(true));
+    store_sites<N>(base, own, v);
+}
+#endif
+// Coded fields: site by site.
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void load_sites(V (*out)[N], const coded<ROW, UNITS, PACKET>* base, const thread_sites& own) {
+    JALI_UNROLL
+    for (int j = 0; j < EACH; ++j) block_at<N>(out[j], base, own.x[j]);
+}
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_sites(coded<ROW, UNITS, PACKET>* base, const thread_sites& own, const V (*v)[N],
+                             int64_t* counters) {
+    JALI_UNROLL
+    for (int j = 0; j < EACH; ++j)
+        if (own.there[j]) store_element<N>(base, own.x[j], v[j], counters);
 }
 #endif

@@ -1,4 +1,4 @@
-// What storage means, wherever it is: boundary factors, and the reals of an element of a Lie algebra.
+// What storage means, wherever it is: boundary factors, rows of memory, and the reals of an element of a Lie algebra.
 
 // One number per lane from memory of any alignment: boundary factors live in NumPy arrays.
 JALI_INLINE real load_factor(const JALI_REAL* p) {
@@ -29,6 +29,110 @@ JALI_CALL void apply_sign(real* x, const JALI_REAL* factor) {
     const real sign = load_factor(factor);
     const mask inside = sign != splat(0);
     for (int c = 0; c < N; ++c) x[c] = keep(inside, x[c] * sign);
+}
+
+// The memory of a field whose row (jali.codegen.formats) says how numbers become units and back: UNITS of ROW::unit for each
+// site, in packets of PACKET on devices, and a norm in float32 behind them if ROW::norm. ROW::decode<N>(v, units, norm) makes N
+// values of them, ROW::encode<N>(units, &norm, v) the inverse; it returns the lanes with a value that the row cannot hold. Both
+// act lane by lane, like all arithmetic, so that stored bytes do not depend on the number of lanes.
+template <class ROW, int UNITS, int PACKET>
+struct coded {
+    static const int site_bytes = UNITS * int(sizeof(typename ROW::unit)) + (ROW::norm ? 4 : 0);
+};
+// What reading the field gives after it was written.
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void as_stored(V* out, const coded<ROW, UNITS, PACKET>*, const V* v) {
+    integer units[UNITS];
+    real norm = splat(0);
+    ROW::template encode<N>(units, &norm, v);
+    ROW::template decode<N>(out, units, norm);
+}
+
+JALI_INLINE mask all_lanes(bool value) {
+    return splat_integer(value ? -1 : 0);
+}
+// Sites with a value that the row of a field cannot hold.
+JALI_INLINE void count_lost(int64_t* counters, mask lost) {
+    int64_t count = 0;
+    for (int l = 0; l < JALI_LANES; ++l) count += lost[l] != 0;
+#if defined(JALI_GPU)
+    add_atomically(counters + 1, count);
+#else
+    counters[1] += count;
+#endif
+}
+#if JALI_DOUBLE
+// Lanes with a number that becomes infinite in float32: from halfway between the largest and the next power of two on.
+template <int N>
+JALI_INLINE mask beyond_float(const real* v) {
+    mask lost = all_lanes(false);
+    for (int c = 0; c < N; ++c) {
+        const real magnitude = vabs(v[c]);
+        lost = lost | ((magnitude >= splat(0x1.ffffffp127)) & (magnitude <= splat(0x1.fffffffffffffp1023)));
+    }
+    return lost;
+}
+#endif
+
+// IEEE numbers of so many bits of exponent and fraction in the low bits of an integer, rounded to nearest, ties to even; what
+// becomes infinite is lost, infinities and NaNs are not.
+#if JALI_DOUBLE
+const int REAL_FRACTION = 52, REAL_BIAS = 1023;
+#else
+const int REAL_FRACTION = 23, REAL_BIAS = 127;
+#endif
+JALI_INLINE real two_to(int exponent) {
+    return real_of_bits(splat_integer(lane_integer(REAL_BIAS + exponent) << REAL_FRACTION));
+}
+template <int EXPONENT, int FRACTION>
+struct small_float {
+    static const int SHIFT = REAL_FRACTION - FRACTION, BIAS = (1 << (EXPONENT - 1)) - 1;
+    static const lane_integer SPECIAL = ((lane_integer(1) << EXPONENT) - 1) << FRACTION;
+    static JALI_MEMBER real decode(integer bits) {
+        const integer magnitude = bits & splat_integer((lane_integer(1) << (EXPONENT + FRACTION)) - 1);
+        const integer sign = (bits << splat_integer(8 * sizeof(JALI_REAL) - 1 - EXPONENT - FRACTION)) & sign_bits();
+        const integer shifted = magnitude << splat_integer(SHIFT);
+        // as a small number of the arithmetic, times a power of two: exact, subnormal or not
+        const real value = BIAS == REAL_BIAS ? real_of_bits(shifted) : real_of_bits(shifted) * two_to(REAL_BIAS - BIAS);
+        const real special = real_of_bits(shifted | splat_integer(((lane_integer(1) << (8 * int(sizeof(JALI_REAL)) - 2 - REAL_FRACTION + 1)) - 1) << REAL_FRACTION));
+        const integer found = bits_of(select(magnitude >= splat_integer(SPECIAL), special, value));
+        return real_of_bits(found | sign);
+    }
+    static JALI_MEMBER integer encode(real x, mask* lost) {
+        const real largest_real = real_of_bits(splat_integer((lane_integer(2 * REAL_BIAS + 1) << REAL_FRACTION) - 1));
+        const integer wide = bits_of(vabs(x));
+        const integer odd = (wide >> splat_integer(SHIFT)) & splat_integer(1);
+        const integer rounded = (wide + splat_integer((lane_integer(1) << (SHIFT - 1)) - 1) + odd) >> splat_integer(SHIFT);
+        const integer normal = rounded - splat_integer(lane_integer(REAL_BIAS - BIAS) << FRACTION);
+        integer bits = normal;
+        if (BIAS != REAL_BIAS) { // adding a power of two rounds subnormal numbers at their last bit
+            const real power = two_to(REAL_FRACTION + 1 - BIAS - FRACTION);
+            real sum = vabs(x) + power;
+            bits = select(vabs(x) < two_to(1 - BIAS), bits_of(sum) - bits_of(power), normal);
+        }
+        const mask finite = vabs(x) <= largest_real;
+        const mask beyond = finite & (bits >= splat_integer(SPECIAL));
+        *lost = *lost | beyond;
+        bits = select(beyond | ~finite, splat_integer(SPECIAL), bits);
+        bits = select(x != x, splat_integer(SPECIAL | (lane_integer(1) << (FRACTION - 1))), bits);
+        const integer sign = splat_integer(lane_integer(1) << (EXPONENT + FRACTION));
+        return select((bits_of(x) & sign_bits()) != splat_integer(0), bits | sign, bits);
+    }
+};
+// To float32 and back, to nearest.
+JALI_INLINE real as_float32(real x, mask* lost) {
+#if JALI_DOUBLE
+    return small_float<8, 23>::decode(small_float<8, 23>::encode(x, lost));
+#else
+    (void)lost;
+    return x;
+#endif
+}
+// The whole number next to x, ties to even, for magnitudes below 2^21.
+JALI_INLINE integer nearest_integer(real x) {
+    const real large = two_to(REAL_FRACTION) + two_to(REAL_FRACTION - 1);
+    real sum = x + large;
+    return bits_of(sum) - bits_of(large);
 }
 
 // Algebra storage: the N*N-1 reals of a traceless anti-Hermitian N x N matrix Z. First re and im of Z_ij for

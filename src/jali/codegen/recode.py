@@ -1,0 +1,59 @@
+"""Values from one storage format into another: a kernel that reads one field and writes another.
+
+Over a lattice where both have one layout, and over arrays of sites (boxes from NumPy, files), which are kernels of one lane. So the
+rows' own encode and decode are all there is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any
+
+import numpy as np
+
+from jali.codegen import cache
+from jali.codegen.builder import Builder
+from jali.codegen.emit import FIRST_WORD, emit
+from jali.codegen.formats import Stored
+from jali.codegen.ir import FieldSlot, SiteProgram, Store
+from jali.codegen.language import leaves
+from jali.codegen.operations import Variant
+
+_KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+@functools.cache
+def copy_program(source: Stored, target: Stored, precision: str, ndim: int) -> SiteProgram:
+    """Slot 0, kept as `source`, into slot 1."""
+    here = (0,) * ndim
+    value = leaves.load(Builder(), 0, here, source.element.type)
+    value.antihermitian = source.element.codec == "algebra"
+    slots = [FieldSlot("source", source), FieldSlot("target", target)]
+    return SiteProgram(
+        "recode", ndim, precision, slots, [], [], [Store(1, here, value, "recode")], [], shift=here
+    )
+
+
+def recode(sites: np.ndarray, source: Stored, target: Stored, precision: str) -> tuple[np.ndarray, int]:
+    """Bytes of sites `(..., source.site_bytes)` as bytes `(..., target.site_bytes)`, by arithmetic of this precision.
+
+    Returns them, and how many sites hold what `target` cannot.
+    """
+    sites = np.ascontiguousarray(sites, np.uint8)
+    out = np.zeros((*sites.shape[:-1], target.site_bytes), np.uint8)
+    text = emit(copy_program(source, target, precision, 1), Variant(lanes=1))
+    address, _ = cache.load("recode", text.text, 1, precision)
+    counters = np.zeros(2, np.int64)
+    words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
+    words[6] = counters.ctypes.data
+    for k, word in enumerate(text.words):
+        words[FIRST_WORD + k] = (sites, out)[word.slot].ctypes.data
+    _KERNEL(address)(words.ctypes.data, 0, out.size // target.site_bytes)
+    return out, int(counters[1])
+
+
+def words_of_copy(text: Any, source: Any, target: Any) -> tuple[np.ndarray, list[tuple[int, Any]]]:
+    """The words of a launch of `copy_program`, and which of them are addresses of storages."""
+    words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
+    return words, [(FIRST_WORD + k, (source, target)[word.slot]) for k, word in enumerate(text.words)]

@@ -1,0 +1,102 @@
+"""Storage formats on devices: the bytes and values of the host, in any launch shape, in halos between devices."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jali
+from jali import SU, Algebra, Complex, Field, Integer, Lattice, Real, Spinor, StorageError
+from jali.codegen.formats import FORMATS
+from jali.comm.virtual import virtual_ranks
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
+from test_formats import numbers, overflow, overflow_and_sum, pairs, random_links, wilson
+
+
+def fields_of_all_rows(lattice, precision):
+    """A field for every row and element that go together, with values."""
+    shape = lattice.extents
+    values = {
+        SU(3): random_links(3, shape),
+        SU(2): random_links(2, shape),
+        Spinor(3): numbers((*shape, 4, 3)),
+        Complex(): numbers(shape),
+        Real(): numbers(shape).real,
+        Algebra(2): random_links(2, shape),
+        Integer(): np.arange(int(np.prod(shape))).reshape(shape) - 7,
+    }
+    u = values[Algebra(2)]
+    u = u - np.swapaxes(u, -1, -2).conj()
+    values[Algebra(2)] = u - np.trace(u, axis1=-2, axis2=-1)[..., None, None] * np.eye(2) / 2
+    for element, value in values.items():
+        for name in FORMATS:
+            try:
+                field = Field(lattice, element, precision=precision, storage=name)
+            except jali.LayoutError:
+                continue
+            field[...] = value
+            yield field
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_devices_hold_the_bytes_of_the_host(precision, device):
+    host, there = (fields_of_all_rows(Lattice(5, 7, device=d), precision) for d in ("cpu", device))
+    for a, b in zip(host, there, strict=True):
+        assert np.array_equal(a.storage.export_box(), b.storage.export_box()), a.stored
+        assert a[...].tobytes() == b[...].tobytes()
+        assert a[2:4, 1:].tobytes() == b[2:4, 1:].tobytes()
+        b[3, 2] = b[1, 1]
+        a[3, 2] = a[1, 1]
+        assert np.array_equal(a.storage.export_box(), b.storage.export_box()), a.stored
+
+
+@pytest.mark.parametrize("shape", [None, "64,1,2", "64,1,1,4", "64,1,2,2"])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_any_two_formats_meet_on_a_device(precision, shape, device, monkeypatch):
+    if shape is not None:
+        monkeypatch.setenv("JALI_LAUNCH", shape)
+    got, expected = pairs(precision, device=device)
+    assert got == expected
+    assert got == pairs(precision)[0]
+
+
+def test_wilson_operator_of_compressed_fields_is_the_host_s(device):
+    _, _, here = wilson("fixed16-12", "fixed16", "float32")
+    _, _, there = wilson("fixed16-12", "fixed16", "float32", device=device)
+    assert here[...].tobytes() == there[...].tobytes()
+
+
+def test_halos_of_stored_bytes_travel_between_devices(device, monkeypatch):
+    monkeypatch.setenv("JALI_FAKE_GPUS", "2")
+    alone = pairs("float32")[0]
+    for got, _ in virtual_ranks(2, lambda: pairs("float32", grid=(2, 1, 1), device=device)):
+        assert got == alone
+
+
+def test_devices_count_what_cannot_be_held(device):
+    lattice = Lattice(4, 6, device=device)
+    for storage in ("float32", "float16", "fixed8"):
+        y = Field(lattice, Real(), storage=storage)
+        overflow[jali.EVEN](y, 2)
+        with pytest.raises(StorageError, match="6 sites.*overflow"):
+            y[0, 0]
+        with pytest.raises(StorageError, match="12 sites"):
+            lattice.sum(overflow_and_sum, y, 2)
+
+
+@jali.site_function
+def widen(X, out, x, y):
+    out[X] = x[X + X.directions()[0]] + y[X]
+
+
+def test_fields_of_two_precisions_meet_on_a_device_in_the_wider(device):
+    lattice = Lattice(4, 6, device=device)
+    x, y = Field(lattice, Complex(), precision="float32", storage="float16"), Field(lattice, Complex())
+    x[...], y[...] = numbers((4, 6)), numbers((4, 6), seed=2)
+    out = y.like()
+    widen(out, x, y)
+    assert np.array_equal(out[...], np.roll(x[...].astype(complex), -1, 0) + y[...])
