@@ -10,7 +10,11 @@ import pytest
 
 import jali
 from jali import SU, Algebra, Complex, Field, Integer, Lattice, Real, Spinor, StorageError
-from jali.codegen.formats import FORMATS
+from jali.codegen.cache import with_gpu_prelude
+from jali.codegen.emit import emit
+from jali.codegen.formats import FORMATS, stored
+from jali.codegen.operations import Variant
+from jali.codegen.recode import copy_program
 from jali.comm.virtual import virtual_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
@@ -100,3 +104,36 @@ def test_fields_of_two_precisions_meet_on_a_device_in_the_wider(device):
     out = y.like()
     widen(out, x, y)
     assert np.array_equal(out[...], np.roll(x[...].astype(complex), -1, 0) + y[...])
+
+
+@pytest.mark.parametrize(
+    ("elements", "precision", "several"),
+    [
+        ((Complex(), Integer()), "float32", True),
+        *(
+            pytest.param((SU(3), SU(2), Spinor(3), Integer()), precision, several, marks=pytest.mark.full)
+            for precision in ("float64", "float32")
+            for several in (False, True)
+        ),
+    ],
+)
+def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, several):
+    """All rows in one text for each element; NVRTC needs no device."""
+    for element in elements:
+        texts = []
+        for name in FORMATS:
+            try:
+                row = stored(name, element, precision)
+            except jali.LayoutError:
+                continue
+            program = copy_program(row, row, precision, 2)
+            texts.append((name, emit(program, Variant(lanes=1, gpu=True, several=several)).text))
+        assert texts
+        names = {"float64": "double", "float32": "float"}
+        head = f"#define JALI_LANES 1\n#define JALI_REAL {names[precision]}\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
+        head += "#define JALI_SITES 2\n#define JALI_WIDTH 2\n" * several
+        spaces = "\n".join(
+            f"namespace space{k} {{\n{text.replace('JALI_KERNEL(kernel', f'JALI_KERNEL(kernel{k}')}\n}}"
+            for k, (_, text) in enumerate(texts)
+        )
+        assert nvrtc.compile(with_gpu_prelude(f"{head}\n{spaces}"), "rows", "sm_90")
