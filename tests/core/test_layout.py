@@ -311,7 +311,7 @@ def test_sections_of_a_site_lie_behind_each_other_and_sites_keep_their_bytes():
     assert (g.export_box() == box).all()
     flat = box.reshape(-1, 52)
     block = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_uint8 * (4 * 52)).from_address(f.address))
-    sites = flat[four.box_index[0] + four.box_lane]
+    sites = flat[four.box_sites[0]]
     units = sites[:, :48].copy().view(np.uint16)
     assert (block[: 4 * 48].view(np.uint16).reshape(24, 4) == units.T).all()
     assert (block[4 * 48 :].view(np.uint32) == sites[:, 48:].copy().view(np.uint32)[:, 0]).all()
