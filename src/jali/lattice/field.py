@@ -159,6 +159,7 @@ class Field(WithoutOperators):
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
         precision = max(self.precision, other.precision, key=PRECISIONS.index)
+        copy: Callable[[], Any]
         with self.lattice.lock:
             if other.stored.format == self.stored.format and other.stored.memory == self.stored.memory:
                 copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
