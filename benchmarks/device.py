@@ -3,18 +3,13 @@ of the lowest roof.
 
 Compulsory bytes: every number that a kernel needs is counted once, however often it is read. The denominator is a copy by the
 driver of two arrays of 1 GiB, measured before and after all rows. Times are medians over batches between two events. Kernels are
-tuned by their first run.
+tuned by their first run; `--tune off` shows what that is worth, `--launch` forces one way.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import os
-
-os.environ.setdefault(
-    "JALI_TUNE", "now"
-)  # before anything is timed; JALI_TUNE=off shows what tuning is worth
 
 import numpy as np
 
@@ -51,7 +46,10 @@ def main() -> None:
     parser.add_argument(
         "--small", action="store_true", help="also copy, axpy and norm of real and complex fields"
     )
+    parser.add_argument("--tune", default="now", help="as JALI_TUNE")
+    parser.add_argument("--launch", help="as of jali.tune.experiment")
     arguments = parser.parse_args()
+    jali.settings.use(tune=arguments.tune, launch=arguments.launch)
     jali.use_device(arguments.device)
     gpu = jali.Lattice(2, 2).gpu
     roof = copy_rate(gpu)

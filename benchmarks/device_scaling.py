@@ -365,7 +365,7 @@ def main() -> None:
     parser.add_argument("--csv", default="", metavar="FILE", help="append lines to this file")
     options = parser.parse_args()
     bench = Bench(options)
-    shown = {k: v for k, v in sorted(os.environ.items()) if k.startswith(("NCCL_", "RCCL_", "JALI_GPU"))}
+    shown = jali.settings.of_others("NCCL_", "RCCL_") | dict(jali.settings.current().differing())
     bench.say(f"{bench.ranks.size} ranks, {bench.gpu.name}, settings {shown or 'all defaults'}")
     for name in options.parts.split(","):
         if name not in PARTS:

@@ -4,6 +4,8 @@ compute-sanitizer --tool memcheck  --error-exitcode 1 python benchmarks/sanitize
 compute-sanitizer --tool racecheck --error-exitcode 1 python benchmarks/sanitize.py
 """
 
+import argparse
+
 import numpy as np
 
 import jali
@@ -60,8 +62,11 @@ def collectives() -> None:
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--launch", help="as of jali.tune.experiment")
     jali.use_device("cuda")
-    for precision in ("float64", "float32"):
-        fields(precision)
-    collectives()
+    with jali.tune.experiment(launch=parser.parse_args().launch):
+        for precision in ("float64", "float32"):
+            fields(precision)
+        collectives()
     print("all kernels ran")

@@ -20,16 +20,16 @@ SIZES = [8, 64, 512, 4096, 8192, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 2
 
 
 def child(batches: int, sizes: list[int]) -> None:
-    os.environ["JALI_THREADS"] = "1"
-    from jali import _core, comm
+    from jali import _core, comm, settings
 
+    settings.use(threads=1)
     world = comm.current()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
     transports = {"mpi": world.core}
     for copying in ("cma", "slots"):
-        os.environ["JALI_SHM_COPY"] = copying
-        transports[f"shm {copying}"] = _core.make_host_communicator(world.core)
+        with settings.using(shm_copy=copying):
+            transports[f"shm {copying}"] = _core.make_host_communicator(world.core)
     for size in sizes:
         rounds = max(1, min(200, (4 << 20) // size))
         times: dict[str, list[float]] = {name: [] for name in transports}

@@ -1,9 +1,13 @@
 """What all tests share."""
 
+import contextlib
 import os
 import signal
+from collections.abc import Callable, Iterator
 
 import pytest
+
+from jali import settings
 
 # Unbuffered output is written word by word, and a launcher may then put the words of two ranks on one line.
 os.environ.pop("PYTHONUNBUFFERED", None)
@@ -21,3 +25,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         alone = item.get_closest_marker("mpi") is not None
         item.add_marker(pytest.mark.xdist_group("mpi" if alone else item.path.name))
+
+
+@pytest.fixture
+def use_settings() -> Iterator[Callable[..., None]]:
+    """`use_settings(tune="now")`: other settings (`jali.settings`) until the test ends, in this process; programs that it starts are
+    given an environment."""
+    with contextlib.ExitStack() as stack:
+        yield lambda **changes: stack.enter_context(settings.using(**changes)) and None

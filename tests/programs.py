@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import jali
+from jali import settings
 from jali.comm.launcher import Launcher, find_launcher, local_ranks
 from jali.errors import RankError
 
@@ -37,7 +38,7 @@ def run_program(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command and return what it printed.
 
-    `status` is how it must end (None: in any way), `env` its environment (default: that of this process), `path` folders from which
+    `status` is how it must end (None: in any way), `env` its environment (default: that of this process, with its current settings), `path` folders from which
     it can import, `timeout` seconds. Other options are those of `subprocess.Popen`.
     """
     process = subprocess.Popen(
@@ -77,8 +78,8 @@ def on_ranks(ranks: int, *command: object, python: str = sys.executable) -> list
 
 
 def importing_from(folders: Sequence[Path], env: Mapping[str, str] | None = None) -> dict[str, str]:
-    """An environment (default: that of this process) in which modules are looked for in these folders first."""
-    environment = dict(os.environ if env is None else env)
+    """An environment (default: that of this process, with its current settings) in which modules are looked for in these folders first."""
+    environment = dict(settings.environment() if env is None else env)
     before = environment.get("PYTHONPATH")
     if folders:
         environment["PYTHONPATH"] = os.pathsep.join([*map(str, folders), *([before] if before else [])])

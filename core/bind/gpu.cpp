@@ -33,7 +33,6 @@ std::span<const std::byte> bytes_of(const nb::bytes& image) {
 
 void bind_gpu(nb::module_& m) {
     translate_error<GpuError>("DeviceError");
-    translate_error<PeerWayError>("ParameterError");
 
     nb::class_<GpuMemory>(m, "GpuMemory", "A labelled block of device memory.")
         .def_prop_ro("address", &GpuMemory::address)

@@ -3,6 +3,7 @@
 
 namespace nb = nanobind;
 
+void bind_settings(nb::module_& m);
 void bind_device(nb::module_& m);
 void bind_gpu(nb::module_& m);
 void bind_timeline(nb::module_& m);
@@ -27,6 +28,7 @@ NB_MODULE(_core, m) {
     // Objects that a program keeps until its end are no fault of ours.
     nb::set_leak_warnings(false);
     m.doc() = "jali's core: memory, ranks, halos and schedules";
+    bind_settings(m);
     bind_device(m);
     bind_gpu(m);
     bind_timeline(m);

@@ -15,8 +15,6 @@ using namespace nb::literals;
 using namespace jali;
 
 void bind_timeline(nb::module_& m) {
-    ranges_from_environment();
-
     nb::class_<Timeline>(m, "Timeline", "What this thread's rank did when.")
         .def(nb::init<std::size_t>(), "capacity"_a, "Keeps the last `capacity` spans.")
         .def("start", &Timeline::start, "From now on, of this thread.")

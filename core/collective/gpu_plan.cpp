@@ -1,8 +1,8 @@
 #include "collective/gpu_plan.hpp"
 #include "device/timeline.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -19,11 +19,9 @@ std::int64_t whole_pages(std::int64_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
-// JALI_DEVICE_QUEUES, a list such as "lanes=32,slot_bytes=65536", for experiments; must be the same on all
-// ranks.
+// The experiment `device_queues`, a list such as "lanes=32,slot_bytes=65536"; must be the same on all ranks.
 void read_parameters(DeviceProgramParameters& p) {
-    const char* set = std::getenv("JALI_DEVICE_QUEUES");
-    std::string rest = set != nullptr ? set : "";
+    std::string rest = settings().device_queues;
     std::int64_t lanes = p.most_lanes;
     const std::pair<const char*, std::int64_t*> known[] = {
         {"lanes", &lanes},
@@ -57,7 +55,7 @@ void read_parameters(DeviceProgramParameters& p) {
             (is_of("slots") && (value & (value - 1)) != 0)) {
             std::string names;
             for (const auto& row : known) names += (names.empty() ? "" : ", ") + std::string(row.first);
-            throw PlanError("JALI_DEVICE_QUEUES: '" + item + "' is none of " + names +
+            throw PlanError("device_queues: '" + item + "' is none of " + names +
                             ", each =<number>, bytes of slots in multiples of 16, slots a power of two");
         }
     }

@@ -1,6 +1,6 @@
 #include "device/ccl_api.hpp"
+#include "settings/settings.hpp"
 
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,8 +21,8 @@ std::map<GpuKind, std::string> suggested;
 std::vector<std::string> candidates(GpuKind kind, std::string found) {
     if (std::lock_guard lock(suggesting); found.empty()) found = suggested[kind];
     const bool cuda = kind == GpuKind::cuda;
-    const char* named = std::getenv(cuda ? "JALI_NCCL" : "JALI_RCCL");
-    if (named != nullptr && *named != '\0') return {named};
+    const std::string& named = cuda ? settings().nccl : settings().rccl;
+    if (!named.empty()) return {named};
     std::vector<std::string> files;
     if (!found.empty()) files.push_back(found);
     if (cuda) {

@@ -1,11 +1,11 @@
 #include "device/gpu.hpp"
 #include "device/pause.hpp"
 #include "device/timeline.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -210,11 +210,7 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
     api_.check(api_.stream_priorities(&least_priority_, &greatest_priority_), "asking for priorities");
     api_.check(api_.stream_create(&stream_, 1, greatest_priority_), "making a stream");
     api_.check(api_.event_create(&meeting_, 2), "making an event");
-    const char* early = std::getenv("JALI_EARLY_LAUNCH");
-    const std::string_view wanted = early != nullptr && *early != '\0' ? early : "on";
-    if (wanted != "on" && wanted != "off")
-        throw GpuError("JALI_EARLY_LAUNCH=" + std::string(wanted) + "; there are on and off");
-    begins_early_ = wanted == "on" && api_.launch_with != nullptr && major_ >= 9;
+    can_begin_early_ = api_.launch_with != nullptr && major_ >= 9;
 }
 
 Gpu::~Gpu() = default; // lives as long as the process
@@ -330,7 +326,7 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
     int error = gpu_success;
     CudaLaunchAttribute attributes[2];
     unsigned count = 0;
-    if (begins_early_) attributes[count++] = {may_begin_early, 0, {1}};
+    if (can_begin_early_ && settings().early_launch) attributes[count++] = {may_begin_early, 0, {1}};
     if (urgency != Urgency::of_stream && knows_urgency()) {
         const int priority = urgency == Urgency::first    ? greatest_priority_
                              : urgency == Urgency::middle ? least_priority_ - 1

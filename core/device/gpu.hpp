@@ -255,7 +255,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 #undef JALI_DECLARE
     mutable std::atomic<std::uint64_t> times_idle_ = 0;
     int least_priority_ = 0, greatest_priority_ = 0;
-    bool begins_early_ = false; // kernels wait for those before them by themselves: prelude/target_gpu.hpp
+    bool can_begin_early_ = false; // kernels wait for those before them by themselves: prelude/target_gpu.hpp
     void* context_ = nullptr;
     void* stream_ = nullptr;
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;

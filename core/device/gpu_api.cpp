@@ -1,6 +1,6 @@
 #include "device/gpu_api.hpp"
+#include "settings/settings.hpp"
 
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -19,8 +19,8 @@ struct Loaded {
 
 // Where the drivers live, the first that loads is taken.
 std::vector<std::string> candidates(GpuKind kind) {
-    const char* named = std::getenv(kind == GpuKind::cuda ? "JALI_CUDA_DRIVER" : "JALI_HIP_DRIVER");
-    if (named != nullptr && *named != '\0') return {named};
+    const std::string& named = kind == GpuKind::cuda ? settings().cuda_driver : settings().hip_driver;
+    if (!named.empty()) return {named};
     if (kind == GpuKind::cuda) return {"libcuda.so.1", "libcuda.so"};
     return {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"};
 }

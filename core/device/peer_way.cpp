@@ -1,7 +1,5 @@
 #include "device/peer_way.hpp"
-
-#include <cstdlib>
-#include <string>
+#include "settings/settings.hpp"
 
 namespace jali {
 
@@ -12,16 +10,9 @@ const char* name_of(PeerWay way) {
 }
 
 std::optional<PeerWay> forced_peer_way() {
-    const char* set = std::getenv("JALI_PEER_HANDLES");
-    const std::string text = set == nullptr || *set == '\0' ? "auto" : set;
-    if (text == "auto") return std::nullopt;
-    std::string names = "auto";
-    for (const PeerWayRow& row : peer_ways) {
-        if (text == row.name) return row.way;
-        names += std::string(", ") + row.name;
-    }
-    throw PeerWayError("JALI_PEER_HANDLES=" + text +
-                       " is no way to map memory of another process's device; choose from " + names);
+    for (const PeerWayRow& row : peer_ways)
+        if (settings().peer_handles == row.name) return row.way;
+    return std::nullopt;
 }
 
 } // namespace jali

@@ -22,12 +22,7 @@ constexpr PeerWayRow peer_ways[] = {{PeerWay::ipc, "ipc"}, {PeerWay::descriptor,
 
 const char* name_of(PeerWay way);
 
-// JALI_PEER_HANDLES names no way.
-struct PeerWayError : std::invalid_argument {
-    using std::invalid_argument::invalid_argument;
-};
-
-// The way that JALI_PEER_HANDLES names; nothing if it is "auto" or not set. Throws PeerWayError.
+// The way that JALI_PEER_HANDLES names; nothing if it is "auto".
 std::optional<PeerWay> forced_peer_way();
 
 } // namespace jali

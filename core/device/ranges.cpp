@@ -1,10 +1,10 @@
 #include "device/ranges.hpp"
 #include "device/timeline.hpp"
+#include "settings/settings.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <mutex>
 
@@ -19,7 +19,8 @@ using Pop = int (*)();
 
 // A library that exports what it takes, by these names.
 struct Row {
-    const char *name, *variable; // the variable names another file than the usual ones
+    const char* name;
+    std::string Settings::* named; // another file than the usual ones
     std::vector<const char*> files;
     const char *push, *pop;
 };
@@ -27,12 +28,12 @@ struct Row {
 const std::vector<Row>& rows() {
     static const std::vector<Row> table = {
         {"NVTX",
-         "JALI_NVTX_LIBRARY",
+         &Settings::nvtx_library,
          {"libnvToolsExt.so.1", "libnvToolsExt.so"},
          "nvtxRangePushA",
          "nvtxRangePop"},
         {"roctx",
-         "JALI_ROCTX_LIBRARY",
+         &Settings::roctx_library,
          {"libroctx64.so.4", "libroctx64.so", "/opt/rocm/lib/libroctx64.so"},
          "roctxRangePushA",
          "roctxRangePop"},
@@ -110,12 +111,12 @@ bool ask_tool(const char* file, Ranges& ranges, std::string& why) {
 Ranges look() {
     Ranges ranges;
     std::string why;
-    const char* tool = std::getenv("NVTX_INJECTION64_PATH");
-    if (tool != nullptr && *tool != '\0' && ask_tool(tool, ranges, why)) return ranges;
+    const std::string& tool = settings().nvtx_injection64_path;
+    if (!tool.empty() && ask_tool(tool.c_str(), ranges, why)) return ranges;
     for (const Row& row : rows()) {
-        const char* named = std::getenv(row.variable);
-        const std::vector<const char*> one{named};
-        for (const char* file : named != nullptr && *named != '\0' ? one : row.files) {
+        const std::string& named = settings().*row.named;
+        const std::vector<const char*> one{named.c_str()};
+        for (const char* file : named.empty() ? row.files : one) {
             void* handle = open(file, why);
             if (handle == nullptr) continue;
             ranges.push = reinterpret_cast<Push>(dlsym(handle, row.push));
@@ -146,11 +147,9 @@ const RangesFound& find_ranges() {
     return ranges().found;
 }
 
-void ranges_from_environment() {
+void turn_ranges_on() {
     static std::once_flag once;
     std::call_once(once, [] {
-        const char* set = std::getenv("JALI_NVTX");
-        if (set == nullptr || std::strcmp(set, "1") != 0) return;
         on = ranges().push != nullptr;
         if (on) {
             watchers.fetch_add(1);

@@ -1,9 +1,9 @@
 // Named ranges for the vendors' profilers: NVIDIA's NVTX and AMD's roctx, found at run time.
 //
 // What pushes and what pops is one table of libraries, a row each; nothing is linked and no header is used.
-// Ranges are off unless JALI_NVTX is set to 1. NVTX has two ways: a library of an older toolkit that exports
-// the functions, and a tool that announces itself by NVTX_INJECTION64_PATH (Nsight does) and hands its
-// functions over when it is asked. AMD's side has never run on hardware.
+// Ranges are off until somebody turns them on (JALI_NVTX). NVTX has two ways: a library of an older toolkit
+// that exports the functions, and a tool that announces itself by NVTX_INJECTION64_PATH (Nsight does) and
+// hands its functions over when it is asked. AMD's side has never run on hardware.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct RangesFound {
 // What there is: tried once in a process.
 const RangesFound& find_ranges();
 
-// Reads JALI_NVTX, once; says on stderr, once, if ranges are wanted and there is nothing that takes them.
-void ranges_from_environment();
+// From now on. Says on stderr, once, if there is nothing that takes them.
+void turn_ranges_on();
 
 // A range of this thread from now to pop_range(). False, and nothing to be popped, when ranges are off.
 bool push_range(std::string_view name);

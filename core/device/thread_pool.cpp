@@ -1,8 +1,8 @@
 #include "device/thread_pool.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <fstream>
 #include <stdexcept>
 #include <string>
@@ -14,7 +14,6 @@ namespace jali {
 
 namespace {
 
-constexpr int max_threads = 4096;
 constexpr std::uint64_t open_bit = 1u << 16;
 constexpr std::uint64_t inside_mask = open_bit - 1;
 constexpr int job_shift = 17;
@@ -58,15 +57,7 @@ int usable_cores() {
 }
 
 int default_threads(int ranks_on_host) {
-    if (const char* text = std::getenv("JALI_THREADS"); text != nullptr && *text != '\0') {
-        char* end = nullptr;
-        const long threads = std::strtol(text, &end, 10);
-        if (*end != '\0' || threads < 1 || threads > max_threads)
-            throw std::invalid_argument("JALI_THREADS=" + std::string(text) +
-                                        " is not a number of threads: give a whole number from 1 to " +
-                                        std::to_string(max_threads));
-        return static_cast<int>(threads);
-    }
+    if (settings().threads > 0) return settings().threads;
     return std::max(1, usable_cores() / std::max(1, ranks_on_host));
 }
 

@@ -94,7 +94,7 @@ void HostLaunch::run_part(Plan& plan, int part, const ThreadPool::Progress* prog
 void HostLaunch::run_with_halos(Plan& plan) {
     switches_ = halo_switches();
     if (!switches_.pack)
-        throw std::invalid_argument("JALI_HALO_OFF=pack: on the host packing is a part of the transport; "
+        throw std::invalid_argument("halo_off=pack: on the host packing is a part of the transport; "
                                     "leave out transport, bulk or boundary");
     if (switches_.transport) return plan.exchange->run(*definition_.communicator);
     for (int part = 0; part < (definition_.policy->overlap ? 2 : 1); ++part) run_part(plan, part, nullptr);

@@ -1,7 +1,6 @@
 #include "halo/policy.hpp"
+#include "settings/settings.hpp"
 
-#include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 
 namespace jali {
@@ -59,51 +58,29 @@ std::span<const HaloPolicy> halo_policies(bool on_device) {
 
 const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
     const auto rows = halo_policies(on_device);
-    const char* set = std::getenv("JALI_HALO_POLICY");
-    const bool from_environment = name.empty() && set != nullptr && *set != '\0';
-    const std::string wanted = from_environment ? set : name;
-    if (any_halo_policy(wanted)) return rows[0];
+    if (any_halo_policy(name)) return rows[0];
+    const std::string& wanted = name.empty() ? settings().halo_policy : name;
     std::string known;
     for (const auto& row : rows) {
         if (wanted == row.name) return row;
         known += (known.empty() ? "" : ", ") + row.name;
     }
     // a program may have lattices on the host and on devices
-    if (from_environment)
-        for (const auto& row : halo_policies(!on_device))
-            if (wanted == row.name) return rows[0];
-    throw std::invalid_argument((from_environment ? "JALI_HALO_POLICY=" : "halo policy ") + wanted +
-                                " does not exist; there are: " + known + ", auto, auto-graph");
+    if (name.empty()) return rows[0];
+    throw std::invalid_argument("halo policy " + name + " does not exist; there are: " + known +
+                                ", auto, auto-graph");
 }
 
 bool any_halo_policy(const std::string& name) {
-    const char* set = std::getenv("JALI_HALO_POLICY");
-    const std::string wanted = name.empty() && set != nullptr ? set : name;
+    const std::string& wanted = name.empty() ? settings().halo_policy : name;
     return wanted.empty() || wanted == "auto" || wanted == "auto-graph";
 }
 
 HaloSwitches halo_switches() {
-    HaloSwitches switches;
-    const char* set = std::getenv("JALI_HALO_OFF");
-    std::string rest = set != nullptr ? set : "";
-    while (!rest.empty()) {
-        const auto comma = std::min(rest.find(','), rest.size());
-        const std::string name = rest.substr(0, comma);
-        rest.erase(0, comma + 1);
-        if (name == "pack") {
-            switches.pack = false;
-        } else if (name == "transport") {
-            switches.transport = false;
-        } else if (name == "bulk") {
-            switches.bulk = false;
-        } else if (name == "boundary") {
-            switches.boundary = false;
-        } else {
-            throw std::invalid_argument("JALI_HALO_OFF names '" + name +
-                                        "'; it can name pack, transport, bulk and boundary");
-        }
-    }
-    return switches;
+    const std::string& off = settings().halo_off;
+    if (off.empty()) return {};
+    const auto is_on = [&](const char* part) { return off.find(part) == std::string::npos; };
+    return {is_on("pack"), is_on("transport"), is_on("bulk"), is_on("boundary")};
 }
 
 } // namespace jali

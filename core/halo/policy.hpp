@@ -56,9 +56,8 @@ const HaloPolicy& halo_policy(const std::string& name, bool on_device);
 // Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
 bool any_halo_policy(const std::string& name);
 
-// What of an exchange is left out, so that the cost of the rest is seen; results are then wrong. From
-// JALI_HALO_OFF, a list such as "bulk,boundary"; read at every exchange. Throws std::invalid_argument for
-// unknown names.
+// What of an exchange is left out, so that the cost of the rest is seen; results are then wrong. The
+// experiment `halo_off`, a list such as "bulk,boundary"; looked at in every exchange.
 struct HaloSwitches {
     bool pack = true, transport = true, bulk = true, boundary = true;
 };

@@ -72,7 +72,6 @@ class MpiCommunicator final : public Communicator {
     MpiCommunicator(MpiHandle parent, const std::string& library)
         : mpi_(MpiAbi::find(library)), watchdog_(watchdog_seconds()), family_(std::make_shared<Family>()) {
         mpi_.check_running();
-        warning_seconds(); // so that a wrong setting is told now
         MpiHandle for_notices = 0;
         mpi_.check(mpi_.Comm_dup(parent, &messages_), "MPI_Comm_dup");
         mpi_.check(mpi_.Comm_dup(parent, &for_notices), "MPI_Comm_dup");

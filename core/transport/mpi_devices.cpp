@@ -1,8 +1,7 @@
 #include "transport/mpi_devices.hpp"
+#include "settings/settings.hpp"
 
 #include <algorithm>
-#include <cstdlib>
-#include <stdexcept>
 #include <vector>
 
 #include <dlfcn.h>
@@ -10,11 +9,6 @@
 namespace jali {
 
 namespace {
-
-std::string environment(const char* name) {
-    const char* value = std::getenv(name);
-    return value != nullptr ? value : "";
-}
 
 // The memory kinds of MPI 4.1: a list such as "system,mpi,cuda:device:managed".
 bool names_memory_kind(const std::string& list, const std::string& kind) {
@@ -74,11 +68,10 @@ class Questions {
 } // namespace
 
 std::string why_mpi_takes_no_devices(const MpiAbi& mpi, MpiHandle communicator, const std::string& kind) {
-    const std::string forced = environment("JALI_GPU_AWARE_MPI");
-    if (forced == "1") return "";
-    if (forced == "0") return "JALI_GPU_AWARE_MPI=0 says that the MPI library takes no device memory";
-    if (!forced.empty())
-        throw std::invalid_argument("JALI_GPU_AWARE_MPI=" + forced + " should be 1 or 0, or not be set");
+    const Settings& set = settings();
+    if (set.gpu_aware_mpi == "1") return "";
+    if (set.gpu_aware_mpi == "0")
+        return "JALI_GPU_AWARE_MPI=0 says that the MPI library takes no device memory";
     const bool cuda = kind == "cuda";
     const Questions questions(mpi);
     if (questions.says(cuda ? "MPIX_Query_cuda_support" : "MPIX_Query_rocm_support") ||
@@ -86,8 +79,7 @@ std::string why_mpi_takes_no_devices(const MpiAbi& mpi, MpiHandle communicator, 
         return "";
     if (names_memory_kind(questions.memory_kinds(communicator), cuda ? "cuda" : "rocm")) return "";
     // Cray's and Ohio's libraries are told so, and cannot be asked.
-    if (environment("MPICH_GPU_SUPPORT_ENABLED") == "1" ||
-        environment(cuda ? "MV2_USE_CUDA" : "MV2_USE_ROCM") == "1")
+    if (set.mpich_gpu_support_enabled == "1" || (cuda ? set.mv2_use_cuda : set.mv2_use_rocm) == "1")
         return "";
     return "the MPI library (" + mpi.family + ", " + mpi.path + ") does not say that it takes " + kind +
            " memory; use one that was built for it, or set JALI_GPU_AWARE_MPI=1 if this one was";

@@ -1,12 +1,11 @@
 #include "transport/patience.hpp"
+#include "settings/settings.hpp"
 #include "transport/communicator.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <limits>
 #include <mutex>
 #include <thread>
@@ -66,28 +65,12 @@ void Communicator::end_belongings() noexcept {
     belongings.clear();
 }
 
-namespace {
-
-double seconds_of(const char* variable, double otherwise, bool may_be_zero) {
-    const char* text = std::getenv(variable);
-    if (text == nullptr || *text == '\0') return otherwise;
-    char* end = nullptr;
-    const double seconds = std::strtod(text, &end);
-    if (*end != '\0' || !(seconds > 0 || (may_be_zero && seconds == 0)) || !std::isfinite(seconds))
-        throw std::invalid_argument(
-            std::string(variable) + "=" + text + " is not a time: give a number of seconds above 0" +
-            (may_be_zero ? ", or 0 for never" : "") + " (" + seconds_text(otherwise) + " is the default)");
-    return seconds;
-}
-
-} // namespace
-
 double watchdog_seconds() {
-    return seconds_of("JALI_WATCHDOG", 600, false);
+    return settings().watchdog;
 }
 
 double warning_seconds() {
-    const double seconds = seconds_of("JALI_WAIT_WARNING", 10, true);
+    const double seconds = settings().wait_warning;
     return seconds > 0 ? seconds : std::numeric_limits<double>::infinity();
 }
 
@@ -105,11 +88,10 @@ double& Patience::until_warning() {
 void Patience::warn(const std::string& description) const {
     double& next = until_warning();
     if (!std::isfinite(limit_)) return; // nobody minds
-    const char* const checked = std::getenv("JALI_CHECKED");
-    const bool on = checked != nullptr && *checked != '\0' && std::strcmp(checked, "0") != 0;
-    std::fprintf(stderr, "jali: %s: nothing has moved for %s. This is an error after %s (JALI_WATCHDOG).%s\n",
-                 description.c_str(), seconds_text(next).c_str(), seconds_text(limit_).c_str(),
-                 on ? "" : " If ranks may call in different orders, JALI_CHECKED=1 says which calls.");
+    std::fprintf(
+        stderr, "jali: %s: nothing has moved for %s. This is an error after %s (JALI_WATCHDOG).%s\n",
+        description.c_str(), seconds_text(next).c_str(), seconds_text(limit_).c_str(),
+        settings().checked ? "" : " If ranks may call in different orders, JALI_CHECKED=1 says which calls.");
     next = 4 * std::max(next, waited_);
 }
 

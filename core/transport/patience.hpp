@@ -12,12 +12,10 @@
 
 namespace jali {
 
-// Seconds without any movement after which a wait is an error: JALI_WATCHDOG, else 600. Throws
-// std::invalid_argument.
+// Seconds without any movement after which a wait is an error: JALI_WATCHDOG.
 double watchdog_seconds();
 
-// Seconds without any movement after which a wait is mentioned on stderr: JALI_WAIT_WARNING, else 10;
-// infinity for 0. Throws std::invalid_argument.
+// Seconds without any movement after which a wait is mentioned on stderr: JALI_WAIT_WARNING; infinity for 0.
 double warning_seconds();
 
 // Lets the hook of set_wait_hook run.

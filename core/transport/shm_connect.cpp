@@ -3,12 +3,12 @@
 // Ranks of one boot of one machine show each other the name of a segment; whoever can open it and finds the
 // nonce in it shares memory with its owner, wherever namespaces or containers put the two. Two ranks are
 // joined if each sees the other.
+#include "settings/settings.hpp"
 #include "transport/shm_link.hpp"
 
 #include <algorithm>
 #include <bitset>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 
@@ -38,25 +38,15 @@ struct Card {
 };
 
 Copying chosen_copying() {
-    const char* text = std::getenv("JALI_SHM_COPY");
-    const std::string choice = text == nullptr ? "" : text;
-    if (choice == "cma") return Copying::fetch;
-    if (choice == "slots") return Copying::pieces;
-    if (choice.empty()) return Copying::best;
-    throw std::invalid_argument(
-        "JALI_SHM_COPY=" + choice +
-        " is no way to copy long messages: give cma (one copy, by the kernel) or slots (two, in pieces)");
+    const std::string& choice = settings().shm_copy;
+    return choice == "cma" ? Copying::fetch : choice == "slots" ? Copying::pieces : Copying::best;
 }
 
 enum class Sharing { no, if_possible, always };
 
 Sharing chosen_sharing() {
-    const char* text = std::getenv("JALI_SHM");
-    const std::string choice = text == nullptr ? "" : text;
-    if (choice.empty()) return Sharing::if_possible;
-    if (choice == "1") return Sharing::always;
-    if (choice == "0") return Sharing::no;
-    throw std::invalid_argument("JALI_SHM=" + choice + " is neither 0 (no shared memory) nor 1");
+    const std::string& choice = settings().shm;
+    return choice == "1" ? Sharing::always : choice == "0" ? Sharing::no : Sharing::if_possible;
 }
 
 Hello hello_of_this_rank() {

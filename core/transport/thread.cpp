@@ -118,9 +118,7 @@ struct alignas(64) Contribution {
 
 // What a group shares with all groups split from it; ranks here are those of the outermost one.
 struct Society {
-    explicit Society(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {
-        warning_seconds(); // so that a wrong setting is told now
-    }
+    explicit Society(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {}
 
     void ring_all() {
         for (auto& bell : bells) bell.ring();

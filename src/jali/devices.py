@@ -8,12 +8,11 @@ driver made for tests only.
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any
 
-from jali import _core
+from jali import _core, settings
 from jali.codegen import cache
 from jali.comm.world import host_identity
 from jali.errors import DeviceError
@@ -36,14 +35,13 @@ def use_device(name: str) -> None:
 
 def default_device() -> str:
     """What lattices compute on that are not told otherwise."""
-    return _default or os.environ.get("JALI_DEVICE") or "cpu"
+    return _default or settings.current().device
 
 
 def open_device(name: str | None, communicator: Any) -> Any:
     """The core's device of this name for this rank, ready for kernels; None is the host's processor.
 
-    Collective over the ranks of `communicator`. Raises DeviceError: no such device, no driver, too old a driver;
-    ParameterError: JALI_PEER_HANDLES names no way.
+    Collective over the ranks of `communicator`. Raises DeviceError: no such device, no driver, too old a driver.
     """
     kind, ordinal = parse_device(name or default_device())
     if kind == "cpu":

@@ -17,7 +17,7 @@ def over() -> None:
             signal.signal(number, handler)
 
 
-def _is_command() -> bool:
+def is_command() -> bool:
     """Whether this is the script `jali`, or `python -m jali` on its way to its main module."""
     if sys.argv[:1] == ["-m"]:
         words = sys.orig_argv
@@ -26,12 +26,12 @@ def _is_command() -> bool:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    if _is_first():
+    if is_first():
         os.write(2, b"jali: interrupted\n")
     os._exit(128 + number)
 
 
-def _is_first() -> bool:
+def is_first() -> bool:
     """Whether this process speaks for the ranks of its job: a launcher gives a signal to all of them."""
     # as in jali.comm.place, which is not imported yet
     ranks = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -53,7 +53,7 @@ def _fill_in() -> None:
             setattr(sys, name, os.fdopen(null, mode))
 
 
-if _is_command():
+if is_command():
     _fill_in()
     for _number, _handler in _USUAL.items():
         if signal.getsignal(_number) == _handler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -15,12 +16,13 @@ import jali
 from jali import errors
 from jali.cli import launch
 from jali.cli import main as cli
-from jali.comm.place import EXPECTED_RANKS, LAUNCHERS
+from jali.comm.place import LAUNCHERS
 
 
 @pytest.fixture(autouse=True)
-def without_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [EXPECTED_RANKS, *(name for pair in LAUNCHERS for name in pair)]:
+def without_launcher(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
+    use_settings(expected_ranks=None)
+    for name in (name for pair in LAUNCHERS for name in pair):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -112,16 +114,15 @@ def test_ranks_are_started_with_the_same_words(command: ModuleType, monkeypatch:
     assert started == [(4, ["try", "a", "b", "-n", "4"])]
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{"PMI_RANK": "1", "PMI_SIZE": "4"}, {EXPECTED_RANKS: "4"}],
-    ids=["under a launcher", "started by jali"],
-)
+@pytest.mark.parametrize("by", ["a launcher", "jali"])
 def test_one_of_the_ranks_runs_the_command_itself(
-    command: ModuleType, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
+    command: ModuleType, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], by: str
 ) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    if by == "jali":
+        use_settings(expected_ranks=4)
+    else:
+        monkeypatch.setenv("PMI_RANK", "1")
+        monkeypatch.setenv("PMI_SIZE", "4")
     command.execute = lambda arguments: 5  # type: ignore[attr-defined]
     assert cli.main(["try", "-n", "4"]) == 5
 

@@ -15,6 +15,7 @@ import pytest
 from programs import TESTS, run_python
 
 import jali
+from jali import settings
 from jali.codegen import cache, cache_files, compiler
 from jali.errors import CompileError
 
@@ -26,8 +27,8 @@ extern "C" __attribute__((visibility("default"))) void kernel(const uint64_t* w,
 
 
 @pytest.fixture
-def directory(tmp_path, monkeypatch):
-    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path / "cache"))
+def directory(tmp_path, use_settings):
+    use_settings(cache_dir=str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 
@@ -58,12 +59,12 @@ def test_comments_do_not_make_another_kernel_but_numbers_lanes_and_precision_do(
     assert len({base, *others}) == 4
 
 
-def test_another_compiler_flag_or_version_makes_another_kernel(directory, monkeypatch):
+def test_another_compiler_flag_or_version_makes_another_kernel(directory, monkeypatch, use_settings):
     base = cache.kernel_key("probe", text(), 4, "float64")
     monkeypatch.setattr(cache.version, "__version__", "999")
     assert cache.kernel_key("probe", text(), 4, "float64") != base
     monkeypatch.undo()
-    monkeypatch.setenv("CXX", "g++ -O1" if shutil.which("g++") else "c++ -O1")
+    use_settings(cxx="g++ -O1" if shutil.which("g++") else "c++ -O1")
     assert cache.kernel_key("probe", text(), 4, "float64") != base
 
 
@@ -244,7 +245,7 @@ def test_pipe_in_place_of_a_lock_is_an_error(directory):
         cache.load("probe", text(), 4, "float64")
 
 
-def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeypatch):
+def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeypatch, use_settings):
     compile_as_ever = compiler.Compiler.compile
 
     def edited_meanwhile(self, source, output, include):
@@ -254,7 +255,7 @@ def test_source_edited_while_it_is_compiled_is_compiled_again(directory, monkeyp
     monkeypatch.setattr(compiler.Compiler, "compile", edited_meanwhile)
     cache.load("probe", text(7.0), 4, "float64")
     monkeypatch.undo()
-    monkeypatch.setenv("JALI_CACHE_DIR", str(directory))
+    use_settings(cache_dir=str(directory))
     monkeypatch.setattr(cache, "_loaded", {})
     with pytest.warns(RuntimeWarning, match="was edited and is used as it is"):
         cache.load("probe", text(7.0), 4, "float64")
@@ -296,10 +297,10 @@ def test_object_that_cannot_be_loaded_is_made_again_once(directory, monkeypatch)
         cache.load("probe", text(13.0), 4, "float64")
 
 
-def test_user_without_a_home_is_told_to_name_a_directory(monkeypatch, tmp_path):
+def test_user_without_a_home_is_told_to_name_a_directory(monkeypatch, use_settings, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("JALI_CACHE_DIR", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    use_settings(cache_dir=None)
+    use_settings(xdg_cache_home=None)
     monkeypatch.setattr(cache.os.path, "expanduser", lambda path: path)
     with pytest.raises(CompileError, match="no home directory .*JALI_CACHE_DIR"):
         cache.cache_directory()
@@ -346,13 +347,13 @@ def test_failed_compilation_leaves_no_object_and_shows_the_compilers_words(direc
     assert objects(directory) == []
 
 
-def test_missing_compiler_names_what_to_install(directory, monkeypatch):
+def test_missing_compiler_names_what_to_install(directory, monkeypatch, use_settings):
     monkeypatch.setenv("PATH", str(directory))
-    monkeypatch.delenv("CXX", raising=False)
+    use_settings(cxx=None)
     monkeypatch.setitem(sys.modules, "ziglang", None)
     with pytest.raises(CompileError, match=r"need a C\+\+ compiler.*apt install g\+\+.*pip install ziglang"):
         cache.load("probe", text(), 4, "float64")
-    monkeypatch.setenv("CXX", "no-such-compiler")
+    use_settings(cxx="no-such-compiler")
     with pytest.raises(CompileError, match="CXX is set to 'no-such-compiler'"):
         cache.load("probe", text(), 4, "float64")
 
@@ -366,7 +367,8 @@ def test_processes_that_compile_at_once_share_one_object(directory):
     words.write_text(text(11.0))
     command = [sys.executable, "-c", code, str(words)]
     running = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy()) for _ in range(4)
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=settings.environment())
+        for _ in range(4)
     ]
     outputs = [p.communicate()[0] for p in running]
     assert all(p.returncode == 0 for p in running)

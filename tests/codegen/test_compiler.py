@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from programs import PATIENCE, alive, wait_until
 
+from jali import settings
 from jali.codegen import compiler
 from jali.errors import CompileError
 
@@ -20,15 +21,15 @@ cache.load("probe", "", 4, "float64")
 
 
 @pytest.fixture
-def endless(tmp_path, monkeypatch) -> Path:
+def endless(tmp_path, use_settings) -> Path:
     """A compiler that starts another process, as compilers do, and never ends; returns the file with both process numbers."""
     program, started = tmp_path / "endless-c++", tmp_path / "started"
     program.write_text(
         f"#!/bin/sh\nsleep 1000 &\necho $$ $! > {started}.new\nmv {started}.new {started}\nwait\n"
     )
     program.chmod(0o755)
-    monkeypatch.setenv("CXX", str(program))
-    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path / "cache"))
+    use_settings(cxx=str(program))
+    use_settings(cache_dir=str(tmp_path / "cache"))
     return started
 
 
@@ -47,7 +48,9 @@ def test_compiler_that_takes_too_long_is_stopped_with_its_children(endless, tmp_
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_compiler_ends_with_the_process_that_started_it(number, endless):
-    with subprocess.Popen([sys.executable, "-c", LOAD], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", LOAD], env=settings.environment(), stderr=subprocess.DEVNULL
+    ) as process:
         compilers = processes(endless)
         assert all(map(alive, compilers))
         process.send_signal(number)
@@ -55,19 +58,19 @@ def test_compiler_ends_with_the_process_that_started_it(number, endless):
     wait_until(lambda: not any(map(alive, compilers)))
 
 
-def test_full_disk_of_the_compiler_is_called_so(tmp_path, monkeypatch):
+def test_full_disk_of_the_compiler_is_called_so(tmp_path, use_settings):
     program = tmp_path / "full-c++"
     program.write_text("#!/bin/sh\necho 'ld: final link failed: No space left on device' >&2\nexit 1\n")
     program.chmod(0o755)
-    monkeypatch.setenv("CXX", str(program))
+    use_settings(cxx=str(program))
     with pytest.raises(CompileError, match=r"no space left in .*JALI_CACHE_DIR or TMPDIR"):
         compiler.find_compiler().compile(tmp_path / "a.cpp", tmp_path / "a.so", tmp_path)
 
 
-def test_compiler_that_cannot_be_executed_is_called_so(tmp_path, monkeypatch):
+def test_compiler_that_cannot_be_executed_is_called_so(tmp_path, use_settings):
     program = tmp_path / "broken-c++"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
-    monkeypatch.setenv("CXX", str(program))
+    use_settings(cxx=str(program))
     with pytest.raises(CompileError, match="cannot start the compiler .*broken-c"):
         compiler.find_compiler().compile(tmp_path / "a.cpp", tmp_path / "a.so", tmp_path)

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -89,23 +90,23 @@ def test_exhausted_memory_says_who_asked_for_how_much_and_who_holds_what() -> No
     del held
 
 
-def test_default_threads_divide_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JALI_THREADS", raising=False)
+def test_default_threads_divide_the_cores(use_settings: Callable[..., None]) -> None:
+    use_settings(threads=None)
     cores = _core.usable_cores()
     assert [_core.default_threads(ranks) for ranks in (1, 2, 10**6)] == [cores, max(1, cores // 2), 1]
-    monkeypatch.setenv("JALI_THREADS", "5")
+    use_settings(threads="5")
     assert _core.default_threads(2) == 5
-    for text in ("0", "2.5", "many", "5000"):
-        monkeypatch.setenv("JALI_THREADS", text)
-        with pytest.raises(ValueError, match=f"JALI_THREADS={text} is not a number of threads"):
-            _core.default_threads(1)
     with pytest.raises(ValueError, match="a thread pool of 0 threads"):
         _core.ThreadPool(0)
 
 
 def test_thread_pool_covers_every_range_once_and_passes_errors_on(tmp_path: Path) -> None:
     program = tmp_path / "pool_check"
-    sources = [Path(__file__).with_name("pool_check.cpp"), SOURCES / "device" / "thread_pool.cpp"]
+    sources = [
+        Path(__file__).with_name("pool_check.cpp"),
+        SOURCES / "device" / "thread_pool.cpp",
+        *(SOURCES / "settings").glob("*.cpp"),
+    ]
     command = [
         compiler(),
         "-std=c++20",

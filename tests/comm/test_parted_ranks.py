@@ -178,18 +178,18 @@ def checked_calls(folder: Path) -> dict[str, Callable[[comm.Communicator], Any]]
     ids=lambda pair: f"{pair[0]}-{pair[1]}",
 )  # fmt: skip
 def test_checked_mode_names_what_each_rank_called(
-    pair: tuple[str, str], later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: tuple[str, str], later: bool, tmp_path: Path, use_settings: Callable[..., None]
 ) -> None:
-    monkeypatch.setenv("JALI_CHECKED", "1")
+    use_settings(checked="1")
     _names_both(pair, later, tmp_path)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("later", [False, True], ids=["first", "later"])
 def test_checked_mode_names_every_pair_of_calls(
-    later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    later: bool, tmp_path: Path, use_settings: Callable[..., None]
 ) -> None:
-    monkeypatch.setenv("JALI_CHECKED", "1")
+    use_settings(checked="1")
     for pair in itertools.combinations(checked_calls(tmp_path), 2):
         _names_both(pair, later, tmp_path)
 
@@ -217,9 +217,9 @@ def _names_both(pair: tuple[str, str], later: bool, folder: Path) -> None:
 
 
 def test_checked_file_access_beside_a_barrier_names_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, use_settings: Callable[..., None]
 ) -> None:
-    monkeypatch.setenv("JALI_CHECKED", "1")
+    use_settings(checked="1")
 
     def run(w: comm.Communicator) -> None:
         if w.rank == 0:
@@ -235,10 +235,9 @@ def test_checked_file_access_beside_a_barrier_names_both(
 
 
 def test_long_wait_is_named_once_long_before_the_watchdog(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    use_settings: Callable[..., None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("JALI_WAIT_WARNING", "0.2")
-    monkeypatch.setenv("JALI_WATCHDOG", "3")
+    use_settings(wait_warning=0.2, watchdog=3)
 
     def run(w: comm.Communicator) -> None:
         w.all_reduce(np.ones(4))
@@ -260,17 +259,11 @@ def test_long_wait_is_named_once_long_before_the_watchdog(
 
 
 def test_waits_that_end_are_not_named(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    use_settings: Callable[..., None], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("JALI_WAIT_WARNING", "30")
+    use_settings(wait_warning="30")
     outcomes(2, lambda w: w.barrier())
     assert capfd.readouterr().err == ""
-
-
-def test_unusable_time_of_warnings_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WAIT_WARNING", "soon")
-    with pytest.raises(ValueError, match="JALI_WAIT_WARNING=soon is not a time"):
-        comm.virtual_ranks(2, lambda: None)
 
 
 def test_root_that_does_not_exist_is_refused_by_every_rank() -> None:

@@ -289,8 +289,9 @@ def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
 def test_shared_memory_can_be_switched_off_on_some_ranks(any_mpi) -> None:
     ended = any_mpi.run("""
         from mpi4py import MPI
+        from jali import settings
         if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
-            os.environ["JALI_SHM"] = "0"
+            settings.use(shm=0)
         world = comm.current()
         group = world.sharing_memory()
         # Four ranks: three share memory, all talk to the fourth by MPI. Two ranks: nobody shares any.
@@ -335,14 +336,6 @@ def test_lack_of_shared_memory_is_said_and_an_error_if_it_was_asked_for(mpich) -
     ended = mpich.run(body, JALI_SHM="1")
     assert ended.status != 0
     assert "JALI_SHM=1, but rank 1 shares no memory" in ended.err
-
-
-@pytest.mark.full
-def test_impossible_choices_are_errors(mpich) -> None:
-    for name, value in (("JALI_SHM", "yes"), ("JALI_SHM_COPY", "teleport")):
-        ended = mpich.run("comm.current().sharing_memory()", **{name: value})
-        assert ended.status != 0
-        assert f"{name}={value} is" in ended.err
 
 
 def test_what_a_killed_process_left_is_removed_by_the_next(mpich) -> None:

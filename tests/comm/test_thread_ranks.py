@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -306,8 +307,8 @@ def test_ranks_in_different_collectives_are_told_apart() -> None:
         comm.virtual_ranks(2, run)
 
 
-def test_watchdog_names_step_peer_and_transport(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WATCHDOG", "0.3")
+def test_watchdog_names_step_peer_and_transport(use_settings: Callable[..., None]) -> None:
+    use_settings(watchdog="0.3")
     release = threading.Event()
 
     def run() -> None:
@@ -327,13 +328,6 @@ def test_watchdog_names_step_peer_and_transport(monkeypatch: pytest.MonkeyPatch)
     )
     assert "nothing has moved for 0.3 s" in text
     assert "JALI_WATCHDOG" in text
-
-
-@pytest.mark.parametrize("text", ["soon", "-3", "0", "inf", "12x"])
-def test_impossible_watchdog_time_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WATCHDOG", text)
-    with pytest.raises(ValueError, match=f"JALI_WATCHDOG={text} is not a time"):
-        comm.virtual_ranks(2, comm.current)
 
 
 def test_messages_that_were_given_up_leave_their_buffers_alone() -> None:
@@ -398,27 +392,15 @@ def test_results_come_in_rank_order_with_arguments_passed_on() -> None:
     assert comm.virtual_ranks(4, run, 10, step=3) == [10, 13, 16, 19]
 
 
-def test_threads_are_shared_out_among_virtual_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("JALI_THREADS", raising=False)
+def test_threads_are_shared_out_among_virtual_ranks(use_settings: Callable[..., None]) -> None:
+    use_settings(threads=None)
     cores = comm.current().threads
     assert comm.virtual_ranks(2, lambda: comm.current().threads) == [max(1, cores // 2)] * 2
-    monkeypatch.setenv("JALI_THREADS", "3")
+    use_settings(threads="3")
     assert comm.virtual_ranks(2, lambda: comm.current().threads) == [3, 3]
-    monkeypatch.setenv("JALI_THREADS", "many")
-    with pytest.raises(ValueError, match="JALI_THREADS=many is not a number of threads"):
-        comm.virtual_ranks(2, comm.current)
 
 
 @pytest.mark.parametrize("ranks", [0, -1, 5000])
 def test_impossible_number_of_virtual_ranks_is_refused(ranks: int) -> None:
     with pytest.raises(ParameterError, match=f"{ranks} virtual ranks: give 1 to 1024"):
         comm.virtual_ranks(ranks, comm.current)
-
-
-def test_unknown_transport_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jali.comm import world
-
-    monkeypatch.setattr(world, "_process", None)
-    monkeypatch.setenv("JALI_TRANSPORT", "pigeon")
-    with pytest.raises(ParameterError, match="JALI_TRANSPORT=pigeon is not a transport; choose one of mpi"):
-        comm.current()

@@ -203,8 +203,8 @@ def test_starting_a_running_schedule_is_refused(on_ranks):
     on_ranks(2, body)
 
 
-def test_the_watchdog_names_step_plan_peer_and_transport(monkeypatch, on_ranks):
-    monkeypatch.setenv("JALI_WATCHDOG", "0.3")
+def test_the_watchdog_names_step_plan_peer_and_transport(use_settings, on_ranks):
+    use_settings(watchdog="0.3")
     release = threading.Event()
 
     def body(communicator):

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import sys
 from pathlib import Path
 
 import pytest
+
+from jali import settings
+from jali.tune import experiment
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+
+import settings_page
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     [*(ROOT / "docs").rglob("*.md"), *(ROOT / f"{n}.md" for n in ("README", "CONTRIBUTING", "ARCHITECTURE"))]
 )
-TABLE = ROOT / "docs" / "reference" / "environment.md"
 VARIABLE = re.compile(r"\bJALI_[A-Z0-9_]*[A-Z0-9]\b")
 FILE = re.compile(r"\b(?:benchmarks|core|docs|examples|src|tests|tools)/[\w./-]+\.(?:cpp|hpp|md|py|toml)\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Macros of generated kernels, and what several variables begin with.
-NO_VARIABLES = {"JALI_REAL", "JALI_MEMBER", "JALI_KERNEL", "JALI_ONE_THREAD", "JALI_HALO"}
+NO_VARIABLES = {"JALI_REAL", "JALI_MEMBER", "JALI_KERNEL", "JALI_ONE_THREAD", "JALI_PYTHON"}
 # What only the tests and their imaginary driver read.
 OF_TESTS = ("JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW")
 # Options of other programs: CMake and NVRTC.
@@ -30,9 +38,7 @@ def read(*folders: str, kinds: tuple[str, ...]) -> str:
 
 
 def variables_that_are_read() -> set[str]:
-    """Whatever stands as a name of its own in the code of jali; all of it is read or passed on."""
-    code = read("src/jali", "core", kinds=(".py", ".cpp", ".hpp"))
-    return set(re.findall(r'"(JALI_[A-Z0-9_]*[A-Z0-9])"', code)) - NO_VARIABLES
+    return {row.variable for row in settings.rows() if row.variable}
 
 
 def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
@@ -48,10 +54,17 @@ def test_every_variable_that_is_named_is_read() -> None:
     assert not wrong
 
 
-def test_every_variable_that_is_read_stands_in_the_table() -> None:
-    rows = set(re.findall(r"^\| `(JALI_\w+)` \|", TABLE.read_text(), re.MULTILINE))
-    wanted = {v for v in variables_that_are_read() if not v.startswith(OF_TESTS)}
-    assert rows == wanted
+def test_page_of_variables_is_what_the_table_of_settings_says() -> None:
+    assert settings_page.PAGE.read_text() == settings_page.text(), (
+        "`python tools/settings_page.py` writes it anew"
+    )
+
+
+def test_every_experiment_is_explained() -> None:
+    page = (ROOT / "docs" / "tuning.md").read_text()
+    experiments = {row.name for row in settings.rows() if not row.variable}
+    assert set(re.findall(r"^\| `(\w+)=", page, re.MULTILINE)) == experiments
+    assert set(inspect.signature(experiment).parameters) == experiments
 
 
 def test_every_option_that_is_named_exists() -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fake_driver import REAL, VARIABLES, make_fake_ccl, make_fake_driver, use_fake_gpus
+from fake_driver import FILES, REAL, make_fake_ccl, make_fake_driver, use_fake_gpus
 
+from jali import settings
 from jali.codegen.gpu_compiler import find_gpu_compiler
 from jali.errors import CompileError
 
@@ -32,27 +33,27 @@ def fake_devices(fake_driver: Path) -> Iterator[None]:
         assert "JALI_CUDA_DRIVER" not in os.environ, (
             "JALI_TEST_REAL_GPU=1 with a driver named in JALI_CUDA_DRIVER"
         )
-    with pytest.MonkeyPatch.context() as patch:
-        for kind, names in VARIABLES.items():
-            for name in names:
-                if not (REAL and kind == "cuda"):
-                    patch.setenv(name, str(fake_driver))
+    imaginary = [name for kind, names in FILES.items() for name in names if not (REAL and kind == "cuda")]
+    with pytest.MonkeyPatch.context() as patch, settings.using(**dict.fromkeys(imaginary, str(fake_driver))):
+        for name in imaginary:
+            patch.setenv(f"JALI_{name.upper()}", str(fake_driver))
         yield
 
 
 @pytest.fixture
 def fake_environment(fake_driver: Path) -> dict[str, str]:
     """Environment of a program for which both kinds of device are imaginary."""
-    named = {name: str(fake_driver) for names in VARIABLES.values() for name in names}
-    return {**os.environ, **named}
+    named = {f"JALI_{name.upper()}": str(fake_driver) for names in FILES.values() for name in names}
+    return {**settings.environment(), **named}
 
 
 @pytest.fixture
-def imaginary_ccl(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+def imaginary_ccl(
+    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
+) -> Iterator[str]:
     """Both kinds of library are imaginary, like both kinds of device; four devices."""
     library = str(make_fake_ccl())
-    for name in ("JALI_NCCL", "JALI_RCCL"):
-        monkeypatch.setenv(name, library)
+    use_settings(nccl=library, rccl=library)
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     yield library
     assert not list(tmp_path.glob("fake-ccl-*/*.new"))
@@ -83,8 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module")
 def nvrtc():
     """The real compiler; CI must have it."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JALI_NVRTC", raising=False)
+    with settings.using(nvrtc=None):
         try:
             return find_gpu_compiler("cuda")
         except CompileError as error:
@@ -100,11 +100,9 @@ def cache_of_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def kernels_of_file(cache_of_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def kernels_of_file(cache_of_file: Path, use_settings: Callable[..., None]) -> Path:
     """That cache, with nothing tuned in it and no launch or halo policy asked for."""
     cache_of_file.chmod(0o700)
     shutil.rmtree(cache_of_file / "tune", ignore_errors=True)
-    monkeypatch.setenv("JALI_CACHE_DIR", str(cache_of_file))
-    monkeypatch.delenv("JALI_LAUNCH", raising=False)
-    monkeypatch.delenv("JALI_HALO_POLICY", raising=False)
+    use_settings(cache_dir=str(cache_of_file), launch=None, halo_policy=None)
     return cache_of_file

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,10 +22,7 @@ SOURCE = Path(__file__).parent / "fake_gpu.cpp"
 PATH = (Path(__file__).parent, TESTS)  # from where programs can import what tests import
 # "cuda" is what the machine has
 REAL = os.environ.get("JALI_TEST_REAL_GPU") == "1"
-VARIABLES = {
-    "cuda": ("JALI_CUDA_DRIVER", "JALI_NVRTC"),
-    "hip": ("JALI_HIP_DRIVER", "JALI_HIPRTC"),
-}
+FILES = {"cuda": ("cuda_driver", "nvrtc"), "hip": ("hip_driver", "hiprtc")}  # settings that name them
 
 
 def make_fake_driver(*options: str) -> Path:
@@ -37,16 +35,18 @@ def make_fake_ccl(*options: str) -> Path:
     return _build(SOURCE.with_name("fake_ccl.cpp"), "-std=c++20", *options)
 
 
-def use_fake_gpus(
-    patch: pytest.MonkeyPatch, count: int, *, ccl: bool = False, folder: Path | None = None
-) -> None:
-    """From now on there are so many imaginary devices in this process and its children; with `ccl` also the imaginary library of
-    collectives where it is not that of the machine, which keeps its files in `folder`."""
+def use_fake_gpus(patch: pytest.MonkeyPatch, count: int, *, folder: Path | None = None) -> None:
+    """From now on there are so many imaginary devices in this process and its children; the imaginary library of collectives keeps
+    its files in `folder`."""
     patch.setenv("JALI_FAKE_GPUS", str(count))
     if folder is not None:
         patch.setenv("JALI_FAKE_CCL_FOLDER", str(folder))
-    if ccl and not REAL:
-        patch.setenv("JALI_NCCL", str(make_fake_ccl()))
+
+
+def use_fake_ccl(use_settings: Callable[..., None]) -> None:
+    """From now on this process finds the imaginary library of collectives, where it is not that of the machine."""
+    if not REAL:
+        use_settings(nccl=str(make_fake_ccl()))
 
 
 def run_on_devices(ranks: int, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

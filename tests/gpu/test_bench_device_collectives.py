@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,9 @@ from jali.errors import ParameterError, RankError
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
+def small(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
     use_fake_gpus(monkeypatch, 2)
-    monkeypatch.setenv("JALI_DEVICE_QUEUES", "lanes=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
+    use_settings(device_queues="lanes=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
 
 
 def test_the_command_measures_and_draws(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +64,10 @@ def measured(kernel: str, device: str, only: tuple[str, ...] = ()) -> dict[str, 
     ("kernel", "sent"),
     [("laplace", 2 * 16 * 8), ("wilson", 2 * 64 * 12 * 8), ("staple", (2 + 1) * 64 * 18 * 8)],
 )
-def test_on_the_host_both_policies_are_measured_and_their_bytes_counted(kernel, sent, monkeypatch):
-    monkeypatch.setenv("JALI_HALO_POLICY", "wait")
+def test_on_the_host_both_policies_are_measured_and_their_bytes_counted(kernel, sent, use_settings):
+    use_settings(halo_policy="wait")
     found = jali.virtual_ranks(2, measured, kernel, "cpu")[0]
-    assert os.environ["JALI_HALO_POLICY"] == "wait"  # as it was
+    assert jali.settings.current().halo_policy == "wait"  # as it was
     assert [r["policy"] for r in found["rows"]] == ["overlap", "wait"]
     for r in found["rows"]:
         wanted = {"whole", "exchange", "compute", "no transport", "no boundary"}

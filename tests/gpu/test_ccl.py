@@ -109,9 +109,9 @@ def test_what_the_library_cannot_combine_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("ranks", RANKS)
 def test_parts_of_all_types_move_as_in_numpy(
-    ranks: int, ccl_library: str, monkeypatch: pytest.MonkeyPatch
+    ranks: int, ccl_library: str, use_settings: Callable[..., None]
 ) -> None:
-    monkeypatch.setenv("JALI_NCCL", ccl_library)
+    use_settings(nccl=ccl_library)
 
     def body(gpus: CclCommunicator) -> None:
         me, gpu = gpus.rank, gpus.gpu
@@ -138,9 +138,9 @@ def test_parts_of_all_types_move_as_in_numpy(
 
 @pytest.mark.parametrize("counts", [[2, 0, 5], [1, 4, 0], [0, 0, 3], [2, 2, 2]])
 def test_uneven_and_empty_parts_move_too(
-    counts: list[int], ccl_library: str, monkeypatch: pytest.MonkeyPatch
+    counts: list[int], ccl_library: str, use_settings: Callable[..., None]
 ) -> None:
-    monkeypatch.setenv("JALI_NCCL", ccl_library)
+    use_settings(nccl=ccl_library)
     matrix = np.array([counts, counts[::-1], np.roll(counts, 1)])
 
     def body(gpus: CclCommunicator) -> None:
@@ -191,8 +191,8 @@ def test_messages_of_a_group_go_on_at_once() -> None:
     on_ranks(3, body)
 
 
-def test_messages_in_turn_without_a_group_lose_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WATCHDOG", "1")
+def test_messages_in_turn_without_a_group_lose_patience(use_settings: Callable[..., None]) -> None:
+    use_settings(watchdog="1")
 
     def body(gpus: CclCommunicator) -> None:
         x = DeviceArray.empty(gpus.gpu, (7,), "fp64")

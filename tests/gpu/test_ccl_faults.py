@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from ccl_ranks import IMAGINARY, on_device, on_ranks
 from programs import need_mpi, run_program
 from programs import on_ranks as on_processes
 
-from jali import _core
+from jali import _core, settings
 from jali.comm import CclCommunicator, current, virtual_ranks
 from jali.errors import DeviceError, RankError
 
@@ -58,9 +57,11 @@ def test_error_of_the_library_is_told_to_all_ranks(monkeypatch: pytest.MonkeyPat
         assert (other.rank, other.cause) == (1, text)  # type: ignore[attr-defined]
 
 
-def test_hang_ends_with_the_watchdog_and_is_told_to_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hang_ends_with_the_watchdog_and_is_told_to_all_ranks(
+    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
     monkeypatch.setenv("JALI_FAKE_CCL_HANG_AFTER", "2")
-    monkeypatch.setenv("JALI_WATCHDOG", "1")
+    use_settings(watchdog="1")
     ends = how_it_ends(2, add_up)
     assert any(isinstance(end, DeviceError) for end in ends)
     for end in ends:
@@ -81,9 +82,11 @@ def test_rank_that_fails_elsewhere_ends_the_waits_of_the_others() -> None:
     assert second is None
 
 
-def test_copies_to_the_host_hear_of_failures_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_to_the_host_hear_of_failures_too(
+    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
     monkeypatch.setenv("JALI_FAKE_CCL_HANG_AFTER", "1")
-    monkeypatch.setenv("JALI_WATCHDOG", "1")
+    use_settings(watchdog="1")
 
     def body(gpus: CclCommunicator) -> None:
         x = on_device(np.ones(3), "fp32", gpus.gpu)
@@ -123,8 +126,10 @@ def test_communicator_that_failed_says_why_it_is_of_no_use(monkeypatch: pytest.M
         assert "unplugged" in str(end)
 
 
-def test_end_does_not_wait_for_ranks_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WATCHDOG", "1")
+def test_end_does_not_wait_for_ranks_that_do_not_come(
+    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
+    use_settings(watchdog="1")
 
     def body(gpus: CclCommunicator) -> None:
         add_up(gpus)
@@ -139,8 +144,10 @@ def test_end_does_not_wait_for_ranks_that_do_not_come(monkeypatch: pytest.Monkey
     on_ranks(2, body)
 
 
-def test_beginning_loses_patience_with_ranks_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WATCHDOG", "1")
+def test_beginning_loses_patience_with_ranks_that_do_not_come(
+    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
+    use_settings(watchdog="1")
     monkeypatch.setenv("JALI_FAKE_CCL_STUCK", "1")
     ends = how_it_ends(2, add_up)
     monkeypatch.delenv("JALI_FAKE_CCL_STUCK")  # the threads that hang may go on
@@ -160,8 +167,8 @@ def test_two_ranks_on_one_gpu_are_told_what_to_do() -> None:
         assert "start as many ranks per host as it has GPUs" in text
 
 
-def test_missing_library_says_what_was_tried_and_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_NCCL", "/nowhere/libnccl.so.2")
+def test_missing_library_says_what_was_tried_and_what_to_install(use_settings: Callable[..., None]) -> None:
+    use_settings(nccl="/nowhere/libnccl.so.2")
 
     def run() -> str:
         with pytest.raises(DeviceError) as caught:
@@ -182,9 +189,13 @@ def test_missing_library_says_what_was_tried_and_what_to_install(monkeypatch: py
     indirect=["ccl_library"],
 )
 def test_ranks_with_different_libraries_are_told_so(
-    imaginary_ccl: str, ccl_library: str, text: str, monkeypatch: pytest.MonkeyPatch
+    imaginary_ccl: str,
+    ccl_library: str,
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
+    use_settings: Callable[..., None],
 ) -> None:
-    monkeypatch.delenv("JALI_NCCL")
+    use_settings(nccl=None)
     monkeypatch.setattr(
         "jali.comm.ccl.find_library", lambda kind: ccl_library if current().rank == 1 else imaginary_ccl
     )
@@ -201,12 +212,12 @@ def test_ranks_with_different_libraries_are_told_so(
 
 
 def test_library_of_the_installed_package_is_found(
-    imaginary_ccl: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    imaginary_ccl: str, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
 ) -> None:
     wheel = tmp_path / "site" / "nvidia" / "nccl" / "lib"
     wheel.mkdir(parents=True)
     (wheel / "libnccl.so.2").symlink_to(imaginary_ccl)
-    monkeypatch.delenv("JALI_NCCL")
+    use_settings(nccl=None)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
     assert (
         on_ranks(2, lambda gpus: gpus.core.library) == [("NCCL", "2.28.3", str(wheel / "libnccl.so.2"))] * 2
@@ -214,10 +225,10 @@ def test_library_of_the_installed_package_is_found(
 
 
 def test_old_library_is_refused_with_its_version(
-    imaginary_ccl: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    imaginary_ccl: str, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
 ) -> None:
     (tmp_path / "old.so").symlink_to(imaginary_ccl)
-    monkeypatch.setenv("JALI_NCCL", str(tmp_path / "old.so"))
+    use_settings(nccl=str(tmp_path / "old.so"))
     monkeypatch.setenv("JALI_FAKE_CCL_VERSION", "2708")
     with pytest.raises(DeviceError, match=r"NCCL 2\.7\.8 .* is too old; jali needs 2\.10\.0 or newer"):
         on_ranks(1, add_up)
@@ -267,7 +278,7 @@ def test_ranks_may_be_mpi_processes(fail: str, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
     command = on_processes(2, sys.executable, program)
-    done = run_program(command, env={**os.environ, "FAIL": fail}, status=3 if fail else 0)
+    done = run_program(command, env=settings.environment() | {"FAIL": fail}, status=3 if fail else 0)
     if not fail:
         assert done.stderr == ""
         assert done.stdout.count("is content") == 2

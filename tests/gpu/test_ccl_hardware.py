@@ -231,10 +231,10 @@ def test_two_ranks_on_one_real_gpu_are_refused() -> None:
 
 
 @pytest.mark.gpu
-def test_rank_that_fails_ends_a_real_collective_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_that_fails_ends_a_real_collective_of_the_others(use_settings: Callable[..., None]) -> None:
     if _core.Gpu.count("cuda") < 2:
         pytest.skip("needs two GPUs")
-    monkeypatch.setenv("JALI_WATCHDOG", "120")
+    use_settings(watchdog="120")
 
     def run() -> str:
         gpus = CclCommunicator(current(), _core.Gpu.open("cuda", current().rank))

@@ -17,6 +17,7 @@ import pytest
 from cubin import resources_of
 from programs import run_program
 
+from jali import settings
 from jali.codegen.cache import with_gpu_prelude
 from jali.codegen.gpu_compiler import GpuCompiler, find_gpu_compiler
 from jali.errors import CompileError
@@ -132,8 +133,7 @@ def test_unknown_architecture_is_an_error(nvrtc):
 @pytest.fixture(scope="module")
 def hip_compiler(tmp_path_factory):
     """A function that compiles a text for an architecture: by hipRTC as at run time, or else by hipcc."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("JALI_HIPRTC", raising=False)
+    with settings.using(hiprtc=None):
         try:
             hiprtc = find_gpu_compiler("hip")
         except CompileError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,11 @@ def enough_devices(request: pytest.FixtureRequest, four_devices: None) -> None:
 
 
 @pytest.fixture(autouse=True)
-def four_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
     use_fake_gpus(monkeypatch, 4)
     # small queues: a few KiB take several lanes and iterations
-    monkeypatch.setenv(
-        "JALI_DEVICE_QUEUES",
-        "lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256",
+    use_settings(
+        device_queues="lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256"
     )
 
 
@@ -356,8 +356,8 @@ def many_messages(fenced: bool) -> None:
 
 @pytest.mark.ranks(2)
 @pytest.mark.parametrize("fenced", [False, True])
-def test_more_messages_than_a_queue_takes(fenced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_WATCHDOG", "120")
+def test_more_messages_than_a_queue_takes(fenced: bool, use_settings: Callable[..., None]) -> None:
+    use_settings(watchdog="120")
     comm.virtual_ranks(2, many_messages, fenced)
 
 
@@ -412,11 +412,13 @@ def test_graphs_repeat_collectives() -> None:
 
 
 @pytest.mark.ranks(2)
-def test_devices_without_peers_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_without_peers_say_so(
+    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
     if REAL:
         pytest.skip("the machine's devices have peers")
     monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
-    monkeypatch.setenv("JALI_NCCL", "/nowhere/libnccl.so")
+    use_settings(nccl="/nowhere/libnccl.so")
 
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
@@ -435,13 +437,12 @@ def test_sizes_of_elements_are_known_to_the_kernels() -> None:
 
 
 @pytest.fixture
-def imaginary_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+def imaginary_nccl(use_settings: Callable[..., None]) -> None:
     if REAL:
         pytest.skip("CUDA's driver is the machine's in this run")
     from fake_driver import make_fake_ccl
 
-    for name in ("JALI_NCCL", "JALI_RCCL"):
-        monkeypatch.setenv(name, str(make_fake_ccl()))
+    use_settings(nccl=str(make_fake_ccl()), rccl=str(make_fake_ccl()))
 
 
 def over_the_library(carrier: str) -> None:
@@ -466,9 +467,9 @@ def over_the_library(carrier: str) -> None:
 @pytest.mark.ranks(4)
 @pytest.mark.parametrize("carrier", ["ccl", "peer"])
 def test_algorithms_over_the_vendors_library(
-    carrier: str, imaginary_nccl: None, monkeypatch: pytest.MonkeyPatch
+    carrier: str, imaginary_nccl: None, use_settings: Callable[..., None]
 ) -> None:
-    monkeypatch.setenv("JALI_DEVICE_CARRIER", carrier)
+    use_settings(device_carrier=carrier)
     comm.virtual_ranks(4, over_the_library, carrier)
 
 

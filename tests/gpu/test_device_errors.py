@@ -12,6 +12,7 @@ import pytest
 from programs import run_python
 
 import jali
+from jali.gauge import SU, GaugeField, plaquette
 
 SETUP = """
 import jali
@@ -215,10 +216,10 @@ def test_second_process_compiles_nothing(fake_environment, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("JALI_LAUNCH", "many"), ("JALI_LAUNCH", "2048,1"), ("JALI_GPU_TILE", "4,x")]
+    ("name", "value"), [("launch", "many"), ("launch", "2048,1"), ("device_tile", "4,x")]
 )
-def test_switches_for_experiments_say_what_they_take(name, value, monkeypatch):
-    monkeypatch.setenv(name, value)
+def test_experiments_say_what_they_take(name, value, use_settings):
+    use_settings(**{name: value})
 
     @jali.site_function
     def fill(X, f):
@@ -228,16 +229,10 @@ def test_switches_for_experiments_say_what_they_take(name, value, monkeypatch):
         fill(jali.Lattice(4, 4, device="cuda").field(jali.Real()))
 
 
-def test_early_launch_is_on_or_off(fake_environment):
-    out = run("fails(lambda: Lattice(4, 4, device='cuda'))", fake_environment, JALI_EARLY_LAUNCH="maybe")
-    assert "JALI_EARLY_LAUNCH=maybe; there are on and off" in out
-    sums = [
-        run(
-            "from jali.gauge import GaugeField, plaquette\n"
-            "print(plaquette(GaugeField(Lattice(4, 4, device='cuda'), SU(2)).hot_start(seed=1)).hex())",
-            fake_environment,
-            JALI_EARLY_LAUNCH=early,
-        )
-        for early in ("on", "off")
-    ]
+def test_kernels_launched_early_or_not_have_the_same_bits():
+    sums = []
+    for early in (True, False):
+        with jali.tune.experiment(early_launch=early):
+            links = GaugeField(jali.Lattice(4, 4, device="cuda"), SU(2)).hot_start(seed=1)
+            sums.append(plaquette(links).hex())
     assert sums[0] == sums[1]

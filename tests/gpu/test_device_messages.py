@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, run_on_devices, until_idle, use_fake_gpus
+from fake_driver import REAL, run_on_devices, until_idle, use_fake_ccl, use_fake_gpus
 
 from jali import _core, comm
 from jali.comm import DeviceArray, device_messages
@@ -18,11 +19,16 @@ PEER = ("store", "copy")
 
 
 @pytest.fixture(autouse=True)
-def four_devices(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def four_devices(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    use_settings: Callable[..., None],
+    tmp_path: Any,
+) -> None:
     if REAL and request.node.get_closest_marker("mpi") is None and _core.Gpu.count("cuda") < 3:
         pytest.skip("needs three GPUs")
-    use_fake_gpus(monkeypatch, 4, ccl=True, folder=tmp_path)
-    monkeypatch.delenv("JALI_PEER_PUT", raising=False)
+    use_fake_gpus(monkeypatch, 4, folder=tmp_path)
+    use_fake_ccl(use_settings)
 
 
 def open_gpu() -> Any:
@@ -78,10 +84,10 @@ def test_what_is_sent_arrives_at_every_start(way: str | None) -> None:
 @pytest.mark.skipif(REAL, reason="needs an imaginary library")
 @pytest.mark.parametrize("peers", [True, False])
 def test_the_library_carries_messages_if_it_must_or_shall(
-    peers: bool, monkeypatch: pytest.MonkeyPatch
+    peers: bool, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
 ) -> None:
     if peers:
-        monkeypatch.setenv("JALI_PEER_PUT", "ccl")
+        use_settings(message_way="ccl")
     else:
         monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
     told = comm.virtual_ranks(2, one_way, None, (8, 1000))
@@ -91,9 +97,10 @@ def test_the_library_carries_messages_if_it_must_or_shall(
 @pytest.mark.skipif(REAL, reason="needs imaginary devices")
 def test_without_peers_and_library_messages_go_through_the_host_and_say_why(
     monkeypatch: pytest.MonkeyPatch,
+    use_settings: Callable[..., None],
 ) -> None:
     monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
-    monkeypatch.setenv("JALI_NCCL", "/nowhere/libnccl.so")
+    use_settings(nccl="/nowhere/libnccl.so")
     assert comm.virtual_ranks(2, one_way, None, (8, 1000)) == [["staged", "staged"]] * 2
 
     def run() -> None:
@@ -214,7 +221,9 @@ def test_more_messages_at_once_than_a_launch_takes() -> None:
     comm.virtual_ranks(2, run)
 
 
-def test_the_way_is_chosen_by_size_by_argument_and_by_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_is_chosen_by_size_by_argument_and_by_setting(
+    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
     monkeypatch.setattr(device_messages, "STORE_UP_TO", 1000)
 
     def run(expected: list[str]) -> None:
@@ -229,13 +238,8 @@ def test_the_way_is_chosen_by_size_by_argument_and_by_environment(monkeypatch: p
         assert found == expected
 
     comm.virtual_ranks(2, run, ["store", "copy", "store", "copy"])
-    monkeypatch.setenv("JALI_PEER_PUT", "copy")
+    use_settings(message_way="copy")
     comm.virtual_ranks(2, run, ["copy", "copy", "store", "copy"])
-    monkeypatch.setenv("JALI_PEER_PUT", "pigeon")
-    with pytest.raises(
-        ParameterError, match="JALI_PEER_PUT=pigeon: ways of a message are store, copy, ccl, staged"
-    ):
-        comm.virtual_ranks(2, run, [])
 
 
 def test_ends_that_do_not_fit_are_refused_on_both_ranks() -> None:

@@ -87,8 +87,8 @@ def test_host_and_device_agree_in_all_kernels_of(file, tmp_path):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("shape", ["64,1,2,2", "128,1,4"])
 @pytest.mark.parametrize("file", [file for file in WHOLE if file.startswith(("language/", "fermions/"))])
-def test_host_and_device_agree_with_several_sites_per_thread_in(file, shape, tmp_path, monkeypatch):
-    monkeypatch.setenv("JALI_LAUNCH", shape)
+def test_host_and_device_agree_with_several_sites_per_thread_in(file, shape, tmp_path, use_settings):
+    use_settings(launch=shape)
     only, calls, sums = QUICK.get(file, ("", 1, 0))
     found = run_shadowed(file, "cuda", tmp_path / "report", only, ["-m", "not full and not mpi"])
     assert found["calls"] >= calls, found

@@ -99,8 +99,8 @@ def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
     """What the tests of both ways run: the same bits as on the host."""
     wanted = halos("cpu")
     for row in rows:
-        os.environ["JALI_HALO_POLICY"] = row
-        assert halos(device) == wanted, row
+        with jali.settings.using(halo_policy=row):
+            assert halos(device) == wanted, row
     assert collectives(device) == collectives("cpu")
     messages(device)
     print(open_device(device, comm.current()).peer_handles == way, flush=True)
@@ -275,15 +275,15 @@ def test_where_no_way_works_errors_say_why_and_what_to_do(
     settings: dict[str, str], reasons: tuple[str, str], fake_environment: dict[str, str]
 ) -> None:
     text = """
-import os, jali
+import jali
 wanted = t.halos("cpu")
-os.environ["JALI_HALO_POLICY"] = ""
-assert t.halos("cuda") == wanted  # another row, said once
-os.environ["JALI_HALO_POLICY"] = "ghosts-wait"
-try:
-    t.halos("cuda")
-except jali.DeviceError as error:
-    print(error, flush=True)
+with jali.settings.using(halo_policy=None):
+    assert t.halos("cuda") == wanted  # another row, said once
+with jali.settings.using(halo_policy="ghosts-wait"):
+    try:
+        t.halos("cuda")
+    except jali.DeviceError as error:
+        print(error, flush=True)
 c, gpu = t.comm.current(), t.open_device("cuda", t.comm.current())
 x = t.DeviceArray.from_host(t.np.zeros(4), gpu)
 try:
@@ -315,20 +315,6 @@ t.halos("cuda")
     environment = {**fake_environment, "JALI_PEER_HANDLES": "virtual"}
     said = on_processes(text, environment, fails=True)
     assert "rank 1 has had enough" in said
-
-
-@imaginary
-def test_an_unknown_way_is_refused_with_the_choices(fake_environment: dict[str, str]) -> None:
-    text = """
-import jali
-try:
-    jali.Lattice(4, 4, device="cuda")
-except jali.ParameterError as error:
-    print(error)
-"""
-    said = alone(text, {**fake_environment, "JALI_PEER_HANDLES": "fabric"})
-    assert "JALI_PEER_HANDLES=fabric" in said
-    assert "choose from auto, ipc, virtual" in said
 
 
 @imaginary
@@ -400,9 +386,6 @@ except MemoryError as error:
             {"JALI_FAKE_NO_PEERS": "1"},
             "other processes cannot map its memory (ipc: exporting memory: NOT_SUPPORTED",
             marks=pytest.mark.full,
-        ),
-        pytest.param(
-            {"JALI_PEER_HANDLES": "fabric"}, "choose from auto, ipc, virtual", marks=pytest.mark.full
         ),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,10 @@ RANKS = 2
 
 
 @pytest.fixture(autouse=True)
-def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
     monkeypatch.setenv("JALI_FAKE_GPUS", "2")
-    monkeypatch.setenv(  # little memory for queues: many communicators come and go
-        "JALI_DEVICE_QUEUES",
-        "lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256",
+    use_settings(
+        device_queues="lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256"
     )
     if REAL and _core.Gpu.count("cuda") < RANKS:
         pytest.skip("ranks of one process need a device each")
@@ -193,7 +193,7 @@ def test_mistakes_are_found_in_later_calls_too() -> None:
     on_ranks(run)
 
 
-def test_checked_calls_are_always_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checked_calls_are_always_checked(use_settings: Callable[..., None]) -> None:
     def run(said: bool) -> list[str]:
         c, gpu = comm.current(), open_gpu()
         more = {"checked": True} if said else {}
@@ -210,7 +210,7 @@ def test_checked_calls_are_always_checked(monkeypatch: pytest.MonkeyPatch) -> No
 
     for said in (True, False):
         if not said:
-            monkeypatch.setenv("JALI_CHECKED", "1")
+            use_settings(checked="1")
         for told in on_ranks(run, said):
             assert [bool(text) for text in told] == [False, False, True, True]
             assert "16 results are too large for fp16" in told[3]

@@ -7,12 +7,13 @@ import itertools
 import json
 import os
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, use_fake_gpus
+from fake_driver import REAL, use_fake_ccl, use_fake_gpus
 from programs import run_jali
 
 import jali
@@ -24,8 +25,9 @@ POLICIES = [name for name, _ in _core.halo_policies(True) if not name.startswith
 
 
 @pytest.fixture(autouse=True)
-def two_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_fake_gpus(monkeypatch, 2, ccl=True)
+def two_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
+    use_fake_gpus(monkeypatch, 2)
+    use_fake_ccl(use_settings)
 
 
 def results(record: bool, device: str = "cuda") -> tuple[bytes, float, Any]:
@@ -61,10 +63,10 @@ def lane(span: Any) -> str:
         for name in POLICIES
     ],
 )
-def test_exchanges_have_their_lanes_and_order(policy, reference, monkeypatch):
+def test_exchanges_have_their_lanes_and_order(policy, reference, use_settings):
     if REAL and _core.Gpu.count("cuda") < 2 and not policy.startswith("staged"):
         pytest.skip("ranks of one process need a device each")
-    monkeypatch.setenv("JALI_HALO_POLICY", policy)
+    use_settings(halo_policy=policy)
     out = jali.virtual_ranks(2, results, True)
     assert [(links, mean) for links, mean, _ in out] == reference
     found = out[0][2]

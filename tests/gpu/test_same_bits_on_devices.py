@@ -74,15 +74,15 @@ def test_memory_that_is_given_back_while_work_is_under_way_is_not_used_early():
     assert all(result == expected for result in jali.virtual_ranks(2, flowed, "cuda"))
 
 
-def test_lattice_takes_the_device_of_the_program_and_of_the_process(monkeypatch):
+def test_lattice_takes_the_device_of_the_program_and_of_the_process(monkeypatch, use_settings):
     def kind(**options):
         gpu = jali.Lattice(2, 2, **options).gpu
         return "cpu" if gpu is None else gpu.kind
 
-    monkeypatch.delenv("JALI_DEVICE", raising=False)
+    use_settings(device=None)
     monkeypatch.setattr(jali.devices, "_default", None)
     assert kind() == "cpu"
-    monkeypatch.setenv("JALI_DEVICE", "hip")
+    use_settings(device="hip")
     assert kind() == "hip"
     jali.use_device("cuda")  # what the program says counts more than its surroundings
     assert (kind(), kind(device="cpu"), kind(device="hip:0")) == ("cuda", "cpu", "hip")

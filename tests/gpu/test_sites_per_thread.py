@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ SHAPES = ["64,1,2", "256,1,4", "128,2,1,2", "64,1,1,4", "64,1,2,4"]
 
 
 @pytest.fixture(autouse=True)
-def untuned(kernels_of_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_TUNE", "off")
+def untuned(
+    kernels_of_file: Path, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
+    use_settings(tune="off")
     monkeypatch.setenv("JALI_FAKE_GPUS", "2")
     forget_in_memory()
 
@@ -137,9 +140,9 @@ LONG = [(name, shape) for name in ELEMENTS for shape in SHAPES if (name, shape) 
 @pytest.mark.parametrize(
     ("name", "shape"), [*SHORT, *(pytest.param(*pair, marks=pytest.mark.full) for pair in LONG)]
 )
-def test_functions_of_single_sites_have_the_bits_of_the_host(name, shape, monkeypatch):
+def test_functions_of_single_sites_have_the_bits_of_the_host(name, shape, use_settings):
     expected = element_wise("cpu", name)
-    monkeypatch.setenv("JALI_LAUNCH", shape)
+    use_settings(launch=shape)
     assert element_wise("cuda", name) == expected
 
 
@@ -171,9 +174,9 @@ def others(device: str) -> list[Any]:
         pytest.param("64,1,4", "hip", marks=pytest.mark.full),
     ],
 )
-def test_all_other_functions_have_the_bits_of_the_host(shape, device, monkeypatch):
+def test_all_other_functions_have_the_bits_of_the_host(shape, device, use_settings):
     expected = others("cpu")
-    monkeypatch.setenv("JALI_LAUNCH", shape)
+    use_settings(launch=shape)
     assert others(device) == expected
 
 
@@ -194,23 +197,23 @@ def with_halos(device: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("shape", ["64,1,2", pytest.param("64,1,4,2", marks=pytest.mark.full)])
-def test_every_row_of_halo_policies_has_the_bits_of_the_host(shape, monkeypatch, tmp_path):
+def test_every_row_of_halo_policies_has_the_bits_of_the_host(shape, monkeypatch, use_settings, tmp_path):
     if _core.Gpu.count("cuda") < 2:
         pytest.skip("ranks of one process need a device each: 2")
     expected = jali.virtual_ranks(2, with_halos, "cpu")
-    monkeypatch.setenv("JALI_LAUNCH", shape)
+    use_settings(launch=shape)
     monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
     if not REAL:
-        monkeypatch.setenv("JALI_NCCL", str(make_fake_ccl()))
+        use_settings(nccl=str(make_fake_ccl()))
     for row, _ in _core.halo_policies(True):
         if row.startswith("direct"):  # which takes an MPI library
             continue
-        monkeypatch.setenv("JALI_HALO_POLICY", row)
+        use_settings(halo_policy=row)
         assert jali.virtual_ranks(2, with_halos, "cuda") == expected, row
 
 
-def test_a_graph_repeats_what_was_recorded(monkeypatch):
-    monkeypatch.setenv("JALI_LAUNCH", "64,1,2,2")
+def test_a_graph_repeats_what_was_recorded(use_settings):
+    use_settings(launch="64,1,2,2")
     lattice = jali.Lattice(5, 7, device="cuda")
     x, y = filled(lattice, jali.Real(), 1), filled(lattice, jali.Real(), 2)
     start = x.local()
@@ -266,10 +269,12 @@ def fresh(device: str = "cuda") -> Any:
         ("256,1,1,2", {"256,1", "256,1,1,2", "256,1,2,2"}),
     ],
 )
-def test_few_variants_are_compiled_and_the_fastest_is_remembered(winner, compiled, monkeypatch, tmp_path):
+def test_few_variants_are_compiled_and_the_fastest_is_remembered(
+    winner, compiled, monkeypatch, use_settings, tmp_path
+):
     tmp_path.chmod(0o700)
-    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("JALI_TUNE", "now")
+    use_settings(cache_dir=str(tmp_path))
+    use_settings(tune="now")
     monkeypatch.setattr(tuning, "registers_of", lambda kernel: 32)
 
     def times(name: str, rank: int) -> float:
@@ -298,8 +303,8 @@ def test_few_variants_are_compiled_and_the_fastest_is_remembered(winner, compile
 
 
 @pytest.mark.parametrize(("kind", "registers"), [("cuda", 90), ("hip", 125)])
-def test_kernels_of_many_registers_are_not_given_several_sites(kind, registers, monkeypatch):
-    monkeypatch.setenv("JALI_TUNE", "now")
+def test_kernels_of_many_registers_are_not_given_several_sites(kind, registers, monkeypatch, use_settings):
+    use_settings(tune="now")
     monkeypatch.setattr(tuning, "registers_of", lambda kernel: registers)
     ran = invent_times(monkeypatch, fastest("256,1"))
     function, y, x = fresh(kind)
@@ -315,28 +320,31 @@ def test_room_for_several_sites_is_a_matter_of_what_they_load():
     assert not room_for(2, 130, 0)
 
 
-def test_neighbours_are_loaded_together_where_they_make_sixteen_bytes(monkeypatch):
-    monkeypatch.setenv("JALI_LAUNCH", "64,1,2,4")
+def test_neighbours_are_loaded_together_where_they_make_sixteen_bytes(use_settings):
+    use_settings(launch="64,1,2,4")
     lattice = jali.Lattice(4, 4, device="cuda")
     for element, options, most in ELEMENTS.values():
         x, y = filled(lattice, element, 1, **options), filled(lattice, element, 2, **options)
         said = launch_of(axpy, y, x, 0.5)
         if most == 4:
-            assert said == "64,1,2,4: JALI_LAUNCH"
+            assert said == "64,1,2,4: an experiment"
         elif most == 2:
-            assert said == "64,1,2,2: JALI_LAUNCH=64,1,2,4, but a thread loads 2 neighbours at most here"
+            assert (
+                said
+                == "64,1,2,2: an experiment asked for 64,1,2,4, but a thread loads 2 neighbours at most here"
+            )
         else:
-            assert said == "64,1,2: JALI_LAUNCH=64,1,2,4, but a thread loads no neighbours here"
+            assert said == "64,1,2: an experiment asked for 64,1,2,4, but a thread loads no neighbours here"
     x = filled(lattice, jali.Real(), 1)
-    no_neighbours = "64,1,2: JALI_LAUNCH=64,1,2,4, but a thread loads no neighbours here"
+    no_neighbours = "64,1,2: an experiment asked for 64,1,2,4, but a thread loads no neighbours here"
     assert launch_of(mix[jali.EVEN], x, 0.5) == no_neighbours
     three = jali.Colouring(3, lambda c: (c[0] + c[1]) % 3)
     assert launch_of(axpy[three[0]], x, x, 0.5) == no_neighbours
 
 
-def test_a_width_that_a_file_names_is_not_taken_where_sites_are_a_list(monkeypatch):
+def test_a_width_that_a_file_names_is_not_taken_where_sites_are_a_list(monkeypatch, use_settings):
     """As many sites of the same box, in a row and listed, are two questions; an edited answer is measured again."""
-    monkeypatch.setenv("JALI_TUNE", "now")
+    use_settings(tune="now")
     monkeypatch.setattr(tuning, "registers_of", lambda kernel: 32)
     ran = invent_times(monkeypatch, fastest("256,1,1,2"))
     function, y, x = fresh()
@@ -376,12 +384,10 @@ def test_a_width_that_a_file_names_is_not_taken_where_sites_are_a_list(monkeypat
         "a,b",
     ],
 )
-def test_other_shapes_are_refused(text, monkeypatch):
-    monkeypatch.setenv("JALI_LAUNCH", text)
+def test_other_shapes_are_refused(text, use_settings):
+    use_settings(launch=text)
     x = filled(jali.Lattice(4, 4, device="cuda"), jali.Real(), 1)
-    with pytest.raises(
-        jali.ParameterError, match=f"JALI_LAUNCH={text} should be threads .* sites per thread"
-    ):
+    with pytest.raises(jali.ParameterError, match=f"launch={text} should be threads .* sites per thread"):
         axpy(x, x, 0.5)
 
 
@@ -401,11 +407,11 @@ def test_other_shapes_are_refused(text, monkeypatch):
     ],
 )
 def test_shapes_compile_for_sm_90_and_keep_all_sites_in_registers(
-    shape, precision, nvrtc, monkeypatch, tmp_path, request
+    shape, precision, nvrtc, monkeypatch, use_settings, tmp_path, request
 ):
     tmp_path.chmod(0o700)
-    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("JALI_LAUNCH", shape)
+    use_settings(cache_dir=str(tmp_path))
+    use_settings(launch=shape)
     monkeypatch.setenv("JALI_FAKE_COMPILER", "idle")  # only the texts are wanted
     lattice = jali.Lattice(4, 6, 8, device="cuda")
     x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))
@@ -450,12 +456,12 @@ def test_shapes_compile_for_sm_90_and_keep_all_sites_in_registers(
     ],
 )
 def test_a_thread_loads_all_its_sites_before_it_stores_the_first(
-    shape, precision, loads, stores, nvrtc, monkeypatch, tmp_path
+    shape, precision, loads, stores, nvrtc, monkeypatch, use_settings, tmp_path
 ):
     """By what NVRTC hands to the assembler, which keeps the order of loads and stores that may meet."""
     tmp_path.chmod(0o700)
-    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("JALI_LAUNCH", shape)
+    use_settings(cache_dir=str(tmp_path))
+    use_settings(launch=shape)
     monkeypatch.setenv("JALI_FAKE_COMPILER", "idle")
     lattice = jali.Lattice(4, 6, 8, device="cuda")
     x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))

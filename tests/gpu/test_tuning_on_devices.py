@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,10 @@ def need_registers(monkeypatch: pytest.MonkeyPatch, registers: int) -> None:
 
 
 @pytest.fixture(autouse=True)
-def tuned_at_once(kernels_of_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_TUNE", "now")
+def tuned_at_once(
+    kernels_of_file: Path, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
+) -> None:
+    use_settings(tune="now")
     need_registers(monkeypatch, 200)
     use_fake_gpus(monkeypatch, 4)
     forget_in_memory()
@@ -86,7 +89,7 @@ def without_exhausted(device: str) -> list[Any]:
 @pytest.mark.parametrize(
     "winner", ["256,1", "256,2 as 64 threads in 4 waves", "128,3 as 64 threads", "256,3 in 1 wave"]
 )
-def test_every_choice_gives_the_bits_of_the_host(winner, device, monkeypatch):
+def test_every_choice_gives_the_bits_of_the_host(winner, device, monkeypatch, use_settings):
     expected = without_exhausted("cpu")
     ran = invent_times(monkeypatch, fastest(winner if device == "cuda" else winner.replace("128,3", "256,1")))
     assert without_exhausted(device) == expected
@@ -100,7 +103,7 @@ def test_every_choice_gives_the_bits_of_the_host(winner, device, monkeypatch):
         }  # kernels that add sums up have no waves to choose
     ran.clear()
     for asked in ("cached", "on", "off", "again"):
-        monkeypatch.setenv("JALI_TUNE", asked)
+        use_settings(tune=asked)
         forget_in_memory()
         assert without_exhausted(device) == expected, asked
         assert (ran != []) == (asked == "again"), asked
@@ -166,7 +169,7 @@ def test_variants_that_bound_nothing_are_not_compiled(kernels_of_file, monkeypat
     assert {name for _, name in ran}.isdisjoint(VARIANTS[1:])
 
 
-def test_fields_are_put_back_when_a_candidate_raises(monkeypatch):
+def test_fields_are_put_back_when_a_candidate_raises(monkeypatch, use_settings):
     def times(name: str, rank: int) -> float:
         if name == "256,2":
             raise ArithmeticError("no clock")
@@ -181,7 +184,7 @@ def test_fields_are_put_back_when_a_candidate_raises(monkeypatch):
     assert np.array_equal(x[:, :], before[0])
     assert x.storage.versions() == before[1]
     assert stores() == []
-    monkeypatch.setenv("JALI_TUNE", "off")
+    use_settings(tune="off")
     scale(x, y)
     assert np.array_equal(x[:, :], 2 * before[0] + 1)
 
@@ -219,8 +222,8 @@ def test_small_and_short_kernels_keep_the_default():
     assert stores() == [] or "us are too short to tune" not in kernel.launch_choice
 
 
-def test_by_default_a_kernel_is_measured_when_it_has_run_long_enough(monkeypatch):
-    monkeypatch.setenv("JALI_TUNE", "on")
+def test_by_default_a_kernel_is_measured_when_it_has_run_long_enough(monkeypatch, use_settings):
+    use_settings(tune="on")
     ran = invent_times(monkeypatch, fastest("256,2"))
     x, y = fields()
     function = jali.site_function(scale.function)
@@ -236,8 +239,8 @@ def test_by_default_a_kernel_is_measured_when_it_has_run_long_enough(monkeypatch
     assert ran != []
 
 
-def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch):
-    monkeypatch.setenv("JALI_TUNE", "on")
+def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch, use_settings):
+    use_settings(tune="on")
     monkeypatch.setattr(tuning, "FIRST_LOOK", 2)
     monkeypatch.setattr(tuning, "PAYS", 0.0)
     ran = invent_times(monkeypatch, fastest("256,2"))
@@ -258,13 +261,13 @@ def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch):
     assert np.array_equal(x[:, :], 2 * (2 * (2 * start + 1) + 1) + 1)
 
 
-def test_jali_launch_is_not_overruled(monkeypatch):
-    monkeypatch.setenv("JALI_LAUNCH", "128,4")
+def test_an_experiment_is_not_overruled(monkeypatch, use_settings):
+    use_settings(launch="128,4")
     ran = invent_times(monkeypatch, fastest("256,2"))
     x, y = fields()
     scale(x, y)
     assert ran == []
-    assert chosen_for(scale, x, y) == "128,4: JALI_LAUNCH"
+    assert chosen_for(scale, x, y) == "128,4: an experiment"
 
 
 # ---- halos --------------------------------------------------------------------------------------------------------
@@ -292,13 +295,13 @@ def with_halos(device: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch):
+def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings):
     if _core.Gpu.count("cuda") < ranks:
         pytest.skip(f"ranks of one process need a device each: {ranks}")
-    monkeypatch.setenv("JALI_TUNE", "off")
+    use_settings(tune="off")
     expected = jali.virtual_ranks(ranks, with_halos, "cuda")
-    monkeypatch.setenv("JALI_TUNE", "now")
-    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+    use_settings(tune="now")
+    use_settings(halo_policy="auto")
     rows = [name for name, _ in _core.halo_policies(True)]
     # the last rank spoils what is best on the others
     slow = {"copy-wait": 0, "store-wait": ranks - 1}
@@ -319,7 +322,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch):
     # copy-directions and the default, which stands first, are equal; the default stays
     assert {e.chosen for e in halos} == {rows[0]}
     assert {name for _, name in ran} >= set(rows)
-    monkeypatch.setenv("JALI_TUNE", "again")
+    use_settings(tune="again")
     slow[rows[0]] = ranks - 1
     forget_in_memory()
     assert jali.virtual_ranks(ranks, with_halos, "cuda") == expected
@@ -328,13 +331,13 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch):
     assert all(dict((c.name, c.seconds) for c in e.candidates)["store-wait"] == 1e-2 for e in halos)
 
 
-def test_rows_that_cannot_work_are_left_out(monkeypatch):
+def test_rows_that_cannot_work_are_left_out(monkeypatch, use_settings):
     """Two ranks on one device: no mailboxes, so that only messages by way of the host are possible."""
-    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+    use_settings(halo_policy="auto")
     monkeypatch.setattr(jali.devices, "_rank_on_host", lambda communicator: 0)
     invent_times(monkeypatch, lambda name, rank: 2e-3 if name == "staged-overlap" else 1e-3)
     found = jali.virtual_ranks(2, with_halos, "cuda")
-    monkeypatch.setenv("JALI_TUNE", "off")
+    use_settings(tune="off")
     assert found == jali.virtual_ranks(2, with_halos, "cuda")
     halos: dict[Question, Any] = {q: e for s in stores() for q, e in s.read().items() if q.kind == "halo"}
     for entry in halos.values():

@@ -24,7 +24,7 @@ from jali.codegen.types import Type
 sys.path.insert(0, str(Path(__file__).parents[1] / "language"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 
-from fake_driver import REAL, VARIABLES, make_fake_driver
+from fake_driver import FILES, REAL, make_fake_driver
 from random_programs import Generator, element_of
 from support import bind, random_values
 
@@ -36,9 +36,7 @@ PRECISIONS = ["float64", "float64", "float32"]
 @pytest.fixture(scope="module", autouse=True)
 def devices():
     """The imaginary driver, unless the machine's own is asked for."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in () if REAL else VARIABLES["cuda"]:
-            patch.setenv(name, str(make_fake_driver()))
+    with jali.settings.using(**{} if REAL else dict.fromkeys(FILES["cuda"], str(make_fake_driver()))):
         yield
 
 

@@ -49,8 +49,8 @@ def test_same_bits_on_any_rank_grid(reference, grid):
 
 
 @pytest.mark.parametrize("policy", [name for name, _ in jali._core.halo_policies()])
-def test_same_bits_with_every_halo_policy(reference, policy, monkeypatch):
-    monkeypatch.setenv("JALI_HALO_POLICY", policy)
+def test_same_bits_with_every_halo_policy(reference, policy, use_settings):
+    use_settings(halo_policy=policy)
     assert jali.virtual_ranks(3, history.both)[0] == reference
 
 

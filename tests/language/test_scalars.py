@@ -15,11 +15,11 @@ from jali import Complex, Field, Lattice, Matrix, Real, Vector
 
 
 @pytest.fixture
-def cache(tmp_path, monkeypatch):
+def cache(tmp_path, use_settings):
     """A private kernel cache."""
     folder = tmp_path / "cache"
     folder.mkdir(mode=0o700)
-    monkeypatch.setenv("JALI_CACHE_DIR", str(folder))
+    use_settings(cache_dir=str(folder))
     return folder
 
 

@@ -7,7 +7,6 @@ import pytest
 
 import jali
 from jali import SU, Colouring, Field, Lattice, Matrix, Real, Spinor
-from jali.errors import ParameterError
 from jali.fermions import WilsonDirac
 from jali.gauge import GaugeField
 from jali.gauge.staples import staple, staple_sum
@@ -22,10 +21,9 @@ def report(lattice):
 
 
 @pytest.fixture(autouse=True)
-def automatic(monkeypatch):
+def automatic(use_settings):
     """Nothing is asked for, and fields are on the processor."""
-    monkeypatch.delenv("JALI_PREFETCH", raising=False)
-    monkeypatch.delenv("JALI_DEVICE", raising=False)
+    use_settings(prefetch=None, device=None)
 
 
 WORDS = {
@@ -55,15 +53,15 @@ def test_the_bytes_that_a_kernel_reads_and_its_share_of_the_cache_decide_what_it
 
 
 @pytest.mark.parametrize("asked", WORDS)
-def test_asking_ahead_can_be_forced(monkeypatch, asked):
-    monkeypatch.setenv("JALI_PREFETCH", asked)
+def test_asking_ahead_can_be_forced(use_settings, asked):
+    use_settings(prefetch=asked)
     made = report(Lattice(4, 4, 4, 4))
     assert made.launch == f"{WORDS[asked]}: JALI_PREFETCH"
     assert made.source.count("fetch_ahead<32>") == ASKED[asked]
 
 
-def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(monkeypatch):
-    monkeypatch.setenv("JALI_PREFETCH", "leading")
+def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(use_settings):
+    use_settings(prefetch="leading")
 
     @jali.site_function
     def around(X, y, x):
@@ -75,12 +73,6 @@ def test_the_reads_that_lead_are_those_that_the_order_of_visits_comes_to_first(m
     lines = source.splitlines()
     after = [lines[k + 1] for k, line in enumerate(lines) if "fetch_ahead" in line]
     assert [line.partition("//")[2].strip() for line in after] == ["x at X + e1", "x at X + e2"]
-
-
-def test_other_words_for_it_are_refused(monkeypatch):
-    monkeypatch.setenv("JALI_PREFETCH", "yes")
-    with pytest.raises(ParameterError, match="JALI_PREFETCH=yes should be off, leading, all or auto"):
-        report(Lattice(4, 4, 4, 4))
 
 
 def test_kernels_of_one_site_or_of_small_blocks_leave_it_to_the_processor(monkeypatch):
@@ -134,14 +126,14 @@ def bits(grid, extents, lanes):
 
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize(("grid", "extents"), [((1, 1, 1, 1), (5, 2, 4, 8)), ((2, 1, 1, 1), (4, 2, 3, 8))])
-def test_asking_ahead_changes_no_bit(monkeypatch, grid, extents, lanes):
+def test_asking_ahead_changes_no_bit(use_settings, grid, extents, lanes):
     def run(rank_grid):
         return bits(rank_grid, extents, lanes)
 
-    monkeypatch.setenv("JALI_PREFETCH", "off")
+    use_settings(prefetch="off")
     plain = jali.virtual_ranks(int(np.prod(grid)), run, grid)
     for asked in ("leading", "all"):
-        monkeypatch.setenv("JALI_PREFETCH", asked)
+        use_settings(prefetch=asked)
         assert jali.virtual_ranks(int(np.prod(grid)), run, grid) == plain
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,10 @@ pytestmark = pytest.mark.lanes
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setenv("JALI_TUNE", "now")
-    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
+def own_cache(tmp_path: Path, use_settings: Callable[..., None]) -> None:
+    use_settings(cache_dir=str(tmp_path / "cache"))
+    use_settings(tune="now")
+    use_settings(halo_policy="auto")
     forget_in_memory()
 
 
@@ -55,14 +56,14 @@ def results() -> tuple[bytes, float, dict[str, int]]:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_tuning_changes_no_bit_and_counts_nothing(ranks, monkeypatch):
-    monkeypatch.setenv("JALI_TUNE", "off")
+def test_tuning_changes_no_bit_and_counts_nothing(ranks, use_settings):
+    use_settings(tune="off")
     alone = results()
     before = _core.halo_counters()
     untuned = jali.virtual_ranks(ranks, results)
     exchanged = {k: v - before[k] for k, v in _core.halo_counters().items()}
     for asked in ("now", "cached", "again", "on"):
-        monkeypatch.setenv("JALI_TUNE", asked)
+        use_settings(tune=asked)
         before = _core.halo_counters()
         tuned = jali.virtual_ranks(ranks, results)
         assert tuned == untuned, asked
@@ -72,7 +73,7 @@ def test_tuning_changes_no_bit_and_counts_nothing(ranks, monkeypatch):
     assert kinds == ({"halo"} if ranks > 1 else set())
 
 
-def test_gauge_history_is_the_same_with_halos_tuned(monkeypatch):
+def test_gauge_history_is_the_same_with_halos_tuned(use_settings):
     def history() -> list[float]:
         lattice = jali.Lattice(4, 4, 4, 8)
         U = GaugeField(lattice, SU(2)).hot_start(seed=5)
@@ -80,7 +81,7 @@ def test_gauge_history_is_the_same_with_halos_tuned(monkeypatch):
         return [(sweep(U, 2.3, rng), plaquette(U))[1] for _ in range(2)]
 
     tuned = jali.virtual_ranks(2, history)
-    monkeypatch.setenv("JALI_TUNE", "off")
+    use_settings(tune="off")
     assert tuned == [history()] * 2
 
 
@@ -117,7 +118,7 @@ def test_what_all_ranks_remember_is_not_measured_again(monkeypatch):
     assert ran == []
 
 
-def test_ranks_that_remember_differently_measure_again(monkeypatch):
+def test_ranks_that_remember_differently_measure_again(monkeypatch, use_settings):
     ran = invent_times(monkeypatch, lambda name, rank: {"overlap": 2e-4, "wait": 1e-4}[name])
     jali.virtual_ranks(2, policies)
     ran.clear()
@@ -131,7 +132,7 @@ def test_ranks_that_remember_differently_measure_again(monkeypatch):
     monkeypatch.setattr(Tuner, "recall", of_rank)
     assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == ["wait", "wait"]
     assert {rank for rank, _ in ran} == {0, 1}
-    monkeypatch.setenv("JALI_TUNE", "cached")  # which must not measure
+    use_settings(tune="cached")  # which must not measure
     ran.clear()
     found = jali.virtual_ranks(2, policies)
     assert [row for ((row, _),) in found] == ["overlap", "overlap"]
@@ -175,17 +176,17 @@ def test_what_is_written_is_put_back_when_a_candidate_raises(monkeypatch):
     assert jali.virtual_ranks(2, interrupted) == [True, True]
 
 
-def test_a_named_row_is_not_tuned(monkeypatch):
-    monkeypatch.setenv("JALI_HALO_POLICY", "overlap")
+def test_a_named_row_is_not_tuned(monkeypatch, use_settings):
+    use_settings(halo_policy="overlap")
     ran = invent_times(monkeypatch, lambda name, rank: 1e-4)
     found = jali.virtual_ranks(2, policies)
     assert found == [[("overlap", "overlap: JALI_HALO_POLICY")]] * 2
-    monkeypatch.setenv("JALI_HALO_POLICY", "auto")
-    monkeypatch.setenv("JALI_TUNE", "off")
+    use_settings(halo_policy="auto")
+    use_settings(tune="off")
     assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
-    monkeypatch.setenv("JALI_TUNE", "now")
-    monkeypatch.setenv("JALI_HALO_OFF", "bulk")  # what is left out has no meaningful time
+    use_settings(tune="now")
+    use_settings(halo_off="bulk")  # what is left out has no meaningful time
     assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
-    monkeypatch.delenv("JALI_HALO_POLICY")
+    use_settings(halo_policy=None)
     assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
     assert ran == []

@@ -8,21 +8,23 @@ import stat
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from jali import settings
 from jali.cli.main import main
-from jali.errors import CompileError, ParameterError
+from jali.errors import CompileError
 from jali.tune import MODES, Candidate, Entry, Question, Store, Tuner, mode, stores, tune_directory
 
 DEVICE = "Device 9, cuda 13.0"
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("JALI_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.delenv("JALI_TUNE", raising=False)
+def own_cache(tmp_path: Path, use_settings: Callable[..., None]) -> None:
+    use_settings(cache_dir=str(tmp_path / "cache"))
+    use_settings(tune=None)
 
 
 def entry(
@@ -63,7 +65,10 @@ for k in range(25):
     t.Store.of_device(t.DEVICE).remember(t.entry(f"kernel_{sys.argv[2]}_{k}"))
 """
     folder = str(Path(__file__).parent)
-    started = [subprocess.Popen([sys.executable, "-c", program, folder, str(k)]) for k in range(3)]
+    started = [
+        subprocess.Popen([sys.executable, "-c", program, folder, str(k)], env=settings.environment())
+        for k in range(3)
+    ]
     assert [process.wait(100) for process in started] == [0, 0, 0]
     found = {question.kernel for question in Store.of_device(DEVICE).read()}
     assert found == {f"kernel_{p}_{k}" for p in range(3) for k in range(25)}
@@ -141,8 +146,8 @@ def test_an_equal_answer_of_another_rank_is_not_written_again():
 @pytest.mark.parametrize(
     ("asked", "remembered"), [("off", False), ("cached", True), ("on", True), ("now", True), ("again", False)]
 )
-def test_modes_say_whether_what_is_remembered_counts(asked, remembered, monkeypatch):
-    monkeypatch.setenv("JALI_TUNE", asked)
+def test_modes_say_whether_what_is_remembered_counts(asked, remembered, use_settings):
+    use_settings(tune=asked)
     Store.of_device(DEVICE).remember(entry())
     tuner = Tuner(Store.of_device(DEVICE))
     assert (tuner.recall(entry().question) is not None) == remembered
@@ -151,11 +156,11 @@ def test_modes_say_whether_what_is_remembered_counts(asked, remembered, monkeypa
     assert (found.chosen if found else None) == (None if asked == "off" else "256,1")
 
 
-def test_other_modes_are_refused(monkeypatch):
+def test_modes_are_what_the_setting_may_be(use_settings):
     assert mode() == "on"
-    monkeypatch.setenv("JALI_TUNE", "sometimes")
-    with pytest.raises(ParameterError, match=f"JALI_TUNE=sometimes should be one of {', '.join(MODES)}"):
-        mode()
+    for name in MODES:
+        use_settings(tune=name)
+        assert mode() == name
 
 
 def test_the_command_shows_and_forgets(capsys):

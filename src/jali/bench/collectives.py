@@ -20,10 +20,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jali import settings
 from jali.bench.cases import COLLECTIVES, ROOTED, Case
 from jali.errors import RankError
 
-SETTINGS = ("MPIR_CVAR_", "OMPI_MCA_", "PRTE_MCA_", "UCX_", "FI_", "JALI_")
+OTHERS = ("MPIR_CVAR_", "OMPI_MCA_", "PRTE_MCA_", "UCX_", "FI_")  # whose variables matter
 LARGEST = 64 << 20
 
 
@@ -257,7 +258,8 @@ def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, A
     nodes = comm.Split_type(MPI.COMM_TYPE_SHARED)
     per_node = comm.allgather(nodes.size)
     nodes.Free()
-    settings = {k: v for k, v in sorted(os.environ.items()) if k.startswith(SETTINGS) and not _of_launcher(k)}
+    ours = dict(settings.current().differing())
+    chosen = {k: v for k, v in {**settings.of_others(*OTHERS), **ours}.items() if not _of_launcher(k)}
     return {
         "jali": jali.__version__,
         "mpi": " ".join(MPI.Get_library_version().split("\n")[0].rstrip("\0").split()),
@@ -272,13 +274,13 @@ def conditions(comm: Any, warm_ups: int, rounds: int, dtype: str) -> dict[str, A
         "element": dtype,
         "warm_ups": warm_ups,
         "rounds": rounds,
-        "settings": settings or "all defaults",
+        "settings": chosen or "all defaults",
     }
 
 
 def _of_launcher(name: str) -> bool:
     """Whether a variable is what a launcher tells its ranks, rather than a user's choice."""
-    return name in ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR", "JALI_TEST_OPENMPI_PYTHON") or name.startswith(
+    return name in ("JALI_EXPECTED_RANKS", "JALI_CACHE_DIR") or name.startswith(
         (
             "OMPI_MCA_orte_",
             "OMPI_MCA_ess",

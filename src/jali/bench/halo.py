@@ -3,7 +3,7 @@
 A kernel is called again and again, the fields that it reads at neighbours marked as written before each call, so that
 every call exchanges. A batch of calls begins with a barrier and, on a device, ends with the only wait of the host for it. Its time
 is that of the slowest rank. Measured for each policy: the whole (kernel with exchange), the exchange alone (no site is
-computed), the kernel alone (its halos are valid), the whole with one part left out (JALI_HALO_OFF), and on devices the
+computed), the kernel alone (its halos are valid), the whole with one part left out (`halo_off` of `jali.tune.experiment`), and on devices the
 first three recorded in a graph, where the policy can be.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 import jali
-from jali import _core
+from jali import _core, settings
 from jali.bench.collectives import Timing
 from jali.errors import DeviceError, ParameterError
 from jali.fermions.wilson import wilson_at
@@ -29,7 +29,7 @@ from jali.gauge.staples import staple_sum
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 
-PARTS = ("pack", "transport", "bulk", "boundary")  # that JALI_HALO_OFF can name
+PARTS = ("pack", "transport", "bulk", "boundary")  # that can be left out
 
 
 # --- kernels ------------------------------------------------------------------------------------------------
@@ -173,27 +173,23 @@ class Clock:
         return [float(x) for x in np.max([np.frombuffer(one, float) for one in told], axis=0)]
 
 
-class Settings:
-    """Environment variables that all ranks change together, virtual ones too; `restore` at the end."""
+class Choices:
+    """Settings that all ranks change together, virtual ones too; `restore` at the end."""
 
     def __init__(self, ranks: Any) -> None:
         self.ranks = ranks
-        self._before = {name: os.environ.get(name) for name in ("JALI_HALO_POLICY", "JALI_HALO_OFF")}
+        self._before = settings.current()
         ranks.barrier()
 
     def set(self, policy: str, off: str = "") -> None:
         """Kernels that are bound from now on use `policy`, exchanges leave out `off`."""
         self.ranks.barrier()
-        os.environ["JALI_HALO_POLICY"], os.environ["JALI_HALO_OFF"] = policy, off
+        settings.use(halo_policy=policy, halo_off=off)
         self.ranks.barrier()
 
     def restore(self) -> None:
         """As it was."""
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        _core.replace_settings(self._before)
 
 
 # --- measuring ----------------------------------------------------------------------------------------------
@@ -270,19 +266,19 @@ def measure(
     """Every policy (or `only` these) that works here; the others are listed with the reason. Collective."""
     ranks, lattice = case.lattice.communicator, case.lattice
     clock = Clock(ranks, lattice.gpu)
-    settings = Settings(ranks)
+    choices = Choices(ranks)
     report = Report(conditions(case, rounds, seconds))
     layout = lattice.layout(case.precision)
     try:
         for name, description in policies(lattice.gpu is not None, only):
             row = Row(name, description, layout.why_not_halo_policy(ranks.core, name))
             if not row.why_not:
-                _measure_row(case, row, clock, settings, rounds, seconds, parts, graphs)
+                _measure_row(case, row, clock, choices, rounds, seconds, parts, graphs)
             report.rows.append(row)
             if progress is not None and ranks.rank == 0:
                 progress(row)
     finally:
-        settings.restore()
+        choices.restore()
     return report
 
 
@@ -290,14 +286,14 @@ def _measure_row(
     case: Case,
     row: Row,
     clock: Clock,
-    settings: Settings,
+    choices: Choices,
     rounds: int,
     seconds: float,
     parts: Sequence[str],
     graphs: bool,
 ) -> None:
     gpu = clock.gpu
-    settings.set(row.policy)
+    choices.set(row.policy)
     run = case.bind()
 
     def whole() -> None:
@@ -314,7 +310,7 @@ def _measure_row(
     )
 
     def timed(name: str, work: Callable[[], Any], off: str = "", calls: int = 1) -> None:
-        settings.set(row.policy, off)
+        choices.set(row.policy, off)
         timing = clock.time(work, rounds, seconds)
         row.times[name] = Timing([s / calls for s in timing.seconds])
 
@@ -331,7 +327,7 @@ def _measure_row(
         ("compute", run, ""),
         ("exchange", whole, "bulk,boundary"),
     ):
-        settings.set(row.policy, off)
+        choices.set(row.policy, off)
         calls = 4
 
         def several(work: Callable[[], Any] = work, calls: int = calls) -> None:
@@ -348,7 +344,7 @@ def _measure_row(
         timed("graph " + name, functools.partial(gpu.launch_graph, graph), off, calls)
         gpu.synchronize()
         del graph
-    settings.set(row.policy)
+    choices.set(row.policy)
 
 
 def _is_there(part: str, policy: str, on_device: bool) -> bool:
@@ -364,10 +360,9 @@ def conditions(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
     hosts = ranks.gather_bytes(platform.node().encode())
     gpu = lattice.gpu
     names = sorted({one.decode() for one in ranks.gather_bytes((gpu.name if gpu else "host").encode())})
-    settings = {
-        k: v
-        for k, v in sorted(os.environ.items())
-        if k.startswith(("NCCL_", "RCCL_", "JALI_HALO", "JALI_GPU_", "JALI_LAUNCH", "UCX_", "OMPI_MCA_opal"))
+    chosen = settings.of_others("NCCL_", "RCCL_", "UCX_", "OMPI_MCA_opal")
+    chosen |= {
+        k: v for k, v in settings.current().differing() if k not in ("JALI_CACHE_DIR", "JALI_EXPECTED_RANKS")
     }
     return {
         "kernel": case.name,
@@ -383,5 +378,5 @@ def conditions(case: Case, rounds: int, seconds: float) -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "batches": rounds,
         "seconds_per_batch": seconds,
-        "settings": settings or "all defaults",
+        "settings": chosen or "all defaults",
     }

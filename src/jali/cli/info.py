@@ -18,7 +18,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from jali import _core, comm, devices, tune
+from jali import _core, comm, devices, settings, tune
 from jali.codegen import target
 from jali.codegen.cache import cache_directory
 from jali.codegen.compiler import find_compiler
@@ -82,7 +82,8 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         "mpi": answers["mpi"],
         "device": devices.default_device(),
         "devices": {kind: answers[kind] for kind in devices.KINDS},
-        "ranges": {**answers["ranges"], "on": os.environ.get("JALI_NVTX") == "1"},
+        "ranges": {**answers["ranges"], "on": settings.current().nvtx},
+        "settings": dict(settings.current().differing()),
         "compiler": _compiler(),
         "cache": _cache(),
         "tuner": _tuner(),
@@ -98,7 +99,8 @@ def _answers(questions: dict[str, tuple[str, str, str]]) -> dict[str, dict[str, 
     """
     programs = json.dumps({name: (program, word) for name, (_, program, word) in questions.items()})
     command = [sys.executable, "-W", "ignore", "-c", ASK, programs, str(PATIENCE)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # who asks for a profiler's library asks a child
+    done = subprocess.run(command, env=settings.environment(nvtx=None), capture_output=True, text=True)
     if done.returncode != 0:
         return {name: _missing(done.returncode, done.stderr) for name in questions}
     answers = {}
@@ -166,8 +168,7 @@ print(json.dumps({"library": name, "standard": standard, "path": path, "abi": fa
 
 # Who would take named ranges: NVTX or roctx.
 RANGES_QUESTION = """
-import json, os
-os.environ.pop("JALI_NVTX", None)
+import json
 from jali import _core
 name, path, why = _core.ranges()
 print(json.dumps({"name": name, "path": path} if name else {"missing": why}))
@@ -329,6 +330,10 @@ def render(report: dict[str, Any]) -> str:
         ("device", f"{report['device']} (JALI_DEVICE, --device and Lattice(device=...) choose)"),
         *(row for kind, found in report["devices"].items() for row in _device_rows(kind, found)),
         ("ranges", _range_words(report["ranges"])),
+        (
+            "settings",
+            ", ".join(f"{name}={value}" for name, value in report["settings"].items()) or "all defaults",
+        ),
         ("compiler", compiler.get("missing") or f"{compiler['version']}  {compiler['path']}"),
         *([] if "missing" in compiler else [("", " ".join(compiler["flags"]))]),
         (

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from jali import version
+from jali import settings, version
 from jali.codegen import compiler, target
 from jali.codegen.cache_files import contents, contents_of, identity, make, warn, without_comments, write
 from jali.codegen.gpu_compiler import find_gpu_compiler, gpu_prelude
@@ -50,8 +50,8 @@ def cache_directory() -> Path:
 
     Raises CompileError when it cannot be made, belongs to somebody else or can be written by others.
     """
-    asked = os.environ.get("JALI_CACHE_DIR")
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    asked = settings.current().cache_dir
+    base = settings.current().xdg_cache_home or os.path.join(os.path.expanduser("~"), ".cache")
     if not asked and not os.path.isabs(base):
         raise CompileError(
             f"there is no place for the kernel cache: this user has no home directory (it would be {base}); set "

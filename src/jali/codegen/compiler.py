@@ -18,6 +18,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from jali import settings
 from jali.codegen import target
 from jali.errors import CompileError
 
@@ -180,4 +181,4 @@ def _find(cxx: str, path: str) -> Compiler:
 
 def find_compiler() -> Compiler:
     """$CXX if set, else c++, g++ or clang++ on the PATH, else the `ziglang` wheel. Raises CompileError if there is none."""
-    return _find(os.environ.get("CXX", ""), os.environ.get("PATH", ""))
+    return _find(settings.current().cxx, os.pathsep.join(os.get_exec_path()))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from jali import settings
 from jali.errors import CompileError
 
 # what is called, with its name in either library
@@ -46,7 +46,7 @@ _INSTALL = {
 
 
 def _candidates(kind: str) -> list[str]:
-    named = os.environ.get("JALI_NVRTC" if kind == "cuda" else "JALI_HIPRTC")
+    named = settings.current().nvrtc if kind == "cuda" else settings.current().hiprtc
     if named:
         return [named]
     if kind == "hip":
@@ -151,7 +151,7 @@ def _find(kind: str, *_named: str | None) -> GpuCompiler:
 
 def find_gpu_compiler(kind: str) -> GpuCompiler:
     """The run-time compiler for "cuda" or "hip". Raises CompileError that says what to install."""
-    return _find(kind, os.environ.get("JALI_NVRTC"), os.environ.get("JALI_HIPRTC"))
+    return _find(kind, settings.current().nvrtc, settings.current().hiprtc)
 
 
 @functools.cache

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import platform
 from dataclasses import dataclass
 
-from jali.errors import CompileError
+from jali import settings
 
 BLOCK_BITS = 26  # of an entry of a neighbour table; layouts of more blocks use more (core/halo/layout.hpp)
 
@@ -44,10 +43,6 @@ def host() -> Target:
         name = platform.processor() or machine
     words = set(flags.split())
     width = 64 if "avx512f" in words else 32 if "avx2" in words else 16
-    override = os.environ.get("JALI_VECTOR_BYTES")
-    if override:
-        if override not in ("8", "16", "32", "64"):
-            raise CompileError(f"JALI_VECTOR_BYTES is {override!r}; it can be 8, 16, 32 or 64")
-        width = int(override)
+    width = settings.current().vector_bytes or width
     digest = hashlib.sha256(f"{machine} {name} {flags}".encode()).hexdigest()[:12]
     return Target(name, width, digest)

@@ -8,10 +8,10 @@ JALI_COLLECTIVE=all_reduce=ring,broadcast=binomial, or the argument `algorithm`,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jali import settings
 from jali.errors import ParameterError
 
 COLLECTIVES = (
@@ -189,17 +189,10 @@ def forced(collective: str, on_device: bool = False) -> str | None:
 
     Those that exist only for the host, or only for devices, say nothing about the other.
     """
-    text = os.environ.get("JALI_COLLECTIVE", "")
-    table = ALGORITHMS + ON_DEVICES
     here = {row.name for row in rows(collective, on_device)}
-    for part in filter(None, (word.strip() for word in text.split(","))):
-        where, _, name = part.rpartition("=")
-        if not any(row.name == name for row in table) or (where and where not in COLLECTIVES):
-            names = sorted({row.name for row in table})
-            raise ParameterError(
-                f"JALI_COLLECTIVE={text}: {part!r} is no algorithm ({', '.join(names)}), nor one for a "
-                f"collective ({', '.join(COLLECTIVES)}), like all_reduce=ring"
-            )
+    text = settings.current().collective
+    for part in text.split(",") if text else ():
+        where, _, name = part.strip().rpartition("=")
         if where == collective and (name in here or not rows_elsewhere(name, collective, on_device)):
             algorithm(name, collective, on_device)
             return name

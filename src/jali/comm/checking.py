@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from jali import _core
+from jali import _core, settings
 from jali.errors import ParameterError
 
 WHAT = "a comparison of calls"  # in errors of ranks that are not in checked mode
@@ -21,7 +21,7 @@ WHAT = "a comparison of calls"  # in errors of ranks that are not in checked mod
 
 def is_on() -> bool:
     """Whether JALI_CHECKED is set."""
-    return os.environ.get("JALI_CHECKED", "") not in ("", "0")
+    return settings.current().checked
 
 
 def compare(core: _core.Communicator, description: dict[str, Any]) -> None:

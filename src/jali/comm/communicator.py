@@ -519,7 +519,7 @@ class Communicator:
 
         `way`: "store" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy" (a copy engine) where
         devices reach each other's memory, "ccl" (NCCL, RCCL) or "staged" (through the host) where they do not;
-        JALI_PEER_PUT names one for all messages that do not. Raises `DeviceError` if what was named cannot be, on both
+        `jali.tune.experiment` names one for all messages that do not. Raises `DeviceError` if what was named cannot be, on both
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
         return self.device_messages(gpu_of(x)).send(x, to, tag, way)

@@ -9,14 +9,13 @@ Work goes on jali's stream, in order with the streams of the arrays' owners; nob
 from __future__ import annotations
 
 import functools
-import os
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core
+from jali import _core, settings
 from jali.codegen import cache
 from jali.comm import algorithms
 from jali.comm.device_arrays import DLPACK_DEVICES, DeviceView, element_dtype, view_of
@@ -199,11 +198,8 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
     @property
     def carrier(self) -> str:
         """Who carries messages of algorithms: "peer", or "ccl" where devices cannot reach each other's memory or
-        JALI_DEVICE_CARRIER says so."""
-        named = os.environ.get("JALI_DEVICE_CARRIER", "")
-        if named not in ("", *CARRIERS):
-            raise ParameterError(f"JALI_DEVICE_CARRIER={named}; there are {' and '.join(CARRIERS)}")
-        return named or ("peer" if self.queues is not None else "ccl")
+        an experiment says so."""
+        return settings.current().device_carrier or ("peer" if self.queues is not None else "ccl")
 
     def plan(
         self,

@@ -9,7 +9,6 @@ The two ends meet by a message each over the host when they are made; nobody els
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jali import _core
+from jali import _core, settings
 from jali.codegen import cache
 from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, stream_handle, view_of
 from jali.errors import DeviceError, ParameterError
@@ -31,14 +30,9 @@ TOLD_BYTES = 4096  # of what one end tells the other
 _PEER = ("store", "copy")
 
 
-def forced_way() -> str | None:
-    """The way that JALI_PEER_PUT names, which must be the same on all ranks; None if it names none."""
-    return _check_way(os.environ.get("JALI_PEER_PUT") or None, "JALI_PEER_PUT=")
-
-
-def _check_way(way: str | None, where: str) -> str | None:
+def _check_way(way: str | None) -> str | None:
     if way is not None and way not in WAYS:
-        raise ParameterError(f"{where}{way}: ways of a message are {', '.join(WAYS)}")
+        raise ParameterError(f"way={way}: ways of a message are {', '.join(WAYS)}")
     return way
 
 
@@ -164,9 +158,11 @@ class DeviceMessages:
         self._control = communicator.core.duplicate()
         self._data = communicator.core.duplicate()
         self.post = _core.PeerPost(gpu, self._control)
-        self._forced = forced_way()
+        self._forced = settings.current().message_way or None  # the same on all ranks
         self._ccl: Any = None
-        self.why_not_ccl = "devices reach each other's memory; JALI_PEER_PUT=ccl on all ranks makes it"
+        self.why_not_ccl = (
+            "devices reach each other's memory; jali.tune.experiment(message_way='ccl') on all ranks makes it"
+        )
         if self._forced == "ccl" or not self.post.all_reached:
             from jali.comm.ccl import CclCommunicator
 
@@ -198,7 +194,7 @@ class DeviceMessages:
             raise ParameterError(f"rank {peer} does not exist among {self.size} ranks")
         if tag < 0:
             raise ParameterError(f"tag {tag} of a message; tags are numbers from 0")
-        return PersistentMessage(self, x, peer, tag, sends, _check_way(way, "way="))
+        return PersistentMessage(self, x, peer, tag, sends, _check_way(way))
 
     def reaches(self, peer: int) -> bool:
         """Whether this rank's device and that of `peer` reach each other's memory."""
@@ -208,7 +204,7 @@ class DeviceMessages:
         """How a message of this rank to `peer` goes, and why. Raises DeviceError where a way that was named is closed."""
         if peer == self.rank:
             return "local", "to oneself"
-        named, told = way or self._forced, "it was named" if way else "JALI_PEER_PUT"
+        named, told = way or self._forced, "it was named" if way else "message_way"
         closed = self.post.why_not(peer)
         if named in _PEER and closed:
             raise DeviceError(

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from jali.comm.place import EXPECTED_RANKS, LAUNCHERS, expected_ranks, place_under_launcher
+from jali import settings
+from jali.comm.place import LAUNCHERS, expected_ranks, in_batch_job, in_slurm_job, place_under_launcher
 from jali.errors import RankError
 
 _PROBE = """
@@ -91,12 +92,11 @@ def launch(ranks: int, command: Sequence[str]) -> int:
     if expected_ranks() is not None or (place is not None and place.size > 1):
         raise RankError("this process is an MPI rank already; it cannot start others")
     launcher = find_launcher()
-    environment = dict(os.environ)
-    environment[EXPECTED_RANKS] = str(ranks)
+    environment = settings.environment(expected_ranks=ranks)
     options: list[str] = []
     if launcher.family.name == "Open MPI" and Path(launcher.program).name != "srun":
         options += [word for name in environment if name.startswith("JALI_") for word in ("-x", name)]
-        if ranks > _cores() and not _in_batch_job():
+        if ranks > _cores() and not in_batch_job():
             options.append("--oversubscribe")
         if hasattr(os, "geteuid") and os.geteuid() == 0:
             environment["OMPI_ALLOW_RUN_AS_ROOT"] = environment["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
@@ -153,7 +153,7 @@ def find_launcher() -> Launcher:
         if _belongs(program, family):
             return Launcher(program, family, library)
         refused.append(program)
-    if "SLURM_JOB_ID" in os.environ and (srun := shutil.which("srun")):
+    if in_slurm_job() and (srun := shutil.which("srun")):
         return Launcher(srun, family, library)
     text = f"no mpiexec that belongs to the MPI library in use was found ({family.name}, {library})"
     if refused:
@@ -165,9 +165,8 @@ def find_launcher() -> Launcher:
 
 def _library() -> tuple[str, str]:
     """Version text and path of the MPI library that mpi4py loads."""
-    environment = {
-        k: v for k, v in os.environ.items() if k not in {name for pair in LAUNCHERS for name in pair}
-    }
+    of_launchers = {name for pair in LAUNCHERS for name in pair}
+    environment = {k: v for k, v in settings.environment().items() if k not in of_launchers}
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE],
@@ -223,11 +222,6 @@ def _cores() -> int:
     lists = Path("/sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(len({path.read_text() for path in lists}) or usable, usable)
-
-
-def _in_batch_job() -> bool:
-    """Whether a batch system decides how many ranks go where."""
-    return any(name in os.environ for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"))
 
 
 def _is_terminal() -> bool:

@@ -11,6 +11,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jali import settings
+
 
 @dataclass(frozen=True)
 class Place:
@@ -27,8 +29,6 @@ LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun with any plugin; a batch script has no step of its own
 )
 
-EXPECTED_RANKS = "JALI_EXPECTED_RANKS"
-
 
 def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place | None:
     """This process's place according to the launcher that started it; None without a launcher."""
@@ -42,7 +42,16 @@ def place_under_launcher(environment: Mapping[str, str] | None = None) -> Place 
     return next((place for place in found if place.size > 1), found[0] if found else None)
 
 
-def expected_ranks(environment: Mapping[str, str] | None = None) -> int | None:
+def expected_ranks() -> int | None:
     """How many ranks `jali -n N` started this process as one of; None if it did not."""
-    text = (os.environ if environment is None else environment).get(EXPECTED_RANKS)
-    return int(text) if text else None
+    return settings.current().expected_ranks or None
+
+
+def in_batch_job() -> bool:
+    """Whether a batch system decides how many ranks go where."""
+    return in_slurm_job() or any(name in os.environ for name in ("PBS_JOBID", "LSB_JOBID"))
+
+
+def in_slurm_job() -> bool:
+    """Whether `srun` may start ranks."""
+    return "SLURM_JOB_ID" in os.environ

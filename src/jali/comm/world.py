@@ -17,14 +17,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from jali import _core
+from jali import _core, settings
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
-from jali.comm.place import EXPECTED_RANKS, expected_ranks, place_under_launcher
+from jali.comm.place import expected_ranks, place_under_launcher
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
-
-TRANSPORTS = ("mpi", "thread", "self")
 
 _lock = threading.RLock()
 _process: Communicator | None = None
@@ -81,11 +79,7 @@ def from_mpi4py(comm: Any) -> Communicator:
 
 
 def _communicator_of_process() -> Communicator:
-    choice = os.environ.get("JALI_TRANSPORT", "")
-    if choice and choice not in TRANSPORTS:
-        raise ParameterError(
-            f"JALI_TRANSPORT={choice} is not a transport; choose one of {', '.join(TRANSPORTS)}"
-        )
+    choice = settings.current().transport
     expected = expected_ranks()
     place = place_under_launcher()
     launched = (expected or 1) > 1 or (place is not None and place.size > 1) or _world_size_if_loaded() > 1
@@ -134,7 +128,7 @@ def _mpi_world(expected: int | None) -> Communicator:
         raise RankError(f"this process is {here}, but MPI {state}")
     size = MPI.COMM_WORLD.Get_size()
     told = place.size if place and place.size > 1 and size == 1 else size
-    wanted, who = (expected, EXPECTED_RANKS) if expected else (told, place.variable if place else "")
+    wanted, who = (expected, "JALI_EXPECTED_RANKS") if expected else (told, place.variable if place else "")
     if size != wanted:
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ,")
         raise RankError(
@@ -153,8 +147,8 @@ def _threads_per_rank(communicator: Communicator) -> int:
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     mine = json.dumps([host_identity(), cores]).encode()
     others = [json.loads(text) for text in communicator.core.gather_bytes(mine, "cores of ranks")]
-    if os.environ.get("JALI_THREADS"):
-        return _core.default_threads(1)
+    if settings.current().threads:
+        return settings.current().threads
     neighbours = [set(theirs) for host, theirs in others if host == host_identity()]
     share = sum(
         (Fraction(1, sum(core in theirs for theirs in neighbours)) for core in cores), start=Fraction(0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, comm, devices
+from jali import _core, comm, devices, settings
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.types import Element
@@ -253,10 +253,10 @@ class Lattice(LatticeBase):
 
     def _device_tile(self) -> list[int]:
         """Extents of the tiles in which a device's sites are stored: the sites of a block of threads share neighbours."""
-        text = os.environ.get("JALI_GPU_TILE") or "8,4,4,2"
+        text = settings.current().device_tile or "8,4,4,2"
         wanted = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
         if min(wanted) < 1:
-            raise ParameterError(f"JALI_GPU_TILE={text} should be extents of at least 1, such as 8,4,4,2")
+            raise ParameterError(f"device_tile={text} should be extents of at least 1, such as 8,4,4,2")
         return [
             min(n, e) for n, e in zip([*wanted, 2, 2, 2, 2][: self.ndim], self.local_extents, strict=True)
         ]

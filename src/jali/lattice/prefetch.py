@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jali.errors import ParameterError
+from jali import settings
 from jali.lattice.field import Field
 
 CACHES = Path("/sys/devices/system/cpu")
@@ -48,10 +48,8 @@ def prefetch_of(
     reads: Mapping[int, Collection[tuple[int, ...]]], fields: Sequence[Field], lattice: Any, lanes: int
 ) -> Prefetch:
     """What JALI_PREFETCH says, else what suits the bytes that are read of this rank's box and its share of the
-    last-level cache. Raises ParameterError for an unknown JALI_PREFETCH."""
-    asked = os.environ.get("JALI_PREFETCH") or "auto"
-    if asked != "auto" and asked not in AHEAD:
-        raise ParameterError(f"JALI_PREFETCH={asked} should be {', '.join(AHEAD)} or auto")
+    last-level cache."""
+    asked = settings.current().prefetch
     site_bytes = {slot: fields[slot].storage.site_bytes for slot in reads}
     shifted = [slot for slot, offsets in reads.items() if any(any(offset) for offset in offsets)]
     if lattice.gpu is not None or not any(lanes * site_bytes[slot] >= FEWEST_BYTES for slot in shifted):

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import statistics
 from collections.abc import Callable
 from typing import Any
 
-from jali import _core
+from jali import _core, settings
 from jali._core import Rehearsal
 from jali.codegen import cache
 from jali.errors import CompileError, DeviceError, ParameterError
@@ -71,19 +70,19 @@ class Tunings:
             kernel.tunings.append(self.halo)
         else:
             row = kernel.launch.policy
-            asked = os.environ.get("JALI_HALO_POLICY") == row
+            asked = settings.current().halo_policy == row
             kernel.halo_choice = f"{row}: {'JALI_HALO_POLICY' if asked else 'the default'}"
 
 
 def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -> Tunings:
-    """What the tuner has to say about a kernel (its text) on these sites. Raises ParameterError for unknown JALI_TUNE
-    and JALI_LAUNCH."""
+    """What the tuner has to say about a kernel (its text) on these sites. Raises ParameterError for
+    an experiment that no kernel can be launched by."""
     asked = mode()
     gpu = lattice.gpu
     digest = cache.source_digest(text.text, layout.lanes, program.precision, gpu is not None)
     halo = None
-    policy = os.environ.get("JALI_HALO_POLICY")
-    tunable = lattice.communicator.size > 1 and asked != "off" and not os.environ.get("JALI_HALO_OFF")
+    policy = settings.current().halo_policy
+    tunable = lattice.communicator.size > 1 and asked != "off" and not settings.current().halo_off
     if policy in ("auto", "auto-graph") and tunable:
         graphs = policy == "auto-graph"
         halo = HaloTuning(_halo_question(program, digest, lattice, sites, graphs), tuner_of(gpu), graphs)
@@ -94,9 +93,9 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     asked_shape = _forced_shape()
     if asked_shape is not None:
         forced = asked_shape.with_sites(asked_shape.sites, min(asked_shape.width, width))
-        words = f"{forced.name}: JALI_LAUNCH"
+        words = f"{forced.name}: an experiment"
         if forced != asked_shape:
-            words += f"={asked_shape.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
+            words += f" asked for {asked_shape.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
         return Tunings(forced, words, None, halo)
     if asked == "off":
         return Tunings(DEFAULT_SHAPE, f"{DEFAULT_SHAPE.name}: the default, JALI_TUNE=off", None, halo)
@@ -123,9 +122,9 @@ def _positions(sites: Any) -> int:
 
 
 def _forced_shape() -> Shape | None:
-    """JALI_LAUNCH: threads of a block, blocks that a multiprocessor should hold and, if wanted, sites per thread and neighbours that
-    are loaded together, for experiments. Raises ParameterError."""
-    text = os.environ.get("JALI_LAUNCH")
+    """The experiment `launch`: threads of a block, blocks that a multiprocessor should hold and, if wanted, sites per thread and neighbours that
+    are loaded together. Raises ParameterError."""
+    text = settings.current().launch
     if not text:
         return None
     numbers = [int(n) if n.isdecimal() else 0 for n in text.split(",")]
@@ -134,7 +133,7 @@ def _forced_shape() -> Shape | None:
     sensible = 64 <= threads <= 1024 and threads % 64 == 0 and 1 <= blocks <= 32
     if not sensible or sites not in SEVERAL or width not in SEVERAL:
         raise ParameterError(
-            f"JALI_LAUNCH={text} should be threads (64 to 1024, whole warps of 64), blocks (1 to 32) and, if wanted, sites per "
+            f"launch={text} should be threads (64 to 1024, whole warps of 64), blocks (1 to 32) and, if wanted, sites per "
             "thread (1, 2 or 4) and neighbours loaded together (1, 2 or 4), such as 256,1 or 256,1,2"
         )
     return Shape(threads, blocks, threads, 0, sites, width)

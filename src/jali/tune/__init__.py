@@ -8,11 +8,12 @@ that another rank could see but time, and ranks may have parts of different size
 all ranks together, at a launch that exchanges halos and is therefore collective: times are combined by their maximum over ranks before
 anything is decided, so that all ranks decide alike, and a remembered answer counts only where all ranks remember the same.
 
-`JALI_TUNE` says when to measure: see `MODES`. `jali tune show` and `jali tune forget` read and empty the files.
+`JALI_TUNE` says when to measure: see `MODES`. `experiment` makes such choices, and some that are never measured, by hand. `jali tune show` and `jali tune forget` read and empty the files.
 """
 
 from jali.tune.choice import Contest, Impossible, alone, over_ranks
 from jali.tune.entry import Candidate, Entry, Question
+from jali.tune.experiment import experiment
 from jali.tune.shapes import DEFAULT_SHAPE, Shape, room_for, variants_for
 from jali.tune.store import Store, stores, tune_directory
 from jali.tune.tuner import MODES, Tuner, mode, tuner_of
@@ -29,6 +30,7 @@ __all__ = [
     "Store",
     "Tuner",
     "alone",
+    "experiment",
     "mode",
     "over_ranks",
     "room_for",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from typing import Any
 
-from jali import _core
+from jali import _core, settings
 from jali.codegen import target
-from jali.errors import ParameterError
 from jali.tune.entry import Entry, Question
 from jali.tune.store import Store
 
@@ -26,11 +24,8 @@ _guard = threading.Lock()
 
 
 def mode() -> str:
-    """What JALI_TUNE says, one of `MODES`. Raises ParameterError for other words."""
-    text = os.environ.get("JALI_TUNE") or "on"
-    if text not in MODES:
-        raise ParameterError(f"JALI_TUNE={text} should be one of {', '.join(MODES)}")
-    return text
+    """What JALI_TUNE says, one of `MODES`."""
+    return settings.current().tune
 
 
 class Tuner:

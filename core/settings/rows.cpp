@@ -1,0 +1,250 @@
+// The table of settings.
+#include "settings/settings.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+using Names = std::vector<std::string>;
+
+std::string listed(const Names& names) {
+    std::string text;
+    for (std::size_t k = 0; k < names.size(); ++k)
+        text += (k == 0 ? "" : k + 1 == names.size() ? " or " : ", ") + names[k];
+    return text;
+}
+
+bool is_in(const Names& names, const std::string& text) {
+    return std::find(names.begin(), names.end(), text) != names.end();
+}
+
+Names words_of(const std::string& list) {
+    Names words;
+    for (std::size_t at = 0; at <= list.size();) {
+        const auto comma = std::min(list.find(',', at), list.size());
+        const std::string word = list.substr(at, comma - at);
+        const auto first = word.find_first_not_of(' ');
+        words.push_back(
+            first == std::string::npos ? "" : word.substr(first, word.find_last_not_of(' ') - first + 1));
+        at = comma + 1;
+    }
+    return words;
+}
+
+SettingValues anything(std::string words) {
+    return {std::move(words), [](const std::string&) { return true; }};
+}
+
+SettingValues one_of(const Names& names) {
+    return {listed(names), [names](const std::string& text) { return is_in(names, text); }};
+}
+
+SettingValues any_of(const Names& names) {
+    return {"a list of " + listed(names), [names](const std::string& text) {
+                const Names words = words_of(text);
+                return std::all_of(words.begin(), words.end(),
+                                   [&](const std::string& word) { return is_in(names, word); });
+            }};
+}
+
+bool is_whole(const std::string& text) {
+    return !text.empty() && text.size() < 10 && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+SettingValues whole(int least, int most) {
+    return {"a whole number from " + std::to_string(least) + " to " + std::to_string(most),
+            [least, most](const std::string& text) {
+                return is_whole(text) && std::stoi(text) >= least && std::stoi(text) <= most;
+            }};
+}
+
+SettingValues seconds(bool or_never) {
+    return {std::string("a number of seconds above 0") + (or_never ? ", or 0 for never" : ""),
+            [or_never](const std::string& text) {
+                char* end = nullptr;
+                const double value = std::strtod(text.c_str(), &end);
+                return end != text.c_str() && *end == '\0' && std::isfinite(value) &&
+                       (value > 0 || (or_never && value == 0));
+            }};
+}
+
+SettingValues on_or_off() {
+    return one_of({"0", "1"});
+}
+
+SettingValues a_device() {
+    return {"cpu, cuda, hip, or one of several like cuda:1", [](const std::string& text) {
+                const auto colon = text.find(':');
+                const std::string kind = text.substr(0, colon);
+                if (colon == std::string::npos) return is_in({"cpu", "cuda", "hip"}, kind);
+                return is_in({"cuda", "hip"}, kind) && is_whole(text.substr(colon + 1));
+            }};
+}
+
+// Tests compare these with the tables of halo/policy.cpp and jali.comm.algorithms.
+SettingValues halo_policies() {
+    Names names = {"auto", "auto-graph", "overlap", "wait"};
+    for (const char* carrier : {"ghosts", "store", "copy", "ccl", "direct", "staged"})
+        for (const char* order : {"overlap", "wait", "directions"})
+            names.push_back(std::string(carrier) + "-" + order);
+    return one_of(names);
+}
+
+SettingValues algorithms() {
+    const Names names = {"direct",
+                         "one_shot",
+                         "two_step",
+                         "recursive_doubling",
+                         "recursive_halving",
+                         "halving_doubling",
+                         "binomial",
+                         "bruck",
+                         "pairwise",
+                         "ring",
+                         "chain",
+                         "pipelined",
+                         "hosts",
+                         "ccl",
+                         "staged"};
+    const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
+                               "all_reduce", "scatter", "gather",     "all_to_all"};
+    return {"a list of " + listed(names) + ", each for all collectives or for one, like all_reduce=ring (" +
+                listed(collectives) + ")",
+            [names, collectives](const std::string& text) {
+                for (const std::string& word : words_of(text)) {
+                    const auto equals = word.find('=');
+                    if (equals != std::string::npos && !is_in(collectives, word.substr(0, equals)))
+                        return false;
+                    if (!is_in(names, word.substr(equals == std::string::npos ? 0 : equals + 1)))
+                        return false;
+                }
+                return true;
+            }};
+}
+
+std::vector<SettingRow> table() {
+    using S = Settings;
+    std::vector<SettingRow> rows;
+    std::string group;
+    const auto add = [&](auto member, const char* name, const char* variable, SettingValues values,
+                         const char* otherwise, const char* meaning, const char* page = "") {
+        rows.push_back({name, variable, group, member, std::move(values), otherwise, meaning, page});
+    };
+    const auto file = [&](std::string S::* member, const char* name, const char* variable,
+                          const char* otherwise, const char* meaning, const char* page = "") {
+        add(member, name, variable, anything("a file"), otherwise, meaning, page);
+    };
+
+    group = "Everywhere";
+    add(&S::threads, "threads", "JALI_THREADS", whole(1, max_threads),
+        "the cores of the process, shared among the ranks on it", "threads of each rank");
+    add(&S::vector_bytes, "vector_bytes", "JALI_VECTOR_BYTES", one_of({"8", "16", "32", "64"}),
+        "what the processor has",
+        "width of vectors on the processor; wider ones than it has are computed in pieces, to the same bits");
+    add(&S::cache_dir, "cache_dir", "JALI_CACHE_DIR", anything("a directory"),
+        "`jali` in the user's cache directory",
+        "where compiled kernels and what tuning found are kept. Yours alone, and not mounted `noexec`");
+    add(&S::prefetch, "prefetch", "JALI_PREFETCH", one_of({"auto", "off", "leading", "all"}), "auto",
+        "whether kernels of the processor ask ahead for what the next position reads", "tuning.md");
+    add(&S::device, "device", "JALI_DEVICE", a_device(), "cpu",
+        "the device of lattices that are not told otherwise", "gpus.md");
+    add(&S::tune, "tune", "JALI_TUNE", one_of({"on", "now", "cached", "again", "off"}), "on",
+        "when launches are measured", "tuning.md");
+    add(&S::nvtx, "nvtx", "JALI_NVTX", on_or_off(), "0", "ranges for Nsight and its like", "profiling.md");
+
+    group = "Ranks";
+    add(&S::transport, "transport", "JALI_TRANSPORT", one_of({"mpi", "self", "thread"}),
+        "`mpi` under a launcher, else one rank",
+        "how ranks reach each other; `self` and `thread` make each process a group of one, whatever started "
+        "it");
+    add(&S::watchdog, "watchdog", "JALI_WATCHDOG", seconds(false), "600",
+        "seconds without any movement after which a wait for other ranks is an error");
+    add(&S::wait_warning, "wait_warning", "JALI_WAIT_WARNING", seconds(true), "10",
+        "seconds without any movement after which a rank says on stderr, once, what it waits for");
+    add(&S::shm, "shm", "JALI_SHM", one_of({"auto", "0", "1"}), "auto",
+        "whether ranks of one host share memory; `1`: it is an error if they cannot", "transports.md");
+    add(&S::shm_copy, "shm_copy", "JALI_SHM_COPY", one_of({"auto", "cma", "slots"}), "auto",
+        "how long messages through shared memory are copied: once by the kernel, or twice in pieces",
+        "transports.md");
+    add(&S::halo_policy, "halo_policy", "JALI_HALO_POLICY", halo_policies(), "the first of the table",
+        "how halos are exchanged; a policy of devices says nothing about lattices on the host, and the other "
+        "way "
+        "round",
+        "tuning.md");
+    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms(), "by collective and size",
+        "the algorithm of collectives", "collectives.md");
+    add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
+        "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
+        "communicate, files",
+        "collectives.md");
+    add(&S::expected_ranks, "expected_ranks", "JALI_EXPECTED_RANKS", whole(1, 999999999), "nobody said",
+        "how many ranks were started, so that groups of one by mistake are an error; set by `-n`");
+
+    group = "GPUs";
+    file(&S::cuda_driver, "cuda_driver", "JALI_CUDA_DRIVER", "the usual file", "NVIDIA's driver", "gpus.md");
+    file(&S::nvrtc, "nvrtc", "JALI_NVRTC", "that of the driver's CUDA version", "NVIDIA's run-time compiler",
+         "gpus.md");
+    file(&S::hip_driver, "hip_driver", "JALI_HIP_DRIVER", "the usual file", "AMD's HIP runtime", "gpus.md");
+    file(&S::hiprtc, "hiprtc", "JALI_HIPRTC", "the usual file", "AMD's run-time compiler", "gpus.md");
+    file(&S::nccl, "nccl", "JALI_NCCL", "the installed one", "NVIDIA's library of collectives", "gpus.md");
+    file(&S::rccl, "rccl", "JALI_RCCL", "the installed one", "AMD's library of collectives", "gpus.md");
+    file(&S::nvtx_library, "nvtx_library", "JALI_NVTX_LIBRARY", "the usual file",
+         "the library that takes ranges of NVTX, if no tool is attached", "profiling.md");
+    file(&S::roctx_library, "roctx_library", "JALI_ROCTX_LIBRARY", "the usual file",
+         "the library that takes ranges of roctx", "profiling.md");
+    add(&S::gpu_aware_mpi, "gpu_aware_mpi", "JALI_GPU_AWARE_MPI", one_of({"auto", "0", "1"}), "auto",
+        "whether the MPI library takes addresses of device memory; `auto`: it is asked", "gpus.md");
+    add(&S::peer_handles, "peer_handles", "JALI_PEER_HANDLES", one_of({"auto", "ipc", "virtual"}), "auto",
+        "how processes map each other's device memory", "gpus.md");
+
+    group = "Of other programs";
+    add(&S::cxx, "cxx", "CXX", anything("a command"), "`c++`, `g++` or `clang++` on the `PATH`",
+        "the C++ compiler of kernels");
+    add(&S::xdg_cache_home, "xdg_cache_home", "XDG_CACHE_HOME", anything("a directory"), "`~/.cache`",
+        "the user's cache directory");
+    file(&S::nvtx_injection64_path, "nvtx_injection64_path", "NVTX_INJECTION64_PATH", "no tool",
+         "the tool that takes ranges of NVTX, as Nsight names it", "profiling.md");
+    add(&S::mpich_gpu_support_enabled, "mpich_gpu_support_enabled", "MPICH_GPU_SUPPORT_ENABLED",
+        anything("1: it does"), "it is asked", "whether Cray's MPI takes addresses of device memory",
+        "gpus.md");
+    add(&S::mv2_use_cuda, "mv2_use_cuda", "MV2_USE_CUDA", anything("1: it does"), "it is asked",
+        "whether MVAPICH takes addresses of CUDA's memory", "gpus.md");
+    add(&S::mv2_use_rocm, "mv2_use_rocm", "MV2_USE_ROCM", anything("1: it does"), "it is asked",
+        "whether MVAPICH takes addresses of ROCm's memory", "gpus.md");
+
+    group = "Experiments";
+    add(&S::launch, "launch", "",
+        anything("threads,blocks,sites,width, the last one or two left out if wanted"), "the tuner's choice",
+        "how kernels on GPUs are compiled and started", "tuning.md");
+    add(&S::early_launch, "early_launch", "", on_or_off(), "1",
+        "kernels are launched before those in front of them have ended (CUDA, since compute capability 9.0)",
+        "tuning.md");
+    add(&S::halo_off, "halo_off", "", any_of({"pack", "transport", "bulk", "boundary"}), "nothing",
+        "parts of an exchange that are left out, so that the cost of the rest is seen; results are wrong "
+        "then",
+        "tuning.md");
+    add(&S::device_tile, "device_tile", "", anything("extents like 8,4,4,2"), "8,4,4,2",
+        "tiles in which sites of lattices on GPUs are stored", "tuning.md");
+    add(&S::device_queues, "device_queues", "", anything("sizes like lanes=32,slot_bytes=65536"), "by ranks",
+        "sizes of the queues of collectives between GPUs, the same on all ranks", "tuning.md");
+    add(&S::device_carrier, "device_carrier", "", one_of({"peer", "ccl"}),
+        "`peer` where devices reach each other's memory",
+        "who carries the messages of collectives between GPUs", "tuning.md");
+    add(&S::message_way, "message_way", "", one_of({"store", "copy", "ccl", "staged"}), "by size",
+        "the way of messages between GPUs, the same on all ranks", "tuning.md");
+    return rows;
+}
+
+} // namespace
+
+const std::vector<SettingRow>& setting_rows() {
+    static const std::vector<SettingRow> rows = table();
+    return rows;
+}
+
+} // namespace jali

@@ -1,0 +1,197 @@
+// The only place that reads the environment.
+#include "settings/settings.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <mutex>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <unistd.h>
+
+namespace jali {
+
+namespace {
+
+// Variables that jali read once, and what is to be done instead. A row may go one release after it came.
+struct Removed {
+    const char *variable, *instead;
+};
+
+constexpr Removed removed[] = {
+    {"JALI_LAUNCH", "jali.tune.experiment(launch=...)"},
+    {"JALI_EARLY_LAUNCH", "jali.tune.experiment(early_launch=...)"},
+    {"JALI_HALO_OFF", "jali.tune.experiment(halo_off=...) or `jali bench halo`"},
+    {"JALI_GPU_TILE", "jali.tune.experiment(device_tile=...)"},
+    {"JALI_DEVICE_QUEUES", "jali.tune.experiment(device_queues=...)"},
+    {"JALI_DEVICE_CARRIER", "jali.tune.experiment(device_carrier=...)"},
+    {"JALI_PEER_PUT", "way=... at the sender, or jali.tune.experiment(message_way=...)"},
+};
+
+// What tests and benchmarks tell the programs that they start.
+constexpr const char* of_tests[] = {"JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW", "JALI_BENCHMARK_"};
+
+bool begins_with(std::string_view text, std::string_view beginning) {
+    return text.substr(0, beginning.size()) == beginning;
+}
+
+// Letters to insert, delete or replace to get from one name to the other.
+std::size_t distance(std::string_view a, std::string_view b) {
+    std::vector<std::size_t> row(b.size() + 1);
+    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= a.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i);
+        for (std::size_t j = 1; j <= b.size(); ++j) {
+            const std::size_t replaced = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+        }
+    }
+    return row[b.size()];
+}
+
+std::string note_on(const std::string& variable) {
+    for (const Removed& r : removed)
+        if (variable == r.variable) return variable + " is not read any more; use " + r.instead;
+    std::string nearest;
+    for (const SettingRow& row : setting_rows())
+        if (begins_with(row.variable, "JALI_") &&
+            (nearest.empty() || distance(variable, row.variable) < distance(variable, nearest)))
+            nearest = row.variable;
+    return variable + " is no setting of jali; did you mean " + nearest + "?";
+}
+
+void set(Settings& settings, const SettingRow& row, const std::string& text) {
+    std::visit(
+        [&](auto member) {
+            using Value = std::remove_reference_t<decltype(settings.*member)>;
+            if (text.empty())
+                settings.*member = Settings().*member;
+            else if constexpr (std::is_same_v<Value, std::string>)
+                settings.*member = text;
+            else if constexpr (std::is_same_v<Value, double>)
+                settings.*member = std::strtod(text.c_str(), nullptr);
+            else
+                settings.*member = static_cast<Value>(std::stoi(text));
+        },
+        row.member);
+}
+
+void say(std::string& lines, const std::string& line) {
+    if (!lines.empty()) lines += '\n';
+    lines += line;
+}
+
+// Sets a row, or adds a line about why not.
+void set_or_say(Settings& settings, const SettingRow& row, const std::string& name, const std::string& text,
+                std::string& wrong) {
+    if (text.empty() || row.values.allow(text))
+        set(settings, row, text);
+    else
+        say(wrong, name + "=" + text + " should be " + row.values.words);
+}
+
+std::map<std::string, std::string> environment() {
+    std::map<std::string, std::string> found;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const auto equals = text.find('=');
+        if (equals != std::string_view::npos) found.emplace(text.substr(0, equals), text.substr(equals + 1));
+    }
+    return found;
+}
+
+std::mutex changing;
+
+void publish(const Settings& settings) { // with `changing` held
+    // Never destroyed: threads may outlive what static objects are destroyed with.
+    static auto& all = *new std::deque<Settings>;
+    const auto known =
+        std::find_if(all.begin(), all.end(), [&](const Settings& s) { return &s == &settings; });
+    const Settings& now = known != all.end() ? *known : all.emplace_back(settings);
+    detail::current_settings.store(&now, std::memory_order_release);
+}
+
+} // namespace
+
+std::string text_of(const SettingRow& row, const Settings& settings) {
+    return std::visit(
+        [&](auto member) -> std::string {
+            using Value = std::remove_cvref_t<decltype(settings.*member)>;
+            if constexpr (std::is_same_v<Value, std::string>) {
+                return settings.*member;
+            } else if constexpr (std::is_same_v<Value, double>) {
+                char text[32];
+                std::snprintf(text, sizeof text, "%.15g", settings.*member);
+                return text;
+            } else if constexpr (std::is_same_v<Value, bool>) {
+                return settings.*member ? "1" : "0";
+            } else {
+                return settings.*member == 0 ? "" : std::to_string(settings.*member);
+            }
+        },
+        row.member);
+}
+
+ReadSettings read_settings(const std::map<std::string, std::string>& environment) {
+    ReadSettings read;
+    std::string wrong;
+    for (const SettingRow& row : setting_rows()) {
+        const auto found = row.variable.empty() ? environment.end() : environment.find(row.variable);
+        if (found != environment.end()) set_or_say(read.settings, row, row.variable, found->second, wrong);
+    }
+    if (!wrong.empty()) throw SettingsError(wrong);
+    for (const auto& [variable, value] : environment) {
+        const auto is_row = [&](const SettingRow& row) { return row.variable == variable; };
+        const auto is_beginning = [&](const char* beginning) { return begins_with(variable, beginning); };
+        if (begins_with(variable, "JALI_") &&
+            std::none_of(std::begin(of_tests), std::end(of_tests), is_beginning) &&
+            std::none_of(setting_rows().begin(), setting_rows().end(), is_row))
+            read.notes.push_back(note_on(variable));
+    }
+    return read;
+}
+
+Settings changed_settings(Settings settings, const std::map<std::string, std::string>& changes) {
+    std::string wrong;
+    for (const auto& [name, text] : changes) {
+        const auto row = std::find_if(setting_rows().begin(), setting_rows().end(),
+                                      [&](const SettingRow& r) { return r.name == name; });
+        if (row == setting_rows().end())
+            say(wrong, "there is no setting " + name);
+        else
+            set_or_say(settings, *row, name, text, wrong);
+    }
+    if (!wrong.empty()) throw SettingsError(wrong);
+    return settings;
+}
+
+std::vector<std::string> start_settings() {
+    std::lock_guard lock(changing);
+    if (detail::current_settings.load(std::memory_order_acquire) != nullptr) return {};
+    ReadSettings read = read_settings(environment());
+    publish(read.settings);
+    return read.notes;
+}
+
+void replace_settings(const Settings& settings) {
+    std::lock_guard lock(changing);
+    publish(settings);
+}
+
+namespace detail {
+
+std::atomic<const Settings*> current_settings{nullptr};
+
+const Settings& first_settings() {
+    for (const std::string& note : start_settings()) std::fprintf(stderr, "jali: %s\n", note.c_str());
+    return *current_settings.load(std::memory_order_acquire);
+}
+
+} // namespace detail
+
+} // namespace jali

@@ -1,0 +1,116 @@
+// What users choose by environment variables: read once, into one immutable object.
+//
+// Every variable is a row of one table: what it may be, what it is otherwise, what it means. A process reads
+// its environment when it starts (Python: `import jali`; C++: the first settings()), and all that is wrong is
+// one error. Nothing else in jali reads the environment; docs/reference/environment.md is made from the rows.
+// Tests, benchmarks and experiments put another object in the place of the current one.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace jali {
+
+constexpr int max_threads = 4096; // of a rank
+
+struct Settings {
+    // everywhere
+    int threads = 0;      // 0: the cores of the process, shared among the ranks on it
+    int vector_bytes = 0; // 0: as wide as the processor has them
+    std::string cache_dir;
+    std::string prefetch = "auto";
+    std::string device = "cpu";
+    std::string tune = "on";
+    bool nvtx = false;
+    // ranks
+    std::string transport;    // empty: MPI under a launcher, else one rank
+    double watchdog = 600;    // seconds
+    double wait_warning = 10; // seconds; 0: never
+    std::string shm = "auto"; // or "0", "1"
+    std::string shm_copy = "auto";
+    std::string halo_policy; // empty: the first row of the table of policies
+    std::string collective;  // empty: by size
+    bool checked = false;
+    int expected_ranks = 0; // 0: nobody said
+    // GPUs; empty: the usual files
+    std::string cuda_driver, nvrtc, hip_driver, hiprtc, nccl, rccl, nvtx_library, roctx_library;
+    std::string gpu_aware_mpi = "auto"; // or "0", "1"
+    std::string peer_handles = "auto";
+    // variables of other programs
+    std::string cxx, xdg_cache_home, nvtx_injection64_path, mpich_gpu_support_enabled, mv2_use_cuda,
+        mv2_use_rocm;
+    // experiments, which no variable sets; empty: as jali chooses
+    std::string launch;       // of kernels on GPUs: "threads,blocks,sites,width"
+    bool early_launch = true; // kernels on GPUs are launched before those in front of them have ended
+    std::string halo_off;     // parts of an exchange that are left out: "bulk,boundary"
+    std::string device_tile;  // in which sites of GPUs are stored: "8,4,4,2"
+    std::string device_queues;
+    std::string device_carrier;
+    std::string message_way;
+};
+
+// What a text may be, in words ("0 or 1") and as a question.
+struct SettingValues {
+    std::string words;
+    std::function<bool(const std::string&)> allow;
+};
+
+struct SettingRow {
+    std::string name;     // of the member
+    std::string variable; // in the environment; empty: an experiment
+    std::string group;
+    std::variant<int Settings::*, double Settings::*, bool Settings::*, std::string Settings::*> member;
+    SettingValues values;
+    std::string otherwise; // the default, in words
+    std::string meaning;
+    std::string page; // of the documentation that says more, below docs/; may be empty
+};
+
+// The table, in the order of the documentation.
+const std::vector<SettingRow>& setting_rows();
+
+// What a row is in `settings`, as text that the row would take; empty: as jali chooses.
+std::string text_of(const SettingRow& row, const Settings& settings);
+
+// One or more settings have values that they cannot have; the text has a line for each.
+struct SettingsError : std::invalid_argument {
+    using std::invalid_argument::invalid_argument;
+};
+
+struct ReadSettings {
+    Settings settings;
+    std::vector<std::string> notes; // about variables that begin like jali's and are not read (any more)
+};
+
+// From variables by name; what is empty is as if it were not there. Throws SettingsError.
+ReadSettings read_settings(const std::map<std::string, std::string>& environment);
+
+// `settings` with other values by name of member; an empty text is the default. Throws SettingsError, also
+// for unknown names.
+Settings changed_settings(Settings settings, const std::map<std::string, std::string>& changes);
+
+// Reads the environment now and returns the notes, if nobody has yet; else nothing happens.
+std::vector<std::string> start_settings();
+
+// Puts another object in the place of the current one, for the whole process: a copy, or one that was current
+// before, which all stay where they are, so that references stay valid.
+void replace_settings(const Settings& settings);
+
+namespace detail {
+extern std::atomic<const Settings*> current_settings;
+const Settings& first_settings();
+} // namespace detail
+
+// The current object. A C++ program that has not called start_settings reads the environment here, and notes
+// go to stderr. Throws SettingsError then.
+inline const Settings& settings() {
+    const Settings* now = detail::current_settings.load(std::memory_order_acquire);
+    return now != nullptr ? *now : detail::first_settings();
+}
+
+} // namespace jali

@@ -1,0 +1,89 @@
+"""What users choose by environment variables: read once, when jali is imported, into one object that never changes.
+
+Every variable is a row of one table (`core/settings/rows.cpp`), from which docs/reference/environment.md is made. A wrong value is a
+`ParameterError` that names all that is wrong, when jali is imported. Changing `os.environ` afterwards does nothing. Programs give
+arguments (`Lattice(..., device=...)`, `algorithm=...`); where there is none, and in tests and benchmarks, `using` runs a part of a program
+with other settings. Nothing else in jali reads the environment, but for what launchers say (`jali.comm.place`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+
+from jali import _core, early
+from jali.errors import ParameterError
+
+Value = str | int | float | bool | None
+
+current = _core.settings
+"""The settings now: `current().halo_policy`. An attribute for each row of the table, of type str, int, float or bool."""
+
+rows = _core.setting_rows
+"""The table: for each setting its name, its variable, what it may be, its default and its meaning."""
+
+
+@contextlib.contextmanager
+def using(**changes: Value) -> Iterator[_core.Settings]:
+    """Run what stands inside with other settings: `with jali.settings.using(halo_policy="wait", watchdog=5):`.
+
+    `None` is the default. For the whole process, all its threads: enter it outside of `virtual_ranks`, and on all ranks alike. What
+    was decided before stays as it is: communicators keep their watchdog, bound launches their policy. Raises ParameterError.
+    """
+    before = _core.settings()
+    use(**changes)
+    try:
+        yield _core.settings()
+    finally:
+        _core.replace_settings(before)
+
+
+def use(**changes: Value) -> None:
+    """The same for the rest of the program. Raises ParameterError."""
+    _core.replace_settings(changed(**changes))
+
+
+def changed(**changes: Value) -> _core.Settings:
+    """The current settings with other values. Raises ParameterError."""
+    return _core.settings().changed({name: _text(value) for name, value in changes.items()})
+
+
+def environment(**changes: Value) -> dict[str, str]:
+    """The environment for a program that is started: that of this process, with the current settings and these changes."""
+    chosen = dict(changed(**changes).differing())
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {row.variable for row in rows()}
+    }
+    return environment | {row.variable: chosen[row.variable] for row in rows() if row.variable in chosen}
+
+
+def of_others(*beginnings: str) -> dict[str, str]:
+    """Variables of other programs that begin so, for reports of benchmarks."""
+    return {name: value for name, value in sorted(os.environ.items()) if name.startswith(beginnings)}
+
+
+def _text(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def _start() -> None:
+    """Read the environment and warn of variables that nobody reads: one process of a job does, who started the ranks or the first.
+    The command ends here where a value is wrong."""
+    try:
+        notes = _core.start_settings()
+    except ParameterError as error:
+        if not early.is_command():
+            raise
+        print(f"jali: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)  # bad input: jali.cli.main
+    if early.is_first() and not current().expected_ranks:
+        for note in notes:
+            warnings.warn(note, FutureWarning, stacklevel=2)
+
+
+_start()

@@ -1,0 +1,43 @@
+"""Choices that jali makes by itself, made by hand: to measure what they are worth, or on a machine that it does not know.
+
+None changes a bit of a result, but for parts of an exchange that are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+
+from jali import settings
+
+
+def experiment(
+    *,
+    launch: str | None = None,
+    early_launch: bool | None = None,
+    halo_off: Sequence[str] = (),
+    device_tile: Sequence[int] = (),
+    device_queues: str | None = None,
+    device_carrier: str | None = None,
+    message_way: str | None = None,
+) -> AbstractContextManager[object]:
+    """Run what stands inside with these choices; enter it on all ranks alike, outside of `virtual_ranks`.
+
+    `launch`: "threads,blocks,sites,width", the last one or two left out if wanted: threads of a block, blocks that a multiprocessor
+    should hold, sites per thread, neighbours that are loaded together; for kernels that are bound inside. `early_launch`: whether
+    kernels begin before those in front of them have ended. `halo_off`: parts of every exchange that are left out, of "pack",
+    "transport", "bulk", "boundary", so that the cost of the rest is seen; results are wrong then. `device_tile`: extents of the tiles
+    in which sites on GPUs are stored; for lattices that are made inside. `device_queues`: sizes of the queues of collectives between
+    GPUs, like "lanes=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "peer" or "ccl".
+    `message_way`: "store", "copy", "ccl" or "staged". Raises ParameterError, at once or where a value is used first.
+    """
+    given: dict[str, settings.Value] = {
+        "launch": launch,
+        "early_launch": early_launch,
+        "halo_off": ",".join(halo_off) or None,
+        "device_tile": ",".join(map(str, device_tile)) or None,
+        "device_queues": device_queues,
+        "device_carrier": device_carrier,
+        "message_way": message_way,
+    }
+    return settings.using(**{name: value for name, value in given.items() if value is not None})

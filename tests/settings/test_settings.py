@@ -1,0 +1,322 @@
+"""jali.settings: what variables may be, errors that name all that is wrong, names that nobody reads, other settings for a while."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from programs import run_jali, run_python
+
+import jali
+from jali import _core, settings
+from jali.comm import algorithms
+from jali.errors import ParameterError
+from jali.tune import MODES, experiment
+
+ROOT = Path(__file__).resolve().parents[2]
+VARIABLES = {row.variable: row.name for row in settings.rows() if row.variable}
+# For each setting texts that it takes, with what they are then, and texts that it does not take.
+TAKEN: dict[str, dict[str, object]] = {
+    "threads": {"1": 1, "4096": 4096},
+    "vector_bytes": {"8": 8, "64": 64},
+    "cache_dir": {"/tmp/kernels": "/tmp/kernels"},
+    "prefetch": {"auto": "auto", "off": "off", "leading": "leading", "all": "all"},
+    "device": {"cpu": "cpu", "cuda": "cuda", "hip": "hip", "cuda:12": "cuda:12"},
+    "tune": {name: name for name in MODES},
+    "nvtx": {"0": False, "1": True},
+    "transport": {"mpi": "mpi", "self": "self", "thread": "thread"},
+    "watchdog": {"600": 600.0, "1.5": 1.5, "1e3": 1000.0},
+    "wait_warning": {"0": 0.0, "0.25": 0.25},
+    "shm": {"auto": "auto", "0": "0", "1": "1"},
+    "shm_copy": {"auto": "auto", "cma": "cma", "slots": "slots"},
+    "halo_policy": {
+        "auto": "auto",
+        "auto-graph": "auto-graph",
+        "wait": "wait",
+        "ccl-directions": "ccl-directions",
+    },
+    "collective": {"ring": "ring", "all_reduce=ring, binomial": "all_reduce=ring, binomial"},
+    "checked": {"0": False, "1": True},
+    "expected_ranks": {"1": 1, "100000": 100000},
+    "gpu_aware_mpi": {"auto": "auto", "0": "0", "1": "1"},
+    "peer_handles": {"auto": "auto", "ipc": "ipc", "virtual": "virtual"},
+    "launch": {"256,1": "256,1"},
+    "early_launch": {"0": False, "1": True},
+    "halo_off": {"bulk": "bulk", "pack,transport, bulk,boundary": "pack,transport, bulk,boundary"},
+    "device_tile": {"4,4,4,4": "4,4,4,4"},
+    "device_queues": {"lanes=32": "lanes=32"},
+    "device_carrier": {"peer": "peer", "ccl": "ccl"},
+    "message_way": {"store": "store", "copy": "copy", "ccl": "ccl", "staged": "staged"},
+}
+FREE = (
+    "cuda_driver",
+    "nvrtc",
+    "hip_driver",
+    "hiprtc",
+    "nccl",
+    "rccl",
+    "nvtx_library",
+    "roctx_library",
+    "cxx",
+)
+FREE += (
+    "xdg_cache_home",
+    "nvtx_injection64_path",
+    "mpich_gpu_support_enabled",
+    "mv2_use_cuda",
+    "mv2_use_rocm",
+)
+TAKEN |= {name: {"/any where": "/any where"} for name in FREE}
+REFUSED = {
+    "threads": ("0", "-1", "2.5", "many", "4097", "99999999999", "1 ", "0x10"),
+    "vector_bytes": ("4", "128", "32 bytes"),
+    "prefetch": ("yes", "AUTO", "leading,all"),
+    "device": ("gpu", "cpu:0", "cuda:", "cuda:x", "cuda:1:2", "cuda:-1"),
+    "tune": ("sometimes",),
+    "nvtx": ("yes", "2", "true"),
+    "transport": ("pigeon",),
+    "watchdog": ("soon", "-3", "0", "inf", "nan", "12x"),
+    "wait_warning": ("soon", "-1", "inf"),
+    "shm": ("yes", "2"),
+    "shm_copy": ("teleport",),
+    "halo_policy": ("by-pigeon", "ghosts", "overlap,wait"),
+    "collective": ("fastest", "all_reduce=fastest", "everything=ring", "ring,,binomial", "all_reduce="),
+    "checked": ("on",),
+    "expected_ranks": ("0", "two"),
+    "gpu_aware_mpi": ("maybe",),
+    "peer_handles": ("fabric",),
+    "early_launch": ("maybe",),
+    "halo_off": ("bulk,weather", "bulk,"),
+    "device_carrier": ("staged",),
+    "message_way": ("pigeon",),
+}
+
+
+def read(**variables: str) -> _core.Settings:
+    return _core.read_settings(variables)[0]
+
+
+def test_every_setting_is_tried_here() -> None:
+    assert set(TAKEN) == {row.name for row in settings.rows()}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_what_a_setting_takes_arrives_with_its_type(name: str) -> None:
+    default = getattr(read(), name)
+    for text, value in TAKEN[name].items():
+        found = getattr(settings.current().changed({name: text}), name)
+        assert (found, type(found)) == (value, type(default))
+        for variable in (v for v, of in VARIABLES.items() if of == name):
+            assert getattr(read(**{variable: text}), name) == value
+    assert getattr(settings.current().changed({name: ""}), name) == default
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name in REFUSED for text in REFUSED[name]])
+def test_what_a_setting_does_not_take_is_an_error_that_says_what_it_takes(name: str, text: str) -> None:
+    (row,) = (row for row in settings.rows() if row.name == name)
+    with pytest.raises(ParameterError, match=re.escape(f"{name}={text} should be {row.values}")):
+        settings.current().changed({name: text})
+    if row.variable:
+        with pytest.raises(ParameterError, match=re.escape(f"{row.variable}={text} should be {row.values}")):
+            read(**{row.variable: text})
+
+
+def test_one_error_names_all_that_is_wrong() -> None:
+    wrong = {"JALI_THREADS": "many", "JALI_TUNE": "off", "JALI_WATCHDOG": "0", "JALI_CHECKED": "yes"}
+    with pytest.raises(ParameterError) as caught:
+        read(**wrong)
+    lines = str(caught.value).splitlines()
+    assert [line.partition(" should be ")[0] for line in lines] == [
+        "JALI_THREADS=many",
+        "JALI_WATCHDOG=0",
+        "JALI_CHECKED=yes",
+    ]
+
+
+def test_a_wrong_value_is_an_error_when_jali_is_imported() -> None:
+    variables = settings.environment() | {"JALI_TRANSPORT": "pigeon", "JALI_SHM": "yes"}
+    text = """
+try:
+    import jali
+except Exception as error:
+    print(type(error).__name__)
+    print(error)
+"""
+    assert run_python(text, env=variables).stdout.splitlines() == [
+        "ParameterError",
+        "JALI_TRANSPORT=pigeon should be mpi, self or thread",
+        "JALI_SHM=yes should be auto, 0 or 1",
+    ]
+    done = run_jali("info", env=variables, status=2)
+    assert done.stdout == ""
+    assert done.stderr.splitlines() == [
+        "jali: JALI_TRANSPORT=pigeon should be mpi, self or thread",
+        "JALI_SHM=yes should be auto, 0 or 1",
+    ]
+
+
+def test_an_empty_variable_is_as_if_it_were_not_there() -> None:
+    assert read(**dict.fromkeys(VARIABLES, "")).differing() == []
+
+
+def test_experiments_have_no_variable() -> None:
+    assert read(JALI_LAUNCH="256,1", launch="256,1").differing() == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "note"),
+    [
+        ("JALI_HALO_POLCY", "JALI_HALO_POLCY is no setting of jali; did you mean JALI_HALO_POLICY?"),
+        ("JALI_WATCHDOGS", "JALI_WATCHDOGS is no setting of jali; did you mean JALI_WATCHDOG?"),
+        ("JALI_CACHE", "JALI_CACHE is no setting of jali; did you mean JALI_CACHE_DIR?"),
+        ("JALI_LAUNCH", "JALI_LAUNCH is not read any more; use jali.tune.experiment(launch=...)"),
+        (
+            "JALI_PEER_PUT",
+            "JALI_PEER_PUT is not read any more; use way=... at the sender, or jali.tune.experiment(message_way=...)",
+        ),
+    ],
+)
+def test_names_that_nobody_reads_are_noted(variable: str, note: str) -> None:
+    assert _core.read_settings({variable: "1", "PATH": "/bin"})[1] == [note]
+
+
+def test_what_tests_and_other_programs_say_is_not_noted() -> None:
+    assert _core.read_settings({"JALI_TEST_X": "1", "JALI_FAKE_GPUS": "1", "MY_JALI_X": "1"})[1] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        ({}, True),
+        ({"PMI_RANK": "0"}, True),
+        ({"PMI_RANK": "1"}, False),
+        ({"JALI_EXPECTED_RANKS": "2"}, False),
+    ],
+)
+def test_one_process_of_a_job_warns(more: dict[str, str], warned: bool) -> None:
+    done = run_python("import jali", env=settings.environment() | {"JALI_EARLY_LAUNCH": "off"} | more)
+    assert ("FutureWarning: JALI_EARLY_LAUNCH is not read any more" in done.stderr) == warned
+
+
+def test_settings_do_not_change() -> None:
+    with pytest.raises(AttributeError):
+        settings.current().threads = 3  # type: ignore[misc]
+
+
+def test_using_is_for_a_while_and_for_all_threads() -> None:
+    before = settings.current()
+    seen = []
+    with settings.using(watchdog=7, checked=True, halo_policy="wait") as inside:
+        thread = threading.Thread(target=lambda: seen.append(settings.current()))
+        thread.start()
+        thread.join()
+        assert seen[0] is inside is settings.current()
+        with settings.using(watchdog=None):
+            assert (settings.current().watchdog, settings.current().checked) == (600, True)
+        assert settings.current() is inside
+    assert settings.current() is before
+    assert (inside.watchdog, inside.halo_policy) == (7, "wait")  # it never changes
+    with pytest.raises(ParameterError, match="there is no setting watch_dog"), settings.using(watch_dog=1):
+        pass
+    assert settings.current() is before
+
+
+def test_settings_that_are_used_after_an_error_are_those_from_before() -> None:
+    before = settings.current()
+    with pytest.raises(ZeroDivisionError), settings.using(watchdog=7):
+        raise ZeroDivisionError
+    assert settings.current() is before
+
+
+def test_a_changed_environment_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    (variable,) = (row.variable for row in settings.rows() if row.name == "watchdog")
+    monkeypatch.setenv(variable, "3")
+    assert settings.current().watchdog == 600
+
+
+def test_programs_that_are_started_get_the_current_settings(use_settings: Callable[..., None]) -> None:
+    use_settings(watchdog=2.5, checked=True, nvtx=None)
+    text = "import jali; s = jali.settings.current(); print(s.watchdog, s.checked, s.threads)"
+    assert run_python(text, env=settings.environment(threads=3)).stdout.split() == ["2.5", "True", "3"]
+    assert "JALI_CHECKED" not in settings.environment(checked=None)
+
+
+def test_the_command_shows_what_is_not_the_default() -> None:
+    said = run_jali("info", env=settings.environment(watchdog=5, tune="off")).stdout
+    (line,) = (line for line in said.splitlines() if line.startswith("settings"))
+    assert "JALI_TUNE=off" in line
+    assert "JALI_WATCHDOG=5" in line
+
+
+def test_experiments_are_settings_for_a_while() -> None:
+    with experiment(launch="64,1", early_launch=False, device_tile=(4, 4), halo_off=("bulk", "boundary")):
+        assert settings.current().differing()[-4:] == [
+            ("launch", "64,1"),
+            ("early_launch", "0"),
+            ("halo_off", "bulk,boundary"),
+            ("device_tile", "4,4"),
+        ]
+        with experiment(launch="128,1"):  # what is not given stays
+            assert not settings.current().early_launch
+    assert settings.current().early_launch
+
+
+def test_policies_and_algorithms_are_those_that_there_are() -> None:
+    """The table of settings knows no other tables, so it repeats their names."""
+    values = {row.name: row.values for row in settings.rows()}
+    policies = {name for on_device in (False, True) for name, _ in _core.halo_policies(on_device)}
+    assert set(re.split(", | or ", values["halo_policy"])) == policies | {"auto", "auto-graph"}
+    names = {row.name for row in (*algorithms.ALGORITHMS, *algorithms.ON_DEVICES)}
+    listed, _, rest = values["collective"].removeprefix("a list of ").partition(", each ")
+    assert set(re.split(", | or ", listed)) == names
+    assert set(re.split(", | or ", rest.partition("(")[2].rstrip(")"))) == set(algorithms.COLLECTIVES)
+
+
+def files(*folders: str, kinds: tuple[str, ...]) -> list[Path]:
+    found = [
+        path for folder in folders for path in sorted((ROOT / folder).rglob("*")) if path.suffix in kinds
+    ]
+    assert found
+    return found
+
+
+def test_nothing_else_reads_the_environment() -> None:
+    """jali.early comes before everything, place.py hears what launchers say, settings.py passes all of it on to children. Processes of
+    jali.bench.compare may run another jali, which has no settings."""
+    reading = re.compile(r"getenv|os\.environ|\benviron\b")
+    found = {
+        str(path.relative_to(ROOT))
+        for path in files("core", "src/jali", kinds=(".cpp", ".hpp", ".py"))
+        if reading.search(path.read_text()) and "compare" not in path.parts
+    }
+    assert found == {
+        "core/settings/settings.cpp",
+        "src/jali/codegen/captured.py",  # the environment that site functions of users read
+        "src/jali/comm/launcher.py",  # that of the ranks of a launcher, in /proc
+        "src/jali/comm/place.py",
+        "src/jali/early.py",
+        "src/jali/settings.py",
+    }
+
+
+def test_tests_and_benchmarks_do_not_change_the_environment_of_this_process() -> None:
+    ours = r'\(?\s*"JALI_(?!FAKE|TEST)'
+    changing = re.compile(
+        rf"(?:setenv|delenv|environ\.(?:setdefault|pop|update)){ours}|environ\[{ours}\w+\"\]\s*=(?!=)"
+    )
+    found = [
+        p for p in files("tests", "benchmarks", "examples", kinds=(".py",)) if changing.search(p.read_text())
+    ]
+    assert found == []
+
+
+def test_fewer_variables_than_there_were() -> None:
+    assert sum(variable.startswith("JALI_") for variable in VARIABLES) <= 26
+
+
+def test_settings_are_public() -> None:
+    assert jali.settings is settings
+    assert "settings" in jali.__all__
