@@ -60,10 +60,9 @@ def test_devices_hold_the_bytes_of_the_host(precision, device):
 
 @pytest.mark.parametrize("shape", [None, "64,1,2", "64,1,1,4", "64,1,2,2"])
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_any_two_formats_meet_on_a_device(precision, shape, device, monkeypatch):
-    if shape is not None:
-        monkeypatch.setenv("JALI_LAUNCH", shape)
-    got, expected = pairs(precision, device=device)
+def test_any_two_formats_meet_on_a_device(precision, shape, device):
+    with jali.tune.experiment(launch=shape):
+        got, expected = pairs(precision, device=device)
     assert got == expected
     assert got == pairs(precision)[0]
 
