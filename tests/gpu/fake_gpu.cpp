@@ -96,7 +96,7 @@ BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
     return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
-    run_all();
+    run_all(current);
     return sticky;
 }
 BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total), (free, total)) {
@@ -119,7 +119,7 @@ BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address,
     return 0;
 }
 BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
-    run_all();
+    run_all(current); // not what other devices do: their work may wait for what this thread does next
     GUARD;
     const auto found = blocks.find(address);
     if (found == blocks.end()) return 1;

@@ -152,7 +152,8 @@ void run_all(int device = -1) {
     {
         GUARD;
         for (Stream* stream : streams)
-            if (device < 0 || stream->device == device) all.push_back({stream, stream->last()});
+            if (device < 0 || stream->device < 0 || stream->device == device)
+                all.push_back({stream, stream->last()});
     }
     for (auto [stream, position] : all) stream->run_to(position);
 }
