@@ -230,10 +230,11 @@ extern "C" void stored_element(JALI_REAL* base, int64_t block, const JALI_REAL* 
 extern "C" void stored_single(float* base, int64_t block, const double* v, uint32_t bits, int masked) {
   real tmp[6];
   __builtin_memcpy(tmp, v, sizeof tmp);
+  int64_t counters[2] = {}; // of values that cannot be held, which is tested elsewhere
   if (masked)
-    store_element_masked<6>(base, block, tmp, lanes_from_bits(bits));
+    store_element_masked<6>(base, block, tmp, lanes_from_bits(bits), counters);
   else
-    store_element<6>(base, block, tmp);
+    store_element<6>(base, block, tmp, counters);
 }
 #endif
 extern "C" int tests(uint32_t bits) { return any(lanes_from_bits(bits)) + 2 * all(lanes_from_bits(bits)); }

@@ -11,6 +11,7 @@ import pytest
 
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
+from jali.codegen.formats import stored
 from jali.codegen.language import arithmetic
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
@@ -40,7 +41,7 @@ def real_fields(lattice, n=2):
 
 
 def program_of(function, *elements, ndim=2):
-    fields = [FieldArgument(element, k) for k, element in enumerate(elements)]
+    fields = [FieldArgument(stored("float64", element, "float64"), k) for k, element in enumerate(elements)]
     names = [f"f{k}" for k in range(len(fields))]
     (program,) = trace_function(function, [], fields, names, ndim, "float64", 0).programs
     return program
@@ -226,13 +227,15 @@ def everything(X, A, B, v, w, x, y, scale, rng):
         + accepted
         + v[X][1].real
     )
+    x[X] = 2 * y[X]  # as y, which is kept in fewer bits, gives it back
 
 
 def test_every_operation_can_be_reached():
     """There is no descriptor that no formula leads to."""
     matrix, vector, real = SU(2), Vector(2), Real()
     elements = [matrix, matrix, vector, vector, real, real]
-    arguments = [*(FieldArgument(e, k) for k, e in enumerate(elements)), real.type, "random"]
+    kept = [stored("float32" if k == 5 else "float64", e, "float64") for k, e in enumerate(elements)]
+    arguments = [*(FieldArgument(row, k) for k, row in enumerate(kept)), real.type, "random"]
     (program,) = trace_function(
         everything, [], arguments, ["A", "B", "v", "w", "x", "y", "scale", "rng"], 2, "float64", 0
     ).programs

@@ -460,7 +460,9 @@ def one_ahead_of_the_other(factor: float) -> bool:
 
 
 @pytest.mark.parametrize("policy", OF_THREADS)
-def test_a_rank_that_loads_a_kernel_or_frees_memory_while_a_device_waits_keeps_no_other_from_sending(policy, use_settings):
+def test_a_rank_that_loads_a_kernel_or_frees_memory_while_a_device_waits_keeps_no_other_from_sending(
+    policy, use_settings
+):
     use(policy, use_settings)
     another = 3.0 + OF_THREADS.index(policy)  # a kernel that no test has loaded
     assert jali.virtual_ranks(2, one_ahead_of_the_other, another) == [True, True]
