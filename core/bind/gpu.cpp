@@ -226,6 +226,7 @@ void bind_gpu(nb::module_& m) {
         .def(
             "__init__",
             [](Numbers* self, std::shared_ptr<Gpu> gpu, int count) {
+                nb::gil_scoped_release released; // where there is no more memory, the device is waited for
                 new (self) Numbers(std::move(gpu), count);
             },
             "gpu"_a.none(), "count"_a = 1, "gpu: None on the host.")

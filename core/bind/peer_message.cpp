@@ -42,7 +42,7 @@ void bind_peer_message(nb::module_& m) {
 
     nb::class_<PeerMessage>(m, "PeerMessage", "One end of a message between devices.")
         .def(nb::init<std::shared_ptr<PeerPost>, int, bool, GpuAddress, std::size_t>(), "post"_a, "peer"_a,
-             "sends"_a, "address"_a, "bytes"_a)
+             "sends"_a, "address"_a, "bytes"_a, nb::call_guard<nb::gil_scoped_release>())
         .def_ro_static("told_bytes", &PeerMessage::told_bytes)
         .def("told",
              [](const PeerMessage& self) {

@@ -27,9 +27,12 @@ bool ArrayKind::operator==(const ArrayKind& other) const {
 }
 
 PlacedArray PlacedArray::like(const std::shared_ptr<const ArrayKind>& kind, const char* label) {
-    auto memory = std::make_shared<GpuMemory>(kind->gpu->allocate(kind->nbytes, label));
+    const auto memory = [&] {
+        nb::gil_scoped_release released; // where there is no more, the device is waited for
+        return std::make_shared<GpuMemory>(kind->gpu->allocate(kind->nbytes, label));
+    }();
     const GpuAddress address = memory->address();
-    return {kind, address, std::move(memory), reinterpret_cast<std::uintptr_t>(kind->gpu->stream())};
+    return {kind, address, memory, reinterpret_cast<std::uintptr_t>(kind->gpu->stream())};
 }
 
 void let_owners_go_on(std::span<const PlacedArray* const> arrays) {

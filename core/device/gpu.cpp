@@ -91,7 +91,6 @@ PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
     memory.held_ = std::bit_ceil(std::max<std::size_t>(bytes, 64));
     memory.data_ = take_pinned(memory.held_);
     if (memory.data_ == nullptr) {
-        listen_unless_recording();
         void* data = nullptr;
         int error = api_.host_allocate(&data, memory.held_, 1); // portable
         if (error == gpu_out_of_memory) {
@@ -127,7 +126,7 @@ std::size_t Gpu::free_memory() const {
 }
 
 // What the driver does only when all before it is done (copies of ordinary host memory, loading a kernel,
-// getting memory), it waits for with deaf ears, and while loading it holds what copies from other devices
+// returning memory), it waits for with deaf ears, and while loading it holds what copies from other devices
 // into this one need: a rank that is a thread would keep the others from what its device waits for.
 void Gpu::listen() const {
     if (!while_waiting_.empty()) synchronize();

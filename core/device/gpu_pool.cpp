@@ -52,7 +52,6 @@ GpuAddress Gpu::virtual_from_driver(std::size_t bytes) {
 
 GpuAddress Gpu::from_driver(std::size_t bytes) {
     make_current();
-    listen_unless_recording();
     return peer_way_ == PeerWay::descriptor ? virtual_from_driver(bytes) : plain_from_driver(bytes);
 }
 
