@@ -93,7 +93,7 @@ test-widths test-one-core test-loaded: environment-test
 GPU_PYTHON ?= python3
 GPU_PACKAGE = $(abspath build/gpu/package)
 GPU_PYTEST = $(GPU_PYTHON) -m pytest -o addopts=-ra -p no:cacheprovider \
-	$$($(GPU_PYTHON) -c 'import xdist' 2>/dev/null && echo "-n 6 --dist loadgroup") -m "not full and not mpi"
+	$$($(GPU_PYTHON) -c 'import xdist' 2>/dev/null && echo "-n 6 --dist loadgroup --max-worker-restart 0") -m "not full and not mpi"
 
 test-gpu:
 	@mkdir -p build

@@ -30,6 +30,8 @@ from jali.codegen import target
 
 ROOT = Path(__file__).resolve().parent.parent
 WIDTHS = (8, 16, 32, 64)
+# A worker that broke down ends the run: with groups of tests, xdist would wait for ever for the one that replaces it.
+WORKERS = ("--dist", "loadgroup", "--max-worker-restart", "0")
 PATIENT = ("--timeout", "3600")
 COUNT = re.compile(r"(\d+) (failed|passed|skipped|deselected|xfailed|xpassed|warning|error)s?\b")
 # Ends with the process that started it, even where that is killed.
@@ -90,7 +92,7 @@ def started(part: Part, workers: int, more: list[str], **options: Any) -> Iterat
     width = {} if part.width is None else {"JALI_VECTOR_BYTES": str(part.width)}
     cores = {min(os.sched_getaffinity(0))} if part.one_core else os.sched_getaffinity(0)
     processes = str(min(workers, 1) if part.one_core else workers)
-    command = [sys.executable, "-m", "pytest", "-n", processes, "--dist", "loadgroup", *part.arguments, *more]
+    command = [sys.executable, "-m", "pytest", "-n", processes, *WORKERS, *part.arguments, *more]
     with busy_cores(part.loaded):
         yield subprocess.Popen(
             command,

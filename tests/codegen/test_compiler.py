@@ -74,3 +74,19 @@ def test_compiler_that_cannot_be_executed_is_called_so(tmp_path, use_settings):
     use_settings(cxx=str(program))
     with pytest.raises(CompileError, match="cannot start the compiler .*broken-c"):
         compiler.find_compiler().compile(tmp_path / "a.cpp", tmp_path / "a.so", tmp_path)
+
+
+def test_only_the_flags_that_a_compiler_refuses_are_left_out(tmp_path, use_settings):
+    program = tmp_path / "old-c++"
+    program.write_text(
+        "#!/bin/sh\nset -- $*\nfor word; do case $word in\n"
+        "-mincoming*) echo \"unknown argument '$word'\" >&2; exit 1;;\nesac; done\n"
+        f"echo $* > {tmp_path}/said\n"
+    )
+    program.chmod(0o755)
+    use_settings(cxx=str(program))
+    found = compiler.find_compiler()
+    found.compile(tmp_path / "a.cpp", tmp_path / "a.so", tmp_path)
+    said = (tmp_path / "said").read_text().split()
+    assert all(flag in said for flag in found.flags)
+    assert [f for f in found.optional if f not in said] == ["-mincoming-stack-boundary=3"]

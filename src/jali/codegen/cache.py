@@ -93,7 +93,7 @@ def kernel_key(name: str, text: str, lanes: int, precision: str, block_bits: int
         _FORMAT,
         version.__version__,
         found.identity,
-        " ".join((*found.flags, *found.tuning)),
+        " ".join((*found.flags, *found.optional)),
         target.host().fingerprint,
         f"{lanes} {precision} {block_bits}",
         prelude(),
