@@ -366,3 +366,38 @@ def test_a_communicator_is_dropped_while_its_work_waits_for_the_other_rank() -> 
         "print('done')\n"
     )
     assert run_python(text).stdout.split() == ["done"]
+
+
+@pytest.mark.skipif(REAL, reason="fills the memory of an imaginary device")
+def test_other_ranks_go_on_while_memory_for_a_result_is_got() -> None:
+    """Memory has to be given back first, for which the device is waited for, and it waits for a rank that has yet to call.
+
+    In a process of its own, as the test above.
+    """
+    text = (
+        "import os, time, numpy as np\n"
+        "from jali import comm\n"
+        "from jali.comm import DeviceArray\n"
+        "from jali.devices import open_device\n"
+        "def run():\n"
+        "    c = comm.current()\n"
+        "    gpu = open_device('cuda', c)\n"
+        "    small = DeviceArray.from_host(np.ones(6), gpu)\n"
+        "    large = DeviceArray.from_host(np.full(1 << 19, c.rank + 1.0), gpu)\n"
+        "    first = [c.all_reduce(small), c.all_reduce(large)]  # their plans are there from now on\n"
+        "    gpu.allocate(2 * large.nbytes, 'spare')  # the pool has it at once\n"
+        "    gpu.synchronize()\n"
+        "    used = c.all_reduce(np.array([gpu.total_memory - gpu.free_memory]), op='max')[0]\n"
+        "    if c.rank == 0:\n"
+        "        os.environ['JALI_FAKE_GPU_BYTES'] = str(used)\n"
+        "    c.barrier()\n"
+        "    cached = gpu.memory_cached\n"
+        "    if c.rank == 0:\n"
+        "        time.sleep(0.5)\n"
+        "    c.all_reduce(small, first[0])\n"
+        "    assert (c.all_reduce(large).to_host() == 3).all()\n"
+        "    assert gpu.memory_cached < cached  # it was given back\n"
+        "comm.virtual_ranks(2, run)\n"
+        "print('done')\n"
+    )
+    assert run_python(text).stdout.split() == ["done"]
