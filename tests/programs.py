@@ -57,6 +57,11 @@ def run_program(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def git(folder: Path, *words: str) -> None:
+    """A git command in this folder, by somebody."""
+    run_program(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=folder)
+
+
 def run_python(
     text: str, *arguments: object, python: str = sys.executable, **options: Any
 ) -> subprocess.CompletedProcess[str]:

@@ -123,7 +123,7 @@ std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile
 Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, std::shared_ptr<Gpu> gpu,
                int block_bits)
     : gpu_(std::move(gpu)), partition_(std::move(partition)), rank_(rank), extents_(partition_.extents(rank)),
-      origin_(partition_.origin(rank)), v_(jali::lane_grid(partition_, gpu_ ? 1 : wanted_lanes)),
+      origin_(partition_.origin(rank)), lane_grid_(jali::lane_grid(partition_, gpu_ ? 1 : wanted_lanes)),
       b_(extents_), tile_(std::move(tile)), block_bits_(block_bits) {
     const int n = ndim();
     if (!tile_.empty() &&
@@ -132,13 +132,14 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
                           ": give one extent of at least 1 for each of the " + std::to_string(n) +
                           " directions");
     }
-    lanes_ = v_.lanes();
-    for (int d = 0; d < n; ++d) b_[d] = extents_[d] / v_.nodes[d];
+    lanes_ = lane_grid_.lanes();
+    for (int d = 0; d < n; ++d) b_[d] = extents_[d] / lane_grid_.nodes[d];
     nblocks_ = product(b_);
     // Of the largest rank, so that all ranks agree; a quarter more is room for ghosts.
     double largest = 1;
     for (int d = 0; d < n; ++d)
-        largest *= static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(v_.nodes[d]);
+        largest *=
+            static_cast<double>(partition_.largest_extent(d)) / static_cast<double>(lane_grid_.nodes[d]);
     while (block_bits_ < most_block_bits && 1.25 * largest >= static_cast<double>(most_blocks()))
         ++block_bits_;
     if (largest >= static_cast<double>(most_blocks())) too_many_blocks(static_cast<std::int64_t>(largest), 0);
@@ -148,7 +149,7 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
     even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
 
     // of direction `along`: from here on shifted lanes are beyond the end of the lattice
-    const std::int64_t half = v_.along < 0 ? 0 : extents_[v_.along] / 2;
+    const std::int64_t half = lane_grid_.along < 0 ? 0 : extents_[lane_grid_.along] / 2;
     coordinates_.resize((n + 1) * nblocks_);
     block_of_.resize(nblocks_);
     box_index_.resize(nblocks_);
@@ -159,7 +160,7 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
             const std::int64_t c = rest % b_[d];
             rest /= b_[d];
             coordinates_[d * nblocks_ + block] = static_cast<std::int32_t>(origin_[d] + c);
-            if (d == v_.along && c >= half) coordinates_[n * nblocks_ + block] = n * lanes_;
+            if (d == lane_grid_.along && c >= half) coordinates_[n * nblocks_ + block] = n * lanes_;
             index += c * stride;
             stride *= extents_[d];
         }
@@ -171,9 +172,9 @@ Layout::Layout(Partition partition, int rank, int wanted_lanes, Extents tile, st
         for (int lane = 0; lane < lanes_; ++lane) {
             std::int64_t rest = lane, stride = 1;
             for (int d = 0; d < n; ++d) {
-                std::int64_t more = (rest % v_.nodes[d]) * b_[d];
-                rest /= v_.nodes[d];
-                if (d == v_.along && v_.shifted(lane)) more = set == 0 ? half : -half;
+                std::int64_t more = (rest % lane_grid_.nodes[d]) * b_[d];
+                rest /= lane_grid_.nodes[d];
+                if (d == lane_grid_.along && lane_grid_.shifted(lane)) more = set == 0 ? half : -half;
                 lane_offsets_[(set * n + d) * lanes_ + lane] = static_cast<std::int32_t>(more);
                 box_lane_[set * lanes_ + lane] += more * stride;
                 stride *= extents_[d];
@@ -199,10 +200,10 @@ std::pair<std::int64_t, int> Layout::locate(std::span<const std::int64_t> site) 
 
 std::pair<std::int64_t, int> Layout::locate_inside(std::span<const std::int64_t> site) const {
     std::int64_t lane = 0, index = 0;
-    for (int d = ndim() - 1; d >= 0; --d) lane = lane * v_.nodes[d] + site[d] / b_[d];
-    const bool shifted = v_.along >= 0 && v_.shifted(lane);
+    for (int d = ndim() - 1; d >= 0; --d) lane = lane * lane_grid_.nodes[d] + site[d] / b_[d];
+    const bool shifted = lane_grid_.along >= 0 && lane_grid_.shifted(lane);
     for (int d = ndim() - 1; d >= 0; --d) {
-        const bool moved = shifted && d == v_.along;
+        const bool moved = shifted && d == lane_grid_.along;
         index = index * b_[d] + (site[d] + (moved ? b_[d] / 2 : 0)) % b_[d];
     }
     return {block_of_[index], static_cast<int>(lane)};
@@ -302,11 +303,13 @@ const Layout::OnDevice& Layout::on_device() {
         auto upload = [&](const auto& array) {
             return gpu_->upload(array.data(), array.size() * sizeof array[0], "site tables");
         };
+        // the last row is of shifted lanes, which devices have not
+        const std::span coordinates(coordinates_.data(), static_cast<std::size_t>(ndim() * nblocks_));
         std::vector<std::int32_t> box_blocks(static_cast<std::size_t>(nblocks_));
         for (std::int64_t block = 0; block < nblocks_; ++block)
             box_blocks[box_index_[block]] = static_cast<std::int32_t>(block);
         on_device_ =
-            std::make_unique<OnDevice>(OnDevice{upload(coordinates_), upload(lane_offsets_),
+            std::make_unique<OnDevice>(OnDevice{upload(coordinates), upload(lane_offsets_),
                                                 upload(partition_.global_extents()), upload(box_blocks)});
     }
     return *on_device_;
@@ -433,7 +436,7 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
                 landings[d].push_back(
                     {k == 0 ? y : 0, k, floor_div(origin_[d] + y, partition_.global_extents()[d]), 0});
             } else {
-                const auto there = d == v_.along ? (c + b_[d] / 2) % b_[d] + offset[d] : 0;
+                const auto there = d == lane_grid_.along ? (c + b_[d] / 2) % b_[d] + offset[d] : 0;
                 landings[d].push_back({floor_mod(y, b_[d]), 0, floor_div(y, b_[d]), floor_div(there, b_[d])});
             }
         }
@@ -445,15 +448,15 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
         for (int lane = 0; lane < lanes_; ++lane) {
             std::int64_t rest = lane, stride = 1, from = 0;
             for (int d = 0; d < n; ++d) {
-                const auto crossed = crossings[d == v_.along && v_.shifted(lane) ? n : d];
-                const auto v = rest % v_.nodes[d] + (partition_.split(d) ? 0 : crossed);
-                from += floor_mod(v, v_.nodes[d]) * stride;
+                const auto crossed = crossings[d == lane_grid_.along && lane_grid_.shifted(lane) ? n : d];
+                const auto v = rest % lane_grid_.nodes[d] + (partition_.split(d) ? 0 : crossed);
+                from += floor_mod(v, lane_grid_.nodes[d]) * stride;
                 if (windings) {
-                    wound[d * lanes_ + lane] =
-                        static_cast<std::int32_t>(partition_.split(d) ? crossed : floor_div(v, v_.nodes[d]));
+                    wound[d * lanes_ + lane] = static_cast<std::int32_t>(
+                        partition_.split(d) ? crossed : floor_div(v, lane_grid_.nodes[d]));
                 }
-                rest /= v_.nodes[d];
-                stride *= v_.nodes[d];
+                rest /= lane_grid_.nodes[d];
+                stride *= lane_grid_.nodes[d];
             }
             source[lane] = static_cast<std::int32_t>(from);
         }
@@ -490,10 +493,12 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
             key[d] = landing.key;
             crossings[d] = landing.crossed;
             ghost |= landing.key != 0;
-            moved ^= v_.skew[d] != 0 && landing.crossed % 2 != 0;
-            if (d == v_.along) crossings[n] = landing.crossed_shifted;
+            moved ^= lane_grid_.skew[d] != 0 && landing.crossed % 2 != 0;
+            if (d == lane_grid_.along) crossings[n] = landing.crossed_shifted;
         }
-        if (moved) target[v_.along] = (target[v_.along] + b_[v_.along] / 2) % b_[v_.along];
+        if (moved)
+            target[lane_grid_.along] =
+                (target[lane_grid_.along] + b_[lane_grid_.along] / 2) % b_[lane_grid_.along];
         if (crossings != last_crossings) {
             auto [found, fresh] = class_of_crossings.try_emplace(crossings, 0);
             if (fresh) found->second = class_for(crossings);

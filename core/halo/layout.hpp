@@ -114,7 +114,7 @@ class Layout {
     int ndim() const { return partition_.ndim(); }
     const Extents& extents() const { return extents_; } // local
     const Extents& origin() const { return origin_; }
-    const LaneGrid& lane_grid() const { return v_; }
+    const LaneGrid& lane_grid() const { return lane_grid_; }
     const Extents& block_extents() const { return b_; }
     const Extents& tile() const { return tile_; }
     // All blocks, the even and then the odd ones of each tile, so that neighbours are visited together.
@@ -205,7 +205,7 @@ class Layout {
     std::int64_t tiles_across() const;
 
     Extents extents_, origin_;
-    LaneGrid v_;
+    LaneGrid lane_grid_;
     Extents b_, tile_;
     int lanes_ = 1, block_bits_;
     std::int64_t nblocks_ = 0, even_ = 0, ghosts_ = 0;

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from programs import run_jali
+from programs import git, run_jali
 
 from jali.bench.compare import checkouts, pairs, report
 from jali.bench.compare.checkouts import OutOfTimeError
@@ -153,11 +152,6 @@ def test_a_file_of_another_comparison_is_not_continued(tmp_path):
 
 
 # ---- sides ------------------------------------------------------------------------------------------------------
-
-
-def git(folder, *words):
-    names = ("-c", "user.name=n", "-c", "user.email=e")
-    subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from programs import run_program
+from programs import git, run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOL = ROOT / "tools" / "quick_tests.py"
@@ -21,11 +20,6 @@ def quick():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def git(folder, *words):
-    names = ("-c", "user.name=n", "-c", "user.email=e")
-    subprocess.run(["git", *names, *words], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture

@@ -197,22 +197,6 @@ JALI_INLINE void store_units(coded<ROW, UNITS, PACKET>* base, int64_t block, con
     }
 }
 template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE const V* block_at(V* tmp, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
-    integer units[UNITS];
-    real norm = splat(0);
-    load_units(units, &norm, base, x);
-    ROW::template decode<N>(tmp, units, norm);
-    return tmp;
-}
-template <int N, class V, class ROW, int UNITS, int PACKET>
-JALI_INLINE void store_element(coded<ROW, UNITS, PACKET>* base, int64_t x, const V* v, int64_t* counters) {
-    integer units[UNITS];
-    real norm = splat(0);
-    const mask lost = ROW::template encode<N>(units, &norm, v);
-    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
-    store_units(base, x, units, norm);
-}
-template <int N, class V, class ROW, int UNITS, int PACKET>
 JALI_INLINE void store_element_masked(coded<ROW, UNITS, PACKET>* base, int64_t block, const V* v, mask m,
                                       int64_t* counters) {
     integer units[UNITS], before[UNITS];

@@ -61,6 +61,23 @@ JALI_INLINE void count_lost(int64_t* counters, mask lost) {
     counters[1] += count;
 #endif
 }
+// The values of a site or of the lanes of a block. How units lie in memory, load_units and store_units know.
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE const V* block_at(V* tmp, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+    integer units[UNITS];
+    real norm = splat(0);
+    load_units(units, &norm, base, x);
+    ROW::template decode<N>(tmp, units, norm);
+    return tmp;
+}
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_element(coded<ROW, UNITS, PACKET>* base, int64_t x, const V* v, int64_t* counters) {
+    integer units[UNITS];
+    real norm = splat(0);
+    const mask lost = ROW::template encode<N>(units, &norm, v);
+    if (!JALI_LIKELY(!any(lost))) count_lost(counters, lost);
+    store_units(base, x, units, norm);
+}
 #if JALI_DOUBLE
 // Lanes with a number that becomes infinite in float32: from halfway between the largest and the next power of two on.
 template <int N>
