@@ -155,9 +155,6 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("offset", [](const NeighbourTable& t) { return tuple_of(t.offset); })
         .def_ro("classes", &NeighbourTable::classes)
         .def_prop_ro(
-            "device_address", [](const NeighbourTable& t) { return t.on_device.address(); },
-            "Of the entries, where the layout is a device's; else 0.")
-        .def_prop_ro(
             "entries",
             [](nb::object self) {
                 const auto& t = nb::cast<const NeighbourTable&>(self);
@@ -185,36 +182,37 @@ void bind_layout(nb::module_& m) {
         .def_prop_ro("permutations_address",
                      [](const NeighbourTable& t) { return address(t.permutations.data()); });
 
-    nb::class_<Layout>(m, "Layout",
-                       "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
+    nb::class_<PlacedLayout>(m, "Layout",
+                             "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
         .def(nb::init<Partition, int, int, Extents, std::shared_ptr<Gpu>, int>(), "partition"_a, "rank"_a,
              "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(), "block_bits"_a = fewest_block_bits,
              "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage "
              "order; gpu: the device where fields live; block_bits: at least so many, for tests.")
-        .def_prop_ro("block_bits", &Layout::block_bits, "Bits of a table's entry that hold the block.")
-        .def_prop_ro("gpu", [](const Layout& l) { return l.gpu(); })
-        .def_prop_ro("partition", &Layout::partition)
-        .def_prop_ro("rank", &Layout::rank)
-        .def_prop_ro("ndim", &Layout::ndim)
-        .def_prop_ro("extents", [](const Layout& l) { return tuple_of(l.extents()); })
-        .def_prop_ro("origin", [](const Layout& l) { return tuple_of(l.origin()); })
-        .def_prop_ro("virtual_nodes", [](const Layout& l) { return tuple_of(l.lane_grid().nodes); })
+        .def_prop_ro("block_bits", &PlacedLayout::block_bits, "Bits of a table's entry that hold the block.")
+        .def_prop_ro("gpu", [](const PlacedLayout& l) { return l.gpu(); })
+        .def_prop_ro("partition", &PlacedLayout::partition)
+        .def_prop_ro("rank", &PlacedLayout::rank)
+        .def_prop_ro("ndim", &PlacedLayout::ndim)
+        .def_prop_ro("extents", [](const PlacedLayout& l) { return tuple_of(l.extents()); })
+        .def_prop_ro("origin", [](const PlacedLayout& l) { return tuple_of(l.origin()); })
+        .def_prop_ro("virtual_nodes", [](const PlacedLayout& l) { return tuple_of(l.lane_grid().nodes); })
         .def(
             "tile_by_tile",
-            [](const Layout& l) {
+            [](const PlacedLayout& l) {
                 auto* order = new std::vector<std::int32_t>(l.tile_by_tile());
                 return owned(order, {order->size()});
             },
             "All blocks, the even and then the odd ones of each tile.")
-        .def_prop_ro("block_extents", [](const Layout& l) { return tuple_of(l.block_extents()); })
-        .def_prop_ro("lanes", &Layout::lanes)
-        .def_prop_ro("sites", &Layout::sites)
-        .def_prop_ro("nblocks", &Layout::nblocks)
-        .def_prop_ro("even_blocks", &Layout::even_blocks, "Blocks [0, even_blocks) are even, the others odd.")
-        .def_prop_ro("ghost_blocks", &Layout::ghost_blocks)
+        .def_prop_ro("block_extents", [](const PlacedLayout& l) { return tuple_of(l.block_extents()); })
+        .def_prop_ro("lanes", &PlacedLayout::lanes)
+        .def_prop_ro("sites", &PlacedLayout::sites)
+        .def_prop_ro("nblocks", &PlacedLayout::nblocks)
+        .def_prop_ro("even_blocks", &PlacedLayout::even_blocks,
+                     "Blocks [0, even_blocks) are even, the others odd.")
+        .def_prop_ro("ghost_blocks", &PlacedLayout::ghost_blocks)
         .def(
             "site_coordinates",
-            [](const Layout& l, int d) {
+            [](const PlacedLayout& l, int d) {
                 const auto n = static_cast<std::size_t>(l.ndim());
                 if (d < 0 || d >= l.ndim()) throw nb::index_error("a layout has no such direction");
                 auto* found = new std::vector<std::int32_t>;
@@ -231,7 +229,7 @@ void bind_layout(nb::module_& m) {
             "direction"_a, "int32 [block][lane]: global coordinates in a direction.")
         .def_prop_ro(
             "box_sites",
-            [](const Layout& l) {
+            [](const PlacedLayout& l) {
                 auto* found = new std::vector<std::int64_t>;
                 found->reserve(l.sites());
                 for (std::int64_t block = 0; block < l.nblocks(); ++block)
@@ -241,32 +239,35 @@ void bind_layout(nb::module_& m) {
             },
             "int64 [block][lane]: indices in the local box, direction 0 fastest.")
         .def(
-            "locate", [](const Layout& l, const Extents& site) { return l.locate(site); }, "site"_a,
+            "locate", [](const PlacedLayout& l, const Extents& site) { return l.locate(site); }, "site"_a,
             "(block, lane) of local coordinates.")
         .def(
             "neighbours",
-            [](Layout& l, const Offset& offset, bool windings) {
+            [](PlacedLayout& l, const Offset& offset, bool windings) {
                 nb::gil_scoped_release released;
                 return std::const_pointer_cast<NeighbourTable>(l.neighbours(offset, windings));
             },
             "offset"_a, "windings"_a = false,
             "Built once and kept; all ranks must ask alike. LayoutError if too wide.")
-        .def("reach", &Layout::reach, "parities"_a, "offset"_a,
+        .def(
+            "on_device", [](PlacedLayout& l, const NeighbourTable& table) { return l.on_device(table); },
+            "table"_a, "Address of the entries of one of its tables on its device.")
+        .def("reach", &PlacedLayout::reach, "parities"_a, "offset"_a,
              "Parities (mask) that can be read at the offset.")
         .def_prop_ro(
             "slabs",
-            [](const Layout& l) {
+            [](const PlacedLayout& l) {
                 nb::list rows;
                 for (const Slab& s : l.slabs()) {
-                    rows.append(nb::make_tuple(tuple_of(s.key), l.first_ghost() + s.first[0], s.count[0],
-                                               s.count[1], s.from, s.to));
+                    rows.append(nb::make_tuple(tuple_of(s.box.key), l.first_ghost() + s.first[0], s.count[0],
+                                               s.count[1], s.box.from, s.box.to));
                 }
                 return rows;
             },
             "[(key, first ghost block, even blocks, odd blocks, from rank, to rank)]")
         .def(
             "why_not_halo_policy",
-            [](const std::shared_ptr<Layout>& l, const std::shared_ptr<Communicator>& communicator,
+            [](const std::shared_ptr<PlacedLayout>& l, const std::shared_ptr<Communicator>& communicator,
                const std::string& name) -> std::string {
                 const HaloPolicy& row = halo_policy(name, l->gpu() != nullptr);
                 nb::gil_scoped_release released;
@@ -274,7 +275,7 @@ void bind_layout(nb::module_& m) {
             },
             "communicator"_a, "policy"_a,
             "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")
-        .def_prop_ro("halo_counters", [](const Layout& l) { return dict_of(l.counters); });
+        .def_prop_ro("halo_counters", [](const PlacedLayout& l) { return dict_of(l.counters); });
 }
 
 void bind_storage(nb::module_& m) {
@@ -282,8 +283,8 @@ void bind_storage(nb::module_& m) {
                              "One field's data on one rank, [block][unit][lane], with ghosts.")
         .def(
             "__init__",
-            [](FieldStorage* self, std::shared_ptr<Layout> layout, const Sections& memory, std::string label,
-               std::shared_ptr<ThreadPool> pool) {
+            [](FieldStorage* self, std::shared_ptr<PlacedLayout> layout, const Sections& memory,
+               std::string label, std::shared_ptr<ThreadPool> pool) {
                 nb::gil_scoped_release released;
                 new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), pool.get());
             },
@@ -370,9 +371,10 @@ void bind_storage(nb::module_& m) {
             "other"_a, "pool"_a = nb::none(), "Same local box and memory of a site, any lanes and order.");
     m.def(
         "halo_item",
-        [](std::shared_ptr<Layout> layout, const Sections& memory, std::string label, std::uintptr_t kernel,
-           Vector<std::uint64_t> words, std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources,
-           int output_word, const GpuFunction* gpu_kernel, int threads) {
+        [](std::shared_ptr<PlacedLayout> layout, const Sections& memory, std::string label,
+           std::uintptr_t kernel, Vector<std::uint64_t> words,
+           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word,
+           const GpuFunction* gpu_kernel, int threads) {
             HaloProducer producer;
             if (gpu_kernel != nullptr) producer.gpu_kernel = *gpu_kernel;
             producer.threads = threads;

@@ -41,8 +41,9 @@ void bind_launch(nb::module_& m) {
     nb::class_<BoundLaunch>(m, "Launch", "A kernel bound to fields, a domain and its halos.")
         .def(
             "__init__",
-            [](BoundLaunch* self, std::shared_ptr<Layout> layout, std::shared_ptr<Communicator> communicator,
-               std::shared_ptr<ThreadPool> pool, std::uintptr_t kernel,
+            [](BoundLaunch* self, std::shared_ptr<PlacedLayout> layout,
+               std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
+               std::uintptr_t kernel,
                nb::ndarray<std::uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu> words,
                std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> patches,
                std::vector<std::tuple<std::shared_ptr<FieldStorage>, Offset, int>> reads,

@@ -16,17 +16,17 @@ Mark marked(Phase phase) {
 
 std::string slab_name(const Slab& slab) {
     std::string text = "slab (";
-    for (std::size_t d = 0; d < slab.key.size(); ++d) {
+    for (std::size_t d = 0; d < slab.box.key.size(); ++d) {
         text += d ? ", " : "";
-        text += slab.key[d] > 0 ? "+" : "";
-        text += std::to_string(slab.key[d]);
+        text += slab.box.key[d] > 0 ? "+" : "";
+        text += std::to_string(slab.box.key[d]);
     }
     return text + ")";
 }
 
 } // namespace
 
-void fill_standard_words(std::uint64_t* words, const Layout& layout, const std::int32_t* blocks) {
+void fill_standard_words(std::uint64_t* words, const PlacedLayout& layout, const std::int32_t* blocks) {
     std::fill(words, words + 8, 0);
     words[0] = reinterpret_cast<std::uint64_t>(blocks);
     words[4] = reinterpret_cast<std::uint64_t>(layout.coordinates().data());
@@ -34,7 +34,7 @@ void fill_standard_words(std::uint64_t* words, const Layout& layout, const std::
     words[7] = reinterpret_cast<std::uint64_t>(layout.partition().global_extents().data());
 }
 
-void fill_device_words(std::uint64_t* words, Layout& layout) {
+void fill_device_words(std::uint64_t* words, PlacedLayout& layout) {
     const auto& tables = layout.on_device();
     std::fill(words, words + 8, 0);
     words[4] = tables.coordinates.address();
@@ -86,7 +86,7 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
     return schedule.add_kernel(name, std::move(kernel), {Part{}});
 }
 
-HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
+HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
                            const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
                            std::function<void(int part, const Progress*)> body)
     : layout_(std::move(layout)) {
@@ -146,8 +146,8 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
                         static_cast<std::size_t>(layout_->first_ghost() + first) * field->block_bytes(),
                         m.receive_bytes};
             }
-            int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.from, slab.number}, {},
-                                     marked(Phase::transport));
+            int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.box.from, slab.number},
+                                     {}, marked(Phase::transport));
             if (!m.direct) {
                 Copy unpack;
                 std::size_t offset = m.receive_offset;
@@ -189,7 +189,7 @@ HaloExchange::HaloExchange(std::shared_ptr<Layout> layout, const std::vector<Hal
             }
             packed.insert(packed.end(), ready.begin(), ready.end());
             schedule->add("send " + slab_name(slab),
-                          Send{{send_buffer, m.send_offset, m.send_bytes}, slab.to, slab.number}, ready,
+                          Send{{send_buffer, m.send_offset, m.send_bytes}, slab.box.to, slab.number}, ready,
                           marked(Phase::transport));
             ++total_.messages;
             total_.bytes += static_cast<std::int64_t>(m.send_bytes);

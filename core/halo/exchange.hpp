@@ -21,7 +21,7 @@ class HaloExchange {
     // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part
     // runs after all arrivals. Requests and staleness must be the same on all ranks. `written` are the fields
     // that the kernel writes.
-    HaloExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
+    HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
                  const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
                  std::function<void(int part, const Progress*)> body);
 
@@ -41,7 +41,7 @@ class HaloExchange {
     // Adds the steps that write this field's part of the message at `to`; returns the last.
     int add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to);
 
-    std::shared_ptr<Layout> layout_;
+    std::shared_ptr<PlacedLayout> layout_;
     std::vector<std::shared_ptr<FieldStorage>> kept_; // keeps the fields below alive
     std::vector<FieldStorage*> fields_;               // of buffer 2 + k
     std::vector<Filled> filled_;
@@ -53,7 +53,7 @@ class HaloExchange {
 };
 
 // Words 0 to 7 of the kernel ABI for positions of a block list, without sums, masks and counters.
-void fill_device_words(std::uint64_t* words, Layout& layout); // the same with addresses on the device
-void fill_standard_words(std::uint64_t* words, const Layout& layout, const std::int32_t* blocks);
+void fill_device_words(std::uint64_t* words, PlacedLayout& layout); // the same with addresses on the device
+void fill_standard_words(std::uint64_t* words, const PlacedLayout& layout, const std::int32_t* blocks);
 
 } // namespace jali

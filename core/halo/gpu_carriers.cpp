@@ -7,7 +7,7 @@
 
 namespace jali {
 
-std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
+std::string why_no_carrier(HaloCarrier carrier, PlacedLayout& layout,
                            const std::shared_ptr<Communicator>& communicator) {
     switch (carrier) {
     case HaloCarrier::messages:

@@ -14,7 +14,7 @@ constexpr unsigned await_threads = 64;
 
 } // namespace
 
-GpuExchange::GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
+GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
                          const std::vector<char>& stale, const HaloPolicy& policy,
                          std::shared_ptr<Communicator> communicator,
                          const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written)
@@ -90,7 +90,7 @@ void GpuExchange::produce_items(void* stream) {
             std::copy(producer->words.begin(), producer->words.end(), words);
             fill_device_words(words, *layout_);
             words[0] =
-                layout_->slabs()[message.slab].device_send_blocks() + part.send_sites * sizeof(std::int32_t);
+                layout_->on_device(layout_->slabs()[message.slab]) + part.send_sites * sizeof(std::int32_t);
             for (const auto& [word, source] : producer->sources) words[word] = source->address();
             words[producer->output_word] = produced_.address() + part.produced;
             void* parameters[] = {arguments.data()};

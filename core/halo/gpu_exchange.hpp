@@ -30,7 +30,7 @@ constexpr HaloBlocks halo_blocks{128, 256}, beside_bulk{12, 1024};
 
 // Why these ranks and their devices cannot carry halos in this way; empty if they can. Collective at first;
 // all ranks get an answer or none.
-std::string why_no_carrier(HaloCarrier carrier, Layout& layout,
+std::string why_no_carrier(HaloCarrier carrier, PlacedLayout& layout,
                            const std::shared_ptr<Communicator>& communicator);
 
 class GpuExchange {
@@ -38,7 +38,7 @@ class GpuExchange {
     // `stale` is [request][parity]; the same on all ranks. Collective where the policy's carrier is not
     // messages. `written` are the fields and parities that the kernel writes. Throws GpuError; CannotMap, on
     // all ranks, where a field's ghosts cannot be mapped.
-    GpuExchange(std::shared_ptr<Layout> layout, const std::vector<HaloRequest>& requests,
+    GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
                 const std::vector<char>& stale, const HaloPolicy& policy,
                 std::shared_ptr<Communicator> communicator,
                 const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written);
@@ -115,7 +115,7 @@ class GpuExchange {
     Work carried(const Stage& stage) const;
     Work received(std::size_t stage) const;
 
-    std::shared_ptr<Layout> layout_;
+    std::shared_ptr<PlacedLayout> layout_;
     std::shared_ptr<Gpu> gpu_;
     HaloPolicy policy_;
     std::shared_ptr<Communicator> communicator_;

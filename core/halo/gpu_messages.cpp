@@ -32,13 +32,13 @@ std::int64_t deal_out(std::vector<HaloJob>& jobs, std::size_t item, std::size_t 
 } // namespace
 
 void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale) {
-    const Layout& layout = *layout_;
+    const PlacedLayout& layout = *layout_;
     std::vector<int> directions; // of the boundary stages, in order
     for (const Slab& slab : layout.slabs()) {
         Message message;
         message.slab = slab.number;
-        message.from = slab.from;
-        message.to = slab.to;
+        message.from = slab.box.from;
+        message.to = slab.box.to;
         for (std::size_t k = 0; k < requests.size(); ++k) {
             const auto& request = requests[k];
             if (request.slab != slab.number) continue;
@@ -193,7 +193,7 @@ void GpuExchange::make_tables() {
                 if (by_library) stage.pieces.back().send_bytes += bytes_of(part.send_count);
                 if (by_library) stage.pieces.back().receive_bytes += bytes_of(part.receive_count);
                 last = part.field;
-                const GpuAddress sites = slab.device_send_blocks() + part.send_sites * sizeof(std::int32_t);
+                const GpuAddress sites = layout_->on_device(slab) + part.send_sites * sizeof(std::int32_t);
                 const bool item = part.field->producer() != nullptr;
                 const GpuAddress source = item ? produced_.address() + part.produced : part.field->address();
                 const auto group_bytes =

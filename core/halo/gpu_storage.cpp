@@ -73,7 +73,7 @@ void FieldStorage::map_ghosts(Communicator& communicator) {
     reserve_ghosts();
     if (mapping_) drop_later(layout_->gpu(), std::move(mapping_));
     std::vector<char> wanted(static_cast<std::size_t>(communicator.size()), 0);
-    for (const Slab& slab : layout_->slabs()) wanted[slab.to] = 1;
+    for (const Slab& slab : layout_->slabs()) wanted[slab.box.to] = 1;
     const GpuAddress ghosts = device_.address() + static_cast<std::size_t>(owned_) * block_bytes_;
     try {
         mapping_ = std::make_unique<PeerMapping>(layout_->gpu(), communicator, ghosts,
@@ -126,7 +126,7 @@ void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks,
 }
 
 void FieldStorage::copy_on_device(const FieldStorage& other) {
-    const Layout &to = *layout_, &from = *other.layout_;
+    const PlacedLayout &to = *layout_, &from = *other.layout_;
     if (to.gpu() != from.gpu()) { // through an array on the host
         std::vector<std::byte> array(static_cast<std::size_t>(to.sites()) * site_bytes_);
         other.export_box(array.data());

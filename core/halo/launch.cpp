@@ -24,7 +24,7 @@ std::unique_ptr<Launch> Launch::make(LaunchDefinition definition) {
 
 Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition)) {
     auto& d = definition_;
-    const Layout& layout = *d.layout;
+    const PlacedLayout& layout = *d.layout;
     auto refuse = [](const std::string& what) { throw LayoutError("launch: " + what); };
     if (layout.gpu() ? d.gpu_kernel.handle == nullptr || d.threads < 1 : d.kernel == nullptr)
         refuse("no kernel");
@@ -185,7 +185,7 @@ bool Launch::find_stale() {
 
 std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {
     const auto& d = definition_;
-    const Layout& layout = *d.layout;
+    const PlacedLayout& layout = *d.layout;
     const auto& domain = d.domain;
     std::vector<int> late(domain.size(), -1);
     for (const auto& read : d.reads) {

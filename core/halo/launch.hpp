@@ -57,7 +57,7 @@ struct LaunchCost {
 };
 
 struct LaunchDefinition {
-    std::shared_ptr<Layout> layout;
+    std::shared_ptr<PlacedLayout> layout;
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<ThreadPool> pool;
     KernelFunction kernel = nullptr; // on the host,

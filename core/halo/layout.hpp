@@ -1,22 +1,19 @@
-// One rank's part of a lattice: blocks, lanes, neighbour tables and ghost slabs.
+// One rank's part of a lattice in memory: blocks, lanes, neighbour tables and ghost slabs.
 //
 // The local box is cut into `lanes` virtual nodes; a block is the sites with the same place in each of them,
-// one per vector lane. Owned blocks are ordered parity first (even blocks, then odd), then by `block_order`;
+// one per vector lane. Owned blocks are ordered parity first (even blocks, then odd), then by `site_order`;
 // ghost blocks follow, slab by slab, each slab parity first and then lexicographically. Tables and slabs are
 // built on first use and kept. Every rank must ask for the same tables in the same order: slabs are numbered
-// as they appear, and the number is the tag of their messages. Nothing here communicates or holds field data.
+// as they appear, and the number is the tag of their messages. Nothing here communicates, holds field data or
+// knows of devices.
 #pragma once
 
-#include "device/arena.hpp"
-#include "device/gpu.hpp"
-#include "halo/partition.hpp"
-#include "transport/peer.hpp"
+#include "geometry/geometry.hpp"
+#include "halo/lanes.hpp"
 
 #include <array>
-#include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -25,12 +22,6 @@ namespace jali {
 // Bits of an entry of a neighbour table that hold a block; the others hold its class. Large layouts use more,
 // and have room for fewer classes.
 inline constexpr int fewest_block_bits = 26, most_block_bits = 30;
-
-using Offset = std::vector<std::int64_t>;
-
-// Of an offset in each direction. Twice the front's own bound, for reads seen from a written site; with a
-// coordinate it stays far from overflow, and the windings that it makes fit 32 bits.
-inline constexpr std::int64_t largest_offset = std::int64_t{1} << 30;
 
 // For one offset: where each owned block's neighbours are.
 struct NeighbourTable {
@@ -42,81 +33,55 @@ struct NeighbourTable {
     std::vector<std::int32_t> windings;
     int classes = 0;
     std::vector<int> slabs; // numbers of the ghost slabs that a read at this offset falls into
-    GpuMemory on_device;    // the entries, where the layout is a device's
 };
 
-// What moved, in slab parts (one parity of one slab of one field) and messages.
-struct HaloCounters {
-    std::int64_t exchanged = 0; // stale parts that were filled
-    std::int64_t avoided = 0;   // parts that a launch read and that were still valid
-    std::int64_t messages = 0;  // sent; in a field's counters, messages that carried it
-    std::int64_t bytes = 0;     // sent
-
-    void add(const HaloCounters& more) {
-        exchanged += more.exchanged;
-        avoided += more.avoided;
-        messages += more.messages;
-        bytes += more.bytes;
-    }
-};
-
-// A layer of sites next to the local box, and its counterpart that this rank owns and sends.
+// The blocks of a slab.
 struct Slab {
-    Offset key;     // +j: the layer extent - 1 + j; -j: the layer -j; 0: the whole local extent
-    int number = 0; // also the message tag
-    int from = 0;   // the rank that owns these sites
-    int to = 0;     // the rank whose slab of this key this rank owns
+    SlabBox box;
+    int number = 0;                           // also the message tag
     std::array<std::int64_t, 2> first{};      // of even, odd ghost blocks: first_ghost + first ...
     std::array<std::int64_t, 2> count{};      // even, odd ghost blocks
     std::array<std::int64_t, 2> send_count{}; // even, odd blocks in send_blocks
     std::shared_ptr<const std::vector<std::int32_t>>
         send_blocks;                 // in the order of the receiver's ghost blocks
-    GpuMemory on_device;             // send_blocks, where the layout is a device's
     std::vector<std::int32_t> place; // [lexicographic in the slab]: ghost block - first_ghost
 
-    GpuAddress device_send_blocks() const { return on_device.address(); }
     std::int64_t blocks() const { return count[0] + count[1]; }
     int highest_direction() const {
-        int d = static_cast<int>(key.size()) - 1;
-        while (d > 0 && key[d] == 0) --d;
+        int d = static_cast<int>(box.key.size()) - 1;
+        while (d > 0 && box.key[d] == 0) --d;
         return d;
     }
     int parity_of(std::int64_t ghost) const { return ghost >= first[1] && ghost < first[1] + count[1]; }
 };
 
-// The order of owned blocks within one parity: storage position -> lexicographic block index (direction 0
-// fastest). `parity` gives a block's parity by lexicographic index. Blocks are visited tile by tile (tile
-// extents in blocks; an empty tile means one tile), lexicographically in both; or, with `across` tiles,
-// column by column of at most so many tiles across, each along the last direction. This is the one place that
-// decides it: everything else goes through the tables made from it.
-std::vector<std::int32_t> block_order(const Extents& blocks, const Extents& tile,
-                                      const std::vector<std::uint8_t>& parity, std::int64_t across = 0,
-                                      bool parities_apart = true);
+// How blocks are stored: in groups of so many, and tile by tile as `site_order` has it.
+struct BlockOrder {
+    Extents tile;            // in blocks; empty: one tile
+    std::int64_t across = 0; // tiles
+    int group = 1;
+};
 
 class Layout {
   public:
-    // Throws LayoutError if the rank is outside the partition or there are 2^30 blocks or more. With a device
-    // its fields and tables live there, and blocks are single sites, stored in groups of `device_group`.
-    // `block_bits`: at least so many, for tests.
-    Layout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
-           std::shared_ptr<Gpu> gpu = nullptr, int block_bits = fewest_block_bits);
+    // Throws LayoutError if the rank is outside the partition or there are 2^30 blocks or more. `block_bits`:
+    // at least so many, for tests.
+    Layout(Geometry geometry, int wanted_lanes, BlockOrder order = {}, int block_bits = fewest_block_bits);
 
-    static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
-    const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host
-    int group() const { return gpu_ ? device_group : 1; }
+    const Geometry& geometry() const { return geometry_; }
+    const Partition& partition() const { return geometry_.partition(); }
+    int rank() const { return geometry_.rank(); }
+    int ndim() const { return geometry_.ndim(); }
+    const Extents& extents() const { return geometry_.extents(); } // local
+    const Extents& origin() const { return geometry_.origin(); }
+
+    int group() const { return order_.group; }
     // Room for `blocks` blocks in whole groups.
     std::int64_t whole_groups(std::int64_t blocks) const {
         return (blocks + group() - 1) / group() * group();
     }
-
-    const Partition& partition() const { return partition_; }
-    int rank() const { return rank_; }
-    int ndim() const { return partition_.ndim(); }
-    const Extents& extents() const { return extents_; } // local
-    const Extents& origin() const { return origin_; }
     const LaneGrid& lane_grid() const { return lane_grid_; }
     const Extents& block_extents() const { return b_; }
-    const Extents& tile() const { return tile_; }
     // All blocks, the even and then the odd ones of each tile, so that neighbours are visited together.
     std::vector<std::int32_t> tile_by_tile() const;
     int lanes() const { return lanes_; }
@@ -142,71 +107,29 @@ class Layout {
         return box_index_[block] + box_lanes(block)[lane];
     }
 
-    // The same arrays where a device's kernels read them.
-    struct OnDevice {
-        GpuMemory coordinates, lane_offsets, extents, box_blocks; // box_blocks: [site of the box]: its block
-    };
-    const OnDevice& on_device();
-
     // (block, lane) of a site given by local coordinates; throws LayoutError outside the local box.
     std::pair<std::int64_t, int> locate(std::span<const std::int64_t> site) const;
     std::pair<std::int64_t, int> locate_inside(std::span<const std::int64_t> site) const; // without looking
 
-    // Throws LayoutError if a split direction's smallest local extent is less than the offset in it, or the
-    // offset is larger than `largest_offset` in any.
+    // Throws LayoutError as Geometry::check_halo does, or where there are too many classes.
     std::shared_ptr<const NeighbourTable> neighbours(const Offset& offset, bool windings = false);
+
+    int reach(int parities, const Offset& offset) const { return geometry_.reach(parities, offset); }
 
     const std::vector<Slab>& slabs() const { return slabs_; }
     int slab_of_ghost(std::int64_t ghost) const { return slab_of_ghost_[ghost]; }
 
-    HaloCounters counters; // of all fields of this layout
-
-    // Scratch for the messages of one exchange at a time, at least this large; its contents are not kept.
-    std::byte* send_space(std::size_t bytes) { return space(send_space_, bytes, "halo messages sent"); }
-    std::byte* receive_space(std::size_t bytes) {
-        return space(receive_space_, bytes, "halo messages received");
-    }
-
-    // Between devices: the stream on which the bulk is computed while halos travel on the device's own, and
-    // this rank's mailbox. The first call of mailbox is collective; it throws GpuError on all ranks where
-    // devices cannot reach each other.
-    void* bulk_stream();
-    const std::string&
-    why_no_mailbox(Communicator& communicator); // empty: there can be one; collective at first
-    const std::shared_ptr<PeerMailbox>& mailbox(const std::shared_ptr<Communicator>& communicator);
-    // Where only words are exchanged: a mailbox without slots, whose words stay where they are. Collective at
-    // first.
-    const std::shared_ptr<PeerMailbox>& doorbell(const std::shared_ptr<Communicator>& communicator);
-    // [rank][slab][parity]: `first` of that rank's slabs. Collective when there are more slabs than last
-    // time.
-    const std::vector<std::vector<std::int64_t>>& first_ghosts(Communicator& communicator);
-
-    // The parities (1 even, 2 odd, 3 both) that can be read at an offset from sites of these parities.
-    // Conservative where a global extent is odd, since there the boundary joins equal parities. Throws
-    // LayoutError as neighbours does.
-    int reach(int parities, const Offset& offset) const;
-
   private:
-    void check(const Offset& offset) const;
     std::int64_t most_blocks() const { return std::int64_t{1} << block_bits_; }
     [[noreturn]] void too_many_blocks(std::int64_t blocks, std::int64_t ghosts) const;
-    int slab_for(const Offset& key); // its number, made if need be
-    static std::byte* space(Memory& memory, std::size_t bytes, const char* label);
-
-    std::shared_ptr<Gpu> gpu_;
-    std::unique_ptr<OnDevice> on_device_;
-    std::unique_ptr<GpuStream> bulk_stream_;
-    std::shared_ptr<PeerMailbox> mailbox_, doorbell_;
-    std::vector<std::vector<std::int64_t>> first_ghosts_;
-    std::optional<std::string> why_no_mailbox_;
-    Partition partition_;
-    int rank_;
     std::vector<std::uint8_t> parities() const; // by lexicographic index
-    std::int64_t tiles_across() const;
+    Extents blocks_of(const Offset& key) const; // of the slab, in blocks
+    int slab_for(const Offset& key);            // its number, made if need be
 
-    Extents extents_, origin_;
+    Geometry geometry_;
+    BlockOrder order_;
     LaneGrid lane_grid_;
-    Extents b_, tile_;
+    Extents b_;
     int lanes_ = 1, block_bits_;
     std::int64_t nblocks_ = 0, even_ = 0, ghosts_ = 0;
     std::vector<std::int32_t> coordinates_, lane_offsets_, block_of_; // block_of_[lexicographic] = block
@@ -214,7 +137,6 @@ class Layout {
     std::map<std::pair<Offset, bool>, std::shared_ptr<const NeighbourTable>> tables_;
     std::vector<Slab> slabs_;
     std::vector<std::int32_t> slab_of_ghost_;
-    Memory send_space_, receive_space_;
 };
 
 } // namespace jali

@@ -26,8 +26,8 @@ struct SectionPlace {
 // One unit per lane: array[site(block, lane) * site_bytes + first + r units] <-> the section's
 // [r * W + lane] in the block.
 template <int W, class Unit>
-void import_blocks(std::byte* data, const std::byte* array, const SectionPlace& place, const Layout& layout,
-                   std::int64_t begin, std::int64_t end) {
+void import_blocks(std::byte* data, const std::byte* array, const SectionPlace& place,
+                   const PlacedLayout& layout, std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         const std::byte* from[W];
         for (int l = 0; l < W; ++l)
@@ -41,8 +41,8 @@ void import_blocks(std::byte* data, const std::byte* array, const SectionPlace& 
 }
 
 template <int W, class Unit>
-void export_blocks(const std::byte* data, std::byte* array, const SectionPlace& place, const Layout& layout,
-                   std::int64_t begin, std::int64_t end) {
+void export_blocks(const std::byte* data, std::byte* array, const SectionPlace& place,
+                   const PlacedLayout& layout, std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
         std::byte* to[W];
         for (int l = 0; l < W; ++l)
@@ -117,7 +117,7 @@ void check_memory(const SiteMemory& memory, const std::string& label) {
 // Calls f(block, lane, index) for every site of a part of the local box; index counts them, direction 0
 // fastest.
 template <class F>
-void for_each_site_of_part(const Layout& layout, const Extents& origin, const Extents& extents, F f) {
+void for_each_site_of_part(const PlacedLayout& layout, const Extents& origin, const Extents& extents, F f) {
     const int n = layout.ndim();
     if (static_cast<int>(origin.size()) != n || static_cast<int>(extents.size()) != n) {
         throw LayoutError("a part of a box needs " + std::to_string(n) + " origins and extents; got " +
@@ -172,7 +172,7 @@ void count_in_process(const HaloCounters& more) {
     process_bytes.fetch_add(more.bytes, std::memory_order_relaxed);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label,
+FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                            ThreadPool* pool)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)) {
@@ -182,7 +182,7 @@ FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, st
     allocate(pool);
 }
 
-FieldStorage::FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label,
+FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                            HaloProducer producer)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)), producer_(std::make_unique<HaloProducer>(std::move(producer))) {
@@ -357,7 +357,7 @@ void FieldStorage::fill_zero(ThreadPool* pool) {
 void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
     require_sites("copy_from");
     other.require_sites("copy_from");
-    const Layout &to = *layout_, &from = *other.layout_;
+    const PlacedLayout &to = *layout_, &from = *other.layout_;
     if (to.extents() != from.extents() || to.origin() != from.origin() ||
         memory_of_site_ != other.memory_of_site_) {
         throw LayoutError("copy_from: '" + other.label_ + "' has local box " +

@@ -11,7 +11,7 @@
 
 #include "device/arena.hpp"
 #include "device/thread_pool.hpp"
-#include "halo/layout.hpp"
+#include "halo/placed_layout.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -59,14 +59,15 @@ struct HaloProducer {
 class FieldStorage {
   public:
     // Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
-    FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label,
+    FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr);
     // A halo item: ghosts only.
-    FieldStorage(std::shared_ptr<Layout> layout, SiteMemory memory, std::string label, HaloProducer producer);
+    FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
+                 HaloProducer producer);
     ~FieldStorage();
     FieldStorage(const FieldStorage&) = delete;
 
-    const std::shared_ptr<Layout>& layout() const { return layout_; }
+    const std::shared_ptr<PlacedLayout>& layout() const { return layout_; }
     const SiteMemory& memory() const { return memory_of_site_; }
     int site_bytes() const { return site_bytes_; }
     const std::string& label() const { return label_; }
@@ -125,7 +126,7 @@ class FieldStorage {
     std::vector<std::int32_t> blocks_of_part(const Extents& origin, const Extents& extents) const;
     void copy_on_device(const FieldStorage& other);
 
-    std::shared_ptr<Layout> layout_;
+    std::shared_ptr<PlacedLayout> layout_;
     SiteMemory memory_of_site_;
     int site_bytes_;
     std::string label_;

@@ -8,6 +8,7 @@ each other in their signatures. A package stands for its `__init__.py`; `from pa
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -109,3 +110,23 @@ def test_a_circle_through_a_function_is_found():
     )
     assert circle_in({"a": {"b"}, "b": {"a"}})
     assert not circle_in({"a": {"b"}, "b": set()})
+
+
+CORE = Path(__file__).parents[2] / "core"
+
+
+@pytest.mark.parametrize(
+    "start", ["geometry/geometry.cpp", "geometry/site_order.cpp", "halo/lanes.cpp", "halo/layout.cpp"]
+)
+def test_geometry_and_layouts_know_nothing_of_devices_and_ranks(start):
+    seen, left = set(), [start]
+    while left:
+        text = (CORE / left.pop()).read_text()
+        new = set(re.findall(r'#include "([^"]+)"', text)) - seen
+        seen |= new
+        left += new
+    assert seen
+    assert {name.partition("/")[0] for name in seen} <= {"geometry", "halo"}
+    assert {name for name in seen if name.startswith("halo/")} <= {"halo/lanes.hpp", "halo/layout.hpp"}
+    if start.startswith("geometry"):
+        assert not any(name.startswith("halo/") for name in seen)

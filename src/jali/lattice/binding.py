@@ -180,7 +180,7 @@ class BoundKernel:
         if word.what == "table":
             if self.lattice.gpu is not None:
                 self._held.append(table)
-                return int(table.device_address)
+                return int(self.layout.on_device(table))
             array = table.entries
         elif word.what == "permutations":
             array = table.permutations

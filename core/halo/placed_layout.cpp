@@ -1,0 +1,105 @@
+#include "halo/placed_layout.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+// A multiprocessor works on a tile at a time, so those next in the last direction follow at once.
+BlockOrder order_on(const std::shared_ptr<Gpu>& gpu, Extents tile) {
+    if (!gpu) return {std::move(tile)};
+    return {std::move(tile), gpu->multiprocessors(), PlacedLayout::device_group};
+}
+
+} // namespace
+
+PlacedLayout::PlacedLayout(Partition partition, int rank, int wanted_lanes, Extents tile,
+                           std::shared_ptr<Gpu> gpu, int block_bits)
+    : Layout(Geometry(std::move(partition), rank), gpu ? 1 : wanted_lanes, order_on(gpu, std::move(tile)),
+             block_bits),
+      gpu_(std::move(gpu)) {
+}
+
+void* PlacedLayout::bulk_stream() {
+    if (!bulk_stream_) bulk_stream_ = std::make_unique<GpuStream>(gpu_);
+    return bulk_stream_->handle();
+}
+
+const std::string& PlacedLayout::why_no_mailbox(Communicator& communicator) {
+    if (!why_no_mailbox_) why_no_mailbox_ = PeerMemory::why_not(gpu_, communicator);
+    return *why_no_mailbox_;
+}
+
+const std::shared_ptr<PeerMailbox>& PlacedLayout::mailbox(const std::shared_ptr<Communicator>& communicator) {
+    if (!mailbox_) mailbox_ = std::make_shared<PeerMailbox>(gpu_, communicator);
+    return mailbox_;
+}
+
+const std::shared_ptr<PeerMailbox>&
+PlacedLayout::doorbell(const std::shared_ptr<Communicator>& communicator) {
+    if (!doorbell_) {
+        doorbell_ = std::make_shared<PeerMailbox>(gpu_, communicator);
+        doorbell_->reserve(0);
+    }
+    return doorbell_;
+}
+
+const std::vector<std::vector<std::int64_t>>& PlacedLayout::first_ghosts(Communicator& communicator) {
+    const std::size_t wanted = 2 * slabs().size(); // the same on all ranks
+    if (!first_ghosts_.empty() && first_ghosts_[0].size() == wanted) return first_ghosts_;
+    std::vector<std::int64_t> mine;
+    for (const Slab& slab : slabs()) mine.insert(mine.end(), slab.first.begin(), slab.first.end());
+    const auto all = communicator.all_gather(std::as_bytes(std::span(mine)), "places of ghosts");
+    first_ghosts_.assign(all.size(), std::vector<std::int64_t>(wanted));
+    for (std::size_t r = 0; r < all.size(); ++r) {
+        check_bytes(all[r], wanted * sizeof(std::int64_t), static_cast<int>(r), "places of ghosts");
+        std::memcpy(first_ghosts_[r].data(), all[r].data(), wanted * sizeof(std::int64_t));
+    }
+    return first_ghosts_;
+}
+
+const PlacedLayout::OnDevice& PlacedLayout::on_device() {
+    if (!on_device_) {
+        auto upload = [&](const auto& array) {
+            return gpu_->upload(array.data(), array.size() * sizeof array[0], "site tables");
+        };
+        // the last row is of shifted lanes, which devices have not
+        const std::span lane_0(coordinates().data(), static_cast<std::size_t>(ndim() * nblocks()));
+        std::vector<std::int32_t> box_blocks(static_cast<std::size_t>(nblocks()));
+        for (std::int64_t block = 0; block < nblocks(); ++block)
+            box_blocks[box_index()[block]] = static_cast<std::int32_t>(block);
+        on_device_ =
+            std::make_unique<OnDevice>(OnDevice{upload(lane_0), upload(lane_offsets()),
+                                                upload(partition().global_extents()), upload(box_blocks)});
+    }
+    return *on_device_;
+}
+
+std::byte* PlacedLayout::space(Memory& memory, std::size_t bytes, const char* label) {
+    if (memory.size() < bytes) {
+        memory.release();
+        memory = Arena::host().allocate(bytes, label);
+    }
+    return memory.data();
+}
+
+GpuAddress PlacedLayout::kept_on_device(const void* data, std::size_t bytes, const char* label) {
+    if (bytes == 0) return 0;
+    GpuMemory& memory = lists_[data];
+    if (memory.size() == 0) memory = gpu_->upload(data, bytes, label);
+    return memory.address();
+}
+
+GpuAddress PlacedLayout::on_device(const NeighbourTable& table) {
+    const auto& entries = table.entries;
+    return kept_on_device(entries.data(), entries.size() * sizeof entries[0], "neighbour tables");
+}
+
+GpuAddress PlacedLayout::on_device(const Slab& slab) {
+    const auto& blocks = *slab.send_blocks;
+    return kept_on_device(blocks.data(), blocks.size() * sizeof blocks[0], "site lists");
+}
+
+} // namespace jali

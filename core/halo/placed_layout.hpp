@@ -1,0 +1,89 @@
+// A layout where its fields live: on the host or on a device, with its tables there, the memory that messages
+// pass through, and what connects this rank to its neighbours.
+#pragma once
+
+#include "device/arena.hpp"
+#include "device/gpu.hpp"
+#include "halo/layout.hpp"
+#include "transport/peer.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+// What moved, in slab parts (one parity of one slab of one field) and messages.
+struct HaloCounters {
+    std::int64_t exchanged = 0; // stale parts that were filled
+    std::int64_t avoided = 0;   // parts that a launch read and that were still valid
+    std::int64_t messages = 0;  // sent; in a field's counters, messages that carried it
+    std::int64_t bytes = 0;     // sent
+
+    void add(const HaloCounters& more) {
+        exchanged += more.exchanged;
+        avoided += more.avoided;
+        messages += more.messages;
+        bytes += more.bytes;
+    }
+};
+
+class PlacedLayout : public Layout {
+  public:
+    // With a device blocks are single sites, stored in groups of `device_group`; `tile` is in blocks.
+    PlacedLayout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
+                 std::shared_ptr<Gpu> gpu = nullptr, int block_bits = fewest_block_bits);
+
+    static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
+    const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host
+
+    // The same arrays where a device's kernels read them.
+    struct OnDevice {
+        GpuMemory coordinates, lane_offsets, extents, box_blocks; // box_blocks: [site of the box]: its block
+    };
+    const OnDevice& on_device();
+
+    // The entries of one of this layout's tables, and the blocks of a slab that are sent.
+    GpuAddress on_device(const NeighbourTable& table);
+    GpuAddress on_device(const Slab& slab);
+
+    HaloCounters counters; // of all fields of this layout
+
+    // Scratch for the messages of one exchange at a time, at least this large; its contents are not kept.
+    std::byte* send_space(std::size_t bytes) { return space(send_space_, bytes, "halo messages sent"); }
+    std::byte* receive_space(std::size_t bytes) {
+        return space(receive_space_, bytes, "halo messages received");
+    }
+
+    // Between devices: the stream on which the bulk is computed while halos travel on the device's own, and
+    // this rank's mailbox. The first call of mailbox is collective; it throws GpuError on all ranks where
+    // devices cannot reach each other.
+    void* bulk_stream();
+    const std::string&
+    why_no_mailbox(Communicator& communicator); // empty: there can be one; collective at first
+    const std::shared_ptr<PeerMailbox>& mailbox(const std::shared_ptr<Communicator>& communicator);
+    // Where only words are exchanged: a mailbox without slots, whose words stay where they are. Collective at
+    // first.
+    const std::shared_ptr<PeerMailbox>& doorbell(const std::shared_ptr<Communicator>& communicator);
+    // [rank][slab][parity]: `first` of that rank's slabs. Collective when there are more slabs than last
+    // time.
+    const std::vector<std::vector<std::int64_t>>& first_ghosts(Communicator& communicator);
+
+  private:
+    static std::byte* space(Memory& memory, std::size_t bytes, const char* label);
+    GpuAddress kept_on_device(const void* data, std::size_t bytes, const char* label);
+
+    std::shared_ptr<Gpu> gpu_;
+    std::unique_ptr<OnDevice> on_device_;
+    std::map<const void*, GpuMemory> lists_; // by what they are copies of, which this layout keeps
+    std::unique_ptr<GpuStream> bulk_stream_;
+    std::shared_ptr<PeerMailbox> mailbox_, doorbell_;
+    std::vector<std::vector<std::int64_t>> first_ghosts_;
+    std::optional<std::string> why_no_mailbox_;
+    Memory send_space_, receive_space_;
+};
+
+} // namespace jali
