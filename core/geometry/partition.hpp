@@ -9,14 +9,14 @@
 
 namespace jali {
 
-inline constexpr int max_dimensions = 5;
+inline constexpr int max_dimensions = 8;
 
-// Throws LayoutError unless there are 1 to 5 extents that a lattice can have.
+// Throws LayoutError unless there are 1 to 8 extents that a lattice can have.
 void check_extents(const Extents& extents);
 
 class Partition {
   public:
-    // Throws LayoutError unless there are 1 to 5 directions, and every rank owns at least one site.
+    // Throws LayoutError unless there are 1 to 8 directions, and every rank owns at least one site.
     Partition(Extents extents, Extents grid);
 
     int ndim() const { return static_cast<int>(extents_.size()); }

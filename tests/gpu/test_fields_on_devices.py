@@ -24,7 +24,7 @@ ELEMENTS = [
     Spinor(2),
     Spinor(3),
 ]
-EXTENTS = [(37,), (5, 8), (3, 4, 5), (3, 2, 1, 7), (2, 3, 2, 3, 2), (1, 1), (32,)]
+EXTENTS = [(37,), (5, 8), (3, 4, 5), (3, 2, 1, 7), (2, 3, 2, 3, 2), (2, 1, 3, 2, 2, 1, 2, 2), (1, 1), (32,)]
 
 
 def values_of(extents, element, seed=1):
@@ -201,3 +201,20 @@ def test_memory_goes_back_to_the_pool_with_the_field(device):
     assert lattice.gpu.memory_cached >= 256 * 18 * 8
     lattice.gpu.trim()
     assert lattice.gpu.memory_cached == 0
+
+
+@jali.site_function
+def around(X, out, f):
+    total = f[X]
+    for mu in X.directions():
+        total = total + X.coordinate(mu) * (f[X + mu] - 2 * f[X - mu])
+    out[X] = total
+
+
+@pytest.mark.parametrize("ndim", [6, 7, 8])
+def test_neighbours_in_many_dimensions(ndim, device):
+    host, there = pair((2, 1, 3, 2, 2, 1, 2, 3)[:ndim], Complex(), device)
+    results = [f.like() for f in (host, there)]
+    for out, f in zip(results, (host, there), strict=True):
+        around(out, f)
+    assert_same_bits(results[1][...], results[0][...], "sums over neighbours")

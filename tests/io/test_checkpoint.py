@@ -107,7 +107,7 @@ def test_states_that_would_come_back_as_something_else_are_refused(tmp_path, sta
         (LATTICE, {"a": np.zeros((4, 2, 3), "f4,i4")}, ParameterError, "double precision"),
         (LATTICE, {"a": np.zeros((4, 2, 3, 0))}, ParameterError, "hold nothing"),
         ((3, 2, 0), {}, ParameterError, "positive extents"),
-        ((1,) * 6, {}, ParameterError, "1 to 5"),
+        ((1,) * 9, {}, ParameterError, "1 to 8"),
         ((3, 2, 3), {}, LayoutError, "leaves the lattice"),
         ((3, 2, 5), {}, LayoutError, "exactly once"),
     ],

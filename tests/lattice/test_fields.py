@@ -96,10 +96,10 @@ def test_copy_is_independent():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Lattice(), "1 to 5 dimensions"),
+        (lambda: Lattice(), "1 to 8 dimensions"),
         (lambda: Lattice(0, 4), "positive whole numbers, not 0"),
         (lambda: Lattice(4, 2.5), "positive whole numbers, not 2.5"),
-        (lambda: Lattice(1, 1, 1, 1, 1, 1), "1 to 5 dimensions, not 6"),
+        (lambda: Lattice(*[1] * 9), "1 to 8 dimensions, not 9"),
         (lambda: Lattice(4, 4, grid=(2, 1)), r"2 ranks.* 1"),
         (lambda: Field(Lattice(4), "SU(3)"), r"element type such as SU\(3\)"),
         (lambda: Field(Lattice(4), jali.Real(), precision="half"), "precision 'half' is unknown"),

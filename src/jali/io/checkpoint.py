@@ -1,4 +1,4 @@
-"""Checkpoints: fields of any element type on a lattice of 1 to 5 dimensions, with the state of a run.
+"""Checkpoints: fields of any element type on a lattice of 1 to 8 dimensions, with the state of a run.
 
 A checkpoint is a directory:
 
@@ -39,6 +39,7 @@ from .writing import WRITER, check_tiling, create_beside, explained, opened, syn
 _MANIFEST = "manifest.json"
 _MANIFEST_LIMIT = 1 << 26
 _VERSION = 1
+_MOST_DIMENSIONS = 8
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DATA = re.compile(r"data-[0-9a-f]{16}")
 _TEMPORARY = re.compile(r"\.manifest\.json\.[0-9a-f]{12}\.tmp")
@@ -73,7 +74,7 @@ def write_checkpoint(
 ) -> None:
     """Write a checkpoint, replacing an older one under the same name when complete (collective).
 
-    `lattice` has 1 to 5 extents, first direction first. Each field is this rank's box: shape `box.shape`
+    `lattice` has 1 to 8 extents, first direction first. Each field is this rank's box: shape `box.shape`
     followed by the element's shape; integers, booleans, floats and complex numbers of at most double
     precision. Bytes of sites (`Field.stored_bytes`) are told apart by `formats`, name and version of the storage format of
     a field. `rng` and `state` are what the run needs to continue: dictionaries with string keys of JSON
@@ -85,8 +86,8 @@ def write_checkpoint(
     ranks = ranks or SingleRank()
     lattice = tuple(int(size) for size in lattice)
     with together(ranks):
-        if not 1 <= len(lattice) <= 5 or min(lattice) < 1:
-            raise ParameterError(f"lattice {lattice} should be 1 to 5 positive extents")
+        if not 1 <= len(lattice) <= _MOST_DIMENSIONS or min(lattice) < 1:
+            raise ParameterError(f"lattice {lattice} should be 1 to {_MOST_DIMENSIONS} positive extents")
         box.check_inside(lattice)
         formats = formats or {}
         if unknown := sorted(set(formats) - set(fields)):
@@ -191,7 +192,7 @@ class Checkpoint:
             self._sums = {name: int(entry["checksum"], 16) for name, entry in manifest["fields"].items()}
             data = str(manifest["data"])
             names_are_safe = _DATA.fullmatch(data) and all(_NAME.fullmatch(name) for name in self.fields)
-            if not names_are_safe or not 1 <= len(self.lattice) <= 5:
+            if not names_are_safe or not 1 <= len(self.lattice) <= _MOST_DIMENSIONS:
                 raise ValueError("impossible names or lattice")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise FileFormatError(f"{path}: the manifest is not that of a checkpoint: {error!r}") from None

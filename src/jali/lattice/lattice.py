@@ -77,7 +77,7 @@ class SiteRange:
 
 
 class Lattice(LatticeBase):
-    """A periodic box of sites, 1 to 5 dimensions, split over the ranks of a communicator.
+    """A periodic box of sites, 1 to 8 dimensions, split over the ranks of a communicator.
 
     `Lattice(16, 16, 16, 32)` splits itself; `grid=(1, 1, 2, 2)` says how many ranks in each direction. Any
     extents and any number of ranks work as long as every rank gets a site. `lanes` limits the number of vector lanes
@@ -99,8 +99,8 @@ class Lattice(LatticeBase):
             if len(extents) == 1 and isinstance(extents[0], Sequence | np.ndarray)
             else extents
         )
-        if not 1 <= len(flat) <= 5:
-            raise LayoutError(f"a lattice has 1 to 5 dimensions, not {len(flat)}")
+        if not 1 <= len(flat) <= 8:
+            raise LayoutError(f"a lattice has 1 to 8 dimensions, not {len(flat)}")
         for n in flat:
             if not isinstance(n, int | np.integer) or isinstance(n, bool) or n < 1:
                 raise LayoutError(f"lattice extents are positive whole numbers, not {value_shown(n)}")
