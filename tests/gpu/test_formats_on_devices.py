@@ -12,13 +12,15 @@ import jali
 from jali import SU, Algebra, Complex, Field, Integer, Lattice, Real, Spinor, StorageError
 from jali.codegen.cache import with_gpu_prelude
 from jali.codegen.emit import emit
-from jali.codegen.formats import FORMATS, stored
+from jali.codegen.formats import FORMATS, stored, wires
 from jali.codegen.operations import Variant
 from jali.codegen.recode import copy_program
+from jali.codegen.stages import Placement, analyse_program, lower, write
 from jali.comm.virtual import virtual_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
 from test_formats import numbers, overflow, overflow_and_sum, pairs, random_links, wilson
+from test_halo_items import LINKS, STEPS, argument, norm_ahead, program, wilson_at, wilson_twice
 
 
 def fields_of_all_rows(lattice, precision):
@@ -136,3 +138,45 @@ def test_every_row_compiles_for_sm_90(nvrtc, elements, precision, several):
             for k, (_, text) in enumerate(texts)
         )
         assert nvrtc.compile(with_gpu_prelude(f"{head}\n{spaces}"), "rows", "sm_90")
+
+
+@pytest.mark.parametrize("wire", ["", *wires()])
+def test_halo_items_in_a_wire_format_travel_between_devices(wire, device, monkeypatch):
+    monkeypatch.setenv("JALI_FAKE_GPUS", "2")
+    shape = (4, 6, 4, 8)
+    values = [random_links(3, shape, seed=k) for k in range(4)], numbers((*shape, 4, 3))
+    arguments = (values, (1, 1, 1, 2), True, {3: "antiperiodic"}, wire)
+    here, there = (
+        virtual_ranks(2, lambda d=d: wilson_twice(*arguments, device=d)[0].tobytes()) for d in ("cpu", device)
+    )
+    assert here == there
+
+
+def test_devices_count_what_the_wire_cannot_hold(device, monkeypatch):
+    monkeypatch.setenv("JALI_FAKE_GPUS", "2")
+
+    def run():
+        lattice = Lattice(4, 8, grid=(1, 2), halo_wire="float16", device=device)
+        psi, out = lattice.field(jali.Vector(3)), lattice.field(Real())
+        psi[...] = 1
+        psi[3, 4] = 1000
+        norm_ahead(out, psi)
+        with pytest.raises(StorageError, match="1 sites were given values .* by a halo item of norm_ahead"):
+            out[...]
+
+    virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("wire", ["", *wires()])
+def test_kernels_of_halo_items_compile_for_sm_90(wire, nvrtc):
+    def hop(X, out, psi, U):
+        out[X] = wilson_at(X, psi, U, 0.1)
+
+    made = program(hop, [argument(Spinor(3), 8), argument(Spinor(3), 9), LINKS], ["out", "psi", "U"])
+    placement = Placement(1, crossing=tuple(STEPS[:2]), wire=wire, gpu=True)
+    lowered = lower(analyse_program(made), placement)
+    texts = [lowered, *(producer for _, producer in lowered.producers)]
+    assert len(texts) == 3
+    head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
+    for one in texts:
+        assert nvrtc.compile(with_gpu_prelude(head + "\n" + write(one).kernel.text), "items", "sm_90")

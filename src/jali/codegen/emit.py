@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jali.codegen.formats import reals_of_arithmetic
+from jali.codegen.formats import Stored, on_the_wire
 from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.operation import OPERATIONS
@@ -217,7 +217,7 @@ class _Emitter(Writer):
     def _effects(self) -> None:
         component = 0
         outputs = [e for e in self.program.effects if isinstance(e, Output)]
-        if outputs and self.variant.gpu:
+        if outputs and (self.variant.gpu or self._loses()):
             # as a field of so many reals, so that it travels like one
             sent = self.buffer(self.program.outputs, outputs[0].value)
             for effect in outputs:
@@ -225,8 +225,11 @@ class _Emitter(Writer):
                     f"copy<{effect.value.type.reals}>({sent} + {effect.first}, {self.array(effect.value)});"
                 )
             word = self.word(Word("output"))
-            memory = self._arithmetic_memory(self.program.outputs)
-            self.line(f"store_element<{self.program.outputs}>(({memory}*)w[{word}], i, {sent});")
+            memory = self._sent(self.program.outputs).pointer(self.program.precision, self.variant.gpu)
+            counted = ", counters" if self._loses() else ""
+            if counted:
+                self.word(Word("lost"))
+            self.line(f"store_element<{self.program.outputs}>(({memory}*)w[{word}], i, {sent}{counted});")
         elif outputs:
             word = self.word(Word("output"))
             for effect in outputs:
@@ -265,10 +268,14 @@ class _Emitter(Writer):
             else:
                 self.line(f"store_element<{reals}>({self.field(slot)}, x, {array}{counted});")
 
-    def _arithmetic_memory(self, reals: int) -> str:
-        """The C type of memory that holds reals of the arithmetic: a halo item's."""
-        packet = reals_of_arithmetic(reals, self.program.precision).packet_units
-        return f"packet<JALI_REAL, {packet}>" if self.variant.gpu else "JALI_REAL"
+    def _sent(self, reals: int) -> Stored:
+        """How a halo item of so many reals is kept."""
+        return on_the_wire(reals, self.program.precision, self.variant.wire)
+
+    def _loses(self) -> bool:
+        """Whether this is the producer of a halo item whose wire format cannot hold all values."""
+        sent = self.program.outputs
+        return sent > 0 and self._sent(sent).counts(self.program.precision)
 
     def _contribute(self, component: int, part: str) -> None:
         """A site's term of a sum."""
@@ -299,7 +306,11 @@ class _Emitter(Writer):
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
         used = {*analysis.reads, *analysis.writes}
-        out += dict.fromkeys(text for slot in sorted(used) for text in program.fields[slot].storage.texts)
+        kept = [program.fields[slot].storage for slot in sorted(used)]
+        kept += [
+            self._sent(reals) for reals in (program.outputs, *(i.reals for i in self.variant.items)) if reals
+        ]
+        out += dict.fromkeys(text for stored in kept for text in stored.texts)
         head = []
         if self.variant.gpu:
             if analysis.coordinates:
@@ -329,8 +340,9 @@ class _Emitter(Writer):
             head.append("const int32_t* const coordinates = (const int32_t*)w[4];")
             head.append("const int32_t* const lane_offsets = (const int32_t*)w[5];")
             head.append(f"const int64_t blocks_held = (int64_t)w[{index}];")
-        if analysis.bodies or counts_lost(program):
-            head.append("int64_t* const counters = (int64_t*)w[6];")
+        if analysis.bodies or counts_lost(program) or self._loses():
+            index = self.word(Word("lost")) if self._loses() else 6
+            head.append(f"int64_t* const counters = (int64_t*)w[{index}];")
         head.append("const int64_t* const extents = (const int64_t*)w[7];")
         head.append("(void)extents;")
         for k, word in enumerate(self.words):
@@ -430,7 +442,8 @@ class _Emitter(Writer):
         self.line("} else {")
         self.depth += 1
         staged = self.buffer(item.reals, item.cut[0])
-        arguments = f"{staged}, (const {self._arithmetic_memory(item.reals)}*)w[{storage}], {entry}"
+        memory = self._sent(item.reals).pointer(self.program.precision, self.variant.gpu)
+        arguments = f"{staged}, (const {memory}*)w[{storage}], {entry}"
         self.line(
             f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {offset_text(offset)}"
         )

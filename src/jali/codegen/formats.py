@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from jali.codegen.types import SU, Element
+from jali.codegen.types import SU, Element, Vector
 from jali.errors import LayoutError
 
 WIDEST_PACKET = 16  # bytes that a thread of a device loads at once
@@ -240,7 +240,6 @@ class Stored:
 
 
 C_TYPES = {"float64": "double", "float32": "float"}
-_BYTES = {"float64": 8, "float32": 4}
 
 
 def plain(element: Element, precision: str) -> Stored:
@@ -248,11 +247,6 @@ def plain(element: Element, precision: str) -> Stored:
     if element.type.kind == "int":
         precision = {"float64": "int64", "float32": "int32"}[precision]
     return Stored(FORMATS[precision], element)
-
-
-def reals_of_arithmetic(reals: int, precision: str) -> Section:
-    """So many reals of the arithmetic: what a halo item carries by default, without any loss."""
-    return section(reals, _BYTES[precision])
 
 
 _INTEGER = """// {what}
@@ -421,6 +415,20 @@ def stored(name: str, element: Element, precision: str) -> Stored:
         raise LayoutError(f"{why}; {element} can be stored as {', '.join(fitting)}")
     row = FORMATS[name]
     return Stored(row.of_group if row.of_group and _is_group(element) else row, element)
+
+
+def wires() -> list[str]:
+    """The rows by which halo items may travel: they hold any reals, of either arithmetic."""
+    return [
+        row.name
+        for row in FORMATS.values()
+        if row.packing is None and "real" in row.kinds and set(row.precisions) == set(PRECISIONS)
+    ]
+
+
+def on_the_wire(reals: int, precision: str, wire: str) -> Stored:
+    """How so many reals of the arithmetic travel in a halo item: by a row, or ("") as they are, without any loss."""
+    return stored(wire or precision, Vector(reals, kind="real"), precision)
 
 
 def _why_not(row: Format, element: Element, precision: str) -> str:

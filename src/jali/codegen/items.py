@@ -5,7 +5,7 @@ half a spinor, U^dagger times it makes the link unnecessary. `find_items` looks,
 which everything read there passes (a vertex cut); the reader then evaluates these values itself where the neighbour is its own,
 and takes them from the ghosts where it is not. Both evaluate the same expression on the same numbers: the sender multiplies its fields
 by the boundary factor that its reader sees, and a product that is rounded together with a sum is never cut off from it. So the bits
-are the same.
+are the same, unless a lattice asks for a wire format that rounds (`halo_wire`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from jali.codegen.formats import reals_of_arithmetic
+from jali.codegen.formats import on_the_wire
 from jali.codegen.ir import Node, SiteProgram
 from jali.codegen.passes import reachable
 
@@ -33,11 +33,11 @@ class Item:
         return sum(node.type.reals for node in self.cut)
 
 
-def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]]) -> list[Item]:
+def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]], wire: str = "") -> list[Item]:
     """The items worth having, at most one for each of `offsets` (seen from the written site).
 
-    An item travels as reals of the arithmetic. It must have at most half the bytes of the largest field it replaces, because the ghosts of fields that have
-    not changed are kept, and items are not.
+    An item travels as reals of the arithmetic or as `wire` says. It must have at most half the bytes of the largest field it replaces,
+    because the ghosts of fields that have not changed are kept, and items are not.
     """
     nodes = reachable(effect.value for effect in program.effects)
     items = []
@@ -47,8 +47,7 @@ def find_items(program: SiteProgram, offsets: Iterable[tuple[int, ...]]) -> list
         if item is None:
             continue
         largest = max(program.fields[slot].storage.site_bytes for slot in item.slots)
-        wire = reals_of_arithmetic(item.reals, program.precision)
-        if 2 * wire.units * wire.unit_bytes <= largest:
+        if 2 * on_the_wire(item.reals, program.precision, wire).site_bytes <= largest:
             items.append(item)
     return items
 

@@ -25,6 +25,7 @@ class Variant:
         frozenset()
     )  # (slot, offset) with non-periodic boundaries
     items: tuple[Item, ...] = ()  # what neighbours on other ranks send instead of fields
+    wire: str = ""  # the storage format in which they do; "": as reals of the arithmetic
     adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
     placed: frozenset[int] = frozenset()  # scalars whose words are addresses of doubles
@@ -38,7 +39,7 @@ class Variant:
 class Word:
     """What a word of the kernel's argument list holds, from word 8 on."""
 
-    what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output
+    what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output, lost
     slot: int = 0
     offset: tuple[int, ...] = ()
     windings: bool = False

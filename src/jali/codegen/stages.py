@@ -105,16 +105,18 @@ def programs_of(traced: Traced) -> list[Analysed]:
     ]
 
 
-def halo_items(analysed: Analysed, crossing: tuple[Offset, ...]) -> tuple[tuple[Item, Analysed], ...]:
+def halo_items(
+    analysed: Analysed, crossing: tuple[Offset, ...], wire: str = ""
+) -> tuple[tuple[Item, Analysed], ...]:
     """The halo items worth having at offsets that can leave a rank's box, and the programs that compute them at the sender."""
 
     def find() -> tuple[tuple[Item, Analysed], ...]:
         program = analysed.program
         return tuple(
-            (item, analyse_program(_producer(program, item))) for item in find_items(program, crossing)
+            (item, analyse_program(_producer(program, item))) for item in find_items(program, crossing, wire)
         )
 
-    return analysed.items.get(crossing, find)
+    return analysed.items.get((crossing, wire), find)
 
 
 def _producer(program: SiteProgram, item: Item) -> SiteProgram:
@@ -151,6 +153,7 @@ class Placement:
     masked: bool = False  # some lanes of some blocks are outside the domain
     phased: frozenset[tuple[int, Offset]] = frozenset()  # (slot, offset) with non-periodic boundaries
     crossing: tuple[Offset, ...] = ()  # offsets at which halo items may travel
+    wire: str = ""  # the storage format in which they do
     turned: frozenset[Offset] = frozenset()  # those of them whose readers are beyond the lattice's boundary
     gpu: bool = False
     adds: bool = False  # on a device: sums are added up by the kernel itself
@@ -175,7 +178,7 @@ def lower(analysed: Analysed, placement: Placement) -> Lowered:
 
 def _lower(analysed: Analysed, placement: Placement) -> Lowered:
     program = analysed.program
-    found = halo_items(analysed, placement.crossing) if placement.crossing else ()
+    found = halo_items(analysed, placement.crossing, placement.wire) if placement.crossing else ()
     here = (0,) * program.ndim
     producers = []
     for item, producer in found:
@@ -185,7 +188,9 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
             for slot in item.slots
             if (slot, offset) in placement.phased and offset in placement.turned
         )
-        at_sender = Placement(placement.lanes, placement.block_bits, phased=phased, gpu=placement.gpu)
+        at_sender = Placement(
+            placement.lanes, placement.block_bits, phased=phased, wire=placement.wire, gpu=placement.gpu
+        )
         producers.append((item, lower(producer, at_sender)))
     variant = Variant(
         placement.lanes,
@@ -193,6 +198,7 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
         placement.masked,
         placement.phased,
         tuple(item for item, _ in found),
+        wire=placement.wire,
         adds=placement.adds,
         gpu=placement.gpu,
         ahead=placement.ahead,

@@ -14,7 +14,7 @@ class LatticeBase:
 
 def what_differs(a: LatticeBase, b: LatticeBase) -> str:
     """In what two lattices differ, for people: often only in being two."""
-    for what in ("extents", "grid", "communicator", "gpu", "_lanes", "halo_items"):
+    for what in ("extents", "grid", "communicator", "gpu", "_lanes", "halo_items", "halo_wire"):
         mine, theirs = getattr(a, what), getattr(b, what)
         if mine != theirs:
             return f"{_NAMES.get(what, what)} {mine} and {theirs} differ"

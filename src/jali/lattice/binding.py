@@ -10,13 +10,13 @@ import numpy as np
 
 from jali import _core
 from jali.codegen.emit import FIRST_WORD, counts_lost
-from jali.codegen.formats import reals_of_arithmetic
+from jali.codegen.formats import on_the_wire
 from jali.codegen.items import Item
 from jali.codegen.operations import Word
 from jali.codegen.stages import Binary
 from jali.comm import checking
 from jali.lattice.field import Field
-from jali.lattice.lost import LostSites
+from jali.lattice.lost import LostOnTheWay, LostSites
 from jali.tune import DEFAULT_SHAPE, Shape
 
 
@@ -62,6 +62,7 @@ class BoundKernel:
         self.cost = self._cost(fields)
         self.floats = memoryview(self.words.data).cast("B").cast("d")
         self._held: list[Any] = []  # arrays whose addresses are in the words
+        self.lost: list[LostSites] = []
         self.scalar_words: list[tuple[int, Word]] = []
         self.random_words: list[tuple[int, Word]] = []
         items = {
@@ -125,10 +126,11 @@ class BoundKernel:
         if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
             self.tunings.append(_ComparedCall())
         self.launch_choice = self.halo_choice = ""  # what runs and why, in words
-        self.lost = LostSites(self.launch, program.name) if counts_lost(program) else None
-        if self.lost is not None:
+        if counts_lost(program):
+            self.lost.append(LostSites(self.launch, program.name))
+        for lost in self.lost:
             for slot in text.analysis.writes:
-                fields[slot].watch(self.lost)
+                fields[slot].watch(lost)
         # A launch lives as long as its fields, not the other way round.
         self.fields = [weakref.proxy(field) for field in fields]
 
@@ -154,6 +156,10 @@ class BoundKernel:
                 sources.append((FIRST_WORD + k, self.fields[word.slot].storage))
             elif word.what == "output":
                 output = FIRST_WORD + k
+            elif word.what == "lost":
+                counts = LostOnTheWay(self.lattice.gpu)
+                words[FIRST_WORD + k] = counts.address
+                self.lost.append(LostSites(counts, f"a halo item of {self.program.name}"))
             elif word.what == "phases":
                 windings = self.lattice.windings_of_readers(self.program.offset(item.offset))
                 of_lanes = np.repeat(np.array(windings, np.int32)[None, :, None], self.layout.lanes, axis=2)
@@ -163,7 +169,7 @@ class BoundKernel:
         label = f"halo item of {self.program.name} at {item.offset}"
         return _core.halo_item(
             self.layout,
-            [reals_of_arithmetic(item.reals, self.program.precision)],
+            list(on_the_wire(item.reals, self.program.precision, self.variant.wire).memory),
             label,
             binary.address,
             words,

@@ -16,6 +16,7 @@ import numpy as np
 from jali import _core, comm, devices, settings
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
+from jali.codegen.formats import wires
 from jali.codegen.types import Element
 from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
@@ -81,7 +82,9 @@ class Lattice(LatticeBase):
 
     `Lattice(16, 16, 16, 32)` splits itself; `grid=(1, 1, 2, 2)` says how many ranks in each direction. Any
     extents and any number of ranks work as long as every rank gets a site. `lanes` limits the number of vector lanes
-    `halo_items=False` sends whole fields only (for tests and comparisons; neither changes a bit of any result). `device` is where its fields live and its kernels run: see `jali.devices`.
+    `halo_items=False` sends whole fields only (for tests and comparisons; neither changes a bit of any result). `halo_wire` names the
+    storage format in which halo items travel, such as `"float16"`: fewer bytes, but results then depend on the ranks, which
+    nothing else in jali makes them do. `device` is where its fields live and its kernels run: see `jali.devices`.
     Raises LayoutError for impossible extents and grids, DeviceError for devices that cannot be used.
     """
 
@@ -92,6 +95,7 @@ class Lattice(LatticeBase):
         communicator: Any = None,
         lanes: int | None = None,
         halo_items: bool = True,
+        halo_wire: str = "",
         device: str | None = None,
     ):
         flat = (
@@ -124,6 +128,12 @@ class Lattice(LatticeBase):
         self.gpu = devices.open_device(device, self.communicator)
         self._lanes = lanes
         self.halo_items = halo_items
+        if halo_wire and halo_wire not in wires():
+            raise LayoutError(
+                f"halo items do not travel as {value_shown(halo_wire)}; rows that hold them: {', '.join(wires())}, or '' for "
+                "what loses nothing"
+            )
+        self.halo_wire = halo_wire
         size = self.communicator.size
         if grid is None:
             self.grid = tuple(_core.choose_grid(list(self.extents), size, self._wanted_lanes("float64")))

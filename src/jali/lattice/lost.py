@@ -6,11 +6,34 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from jali.errors import StorageError
 
 
+class LostOnTheWay:
+    """Counters for a kernel that makes what ranks send, which a launch has none for; the second one counts."""
+
+    def __init__(self, gpu: Any):
+        self.gpu = gpu
+        self._counts = np.zeros(2, np.int64)
+        self._there = None if gpu is None else gpu.upload(self._counts, "counters")
+
+    @property
+    def address(self) -> int:
+        """Where the kernel counts."""
+        return int(self._counts.ctypes.data if self._there is None else self._there.address)
+
+    @property
+    def counters(self) -> np.ndarray:
+        """What was counted so far; a device is waited for."""
+        if self._there is not None:
+            self.gpu.download(self._there, self._counts)
+        return self._counts
+
+
 class LostSites:
-    """The count of one launch, and how much of it has been told."""
+    """The count of one launch (or of what it sends), and how much of it has been told."""
 
     __slots__ = ("__weakref__", "launch", "name", "told")
 

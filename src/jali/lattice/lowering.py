@@ -83,6 +83,7 @@ def _placement(
         masked=sites.masks is not None,
         phased=phased,
         crossing=crossing,
+        wire=lattice.halo_wire if crossing else "",
         turned=frozenset(offset for offset in crossing if any(lattice.windings_of_readers(offset))),
         gpu=gpu is not None,
         adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,

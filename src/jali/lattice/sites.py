@@ -299,7 +299,7 @@ class _Bound:
         self.listed: list[tuple[Any, int, int, int]] = []  # words, index, argument number, place in the list
         self.simple = self._simple_scalars(arguments)
         self.lattice = lattice
-        self.lost = [kernel.lost for kernel in self.kernels if kernel.lost is not None]
+        self.lost = [lost for kernel in self.kernels for lost in kernel.lost]
         self.has_randoms = any(program.randoms for program in traced.programs)
 
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
