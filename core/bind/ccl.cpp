@@ -42,9 +42,7 @@ void end(CclCommunicator* self) {
 void bind_ccl(nb::module_& m) {
     m.def(
         "suggest_ccl_library",
-        [](const std::string& kind, const std::string& file) {
-            CclApi::suggest(kind == "hip" ? GpuKind::hip : GpuKind::cuda, file);
-        },
+        [](const std::string& kind, const std::string& file) { CclApi::suggest(vendor_named(kind), file); },
         "kind"_a, "file"_a,
         "Where the library of collectives of this kind of device is, if nothing else says.");
     nb::class_<CclCommunicator>(m, "CclCommunicator",

@@ -10,8 +10,10 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -19,10 +21,40 @@ using namespace jali;
 
 namespace {
 
-GpuKind kind_of(const std::string& name) {
-    if (name == "cuda") return GpuKind::cuda;
-    if (name == "hip") return GpuKind::hip;
-    throw std::invalid_argument("devices are 'cuda' or 'hip', not '" + name + "'");
+// Python knows the vendors; the core is told of one when it is first asked for.
+const GpuVendor& vendor_of(const std::string& name) {
+    if (find_vendor(name) == nullptr) nb::module_::import_("jali.vendors").attr("tell_core")(name);
+    return vendor_named(name);
+}
+
+VendorLibrary library_of(const nb::object& row) {
+    if (row.is_none()) return {};
+    return {nb::cast<std::string>(row.attr("title")), nb::cast<std::vector<std::string>>(row.attr("files")),
+            nb::cast<std::string>(row.attr("setting")), nb::cast<std::string>(row.attr("install"))};
+}
+
+// A row (jali.vendor), whose members have the names of ours.
+GpuVendor vendor_from(const nb::object& row) {
+    GpuVendor vendor;
+    vendor.driver = library_of(row.attr("driver"));
+    vendor.ccl = library_of(row.attr("ccl"));
+#define JALI_TAKE(member) vendor.member = nb::cast<decltype(vendor.member)>(row.attr(#member));
+    JALI_TAKE(name)
+    JALI_TAKE(platform)
+    JALI_TAKE(functions)
+    JALI_TAKE(attributes)
+    JALI_TAKE(major_unit)
+    JALI_TAKE(minor_unit)
+    JALI_TAKE(oldest)
+    JALI_TAKE(architecture)
+    JALI_TAKE(descriptors_by_value)
+    JALI_TAKE(ccl_functions)
+    JALI_TAKE(mpi_queries)
+    JALI_TAKE(mpi_number)
+    JALI_TAKE(mpi_memory_kind)
+    JALI_TAKE(mpi_setting)
+#undef JALI_TAKE
+    return vendor;
 }
 
 std::span<const std::byte> bytes_of(const nb::bytes& image) {
@@ -33,6 +65,10 @@ std::span<const std::byte> bytes_of(const nb::bytes& image) {
 
 void bind_gpu(nb::module_& m) {
     translate_error<GpuError>("DeviceError");
+
+    m.def(
+        "add_vendor", [](const nb::object& row) { add_vendor(vendor_from(row)); }, "row"_a,
+        "Makes the devices of a vendor known; `row` is a jali.vendor.Vendor.");
 
     nb::class_<GpuMemory>(m, "GpuMemory", "A labelled block of device memory.")
         .def_prop_ro("address", &GpuMemory::address)
@@ -61,19 +97,19 @@ void bind_gpu(nb::module_& m) {
 
     nb::class_<Gpu>(m, "Gpu", "A GPU of this process.")
         .def_static(
-            "open", [](const std::string& kind, int ordinal) { return Gpu::open(kind_of(kind), ordinal); },
+            "open", [](const std::string& kind, int ordinal) { return Gpu::open(vendor_of(kind), ordinal); },
             "kind"_a, "ordinal"_a, "The device of this number; DeviceError says why it cannot be used.")
         .def_static(
-            "count", [](const std::string& kind) { return Gpu::count(kind_of(kind)); }, "kind"_a,
+            "count", [](const std::string& kind) { return Gpu::count(vendor_of(kind)); }, "kind"_a,
             "Devices that this process sees; DeviceError where there is no driver.")
         .def_static(
             "driver",
             [](const std::string& kind) {
-                const GpuApi& api = GpuApi::get(kind_of(kind));
-                return nb::make_tuple(api.library, api.version);
+                const GpuApi& api = GpuApi::get(vendor_of(kind));
+                return nb::make_tuple(api.library, api.vendor.version_text(api.version));
             },
-            "kind"_a, "(file, version in the driver's numbering); DeviceError where there is none.")
-        .def_prop_ro("kind", [](const Gpu& gpu) { return name_of(gpu.kind()); })
+            "kind"_a, "(file, version such as \"12.8\"); DeviceError where there is none.")
+        .def_prop_ro("kind", &Gpu::kind)
         .def_prop_ro("ordinal", &Gpu::ordinal)
         .def_prop_ro("name", &Gpu::name)
         .def_prop_ro("architecture", &Gpu::architecture)

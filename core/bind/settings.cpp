@@ -47,11 +47,13 @@ void bind_settings(nb::module_& m) {
 
     m.def(
         "start_settings",
-        [] {
+        [](const std::vector<std::string>& device_kinds) {
+            set_device_kinds(device_kinds);
             std::vector<std::string> notes = start_settings();
             if (settings().nvtx) turn_ranges_on();
             return notes;
         },
+        "device_kinds"_a,
         "Reads the environment, once; returns notes on variables that are not read. Raises ParameterError.");
     m.def("settings", &settings, nb::rv_policy::reference, "The current settings.");
     m.def("replace_settings", &replace_settings, "settings"_a,

@@ -186,7 +186,7 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.leads = program.leads;
     a.slots = 1;
     // no more threads than have something to do, in one instruction or side by side in some, and whole warps
-    const std::int64_t warp = gpu_->kind() == GpuKind::hip ? 64 : 32;
+    const std::int64_t warp = gpu_->warp_size();
     std::int64_t most = 0, together = 0, left = 0;
     for (const DeviceInstruction& i : program.instructions) {
         if (left == 0) {

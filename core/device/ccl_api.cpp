@@ -1,5 +1,4 @@
 #include "device/ccl_api.hpp"
-#include "settings/settings.hpp"
 
 #include <map>
 #include <memory>
@@ -16,28 +15,13 @@ namespace {
 constexpr int oldest = 21000; // the first with averages
 
 std::mutex suggesting;
-std::map<GpuKind, std::string> suggested;
+std::map<const GpuVendor*, std::string> suggested;
 
-std::vector<std::string> candidates(GpuKind kind, std::string found) {
-    if (std::lock_guard lock(suggesting); found.empty()) found = suggested[kind];
-    const bool cuda = kind == GpuKind::cuda;
-    const std::string& named = cuda ? settings().nccl : settings().rccl;
-    if (!named.empty()) return {named};
-    std::vector<std::string> files;
-    if (!found.empty()) files.push_back(found);
-    if (cuda) {
-        files.insert(files.end(), {"libnccl.so.2", "libnccl.so"});
-    } else {
-        files.insert(files.end(), {"librccl.so.1", "librccl.so", "/opt/rocm/lib/librccl.so.1"});
-    }
+std::vector<std::string> candidates(const GpuVendor& vendor, std::string found) {
+    if (std::lock_guard lock(suggesting); found.empty()) found = suggested[&vendor];
+    std::vector<std::string> files = vendor.ccl.candidates();
+    if (!found.empty() && files == vendor.ccl.files) files.insert(files.begin(), found);
     return files;
-}
-
-std::string how_to_install(GpuKind kind) {
-    if (kind == GpuKind::cuda)
-        return "pip install nvidia-nccl-cu12 or nvidia-nccl-cu13 (as the driver's CUDA version is), load the "
-               "machine's module, or set JALI_NCCL to the library";
-    return "install ROCm's RCCL, or set JALI_RCCL to the library";
 }
 
 // Until 2.8 a version was major * 1000 + minor * 100 + patch.
@@ -50,10 +34,10 @@ std::string readable(int version) {
            std::to_string(version % 100);
 }
 
-std::unique_ptr<CclApi> load(GpuKind kind, const std::vector<std::string>& files) {
-    auto api = std::make_unique<CclApi>();
-    api->kind = kind;
-    const std::string name = CclApi::name_of_library(kind);
+std::unique_ptr<CclApi> load(const GpuVendor& vendor, const std::vector<std::string>& files) {
+    const auto& [name, usual, setting, install] = vendor.ccl;
+    if (name.empty()) throw GpuError("jali knows no library of collectives for " + vendor.name + " devices");
+    auto api = std::unique_ptr<CclApi>(new CclApi{vendor});
     void* handle = nullptr;
     std::string tried;
     for (const auto& file : files) {
@@ -65,7 +49,7 @@ std::unique_ptr<CclApi> load(GpuKind kind, const std::vector<std::string>& files
         const char* why = dlerror();
         tried += (tried.empty() ? "" : "; ") + std::string(why != nullptr ? why : file);
     }
-    if (handle == nullptr) throw GpuError(name + " was not found (" + tried + "): " + how_to_install(kind));
+    if (handle == nullptr) throw GpuError(name + " was not found (" + tried + "): " + install);
     std::string missing;
     const auto need = [&](const char* symbol) {
         void* found = dlsym(handle, symbol);
@@ -77,9 +61,12 @@ std::unique_ptr<CclApi> load(GpuKind kind, const std::vector<std::string>& files
     JALI_CCL_FUNCTIONS(JALI_FIND)
 #undef JALI_FIND
     api->error_text = reinterpret_cast<decltype(api->error_text)>(need("ncclGetErrorString"));
-    const bool cuda = kind == GpuKind::cuda;
-#define JALI_FIND(member, nccl, rccl, parameters)                                                            \
-    api->member = reinterpret_cast<decltype(api->member)>(dlsym(handle, cuda ? #nccl : #rccl));
+    const auto named = [&](const char* member, const char* usual_name) {
+        const auto other = vendor.ccl_functions.find(member);
+        return dlsym(handle, other != vendor.ccl_functions.end() ? other->second.c_str() : usual_name);
+    };
+#define JALI_FIND(member, symbol, parameters)                                                                \
+    api->member = reinterpret_cast<decltype(api->member)>(named(#member, #symbol));
     JALI_CCL_NEWER(JALI_FIND)
 #undef JALI_FIND
     api->last_error = reinterpret_cast<decltype(api->last_error)>(dlsym(handle, "ncclGetLastError"));
@@ -88,26 +75,27 @@ std::unique_ptr<CclApi> load(GpuKind kind, const std::vector<std::string>& files
     if (!missing.empty() || api->version < oldest)
         throw GpuError(name + " " + readable(api->version) + " (" + api->library + ") " +
                        (missing.empty() ? "is too old" : "lacks " + missing) + "; jali needs " +
-                       readable(oldest) + " or newer: " + how_to_install(kind));
+                       readable(oldest) + " or newer: " + install);
     return api;
 }
 
 } // namespace
 
-const CclApi& CclApi::get(GpuKind kind, const std::string& found) {
+const CclApi& CclApi::get(const GpuVendor& vendor, const std::string& found) {
     static std::mutex mutex;
     // by what was looked for; never destroyed, since communicators may outlive static objects
-    static auto* loaded = new std::map<std::pair<GpuKind, std::vector<std::string>>, std::unique_ptr<CclApi>>;
+    static auto* loaded =
+        new std::map<std::pair<const GpuVendor*, std::vector<std::string>>, std::unique_ptr<CclApi>>;
     std::lock_guard lock(mutex);
-    const auto files = candidates(kind, found);
-    auto& api = (*loaded)[{kind, files}];
-    if (!api) api = load(kind, files);
+    const auto files = candidates(vendor, found);
+    auto& api = (*loaded)[{&vendor, files}];
+    if (!api) api = load(vendor, files);
     return *api;
 }
 
-void CclApi::suggest(GpuKind kind, const std::string& found) {
+void CclApi::suggest(const GpuVendor& vendor, const std::string& found) {
     std::lock_guard lock(suggesting);
-    suggested[kind] = found;
+    suggested[&vendor] = found;
 }
 
 std::string CclApi::version_text() const {

@@ -49,41 +49,40 @@ using CclHandle = void*; // of a communicator
         (const void* from, void* to, std::size_t count, int type, int operation, int root, CclHandle comm,   \
          void* stream))
 
-// row(member, name in NCCL, name in RCCL, parameters): null where the version at hand lacks it (NCCL has them
+// row(member, name in NCCL, parameters): null where the version at hand lacks it (NCCL has them
 // since 2.28)
 #define JALI_CCL_NEWER(row)                                                                                  \
-    row(all_to_all, ncclAlltoAll, ncclAllToAll,                                                              \
+    row(all_to_all, ncclAlltoAll,                                                                            \
         (const void* from, void* to, std::size_t count, int type, CclHandle comm, void* stream))             \
-    row(gather, ncclGather, ncclGather,                                                                      \
+    row(gather, ncclGather,                                                                                  \
         (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))   \
-    row(scatter, ncclScatter, ncclScatter,                                                                   \
+    row(scatter, ncclScatter,                                                                                \
         (const void* from, void* to, std::size_t count, int type, int root, CclHandle comm, void* stream))
 
 // clang-format on
 
 struct CclApi {
-    GpuKind kind;
-    std::string library; // the file that was loaded
-    int version = 0;     // major * 10000 + minor * 100 + patch
+    const GpuVendor& vendor;
+    std::string library = {}; // the file that was loaded
+    int version = 0;          // major * 10000 + minor * 100 + patch
 
 #define JALI_DECLARE(member, name, parameters) int(*member) parameters = nullptr;
     JALI_CCL_FUNCTIONS(JALI_DECLARE)
 #undef JALI_DECLARE
-#define JALI_DECLARE(member, nccl, rccl, parameters) int(*member) parameters = nullptr;
+#define JALI_DECLARE(member, name, parameters) int(*member) parameters = nullptr;
     JALI_CCL_NEWER(JALI_DECLARE)
 #undef JALI_DECLARE
     const char* (*error_text)(int error) = nullptr;      // never null after get()
     const char* (*last_error)(CclHandle comm) = nullptr; // since 2.13
 
-    // The library for devices of this kind, loaded once. JALI_NCCL and JALI_RCCL name another file than the
+    // The library for devices of this vendor, loaded once. The vendor's setting names another file than the
     // usual ones; `found` is where the caller has seen one (a Python package), empty if nowhere. Throws
     // GpuError that says what was looked for and what to install.
-    static const CclApi& get(GpuKind kind, const std::string& found);
+    static const CclApi& get(const GpuVendor& vendor, const std::string& found);
     // Where get() looks if it is not told: a file that was seen by somebody who knows of packages.
-    static void suggest(GpuKind kind, const std::string& found);
+    static void suggest(const GpuVendor& vendor, const std::string& found);
 
-    const char* name() const { return name_of_library(kind); }
-    static const char* name_of_library(GpuKind kind) { return kind == GpuKind::cuda ? "NCCL" : "RCCL"; }
+    const std::string& name() const { return vendor.ccl.title; }
     std::string version_text() const; // "2.28.3"
     // What the library says of an error, with the details that it last noted where it has any.
     std::string text_of(int error, CclHandle comm) const;

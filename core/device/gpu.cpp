@@ -160,26 +160,25 @@ void Gpu::fill(GpuAddress to, unsigned char value, std::size_t bytes) const {
 
 // ---- the device ----------------------------------------------------------------------------------------
 
-int Gpu::count(GpuKind kind) {
-    const GpuApi& api = GpuApi::get(kind);
+int Gpu::count(const GpuVendor& vendor) {
+    const GpuApi& api = GpuApi::get(vendor);
     int count = 0;
     api.check(api.device_count(&count), "counting devices");
     return count;
 }
 
-std::shared_ptr<Gpu> Gpu::open(GpuKind kind, int ordinal) {
+std::shared_ptr<Gpu> Gpu::open(const GpuVendor& vendor, int ordinal) {
     static std::mutex mutex;
-    static std::map<std::pair<GpuKind, int>, std::shared_ptr<Gpu>>* opened =
-        new std::map<std::pair<GpuKind, int>,
-                     std::shared_ptr<Gpu>>; // never destroyed: the driver may go first
+    using Opened = std::map<std::pair<const GpuVendor*, int>, std::shared_ptr<Gpu>>;
+    static Opened* opened = new Opened; // never destroyed: the driver may go first
     std::lock_guard lock(mutex);
-    auto& gpu = (*opened)[{kind, ordinal}];
+    auto& gpu = (*opened)[{&vendor, ordinal}];
     if (!gpu) {
-        const int devices = count(kind);
+        const int devices = count(vendor);
         if (ordinal < 0 || ordinal >= devices)
-            throw GpuError(std::string("there is no ") + name_of(kind) + " device " +
-                           std::to_string(ordinal) + "; this process sees " + std::to_string(devices));
-        gpu = std::shared_ptr<Gpu>(new Gpu(GpuApi::get(kind), ordinal));
+            throw GpuError("there is no " + vendor.name + " device " + std::to_string(ordinal) +
+                           "; this process sees " + std::to_string(devices));
+        gpu = std::shared_ptr<Gpu>(new Gpu(GpuApi::get(vendor), ordinal));
         gpu->use_peer_way(gpu->first_peer_way());
     }
     return gpu;
@@ -191,16 +190,21 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
     api_.check(api_.device_name(name, sizeof name - 1, device_), "asking for a device's name");
     name_ = name;
     api_.check(api_.device_memory(&total_memory_, device_), "asking for a device's memory");
-    const bool cuda = api_.kind == GpuKind::cuda;
-#define JALI_ASK(member, cuda_number, hip_number)                                                            \
-    api_.check(api_.device_attribute(&member##_, cuda ? cuda_number : hip_number, device_),                  \
-               "asking for a device's " #member);
+    const auto& numbers = api_.vendor.attributes;
+    const auto ask = [&](const char* member, int* value) {
+        const auto number = numbers.find(member);
+        if (number == numbers.end())
+            throw GpuError("the row of " + kind() + " has no number for the attribute " + member);
+        api_.check(api_.device_attribute(value, number->second, device_),
+                   std::string("asking for a device's ") + member);
+    };
+#define JALI_ASK(member) ask(#member, &member##_);
     JALI_GPU_ATTRIBUTES(JALI_ASK)
 #undef JALI_ASK
     forced_way_ = forced_peer_way();
-    constexpr int cuda_network_reads_virtual = 110; // an attribute; HIP has none
-    int network = 0;
-    if (cuda && api_.device_attribute(&network, cuda_network_reads_virtual, device_) == gpu_success)
+    int network = 0; // an attribute that not every vendor has
+    if (const auto number = numbers.find("network_reads_virtual");
+        number != numbers.end() && api_.device_attribute(&network, number->second, device_) == gpu_success)
         network_reads_virtual_ = network != 0;
     api_.check(api_.context_retain(&context_, device_), "opening " + name_);
     make_current();
@@ -215,7 +219,8 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
 Gpu::~Gpu() = default; // lives as long as the process
 
 std::string Gpu::architecture() const {
-    return kind() == GpuKind::cuda ? "sm_" + std::to_string(major_) + std::to_string(minor_) : "";
+    const std::string& before = vendor().architecture;
+    return before.empty() ? "" : before + std::to_string(major_) + std::to_string(minor_);
 }
 
 std::string Gpu::identity() const {

@@ -139,19 +139,20 @@ class GpuGraph {
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
   public:
-    static int count(GpuKind kind); // of devices; throws GpuError where there is no driver
+    static int count(const GpuVendor& vendor); // of devices; throws GpuError where there is no driver
     // The device of this number, opened once in a process. Throws GpuError.
-    static std::shared_ptr<Gpu> open(GpuKind kind, int ordinal);
+    static std::shared_ptr<Gpu> open(const GpuVendor& vendor, int ordinal);
 
     const GpuApi& api() const { return api_; }
-    GpuKind kind() const { return api_.kind; }
+    const GpuVendor& vendor() const { return api_.vendor; }
+    const std::string& kind() const { return api_.vendor.name; } // "cuda"
     int ordinal() const { return ordinal_; }
     const std::string& name() const { return name_; }
-    std::string architecture() const; // "sm_90"; empty for HIP, whose compiler asks the device itself
+    std::string architecture() const; // "sm_90"; empty where the compiler asks the device itself
     std::string identity() const;     // of the physical device: equal for two processes that share it
     std::size_t total_memory() const { return total_memory_; }
     std::size_t free_memory() const;
-#define JALI_DECLARE(name, cuda, hip)                                                                        \
+#define JALI_DECLARE(name)                                                                                   \
     int name() const {                                                                                       \
         return name##_;                                                                                      \
     }
@@ -250,7 +251,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     int ordinal_, device_ = 0;
     std::string name_;
     std::size_t total_memory_ = 0;
-#define JALI_DECLARE(name, cuda, hip) int name##_ = 0;
+#define JALI_DECLARE(name) int name##_ = 0;
     JALI_GPU_ATTRIBUTES(JALI_DECLARE)
 #undef JALI_DECLARE
     mutable std::atomic<std::uint64_t> times_idle_ = 0;

@@ -1,10 +1,9 @@
 #include "device/gpu_api.hpp"
-#include "settings/settings.hpp"
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include <dlfcn.h>
 
@@ -17,23 +16,11 @@ struct Loaded {
     std::string why_not; // the first failure is remembered: a driver does not appear while a process runs
 };
 
-// Where the drivers live, the first that loads is taken.
-std::vector<std::string> candidates(GpuKind kind) {
-    const std::string& named = kind == GpuKind::cuda ? settings().cuda_driver : settings().hip_driver;
-    if (!named.empty()) return {named};
-    if (kind == GpuKind::cuda) return {"libcuda.so.1", "libcuda.so"};
-    return {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "/opt/rocm/lib/libamdhip64.so"};
-}
-
-// The oldest driver that has all functions of the table.
-constexpr int oldest_cuda = 12000;
-
-std::unique_ptr<GpuApi> load(GpuKind kind) {
-    auto api = std::make_unique<GpuApi>();
-    api->kind = kind;
+std::unique_ptr<GpuApi> load(const GpuVendor& vendor) {
+    auto api = std::unique_ptr<GpuApi>(new GpuApi{vendor});
     void* handle = nullptr;
     std::string tried;
-    for (const auto& file : candidates(kind)) {
+    for (const auto& file : vendor.driver.candidates()) {
         handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
         if (handle != nullptr) {
             api->library = file;
@@ -42,50 +29,46 @@ std::unique_ptr<GpuApi> load(GpuKind kind) {
         const char* why = dlerror();
         tried += (tried.empty() ? "" : "; ") + std::string(why != nullptr ? why : file);
     }
-    const std::string vendor = kind == GpuKind::cuda ? "NVIDIA's driver" : "AMD's HIP runtime";
-    if (handle == nullptr) throw GpuError(vendor + " was not found (" + tried + ")");
+    const std::string& title = vendor.driver.title;
+    if (handle == nullptr) throw GpuError(title + " was not found (" + tried + ")");
     std::string missing;
-    auto find = [&](const char* name) {
-        void* symbol = dlsym(handle, name);
-        if (symbol == nullptr) missing += (missing.empty() ? "" : ", ") + std::string(name);
+    auto find = [&](const char* member) {
+        const auto name = vendor.functions.find(member);
+        void* symbol = name != vendor.functions.end() ? dlsym(handle, name->second.c_str()) : nullptr;
+        if (symbol == nullptr)
+            missing += (missing.empty() ? "" : ", ") +
+                       (name != vendor.functions.end() ? name->second : std::string(member));
         return symbol;
     };
-#define JALI_FIND(member, cuda_name, hip_name, parameters)                                                   \
-    api->member =                                                                                            \
-        reinterpret_cast<decltype(api->member)>(find(kind == GpuKind::cuda ? #cuda_name : #hip_name));
+#define JALI_FIND(member, parameters) api->member = reinterpret_cast<decltype(api->member)>(find(#member));
     JALI_GPU_FUNCTIONS(JALI_FIND)
     std::swap(missing, api->lacking);
     JALI_GPU_OPTIONAL_FUNCTIONS(JALI_FIND)
     std::swap(missing, api->lacking);
 #undef JALI_FIND
-    if (kind == GpuKind::cuda)
-        api->launch_with = reinterpret_cast<decltype(api->launch_with)>(dlsym(handle, "cuLaunchKernelEx"));
+    if (const auto name = vendor.functions.find("launch_with"); name != vendor.functions.end())
+        api->launch_with = reinterpret_cast<decltype(api->launch_with)>(dlsym(handle, name->second.c_str()));
     if (api->driver_version != nullptr) api->driver_version(&api->version);
-    const std::string version =
-        std::to_string(api->version / 1000) + "." + std::to_string(api->version % 1000 / 10);
-    if (kind == GpuKind::cuda && api->version < oldest_cuda)
-        throw GpuError(vendor + " " + api->library + " supports CUDA " + version +
-                       ", jali needs 12.0 or newer: install a newer driver");
+    if (api->version < vendor.oldest)
+        throw GpuError(title + " " + api->library + " supports " + vendor.platform + " " +
+                       vendor.version_text(api->version) + ", jali needs " +
+                       vendor.version_text(vendor.oldest) + " or newer: install a newer driver");
     if (!missing.empty())
-        throw GpuError(vendor + " " + api->library + " lacks " + missing + ": install a newer one");
-    api->check(api->init(0), vendor + " cannot be used");
+        throw GpuError(title + " " + api->library + " lacks " + missing + ": install a newer one");
+    api->check(api->init(0), title + " cannot be used");
     return api;
 }
 
 } // namespace
 
-const char* name_of(GpuKind kind) {
-    return kind == GpuKind::cuda ? "cuda" : "hip";
-}
-
-const GpuApi& GpuApi::get(GpuKind kind) {
+const GpuApi& GpuApi::get(const GpuVendor& vendor) {
     static std::mutex mutex;
-    static Loaded loaded[2];
+    static auto& loaded = *new std::map<const GpuVendor*, Loaded>; // never destroyed: devices refer to it
     std::lock_guard lock(mutex);
-    Loaded& one = loaded[kind == GpuKind::cuda ? 0 : 1];
+    Loaded& one = loaded[&vendor];
     if (!one.api && one.why_not.empty()) {
         try {
-            one.api = load(kind);
+            one.api = load(vendor);
         } catch (const GpuError& error) {
             one.why_not = error.what();
         }
@@ -102,10 +85,9 @@ std::string GpuApi::text_of(int error) const {
            (text != nullptr ? ", " + std::string(text) : "");
 }
 
-// HIP took the address of the descriptor before 7.1, and takes the descriptor since.
 int GpuApi::import_descriptor(GpuHandle* handle, int descriptor) const {
-    constexpr int file_descriptor = 1, hip_by_value = 70100000;
-    const bool by_value = kind == GpuKind::cuda || version >= hip_by_value;
+    constexpr int file_descriptor = 1;
+    const bool by_value = version >= vendor.descriptors_by_value;
     void* shared = by_value ? reinterpret_cast<void*>(static_cast<std::intptr_t>(descriptor)) : &descriptor;
     return virtual_import(handle, shared, file_descriptor);
 }

@@ -146,7 +146,7 @@ std::uint16_t Timeline::lane_of(void* stream, int clock, Phase phase) {
         if (device_lanes_[k].stream == stream && device_lanes_[k].clock == clock)
             return static_cast<std::uint16_t>(fixed_lanes + k);
     const Gpu& gpu = *clocks_[clock].gpu;
-    const std::string device = std::string(name_of(gpu.kind())) + ":" + std::to_string(gpu.ordinal());
+    const std::string device = gpu.kind() + ":" + std::to_string(gpu.ordinal());
     device_lanes_.push_back({stream, clock});
     std::string name = device + (stream == gpu.stream() ? " main stream"
                                  : phase == Phase::bulk ? " bulk stream"

@@ -19,7 +19,7 @@ std::string why_no_carrier(HaloCarrier carrier, PlacedLayout& layout,
     case HaloCarrier::ccl:
         return CclCommunicator::why_not(*communicator, layout.gpu());
     case HaloCarrier::direct:
-        return communicator->why_not_from_devices(name_of(layout.gpu()->kind()));
+        return communicator->why_not_from_devices(layout.gpu()->kind());
     }
     return "";
 }

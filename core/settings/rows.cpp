@@ -77,12 +77,14 @@ SettingValues on_or_off() {
     return one_of({"0", "1"});
 }
 
-SettingValues a_device() {
-    return {"cpu, cuda, hip, or one of several like cuda:1", [](const std::string& text) {
+SettingValues a_device(const Names& kinds) {
+    std::string words = "cpu";
+    for (const std::string& kind : kinds) words += ", " + kind;
+    return {words + ", or one of several like cuda:1", [kinds](const std::string& text) {
                 const auto colon = text.find(':');
                 const std::string kind = text.substr(0, colon);
-                if (colon == std::string::npos) return is_in({"cpu", "cuda", "hip"}, kind);
-                return is_in({"cuda", "hip"}, kind) && is_whole(text.substr(colon + 1));
+                if (colon == std::string::npos) return kind == "cpu" || is_in(kinds, kind);
+                return is_in(kinds, kind) && is_whole(text.substr(colon + 1));
             }};
 }
 
@@ -151,7 +153,7 @@ std::vector<SettingRow> table() {
         "where compiled kernels and what tuning found are kept. Yours alone, and not mounted `noexec`");
     add(&S::prefetch, "prefetch", "JALI_PREFETCH", one_of({"auto", "off", "leading", "all"}), "auto",
         "whether kernels of the processor ask ahead for what the next position reads", "tuning.md");
-    add(&S::device, "device", "JALI_DEVICE", a_device(), "cpu",
+    add(&S::device, "device", "JALI_DEVICE", a_device({}), "cpu",
         "the device of lattices that are not told otherwise", "gpus.md");
     add(&S::tune, "tune", "JALI_TUNE", one_of({"on", "now", "cached", "again", "off"}), "on",
         "when launches are measured", "tuning.md");
@@ -242,9 +244,22 @@ std::vector<SettingRow> table() {
 
 } // namespace
 
+namespace {
+
+std::vector<SettingRow>& rows() {
+    static std::vector<SettingRow> all = table();
+    return all;
+}
+
+} // namespace
+
+void set_device_kinds(const std::vector<std::string>& kinds) {
+    for (SettingRow& row : rows())
+        if (row.name == "device") row.values = a_device(kinds);
+}
+
 const std::vector<SettingRow>& setting_rows() {
-    static const std::vector<SettingRow> rows = table();
-    return rows;
+    return rows();
 }
 
 } // namespace jali

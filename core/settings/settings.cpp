@@ -137,6 +137,12 @@ std::string text_of(const SettingRow& row, const Settings& settings) {
         row.member);
 }
 
+std::string text_of_setting(const std::string& name) {
+    for (const SettingRow& row : setting_rows())
+        if (row.name == name) return text_of(row, settings());
+    throw SettingsError("there is no setting " + name);
+}
+
 ReadSettings read_settings(const std::map<std::string, std::string>& environment) {
     ReadSettings read;
     std::string wrong;

@@ -77,6 +77,12 @@ const std::vector<SettingRow>& setting_rows();
 // What a row is in `settings`, as text that the row would take; empty: as jali chooses.
 std::string text_of(const SettingRow& row, const Settings& settings);
 
+// What the setting of this name is now, likewise. Throws SettingsError where there is none.
+std::string text_of_setting(const std::string& name);
+
+// Devices that can be named besides the processor ("cuda"): the vendors'. Said before the settings are read.
+void set_device_kinds(const std::vector<std::string>& kinds);
+
 // One or more settings have values that they cannot have; the text has a line for each.
 struct SettingsError : std::invalid_argument {
     using std::invalid_argument::invalid_argument;

@@ -149,7 +149,7 @@ CclCommunicator::~CclCommunicator() {
 void CclCommunicator::agree(const std::string& library) {
     Introduction mine;
     try {
-        api_ = &CclApi::get(gpu_->kind(), library);
+        api_ = &CclApi::get(gpu_->vendor(), library);
         put(mine.library, std::string(api_->name()) + " " + api_->version_text());
         put(mine.identity, gpu_->identity());
         put(mine.name, gpu_->name());

@@ -14,8 +14,7 @@ struct SharedCcl : Belonging {
 };
 
 const SharedCcl& shared_by(Communicator& ranks, const std::shared_ptr<Gpu>& gpu) {
-    auto& place = ranks.belongings[std::string(CclApi::name_of_library(gpu->kind())) + " on device " +
-                                   std::to_string(gpu->ordinal())];
+    auto& place = ranks.belongings[gpu->vendor().ccl.title + " on device " + std::to_string(gpu->ordinal())];
     if (!place) {
         auto made = std::make_shared<SharedCcl>();
         try {

@@ -117,7 +117,7 @@ class Communicator {
     // transport itself is shut down. Throws only what the wait hook throws.
     virtual void await_others_leaving() = 0;
 
-    // Empty if messages may lie in the memory of a device of this kind ("cuda", "hip"), else why not. The
+    // Empty if messages may lie in the memory of a device of this vendor ("cuda"), else why not. The
     // same on all ranks; collective.
     virtual std::string why_not_from_devices(const std::string& kind);
 

@@ -1,4 +1,5 @@
 #include "transport/mpi_devices.hpp"
+#include "device/vendor.hpp"
 #include "settings/settings.hpp"
 
 #include <algorithm>
@@ -38,7 +39,7 @@ class Questions {
         return ask != nullptr && ask() == 1;
     }
 
-    // MPICH: MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA = 0 or ..._HIP = 2, flag).
+    // MPICH: MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA and the like, flag).
     bool says_of_kind(int number) const {
         auto* ask = find<int(int, int*)>("MPIX_GPU_query_support");
         int supported = 0;
@@ -72,15 +73,16 @@ std::string why_mpi_takes_no_devices(const MpiAbi& mpi, MpiHandle communicator, 
     if (set.gpu_aware_mpi == "1") return "";
     if (set.gpu_aware_mpi == "0")
         return "JALI_GPU_AWARE_MPI=0 says that the MPI library takes no device memory";
-    const bool cuda = kind == "cuda";
+    const GpuVendor& vendor = vendor_named(kind);
     const Questions questions(mpi);
-    if (questions.says(cuda ? "MPIX_Query_cuda_support" : "MPIX_Query_rocm_support") ||
-        (!cuda && questions.says("MPIX_Query_hip_support")) || questions.says_of_kind(cuda ? 0 : 2))
-        return "";
-    if (names_memory_kind(questions.memory_kinds(communicator), cuda ? "cuda" : "rocm")) return "";
+    for (const std::string& query : vendor.mpi_queries)
+        if (questions.says(query.c_str())) return "";
+    if (vendor.mpi_number >= 0 && questions.says_of_kind(vendor.mpi_number)) return "";
+    const std::string& memory = vendor.mpi_memory_kind;
+    if (!memory.empty() && names_memory_kind(questions.memory_kinds(communicator), memory)) return "";
     // Cray's and Ohio's libraries are told so, and cannot be asked.
-    if (set.mpich_gpu_support_enabled == "1" || (cuda ? set.mv2_use_cuda : set.mv2_use_rocm) == "1")
-        return "";
+    if (set.mpich_gpu_support_enabled == "1") return "";
+    if (!vendor.mpi_setting.empty() && text_of_setting(vendor.mpi_setting) == "1") return "";
     return "the MPI library (" + mpi.family + ", " + mpi.path + ") does not say that it takes " + kind +
            " memory; use one that was built for it, or set JALI_GPU_AWARE_MPI=1 if this one was";
 }

@@ -151,7 +151,7 @@ MappedCard::MappedCard(const std::shared_ptr<Gpu>& gpu, const PeerCard& card) : 
         address_ = card.address;
         if (card.ordinal == gpu_->ordinal()) return;
         // the other device is open in this process too
-        Gpu& peer = *Gpu::open(gpu_->kind(), static_cast<int>(card.ordinal));
+        Gpu& peer = *Gpu::open(gpu_->vendor(), static_cast<int>(card.ordinal));
         const int error = peer.let_reach(*gpu_);
         if (error != gpu_success && error != gpu_peer_enabled)
             throw GpuError("peer access: " + gpu_->api().text_of(error));

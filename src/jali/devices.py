@@ -1,9 +1,9 @@
 """Which device computes: the host's processor, or a GPU.
 
 Said once per lattice (`Lattice(..., device="cuda")`), for a program (`jali.use_device("cuda")`) or for a process
-(`JALI_DEVICE=cuda`); "cpu" is the default. "cuda" and "hip" give every rank of a host the next GPU in turn, "cuda:1" a
-certain one. Everything else of a program stays as it is. HIP has never run on AMD hardware: it is exercised against a
-driver made for tests only.
+(`JALI_DEVICE=cuda`); "cpu" is the default. The name of a vendor (`jali.vendors`: "cuda", "hip") gives every rank of a host the next
+GPU in turn, "cuda:1" a certain one. Everything else of a program stays as it is. HIP has never run on AMD hardware: it is exercised
+against a driver made for tests only.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ import threading
 import weakref
 from typing import Any
 
-from jali import _core, settings
+from jali import _core, settings, vendors
 from jali.codegen import cache
 from jali.comm.world import host_identity
 from jali.errors import DeviceError
 from jali.files import value_shown
-
-KINDS = ("cuda", "hip")
 
 _default: str | None = None
 _ordinals: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -27,7 +25,7 @@ _guard = threading.Lock()
 
 
 def use_device(name: str) -> None:
-    """Lattices made from now on compute on this device: "cpu", "cuda", "cuda:1", "hip". Raises DeviceError for other names."""
+    """Lattices made from now on compute on this device: "cpu", "cuda", "cuda:1". Raises DeviceError for other names."""
     global _default
     parse_device(name)
     _default = name
@@ -61,17 +59,21 @@ def open_device(name: str | None, communicator: Any) -> Any:
 
 
 def parse_device(name: str) -> tuple[str, int | None]:
-    """Kind ("cpu", "cuda", "hip") and number, None where a name has none. Raises DeviceError for other names."""
+    """Kind ("cpu" or the name of a vendor) and number, None where a name has none. Raises DeviceError for other names."""
     if not isinstance(name, str):
         raise DeviceError(f"a device is named by a string such as 'cpu', 'cuda' or 'cuda:1', not {name!r}")
     kind, colon, number = name.partition(":")
     if kind == "cpu" and not colon:
         return "cpu", None
-    if kind not in KINDS or (colon and not number.isdigit()):
-        raise DeviceError(
-            f"device {value_shown(name)} is unknown; use 'cpu', 'cuda', 'cuda:<number>' or 'hip'"
-        )
+    if kind not in vendors.names() or (colon and not number.isdigit()):
+        raise DeviceError(f"device {value_shown(name)} is unknown; use {device_names()}")
     return kind, int(number) if colon else None
+
+
+def device_names(quote: str = "'") -> str:
+    """What devices are called, for messages: 'cpu', 'cuda', 'hip', or one of several like 'cuda:1'."""
+    names = ", ".join(f"{quote}{name}{quote}" for name in ("cpu", *vendors.names()))
+    return f"{names}, or one of several like {quote}cuda:1{quote}"
 
 
 def _agree_on_peer_handles(gpu: Any, communicator: Any) -> None:

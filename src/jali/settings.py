@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-from jali import _core, early
+from jali import _core, early, vendors
 from jali.errors import ParameterError
 
 Value = str | int | float | bool | None
@@ -75,7 +75,7 @@ def _start() -> None:
     """Read the environment and warn of variables that nobody reads: one process of a job does, who started the ranks or the first.
     The command ends here where a value is wrong."""
     try:
-        notes = _core.start_settings()
+        notes = _core.start_settings(vendors.names())
     except ParameterError as error:
         if not early.is_command():
             raise

@@ -5,6 +5,7 @@ On the fake device a kernel runs as one thread, so that tiles are as small as th
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections import Counter
@@ -19,7 +20,6 @@ from fake_driver import REAL, make_fake_ccl
 
 import jali
 from jali import _core
-from jali.codegen import gpu_compiler
 from jali.codegen.cache import with_gpu_prelude
 from jali.gauge import SU, GaugeField, overrelaxation_sweep, plaquette
 from jali.lattice import tuning
@@ -467,10 +467,9 @@ def test_a_thread_loads_all_its_sites_before_it_stores_the_first(
     x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))
     axpy.kernels(y, x, 0.5)
     (source,) = tmp_path.glob("axpy-*.cu")
-    for what in ("code", "code_size"):
-        function = {"code": "nvrtcGetPTX", "code_size": "nvrtcGetPTXSize"}[what]
-        monkeypatch.setitem(gpu_compiler._FUNCTIONS, what, (function, ""))
-    text = nvrtc.compile(with_gpu_prelude(source.read_text()), "axpy", "sm_90").decode()
+    ptx = {**nvrtc.row.functions, "code": "nvrtcGetPTX", "code_size": "nvrtcGetPTXSize"}
+    to_ptx = dataclasses.replace(nvrtc, row=dataclasses.replace(nvrtc.row, functions=ptx))
+    text = to_ptx.compile(with_gpu_prelude(source.read_text()), "axpy", "sm_90").decode()
     accesses = re.findall(r"\b(ld|st)\.global\.((?:v\d\.)?f\d+)", text)
     assert Counter(t for way, t in accesses if way == "ld") == loads
     assert Counter(t for way, t in accesses if way == "st") == stores

@@ -16,7 +16,7 @@ from typing import Any
 
 from jali import comm
 from jali.cli.plan_arguments import factors_argument, names_argument, size_argument
-from jali.devices import default_device
+from jali.devices import default_device, device_names
 from jali.errors import ParameterError
 
 
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device",
         metavar="NAME",
-        help="cpu, cuda, hip or cuda:<number> (default: for halos JALI_DEVICE, for collectives the host)",
+        help=f"{device_names('')} (default: for halos JALI_DEVICE, for collectives the host)",
     )
     parser.add_argument(
         "--sides",

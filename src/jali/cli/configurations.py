@@ -21,7 +21,7 @@ from jali.cli.parameters import parse_parameters
 from jali.cli.run_directory import CHECKPOINT
 from jali.cli.simulation import LINKS
 from jali.comm import Communicator
-from jali.devices import parse_device
+from jali.devices import device_names, parse_device
 from jali.errors import DeviceError, FileFormatError, ParameterError
 from jali.files import checked_path, require_memory, shown, value_shown
 from jali.gauge import SU, GaugeField
@@ -77,7 +77,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
     """`--device`, checked as far as that is possible without opening it."""
     parser.add_argument(
-        "--device", type=_device, metavar="cuda", help="compute on this device: cpu, cuda, cuda:1 or hip"
+        "--device", type=_device, metavar="cuda", help=f"compute on this device: {device_names('')}"
     )
 
 

@@ -18,7 +18,7 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from jali import _core, comm, devices, settings, tune
+from jali import _core, comm, devices, settings, tune, vendors
 from jali.codegen import target
 from jali.codegen.cache import cache_directory
 from jali.codegen.compiler import find_compiler
@@ -66,7 +66,7 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         {
             "mpi": ("the MPI library", MPI_QUESTION, ""),
             "ranges": ("a profiler's library", RANGES_QUESTION, ""),
-            **{kind: (f"the driver of {kind} devices", GPU_QUESTION, kind) for kind in devices.KINDS},
+            **{kind: (f"the driver of {kind} devices", GPU_QUESTION, kind) for kind in vendors.names()},
         }
     )
     return {
@@ -81,7 +81,7 @@ def gather(communicator: comm.Communicator) -> dict[str, Any]:
         "transport": communicator.transport,
         "mpi": answers["mpi"],
         "device": devices.default_device(),
-        "devices": {kind: answers[kind] for kind in devices.KINDS},
+        "devices": {kind: answers[kind] for kind in vendors.names()},
         "ranges": {**answers["ranges"], "on": settings.current().nvtx},
         "settings": dict(settings.current().differing()),
         "compiler": _compiler(),
@@ -188,9 +188,8 @@ try:
 except JaliError as error:
     found["compiler"] = {"missing": str(error)}
 try:
-    path, number = _core.Gpu.driver(kind)
-    version = (number // 1000, number % 1000 // 10) if kind == "cuda" else (number // 10**7, number // 10**5 % 100)
-    found["driver"] = {"path": path, "version": ".".join(map(str, version))}
+    path, version = _core.Gpu.driver(kind)
+    found["driver"] = {"path": path, "version": version}
     found["gpus"] = []
     for ordinal in range(_core.Gpu.count(kind)):
         try:
@@ -247,7 +246,8 @@ def _installed(package: str) -> str | None:
 
 def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
     """Lines about one kind of device."""
-    note = "; never run on AMD hardware" if kind == "hip" else ""
+    vendor = vendors.vendor(kind)
+    note = f"; {vendor.note}" if vendor.note else ""
     if "missing" in found:
         return [(kind, f"none: {_first_line(found['missing'])}{note}")]
     driver, compiler = found["driver"], found["compiler"]
@@ -265,7 +265,7 @@ def _device_rows(kind: str, found: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(
             (
                 "",
-                f"kernels by {'NVRTC' if kind == 'cuda' else 'hipRTC'} {compiler['version']}  {compiler['path']}",
+                f"kernels by {vendor.compiler.library.title} {compiler['version']}  {compiler['path']}",
             )
         )
     elif found["gpus"]:

@@ -1,4 +1,4 @@
-"""Compiles kernels for GPUs: NVRTC for CUDA and hipRTC for HIP, found at run time and called through one table.
+"""Compiles kernels for GPUs with the vendor's run-time compiler (`jali.vendors`), found at run time.
 
 No toolkit is needed: NVRTC comes with `pip install jali[cuda]`, and compiles for any NVIDIA architecture on a machine that
 has no GPU. hipRTC comes with ROCm. AMD's side has never run on hardware.
@@ -10,74 +10,34 @@ import ctypes
 import functools
 import hashlib
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jali import settings
+from jali import settings, vendors
 from jali.errors import CompileError
 
-# what is called, with its name in either library
-_FUNCTIONS = {
-    "version": ("nvrtcVersion", "hiprtcVersion"),
-    "create": ("nvrtcCreateProgram", "hiprtcCreateProgram"),
-    "compile": ("nvrtcCompileProgram", "hiprtcCompileProgram"),
-    "log_size": ("nvrtcGetProgramLogSize", "hiprtcGetProgramLogSize"),
-    "log": ("nvrtcGetProgramLog", "hiprtcGetProgramLog"),
-    "code_size": ("nvrtcGetCUBINSize", "hiprtcGetCodeSize"),
-    "code": ("nvrtcGetCUBIN", "hiprtcGetCode"),
-    "destroy": ("nvrtcDestroyProgram", "hiprtcDestroyProgram"),
-}
-_OPTIONS = {
-    # a fused multiply-add is written where it is meant; everything in a kernel's text is for the device
-    "cuda": (
-        "--std=c++17",
-        "--fmad=false",
-        "--device-as-default-execution-space",
-        "--device-int128",
-        "--diag-suppress=177",
-    ),
-    "hip": ("-std=c++17", "-ffp-contract=off", "-O3"),
-}
-_INSTALL = {
-    "cuda": "pip install 'jali[cuda]' (or nvidia-cuda-nvrtc of your driver's CUDA version), or set JALI_NVRTC to the library",
-    "hip": "install ROCm's hipRTC, or set JALI_HIPRTC to the library",
-}
-
-
-def _candidates(kind: str) -> list[str]:
-    named = settings.current().nvrtc if kind == "cuda" else settings.current().hiprtc
-    if named:
-        return [named]
-    if kind == "hip":
-        # before ROCm 6 hipRTC was part of the runtime
-        return [
-            *("libhiprtc.so", "libhiprtc.so.7", "libhiprtc.so.6", "/opt/rocm/lib/libhiprtc.so"),
-            *("libamdhip64.so", "libamdhip64.so.5"),
-        ]
-    found = []
-    for folder in sys.path:
-        for pattern in ("cu*/lib/libnvrtc.so.*", "cuda_nvrtc/lib/libnvrtc.so.*"):
-            found += sorted(str(p) for p in Path(folder, "nvidia").glob(pattern) if "builtins" not in p.name)
-    return [*found, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"]
+if TYPE_CHECKING:
+    from jali.vendor import Compiler
 
 
 @dataclass(frozen=True)
 class GpuCompiler:
-    """A run-time compiler of one kind ("cuda" or "hip")."""
+    """The run-time compiler of a vendor, loaded."""
 
     kind: str
     path: str
     version: str
     library: ctypes.CDLL
+    row: Compiler
 
     @property
     def identity(self) -> str:
         """Changes when the compiler may make other code."""
-        return f"{self.kind} rtc {self.version} {' '.join(_OPTIONS[self.kind])}"
+        return f"{self.kind} rtc {self.version} {' '.join(self.row.options)}"
 
     def _function(self, what: str) -> ctypes._CFuncPtr:  # type: ignore[name-defined]
-        return getattr(self.library, _FUNCTIONS[what][self.kind == "hip"])
+        return getattr(self.library, self.row.functions[what])
 
     def compile(self, source: str, name: str, architecture: str, options: tuple[str, ...] = ()) -> bytes:
         """Machine code of `source` for an architecture such as "sm_90". Raises CompileError with the compiler's words."""
@@ -87,8 +47,8 @@ class GpuCompiler:
         if error:
             raise CompileError(f"{self.path} cannot start on kernel '{name}' (error {error})")
         try:
-            target = {"cuda": f"--gpu-architecture={architecture}", "hip": f"--offload-arch={architecture}"}
-            arguments = [*_OPTIONS[self.kind], *([target[self.kind]] if architecture else []), *options]
+            target = [f"{self.row.target}{architecture}"] if architecture else []
+            arguments = [*self.row.options, *target, *options]
             array = (ctypes.c_char_p * len(arguments))(*(a.encode() for a in arguments))
             if self._function("compile")(program, len(arguments), array):
                 raise CompileError(_complaint(name, source, self._text(program), arguments))
@@ -124,34 +84,32 @@ def _complaint(name: str, source: str, log: str, arguments: list[str]) -> str:
 
 
 @functools.cache
-def _find(kind: str, *_named: str | None) -> GpuCompiler:
+def _find(kind: str, named: str) -> GpuCompiler:
+    known = vendors.vendor(kind).compiler
     why = []
-    for path in _candidates(kind):
+    for path in [named] if named else [*known.library.packaged(), *known.library.files]:
         try:
             library = ctypes.CDLL(path)
         except OSError as error:
             why.append(str(error))
             continue
-        missing = [
-            names[kind == "hip"]
-            for names in _FUNCTIONS.values()
-            if not hasattr(library, names[kind == "hip"])
-        ]
+        missing = [name for name in known.functions.values() if not hasattr(library, name)]
         if missing:
             why.append(f"{path} lacks {', '.join(missing)}")
             continue
         major, minor = ctypes.c_int(), ctypes.c_int()
-        getattr(library, _FUNCTIONS["version"][kind == "hip"])(ctypes.byref(major), ctypes.byref(minor))
-        return GpuCompiler(kind, path, f"{major.value}.{minor.value}", library)
+        getattr(library, known.functions["version"])(ctypes.byref(major), ctypes.byref(minor))
+        return GpuCompiler(kind, path, f"{major.value}.{minor.value}", library, known)
     raise CompileError(
-        f"kernels for {kind} devices need {'NVRTC' if kind == 'cuda' else 'hipRTC'}, which was not found: {_INSTALL[kind]}\n  "
+        f"kernels for {kind} devices need {known.library.title}, which was not found: {known.library.install}\n  "
         + "\n  ".join(why[-3:])
     )
 
 
 def find_gpu_compiler(kind: str) -> GpuCompiler:
-    """The run-time compiler for "cuda" or "hip". Raises CompileError that says what to install."""
-    return _find(kind, settings.current().nvrtc, settings.current().hiprtc)
+    """The run-time compiler for the devices of a vendor. Raises CompileError that says what to install."""
+    setting = vendors.vendor(kind).compiler.library.setting
+    return _find(kind, getattr(settings.current(), setting) if setting else "")
 
 
 @functools.cache

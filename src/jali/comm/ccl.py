@@ -10,29 +10,24 @@ RCCL has never run on hardware.
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jali import _core
 from jali.comm.communicator import Communicator
-from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView, stream_handle, view_of
+from jali.comm.device_arrays import DeviceArray, DeviceView, stream_handle, view_of
 from jali.comm.elements import SIZES
 from jali.errors import ParameterError
+from jali.vendors import vendor
 
 
 def find_library(kind: str) -> str:
-    """The NCCL of an installed nvidia-nccl package, for "cuda"; empty if there is none (the core looks further)."""
-    if kind == "cuda":
-        for folder in sys.path:
-            for path in sorted(Path(folder or ".", "nvidia", "nccl", "lib").glob("libnccl.so*")):
-                return os.fspath(path)
-    return ""
+    """The vendor's library in an installed Python package, such as nvidia-nccl; empty if there is none (the core looks further)."""
+    ccl = vendor(kind).ccl
+    return next(iter(ccl.packaged()), "") if ccl else ""
 
 
 class CclCommunicator:
@@ -340,7 +335,7 @@ class _Arrays:
 
     def order(self) -> None:
         """From here on the streams of the arrays wait for the call."""
-        default = LEGACY_STREAM[self.gpu.kind]
+        default = vendor(self.gpu.kind).default_stream
         theirs = {default if view.stream is None else view.stream for view in self.views}
         if self.stream is None:
             for handle in theirs - {self.gpu.stream}:

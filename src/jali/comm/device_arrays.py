@@ -19,12 +19,8 @@ import numpy.typing as npt
 from jali import _core
 from jali.comm.elements import NAMES, SIZES, element_name
 from jali.errors import DeviceError, ParameterError
+from jali.vendors import vendor
 
-DLPACK_DEVICES = {"cuda": 2, "hip": 10}
-LEGACY_STREAM = {
-    "cuda": 1,
-    "hip": 0,
-}  # handle of the default stream, which other libraries use unless told otherwise
 # Types of arrays whose interface is of a version that names no stream, and which have DLPack: nobody need ask for it again.
 _BY_DLPACK: set[type] = set()
 _DTYPES = {core: np.dtype(name) for name, core in NAMES.items() if name not in ("bool", "bfloat16")}
@@ -76,7 +72,7 @@ class DeviceView(_core.PlacedArray):
         read_only: bool = False,
         foreign: Any = None,
     ) -> None:
-        goes_on = LEGACY_STREAM[gpu.kind] if stream is None else stream
+        goes_on = vendor(gpu.kind).default_stream if stream is None else stream
         super().__init__(gpu, address, shape, element, goes_on, read_only, owner)
         self.stream = stream
         self.foreign = foreign  # what was lent, to be kept as long
@@ -144,13 +140,13 @@ def _from_interface(
 def _from_dlpack(x: Any, gpu: _core.Gpu, stream: int | None, there: bool) -> DeviceView:
     if not there:
         kind, ordinal = x.__dlpack_device__()
-        if int(kind) != DLPACK_DEVICES[gpu.kind]:
+        if int(kind) != vendor(gpu.kind).dlpack:
             where = "in host memory" if int(kind) in (1, 3, 11) else "on a device of another kind"
             raise DeviceError(
                 f"a {type(x).__name__} {where} is not on {gpu.name}; DeviceArray.from_host copies NumPy arrays there"
             )
         _check_device(gpu, int(ordinal))
-    mine = gpu.stream if stream is None else stream or LEGACY_STREAM[gpu.kind]
+    mine = gpu.stream if stream is None else stream or vendor(gpu.kind).default_stream
     try:
         capsule = x.__dlpack__(stream=mine)
     except (BufferError, TypeError, ValueError, RuntimeError) as error:
@@ -244,7 +240,7 @@ class DeviceArray(_core.PlacedArray):
         }
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return DLPACK_DEVICES[self.gpu.kind], self.gpu.ordinal
+        return vendor(self.gpu.kind).dlpack, self.gpu.ordinal
 
     def __dlpack__(
         self,
@@ -257,9 +253,11 @@ class DeviceArray(_core.PlacedArray):
         """A capsule; the taker's `stream` waits for jali's (None: its default stream, -1: nothing waits)."""
         if copy or (dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__()):
             raise BufferError("this array is lent as it is; copy it afterwards, or use to_host()")
-        named = (-1, 1, 2) if self.gpu.kind == "cuda" else (-1, 0)
-        if stream is not None and stream <= 2 and stream not in named:
-            raise BufferError(f"stream {stream} is none; 1 is CUDA's default stream, 0 that of ROCm")
+        row = vendor(self.gpu.kind)
+        if stream is not None and stream <= 2 and stream not in (-1, *row.named_streams):
+            raise BufferError(
+                f"stream {stream} is none; {row.default_stream} is the default stream of {row.platform}"
+            )
         if stream != -1:
-            self.gpu.let_wait(LEGACY_STREAM[self.gpu.kind] if stream is None else stream)
+            self.gpu.let_wait(row.default_stream if stream is None else stream)
         return _core.to_dlpack(self.address, self.shape, self.element, *self.__dlpack_device__(), self)

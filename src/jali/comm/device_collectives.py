@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, settings
+from jali import _core, settings, vendors
 from jali.codegen import cache
 from jali.comm import algorithms
-from jali.comm.device_arrays import DLPACK_DEVICES, DeviceView, element_dtype, view_of
+from jali.comm.device_arrays import DeviceView, element_dtype, view_of
 from jali.comm.elements import SIZES, check_operation
 from jali.comm.kept_plans import KeepsPlans
 from jali.errors import DeviceError, ParameterError
@@ -32,7 +32,12 @@ Plan = Callable[[tuple[Any, ...]], None]  # takes the arrays of a call: a GpuPla
 
 
 _open = functools.cache(_core.Gpu.open)  # they live as long as the process
-_KINDS = {number: kind for kind, number in DLPACK_DEVICES.items()}
+
+
+@functools.cache
+def _kind_of(number: int) -> str | None:
+    """The vendor of devices of this number in DLPack."""
+    return next((name for name in vendors.names() if vendors.vendor(name).dlpack == number), None)
 
 
 def _place_of(x: Any) -> tuple[str, int] | None:
@@ -42,7 +47,7 @@ def _place_of(x: Any) -> tuple[str, int] | None:
         return None
     try:
         number, ordinal = ask()
-        kind = _KINDS.get(int(number))
+        kind = _kind_of(int(number))
         return None if kind is None else (kind, int(ordinal))
     except (BufferError, TypeError, ValueError, RuntimeError):
         return None
@@ -65,7 +70,7 @@ def gpu_of(x: Any) -> _core.Gpu:
         return x.gpu
     if hasattr(x, "__dlpack_device__"):
         number, ordinal = (int(n) for n in x.__dlpack_device__())
-        return _open(_KINDS.get(number, "cuda"), ordinal)
+        return _open(_kind_of(number) or "cuda", ordinal)
     told = getattr(getattr(x, "device", None), "id", None)
     if told is None:  # the driver knows whose memory it is
         address = x.__cuda_array_interface__["data"][0]

@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from jali import _core, settings
 from jali.codegen import cache
-from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, stream_handle, view_of
+from jali.comm.device_arrays import DeviceArray, stream_handle, view_of
 from jali.errors import DeviceError, ParameterError
+from jali.vendors import vendor
 
 if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
@@ -305,7 +306,7 @@ class DeviceMessages:
         # in order with who else uses the arrays; graphs and streams of the caller are put in order by the caller
         theirs: set[int] = set()
         if handle is None and not all(type(m.array) is DeviceArray for m in messages) and not gpu.recording:
-            default = LEGACY_STREAM[gpu.kind]
+            default = vendor(gpu.kind).default_stream
             theirs = {default if m._view.stream is None else m._view.stream for m in messages} - {gpu.stream}
             for owner in theirs:
                 gpu.wait_for(owner)

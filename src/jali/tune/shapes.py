@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from jali import vendors
+
 REGISTERS = 65536  # of a multiprocessor, on every NVIDIA architecture that is supported
 MOST_REGISTERS = 255  # of a thread
 _NAME = re.compile(r"(\d+),(\d+)(?:,(\d+))?(?:,(\d+))?(?: as (\d+) threads)?(?: in (\d+) waves?)?")
@@ -92,9 +94,9 @@ PLACES = 4  # registers for where a site is
 def variants_for(kind: str, registers: int) -> tuple[Shape, ...]:
     """The shapes, the default first, that may be compiled otherwise for a kernel that needs so many registers unbounded.
 
-    For HIP the number of blocks bounds nothing (its compiler does not take it).
+    One where the vendor's compiler does not take the number of blocks as a bound.
     """
-    if kind != "cuda":
+    if not vendors.vendor(kind).compiler.bounds_blocks:
         return _BOUNDS[:1]
     return tuple(s for s in _BOUNDS if s is DEFAULT_SHAPE or s.most_registers < registers)
 

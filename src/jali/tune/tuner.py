@@ -70,10 +70,5 @@ def device_words(gpu: Any) -> str:
     """Name and driver of a device; of the host, its processor."""
     if gpu is None:
         return target.host().name
-    _, number = _core.Gpu.driver(gpu.kind)
-    version = (
-        (number // 1000, number % 1000 // 10)
-        if gpu.kind == "cuda"
-        else (number // 10**7, number // 10**5 % 100)
-    )
-    return f"{gpu.name}, {gpu.kind} {version[0]}.{version[1]}"
+    _, version = _core.Gpu.driver(gpu.kind)
+    return f"{gpu.name}, {gpu.kind} {version}"

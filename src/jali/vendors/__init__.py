@@ -1,0 +1,38 @@
+"""Vendors of devices: a file each, with all in which one differs from another.
+
+A file of this folder is a vendor: its name is that of the devices (`device="cuda"`), and its `VENDOR` is a row (`jali.vendor`). The
+core gets the row when it is first asked for such a device (core/device/vendor.hpp), the compiler's part is read by
+`jali.codegen.gpu_compiler`. Nothing outside of this folder asks which vendor it has. Until a device is wanted only names are looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING
+
+from jali import _core
+from jali.rows import row_names
+
+if TYPE_CHECKING:
+    from jali.vendor import Vendor
+
+
+@functools.cache
+def names() -> list[str]:
+    """Names of all vendors, in alphabetical order."""
+    return row_names(__file__)
+
+
+@functools.cache
+def vendor(name: str) -> Vendor:
+    """The row of this name. Raises ValueError where there is none."""
+    if name not in names():
+        raise ValueError(f"there is no vendor {name!r}; there are {', '.join(names())}")
+    row: Vendor = importlib.import_module(f"jali.vendors.{name}").VENDOR
+    return row
+
+
+def tell_core(name: str) -> None:
+    """Gives the core the row of this name; the core asks for it. Raises ValueError where there is none."""
+    _core.add_vendor(vendor(name))
