@@ -9,7 +9,7 @@ import pytest
 from handmade import cut_out, ildg_file, nersc_file, on_ranks, product_boxes, random_links
 
 import jali.io.boxes
-import jali.io.ildg
+import jali.io.formats.ildg
 from jali.errors import FileFormatError, LayoutError, ParameterError, RankError
 from jali.io import (
     Box,
@@ -92,7 +92,7 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_files_are_bit_identical_for_any_number_of_ranks(tmp_path, monkeypatch, name, size, chunk) -> None:
     monkeypatch.setattr(jali.io.boxes, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(jali.io.ildg, "datetime", FixedDate)
+    monkeypatch.setattr(jali.io.formats.ildg, "datetime", FixedDate)
     WRITERS[name](tmp_path / "one", WHOLE, LINKS, SingleRank())
 
     def write_and_read(ranks):

@@ -24,23 +24,23 @@ from jali.cli.configurations import (
 )
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge import link_trace, plaquette
+from jali.io.formats import Writer, writers
 from jali.io.parallel import raised_alike, together
-
-FORMATS = ("nersc", "ildg")
-ENDINGS = {".nersc": "nersc", ".ildg": "ildg", ".lime": "ildg"}
-BEGINNINGS = {"nersc.": "nersc", "ildg.": "ildg"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali convert`."""
-    parser.description = "Rewrite a configuration file, or the checkpoint of a run, as NERSC or ILDG."
+    titles = " or ".join(writer.title for writer in writers().values())
+    parser.description = f"Rewrite a configuration file, or the checkpoint of a run, as {titles}."
     parser.add_argument("source", metavar="IN", help="configuration file, or directory of a run")
     parser.add_argument("target", metavar="OUT", help="file to write; an existing one is replaced when done")
-    parser.add_argument("--format", choices=FORMATS, help="format of OUT (default: by its name)")
+    parser.add_argument("--format", choices=tuple(writers()), help="format of OUT (default: by its name)")
     parser.add_argument(
         "--precision", type=int, choices=(32, 64), help="bits of a real number (default: as in IN)"
     )
-    parser.add_argument("--rows", type=int, choices=(2, 3), help="rows of a link, NERSC only (default 3)")
+    parser.add_argument(
+        "--rows", type=int, choices=(2, 3), help=f"rows of a link, {_of_two_rows()} only (default 3)"
+    )
     parser.add_argument(
         "--reunitarise", action="store_true", help="project the links back to the group first"
     )
@@ -51,9 +51,11 @@ def execute(arguments: argparse.Namespace) -> int:
     """Read, perhaps project, write."""
     ranks = comm.current()
     with together(ranks):
-        format = arguments.format or format_of(arguments.target)
-        if arguments.rows == 2 and format != "nersc":
-            raise ParameterError(f"two rows can be stored in NERSC files only, not as {format}")
+        writer = writers()[arguments.format or format_of(arguments.target)]
+        if arguments.rows == 2 and not writer.two_rows:
+            raise ParameterError(
+                f"two rows can be stored in {_of_two_rows()} files only, not as {writer.name}"
+            )
     configuration = load_configuration(
         arguments.source,
         arguments.lattice,
@@ -65,11 +67,12 @@ def execute(arguments: argparse.Namespace) -> int:
     U = configuration.U
     warn(configuration, U.unitarity_deviation(), ranks)
     with together(ranks):
-        require_four_dimensions(configuration, f"{format} files")
-        if format == "nersc" and U.n != 3:
+        require_four_dimensions(configuration, f"{writer.name} files")
+        if writer.n not in (None, U.n):
+            others = " or ".join(name for name, other in writers().items() if other.n in (None, U.n))
             raise ParameterError(
-                f"{configuration.path}: NERSC files hold SU(3) only, this is "
-                f"{'U(1)' if U.n == 1 else f'SU({U.n})'}; use --format ildg"
+                f"{configuration.path}: {writer.title} files hold {_group(writer.n)} only, this is {_group(U.n)}; "
+                f"use --format {others}"
             )
     mismatch = configuration.mismatch(plaquette(U), link_trace(U))
     with together(ranks):
@@ -78,14 +81,14 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.reunitarise:
         U.reunitarise()
     precision = arguments.precision or configuration.precision
-    result = write(configuration, arguments.target, format, precision, arguments.rows or 3)
+    result = write(configuration, arguments.target, writer, precision, arguments.rows or 3)
     if ranks.rank == 0:
         print(json.dumps(result, indent=2) if arguments.json else render(result), flush=True)
     return 0
 
 
 def write(
-    configuration: Configuration, target: str, format: str, precision: int, rows: int
+    configuration: Configuration, target: str, writer: Writer, precision: int, rows: int
 ) -> dict[str, Any]:
     """Write the links (collective) and return what was written, as plain values. Raises ParameterError, OSError."""
     U = configuration.U
@@ -103,20 +106,19 @@ def write(
         "ranks": lattice.communicator,
     }
     box = io.Box(lattice.local_origin, lattice.local_extents)
+    if writer.two_rows:
+        options["rows"] = rows
     with raised_alike():
-        if format == "nersc":
-            io.write_nersc(target, links, box, lattice.extents, rows=rows, **options)
-        else:
-            io.write_ildg(target, links, box, lattice.extents, **options)
+        writer.write(target, links, box, lattice.extents, **options)
     return {
         "source": configuration.path,
         "source_format": configuration.format,
         "file": target,
-        "format": format,
+        "format": writer.name,
         "extents": list(lattice.extents),
-        "group": "U(1)" if U.n == 1 else f"SU({U.n})",
+        "group": _group(U.n),
         "precision": precision,
-        "rows": rows if format == "nersc" else U.n,
+        "rows": rows if writer.two_rows else U.n,
         **numbers,
     }
 
@@ -124,7 +126,7 @@ def write(
 def render(result: dict[str, Any]) -> str:
     """The result for people."""
     extents = " x ".join(map(str, result["extents"]))
-    rows = f", {result['rows']} rows" if result["format"] == "nersc" else ""
+    rows = f", {result['rows']} rows" if writers()[result["format"]].two_rows else ""
     return (
         f"{result['source']} ({result['source_format']}) -> {result['file']}: {result['format']}, "
         f"{result['group']} on {extents}, {result['precision']} bits{rows}, "
@@ -135,12 +137,24 @@ def render(result: dict[str, Any]) -> str:
 def format_of(name: str) -> str:
     """The format that a file name suggests by its ending or beginning. Raises ParameterError if it does not."""
     base = os.path.basename(name).lower()
-    found = ENDINGS.get(os.path.splitext(base)[1]) or next(
-        (format for start, format in BEGINNINGS.items() if base.startswith(start)), None
+    for named in (
+        lambda writer: os.path.splitext(base)[1] in writer.endings,
+        lambda writer: base.startswith(writer.beginnings),
+    ):
+        for writer in writers().values():
+            if named(writer):
+                return writer.name
+    endings = [ending for writer in writers().values() for ending in writer.endings]
+    raise ParameterError(
+        f"the name {name} does not tell a format (known endings: {', '.join(endings)}); "
+        f"give --format {' or '.join(writers())}"
     )
-    if found is None:
-        raise ParameterError(
-            f"the name {name} does not tell a format (known endings: {', '.join(ENDINGS)}); "
-            f"give --format {' or '.join(FORMATS)}"
-        )
-    return found
+
+
+def _of_two_rows() -> str:
+    """The formats that hold links without their third row."""
+    return ", ".join(writer.title for writer in writers().values() if writer.two_rows)
+
+
+def _group(n: int | None) -> str:
+    return "U(1)" if n == 1 else f"SU({n})"

@@ -8,8 +8,8 @@ are NumPy arrays on a `Box`, and ranks are anything that looks like a `RankGroup
 from .boxes import Box
 from .checkpoint import Checkpoint, open_checkpoint, write_checkpoint
 from .configuration import ConfigurationFile, open_configuration, recognise
-from .ildg import write_ildg
-from .nersc import write_nersc
+from .formats.ildg import write_ildg
+from .formats.nersc import write_nersc
 from .parallel import RankGroup, SingleRank
 from .unitarity import reunitarise, unitarity_deviation
 

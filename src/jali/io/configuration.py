@@ -19,13 +19,10 @@ from numpy.typing import DTypeLike, NDArray
 from jali.errors import FileFormatError, ParameterError
 from jali.files import checked_path, reading, require_memory, shown
 
-from . import lime, milc, nersc
 from .boxes import Box, SiteRecords, boxes_tile, site_coordinates
 from .checksums import Checksum
-from .ildg import parse_lime
+from .formats import RECOGNISED_BY, Format, formats, milc
 from .links import DIRECTIONS, Asked, Contents, first_non_finite
-from .milc import parse_milc
-from .nersc import parse_nersc
 from .parallel import RankGroup, SingleRank, together
 from .writing import explained
 
@@ -36,13 +33,14 @@ UNVERIFIED = "--ignore-checksum (verify=False in Python) takes the links as they
 
 
 def recognise(path: str | os.PathLike[str]) -> str:
-    """Format of a file by its first bytes: "nersc", "lime" (ILDG, SciDAC), "milc" or "openqcd".
+    """Format of a file by its first bytes: "nersc", "lime" (ILDG, SciDAC), "milc", another of `jali.io.formats`, or "openqcd".
 
     Raises `FileFormatError` for anything else and `OSError` if the file cannot be read.
     """
     name = checked_path(path)
     with explained(f"cannot read {shown(name)}"), reading(name) as fd:
-        return _recognise(name, fd, os.fstat(fd).st_size)
+        found = _recognise(name, fd, os.fstat(fd).st_size)
+    return found.name if isinstance(found, Format) else found
 
 
 def open_configuration(
@@ -277,45 +275,37 @@ class ConfigurationFile:
 
 
 def _parse(path: str, fd: int, size: int, asked: Asked) -> Contents:
-    kind = _recognise(path, fd, size)
-    if kind == "nersc":
-        return parse_nersc(path, fd, size, asked)
-    if kind == "lime":
-        return parse_lime(path, fd, size, asked)
-    if kind == "milc":
-        return parse_milc(path, fd, size, asked)
+    found = _recognise(path, fd, size)
+    if isinstance(found, Format):
+        return found.parse(path, fd, size, asked)
     raise FileFormatError(
         f"{path}: looks like an openQCD configuration, which jali does not read; convert it to ILDG or "
         "NERSC first"
     )
 
 
-def _recognise(path: str, fd: int, size: int) -> str:
-    head = os.pread(fd, 24, 0)
+def _recognise(path: str, fd: int, size: int) -> Format | str:
+    """The format; the name of one that is known but not read. Raises `FileFormatError` for all else."""
+    head = os.pread(fd, RECOGNISED_BY, 0)
     if not head:
         raise FileFormatError(f"{path}: the file is empty (0 bytes)")
-    if head.startswith(nersc.MAGIC):
-        return "nersc"
-    words = {int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big")} if len(head) >= 4 else set()
-    if head[:4] == lime.MAGIC.to_bytes(4, "big"):
-        return "lime"
-    if milc.MAGIC in words:
-        return "milc"
-    for magic, version in milc.OLD_MAGICS.items():
-        if magic in words:
-            raise FileFormatError(
-                f"{path}: a MILC file of {version} (magic number {magic}); only version 5 (magic number "
-                f"{milc.MAGIC}) can be read: convert it with MILC"
-            )
+    for row in formats():
+        if row.is_one(head):
+            return row
+    if version := milc.version_of_old(head):
+        raise FileFormatError(
+            f"{path}: a MILC file of {version}; only version 5 (magic number {milc.MAGIC}) can be read: convert it "
+            "with MILC"
+        )
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
         raise FileFormatError(
             f"{path}: an HDF5 file; there is no standard for configurations in HDF5: use ILDG"
         )
     if _looks_like_openqcd(head, size):
         return "openqcd"
+    *most, last = (row.signature for row in formats())
     raise FileFormatError(
-        f"{path}: unknown format: begins with {head[:12].hex(' ')}; expected NERSC ('BEGIN_HEADER'), LIME "
-        f"(45 67 89 ab) or MILC v5 (magic number {milc.MAGIC})"
+        f"{path}: unknown format: begins with {head[:12].hex(' ')}; expected {', '.join(most)} or {last}"
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from jali.errors import FileFormatError, ParameterError
 
 from .boxes import SiteRecords
-from .checksums import Checksum, RotatedWords, SiteCrc, WordSum
+from .checksums import Checksum
 
 DIRECTIONS = 4
 """Links per site: every format here is four-dimensional."""
@@ -106,19 +106,14 @@ class Contents:
     plaquette: str | None = None
     link_trace: str | None = None
     checksum_kind: str | None = None
+    make_checksum: Callable[[], Checksum] | None = None  # an empty one of this kind
     checksum: tuple[int, ...] = ()
     checksum_fault: str = ""  # why the checksum that the file carries cannot be compared
     warnings: tuple[str, ...] = ()
 
     def new_checksum(self) -> Checksum | None:
         """An empty checksum of the kind that the file carries."""
-        if self.checksum_kind == "nersc":
-            return WordSum(self.storage.byte_order)
-        if self.checksum_kind == "scidac":
-            return SiteCrc()
-        if self.checksum_kind == "milc":
-            return RotatedWords(self.storage.byte_order)
-        return None
+        return self.make_checksum() if self.checksum_kind and self.make_checksum else None
 
 
 @dataclass(frozen=True)

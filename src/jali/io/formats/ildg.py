@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
 
-from .boxes import Box, SiteRecords
-from .checksums import SiteCrc
-from .lime import MESSAGE_BEGIN, MESSAGE_END, Record, padded, record, record_header, scan_records
-from .links import (
+from ..boxes import Box, SiteRecords
+from ..checksums import SiteCrc
+from ..lime import MAGIC, MESSAGE_BEGIN, MESSAGE_END, Record, padded, record, record_header, scan_records
+from ..links import (
     DIRECTIONS,
     Asked,
     Contents,
@@ -38,8 +38,9 @@ from .links import (
     positive_integer,
     storage_from_size,
 )
-from .parallel import RankGroup, SingleRank, together
-from .writing import WRITER, write_configuration
+from ..parallel import RankGroup, SingleRank, together
+from ..writing import WRITER, write_configuration
+from . import Format, Writer
 
 _ILDG_DATA = "ildg-binary-data"
 _SCIDAC_DATA = "scidac-binary-data"
@@ -112,6 +113,7 @@ def parse_lime(path: str, fd: int, size: int, asked: Asked) -> Contents:
         else finite_number(path, "the recorded plaquette", str(plaquette)),
         link_trace=None if trace is None else finite_number(path, "the recorded link trace", str(trace)),
         checksum_kind="scidac" if sums else None,
+        make_checksum=SiteCrc,
         checksum=sums,
         checksum_fault=fault,
         warnings=tuple(f"{text}; it is not needed here" for text in broken.values()),
@@ -364,3 +366,12 @@ def _xlf_info(text: str) -> dict[str, str]:
         match[1].strip(): match[2].strip()
         for match in re.finditer(r"([^=,\n]{1,80})=([^=,\n]{0,200})(?=[,\n]|$)", text)
     }
+
+
+FORMAT = Format(
+    "lime",
+    "LIME (45 67 89 ab)",
+    lambda head: head[:4] == MAGIC.to_bytes(4, "big"),
+    parse_lime,
+    Writer("ildg", "ILDG", write_ildg, (".ildg", ".lime"), ("ildg.",)),
+)

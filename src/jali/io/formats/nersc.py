@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from jali.errors import FileFormatError, ParameterError
 
-from .boxes import Box, SiteRecords
-from .checksums import WordSum
-from .links import (
+from ..boxes import Box, SiteRecords
+from ..checksums import WordSum
+from ..links import (
     DIRECTIONS,
     Asked,
     Contents,
@@ -33,8 +33,9 @@ from .links import (
     portable_metadata,
     positive_integer,
 )
-from .parallel import RankGroup, SingleRank, together
-from .writing import WRITER, write_configuration
+from ..parallel import RankGroup, SingleRank, together
+from ..writing import WRITER, write_configuration
+from . import Format, Writer
 
 MAGIC = b"BEGIN_HEADER"
 _HEADER_LIMIT = 1 << 16
@@ -82,6 +83,7 @@ def parse_nersc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         plaquette=numbers.get("PLAQUETTE"),
         link_trace=numbers.get("LINK_TRACE"),
         checksum_kind="nersc" if sums else None,
+        make_checksum=lambda: WordSum(storage.byte_order),
         checksum=sums,
         checksum_fault=fault,
     )
@@ -233,3 +235,12 @@ def _storage(
         f"{path}: the header lacks DATATYPE or FLOATING_POINT, and the {payload} bytes of the payload fit "
         f"no storage of SU(3) links on {' x '.join(map(str, lattice))}"
     )
+
+
+FORMAT = Format(
+    "nersc",
+    "NERSC ('BEGIN_HEADER')",
+    lambda head: head.startswith(MAGIC),
+    parse_nersc,
+    Writer("nersc", "NERSC", write_nersc, (".nersc",), ("nersc.",), n=3, two_rows=True),
+)

@@ -11,8 +11,10 @@ import struct
 
 from jali.errors import FileFormatError
 
-from .boxes import SiteRecords
-from .links import Asked, Contents, LinkStorage, check_payload_size, portable_metadata
+from ..boxes import SiteRecords
+from ..checksums import RotatedWords
+from ..links import Asked, Contents, LinkStorage, check_payload_size, portable_metadata
+from . import Format
 
 MAGIC = 20103
 OLD_MAGICS = {59354: "versions 1 to 4", 53546: "the version of 1996", 0x71626434: "the FNAL version"}
@@ -47,5 +49,27 @@ def parse_milc(path: str, fd: int, size: int, asked: Asked) -> Contents:
         header={"time_stamp": text, "byte_order": "little" if byte_order == "<" else "big"},
         metadata=portable_metadata({"CREATION_DATE": text} if text else {}),
         checksum_kind="milc",
+        make_checksum=lambda: RotatedWords(byte_order),
         checksum=(sum29, sum31),
     )
+
+
+def _is_milc(head: bytes) -> bool:
+    return len(head) >= 4 and MAGIC in _magics(head)
+
+
+def _magics(head: bytes) -> set[int]:
+    """The number at the beginning, in either byte order."""
+    return {int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big")}
+
+
+def version_of_old(head: bytes) -> str | None:
+    """The version of a MILC file that is too old to be read, with its number; None for other files."""
+    if len(head) < 4:
+        return None
+    return next(
+        (f"{OLD_MAGICS[m]} (magic number {m})" for m in sorted(_magics(head) & OLD_MAGICS.keys())), None
+    )
+
+
+FORMAT = Format("milc", f"MILC v5 (magic number {MAGIC})", _is_milc, parse_milc)

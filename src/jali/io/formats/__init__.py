@@ -1,0 +1,66 @@
+"""File formats of gauge configurations: a file each, found by being here.
+
+A file of this folder has a `FORMAT`: how a file is recognised, the function that reads its header, and the writer if there is one.
+`jali.io` and the commands ask these rows; nothing else names a format. What all share (site records, checksums, writing by many
+ranks at once) is in the modules of `jali.io`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from jali.rows import row_names
+
+from ..links import Asked, Contents
+
+RECOGNISED_BY = 24
+"""Bytes at the beginning of a file by which it is recognised."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """How configurations are written in a format."""
+
+    name: str
+    """As `jali convert --format` takes it."""
+    title: str
+    """In messages: "NERSC"."""
+    write: Callable[..., None]
+    """Called as `write(path, links, box, extents, plaquette=, link_trace=, precision=, metadata=, ranks=)`, and with `rows=` where
+    `two_rows`; links, boxes and errors as those of `jali.io.write_ildg`."""
+    endings: tuple[str, ...] = ()
+    """Of names of files: ".ildg"."""
+    beginnings: tuple[str, ...] = ()
+    n: int | None = None
+    """The only matrices that it holds, n x n; None: all."""
+    two_rows: bool = False
+    """Whether links can be written without their third row."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A row: a format that is read."""
+
+    name: str
+    """What `recognise` says."""
+    signature: str
+    """Its beginning, for messages: "NERSC ('BEGIN_HEADER')"."""
+    is_one: Callable[[bytes], bool]
+    """Whether a file that begins with these bytes (`RECOGNISED_BY` at most) has this format. No two rows may say so of one file."""
+    parse: Callable[[str, int, int, Asked], Contents]
+    """(name, descriptor, size, what the caller knows) -> what the header says; raises FileFormatError where it cannot be right."""
+    writer: Writer | None = None
+
+
+@functools.cache
+def formats() -> tuple[Format, ...]:
+    """All rows, in the alphabetical order of their files."""
+    return tuple(importlib.import_module(f"{__name__}.{name}").FORMAT for name in row_names(__file__))
+
+
+def writers() -> dict[str, Writer]:
+    """The formats that are written, by name."""
+    return {row.writer.name: row.writer for row in formats() if row.writer}
