@@ -1,1 +1,1 @@
-"""The `jali` command: run, measure, convert, plan, simulate, machine, bench, info. Each command is a module that is imported when it is asked for."""
+"""The `jali` command. Each of its commands is a module with a row in `jali.cli.main.COMMANDS`, imported when it is asked for."""

@@ -26,6 +26,7 @@ from jali.cli.report_plots import (
     polyakov_figure,
     timing_figure,
 )
+from jali.gauge.algorithms import algorithms
 from jali.io.writing import write_file
 from jali.statistics import format_value
 
@@ -225,7 +226,7 @@ def _speed(summary: RunSummary) -> str:
 
 def _sweep_words(summary: RunSummary) -> str:
     update = summary.parameters.update
-    name = "heat bath" if update.algorithm == "heatbath" else "Metropolis"
+    name = algorithms()[update.algorithm].title
     words = f"a sweep is {update.heatbath} {name}"
     return words + (f" and {update.overrelaxation} overrelaxation passes" if update.overrelaxation else "")
 

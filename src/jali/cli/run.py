@@ -39,6 +39,7 @@ from jali.comm.world import known
 from jali.errors import FileFormatError, ParameterError, RankError
 from jali.files import shown
 from jali.gauge import exhausted_attempts
+from jali.gauge.algorithms import algorithms
 from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
 
@@ -347,9 +348,7 @@ def _check(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:
 def _headline(run: Run) -> str:
     p, lattice = run.parameters, run.simulation.U.lattice
     update = p.update
-    algorithm = (
-        f"{update.heatbath} heat bath" if update.algorithm == "heatbath" else f"{update.heatbath} Metropolis"
-    )
+    algorithm = f"{update.heatbath} {algorithms()[update.algorithm].title}"
     ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
     place = "" if lattice.gpu is None else f", {lattice.gpu.name}"
     text = (
@@ -408,7 +407,8 @@ def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None
             parts.append(known + (f" ({reference.caution})" if reference.caution else ""))
         print("; ".join(parts))
     if run.simulation.acceptance is not None:
-        print(f"Metropolis acceptance in the last sweep: {run.simulation.acceptance:.3f}")
+        title = algorithms()[run.parameters.update.algorithm].title
+        print(f"{title} acceptance in the last sweep: {run.simulation.acceptance:.3f}")
     if exhausted:
         print(f"{exhausted} heat-bath draws ended without an accepted proposal and kept the old link")
     print(f"report: {report}")

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
-from jali.devices import parse_device
+from jali.devices import device_names, parse_device
 from jali.errors import DeviceError
 from jali.files import shown, value_shown
+from jali.gauge.algorithms import algorithms
 
 __all__ = [
     "REQUIRED",
@@ -85,7 +86,7 @@ class Gauge:
 class Update:
     """What one sweep does and how many there are."""
 
-    algorithm: str = key("Update that brings randomness.", "heatbath", choices=("heatbath", "metropolis"))
+    algorithm: str = key("Update that brings randomness.", "heatbath", choices=tuple(algorithms()))
     sweeps: int = key("Sweeps after thermalisation, over which averages are taken.", 200, low=0, ceiling=MOST)
     thermalisation: int = key("Sweeps before averages begin.", 100, low=0, ceiling=MOST)
     heatbath: int = key("Passes of the algorithm over the lattice in each sweep.", 1, low=1, ceiling=10**6)
@@ -199,7 +200,7 @@ class Row:
         if self.parse == "group":
             return '"U(1)" or "SU(N)" with N from 2'
         if self.parse == "device":
-            return '"cpu", "cuda", "cuda:<number>", "hip" or ""'
+            return device_names('"') + ', or ""'
         if self.kind is bool:
             return "true or false"
         if self.is_text:

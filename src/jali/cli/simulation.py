@@ -20,16 +20,15 @@ from jali.files import require_memory
 from jali.gauge import (
     SU,
     GaugeField,
-    heat_bath_sweep,
     link_trace,
     measure_field_strength,
-    metropolis_sweep,
     overrelaxation_sweep,
     plaquette,
     plaquettes,
     polyakov_loop,
     topological_charge,
 )
+from jali.gauge.algorithms import algorithms
 from jali.gauge.flow import Flow
 from jali.gauge.heatbath import needs_creutz
 from jali.gauge.updates import check_subgroups, link_colours
@@ -53,7 +52,7 @@ class Simulation:
         with together(ranks):
             lattice = make_lattice(parameters, ranks)
             link_colours(lattice)  # refuses lattices on which links cannot be updated
-            if parameters.update.algorithm == "heatbath" or parameters.update.overrelaxation:
+            if algorithms()[parameters.update.algorithm].by_subgroups or parameters.update.overrelaxation:
                 check_subgroups(group_order(parameters), ranks.rank == 0)
         self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
         self.rng = Random.reserved(CHAIN, parameters.run.seed, parameters.run.stream)
@@ -110,15 +109,11 @@ class Simulation:
     def advance(self) -> None:
         """One sweep: passes of the algorithm, overrelaxation, and now and then a projection back to the group."""
         update, beta = self.parameters.update, self.parameters.gauge.beta
-        if update.algorithm == "metropolis":
-            accepted = [
-                metropolis_sweep(self.U, beta, self.rng, update.metropolis_step, update.metropolis_hits)
-                for _ in range(update.heatbath)
-            ]
-            self.acceptance = sum(accepted) / len(accepted)
-        else:
-            for _ in range(update.heatbath):
-                heat_bath_sweep(self.U, beta, self.rng)
+        algorithm = algorithms()[update.algorithm]
+        options = {argument: getattr(update, key) for argument, key in algorithm.options.items()}
+        passes = [algorithm.sweep(self.U, beta, self.rng, **options) for _ in range(update.heatbath)]
+        accepted = [part for part in passes if part is not None]
+        self.acceptance = sum(accepted) / len(accepted) if accepted else None
         for _ in range(update.overrelaxation):
             overrelaxation_sweep(self.U)
         self.sweep += 1

@@ -59,7 +59,7 @@ def heat_bath_sweep(U: GaugeField, beta: float, rng: Random) -> None:
         kernel, parameter = heat_bath_creutz, beta / n
     elif n > 1:
         kernel, parameter = heat_bath_kennedy_pendleton, n / (2 * beta)
-    for mu, colour in _parts(U.lattice):
+    for mu, colour in link_parts(U.lattice):
         kernel[colour](U, rng, parameter, mu)
 
 
@@ -71,7 +71,7 @@ def overrelaxation_sweep(U: GaugeField) -> None:
     """
     check_subgroups(U.n, U.lattice.communicator.rank == 0)
     kernel = overrelax if U.n > 1 else overrelax_u1
-    for mu, colour in _parts(U.lattice):
+    for mu, colour in link_parts(U.lattice):
         kernel[colour](U, mu)
 
 
@@ -89,7 +89,7 @@ def metropolis_sweep(U: GaugeField, beta: float, rng: Random, width: float = 0.3
         )
     kernel = metropolis(hits)
     accepted = 0.0
-    for mu, colour in _parts(U.lattice):
+    for mu, colour in link_parts(U.lattice):
         accepted += U.lattice.sum(kernel, U, rng, beta / U.n, float(width), mu, over=colour)
     return accepted / (U.links * hits)
 
@@ -130,7 +130,8 @@ def _coupling(beta: float) -> float:
     return float(beta)
 
 
-def _parts(lattice: Lattice) -> Iterable[tuple[Any, Domain]]:
+def link_parts(lattice: Lattice) -> Iterable[tuple[Any, Domain]]:
+    """Directions and sets of sites, in turn: links of one direction on one set can be updated together."""
     colours = link_colours(lattice)
     return [(mu, colour) for mu in lattice.directions for colour in colours]
 
