@@ -1,8 +1,9 @@
 """Applies a recipe of CONTRIBUTING.md to a fresh checkout and runs its tests: `python tools/recipes.py operation`.
 
 A recipe is a section whose heading ends with its name in code (`## Add an operation: `recipe-operation``). Its steps are
-code blocks under a line that says where they go: "New file `path`:" or "At the end of `path`:". The checkout is made of
-the files that git does not ignore, with the core that this Python has; its tests are the new files under `tests/`. Nothing of this checkout changes.
+code blocks under a line that says where they go: "New file `path`:", "At the end of `path`:" or "Before the line `text` of `path`:",
+where one line has this text, white space apart. The checkout is made of the files that git does not ignore, with the core that this
+Python has; its tests are the new files under `tests/`. Nothing of this checkout changes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = "CONTRIBUTING.md"
 HEADING = re.compile(r"^#+ .*`recipe-([\w-]+)`$", re.MULTILINE)
-STEP = re.compile(r"^(New file|At the end of) `([^`\n]+)`:\n\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+STEP = re.compile(
+    r"^(New file|At the end of|Before the line `([^`\n]+)` of) `([^`\n]+)`:\n\n```\w*\n(.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
 # Runs pytest on the checkout in argv[1], whatever jali is installed.
 RUN = """
 import sys
@@ -32,11 +36,24 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", *sys.argv[2:]]))
 
 
 class Step(NamedTuple):
-    """One change: a file, whether it is new, and the text that comes into it."""
+    """One change: a file, whether it is new, the text that comes into it, and the line before which it comes, if not at the end."""
 
     path: str
     new: bool
     text: str
+    before: str = ""
+
+    def apply(self, found: str) -> str:
+        """What a file becomes that holds `found`. Raises SystemExit where the line is not there once."""
+        if self.new:
+            return self.text
+        if not self.before:
+            return f"{found}\n\n{self.text}"
+        lines = found.splitlines(keepends=True)
+        places = [n for n, line in enumerate(lines) if line.strip() == self.before]
+        if len(places) != 1:
+            sys.exit(f"{PAGE}: {self.path} has the line {self.before!r} {len(places)} times, not once")
+        return "".join([*lines[: places[0]], self.text, *lines[places[0] :]])
 
 
 def recipes(page: str) -> dict[str, list[Step]]:
@@ -50,7 +67,9 @@ def recipes(page: str) -> dict[str, list[Step]]:
             if m.start() > heading.start()
         ]
         section = page[heading.end() : min(ends, default=len(page))]
-        found[heading[1]] = [Step(path, how == "New file", text) for how, path, text in STEP.findall(section)]
+        found[heading[1]] = [
+            Step(path, how == "New file", text, before) for how, before, path, text in STEP.findall(section)
+        ]
     return found
 
 
@@ -79,8 +98,7 @@ def apply(steps: list[Step], folder: Path) -> list[str]:
         if path.exists() == step.new:
             sys.exit(f"{PAGE}: {step.path} {'is there already' if step.new else 'does not exist'}")
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as file:
-            file.write(step.text if step.new else f"\n\n{step.text}")
+        path.write_text(step.apply("" if step.new else path.read_text()))
     return [step.path for step in steps if step.new and step.path.startswith("tests/")]
 
 

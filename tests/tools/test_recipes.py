@@ -38,6 +38,12 @@ New file `b`:
 z
 ```
 
+Before the line `"k": (` of `c/table.py`:
+
+```python
+    "j": 1,
+```
+
 ## Other
 
 New file `c`:
@@ -52,7 +58,10 @@ def test_steps_belong_to_the_recipe_above_them():
     found = recipes.recipes(PAGE)
     assert [step.path for step in found["one"]] == ["a/old.py", "tests/test_new.py"]
     assert found["one"][0] == recipes.Step("a/old.py", False, "# a comment\nx = 1\n")
-    assert found["two"] == [recipes.Step("b", True, "z\n")]
+    assert found["two"] == [
+        recipes.Step("b", True, "z\n"),
+        recipes.Step("c/table.py", False, '    "j": 1,\n', '"k": ('),
+    ]
 
 
 def test_steps_are_applied_and_their_tests_are_named(tmp_path):
@@ -62,6 +71,18 @@ def test_steps_are_applied_and_their_tests_are_named(tmp_path):
     assert recipes.apply(steps, tmp_path) == ["tests/test_new.py"]
     assert (tmp_path / "a" / "old.py").read_text() == "w = 0\n\n\n# a comment\nx = 1\n"
     assert (tmp_path / "tests" / "test_new.py").read_text() == "y = 2\n"
+
+
+def test_a_step_before_a_line_needs_that_line_once(tmp_path):
+    step, table = recipes.recipes(PAGE)["two"][1], tmp_path / "c" / "table.py"
+    table.parent.mkdir()
+    table.write_text('T = {\n    "k": (\n    ),\n}\n')
+    assert recipes.apply([step], tmp_path) == []
+    assert table.read_text() == 'T = {\n    "j": 1,\n    "k": (\n    ),\n}\n'
+    for found, text in ((2, 'a = {\n"k": (\n"k": (\n'), (0, 'a = {"k": (\n')):
+        table.write_text(text)
+        with pytest.raises(SystemExit, match=rf"c/table\.py has the line .* {found} times, not once"):
+            recipes.apply([step], tmp_path)
 
 
 def test_a_step_that_does_not_fit_is_an_error(tmp_path):
