@@ -26,6 +26,8 @@ FOLDERS = {
     "src/jali/comm": ("comm", "collective"),
     "src/jali/machines": ("collective",),
     "src/jali/devices.py": ("gpu",),
+    "src/jali/vendor.py": ("gpu",),
+    "src/jali/vendors": ("gpu",),
     "src/jali/files.py": ("io", "cli"),
     "src/jali/__init__.py": ("test_import.py",),
     "src/jali": ("cli",),

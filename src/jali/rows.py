@@ -1,6 +1,7 @@
 """Tables whose rows are files: what lies in a folder is known, and nothing lists it a second time.
 
-Vendors of devices, file formats and update algorithms are such tables. A file there that begins with an underscore is no row.
+Vendors of devices, file formats and update algorithms are such tables. A file there that begins with an underscore is
+no row.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Library:
-    """A library that is looked for when it is first needed: where its setting says, in Python's packages, then by `files`."""
+    """A library that is looked for when it is first needed: where its setting says, in Python's packages, then by
+    `files`.
+    """
 
     title: str
     """In messages: "NVIDIA's driver"."""

@@ -85,7 +85,7 @@ def test_text_has_every_part() -> None:
 def test_missing_drivers_are_said_with_the_reason_and_do_not_stop_the_rest() -> None:
     nowhere = dict.fromkeys(("JALI_CUDA_DRIVER", "JALI_HIP_DRIVER", "JALI_NVRTC", "JALI_HIPRTC"), "/nowhere")
     found = report(**nowhere)["devices"]
-    assert set(found) == {"cuda", "hip"}
+    assert set(found) >= {"cuda", "hip"}
     for kind, vendor in (("cuda", "NVIDIA's driver"), ("hip", "AMD's HIP runtime")):
         assert found[kind]["driver"]["missing"].startswith(f"{vendor} was not found (/nowhere")
         assert "/nowhere" in found[kind]["compiler"]["missing"]

@@ -1,14 +1,16 @@
 """Vendors of devices: a file each, with all in which one differs from another.
 
-A file of this folder is a vendor: its name is that of the devices (`device="cuda"`), and its `VENDOR` is a row (`jali.vendor`). The
-core gets the row when it is first asked for such a device (core/device/vendor.hpp), the compiler's part is read by
-`jali.codegen.gpu_compiler`. Nothing outside of this folder asks which vendor it has. Until a device is wanted only names are looked at.
+A file of this folder is a vendor: its name is that of the devices (`device="cuda"`), and its `VENDOR` is a row
+(`jali.vendor`). The core gets the row when it is first asked for such a device (core/device/vendor.hpp), the
+compiler's part is read by `jali.codegen.gpu_compiler`. Nothing outside of this folder asks which vendor it has. Until
+a device is wanted only names are looked at.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import threading
 from typing import TYPE_CHECKING
 
 from jali import _core
@@ -16,6 +18,10 @@ from jali.rows import row_names
 
 if TYPE_CHECKING:
     from jali.vendor import Vendor
+
+
+_told: set[str] = set()
+_guard = threading.Lock()
 
 
 @functools.cache
@@ -34,5 +40,9 @@ def vendor(name: str) -> Vendor:
 
 
 def tell_core(name: str) -> None:
-    """Gives the core the row of this name; the core asks for it. Raises ValueError where there is none."""
-    _core.add_vendor(vendor(name))
+    """Gives the core the row of this name, once; the core asks for it. Raises ValueError where there is none."""
+    row = vendor(name)
+    with _guard:  # ranks may be threads
+        if name not in _told:
+            _core.add_vendor(row)
+            _told.add(name)

@@ -95,7 +95,8 @@ VENDOR = Vendor(
             ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"),
             "nvrtc",
             packages=("nvidia/cu*/lib/libnvrtc.so.*", "nvidia/cuda_nvrtc/lib/libnvrtc.so.*"),
-            install="pip install 'jali[cuda]' (or nvidia-cuda-nvrtc of your driver's CUDA version), or set JALI_NVRTC to the library",
+            install="pip install 'jali[cuda]' (or nvidia-cuda-nvrtc of your driver's CUDA version), "
+            "or set JALI_NVRTC to the library",
         ),
         functions={
             "version": "nvrtcVersion",
@@ -125,8 +126,8 @@ VENDOR = Vendor(
         ("libnccl.so.2", "libnccl.so"),
         "nccl",
         packages=("nvidia/nccl/lib/libnccl.so*",),
-        install="pip install nvidia-nccl-cu12 or nvidia-nccl-cu13 (as the driver's CUDA version is), load the machine's module, "
-        "or set JALI_NCCL to the library",
+        install="pip install nvidia-nccl-cu12 or nvidia-nccl-cu13 (as the driver's CUDA version is), "
+        "load the machine's module, or set JALI_NCCL to the library",
     ),
     mpi_queries=("MPIX_Query_cuda_support",),
     mpi_number=0,

@@ -1,8 +1,8 @@
 """Update algorithms: a file each, found by being here, from which `jali run` chooses by `update.algorithm`.
 
-A file of this folder is named as parameter files name the algorithm, and has an `ALGORITHM`: an update of every link that keeps the
-weight exp((beta/n) sum_p Re tr U_p) and is ergodic by itself. Parameter files, their documentation and `jali run` take it from here.
-Overrelaxation, which draws nothing, comes after it and is no row.
+A file of this folder is named as parameter files name the algorithm, and has an `ALGORITHM`: an update of every link
+that keeps the weight exp((beta/n) sum_p Re tr U_p) and is ergodic by itself. Parameter files, their documentation and
+`jali run` take it from here. Overrelaxation, which draws nothing, comes after it and is no row.
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ class Algorithm:
     title: str
     """In sentences: "heat bath"."""
     sweep: Callable[..., float | None]
-    """`sweep(U, beta, rng, **options)` updates every link once; returns which part of what it proposed was accepted, or None."""
+    """`sweep(U, beta, rng, **options)` updates every link once; returns which part of what it proposed was accepted,
+    or None.
+    """
     options: Mapping[str, str] = field(default_factory=dict)
-    """Arguments of `sweep` that a run can set, with their keys in the section `update` of parameter files (jali.cli.schema)."""
+    """Arguments of `sweep` that a run can set, with their keys in the section `update` of parameter files
+    (jali.cli.schema).
+    """
     by_subgroups: bool = False
     """Whether it goes through SU(2) subgroups one by one, so that large groups are refused."""
 

@@ -1,8 +1,8 @@
 """File formats of gauge configurations: a file each, found by being here.
 
-A file of this folder has a `FORMAT`: how a file is recognised, the function that reads its header, and the writer if there is one.
-`jali.io` and the commands ask these rows; nothing else names a format. What all share (site records, checksums, writing by many
-ranks at once) is in the modules of `jali.io`.
+A file of this folder has a `FORMAT`: how a file is recognised, the function that reads its header, and the writer if
+there is one. `jali.io` and the commands ask these rows; nothing else names a format. What all share (site records,
+checksums, writing by many ranks at once) is in the modules of `jali.io`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ class Writer:
     title: str
     """In messages: "NERSC"."""
     write: Callable[..., None]
-    """Called as `write(path, links, box, extents, plaquette=, link_trace=, precision=, metadata=, ranks=)`, and with `rows=` where
-    `two_rows`; links, boxes and errors as those of `jali.io.write_ildg`."""
+    """Called as `write(path, links, box, extents, plaquette=, link_trace=, precision=, metadata=, ranks=)`, and with
+    `rows=` where `two_rows`; links, boxes and errors as those of `jali.io.write_ildg`.
+    """
     endings: tuple[str, ...] = ()
     """Of names of files: ".ildg"."""
     beginnings: tuple[str, ...] = ()
@@ -49,9 +50,13 @@ class Format:
     signature: str
     """Its beginning, for messages: "NERSC ('BEGIN_HEADER')"."""
     is_one: Callable[[bytes], bool]
-    """Whether a file that begins with these bytes (`RECOGNISED_BY` at most) has this format. No two rows may say so of one file."""
+    """Whether a file that begins with these bytes (`RECOGNISED_BY` at most) has this format. No two rows may say so
+    of one file.
+    """
     parse: Callable[[str, int, int, Asked], Contents]
-    """(name, descriptor, size, what the caller knows) -> what the header says; raises FileFormatError where it cannot be right."""
+    """(name, descriptor, size, what the caller knows) -> what the header says; raises FileFormatError where it cannot
+    be right.
+    """
     writer: Writer | None = None
 
 
