@@ -88,8 +88,9 @@ BELOW = {"errors", "files", "settings", "version", "_core"}
 MAY_IMPORT = {
     "codegen": BELOW,
     "tune": BELOW | {"codegen"},
-    "comm": BELOW | {"codegen", "tune"},
-    "lattice": BELOW | {"codegen", "tune", "comm", "devices"},
+    "recording": BELOW | {"codegen"},
+    "comm": BELOW | {"codegen", "tune", "recording"},
+    "lattice": BELOW | {"codegen", "tune", "recording", "comm", "devices"},
 }
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from jali import _core
+from jali import _core, recording
 from jali.comm.communicator import Communicator
 from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView, stream_handle, view_of
 from jali.comm.elements import SIZES
@@ -55,6 +55,7 @@ class CclCommunicator:
 
     def __init__(self, communicator: Communicator, gpu: _core.Gpu) -> None:
         """Raises `DeviceError` on all ranks: no library, different versions, two ranks on one GPU."""
+        recording.refuse_call("CclCommunicator")
         self.communicator = communicator
         self.gpu = gpu
         self.rank, self.size = communicator.rank, communicator.size
@@ -264,10 +265,12 @@ class CclCommunicator:
 
     def synchronize(self, what: str = "collectives", *, stream: Any = None) -> None:
         """Wait, on the host, for all work so far on jali's stream (or on `stream`); `what` names it in errors."""
+        recording.refuse_call("synchronize")
         self.core.synchronize(what, stream_handle(stream))
 
     def wait(self, event: _core.GpuEvent, what: str = "collectives") -> None:
         """Wait, on the host, for a recorded event, like `synchronize`."""
+        recording.refuse_call("wait")
         self.core.wait(event, what)
 
     def close(self) -> None:
@@ -324,6 +327,7 @@ class _Arrays:
     """The arrays of one call, which live until it is on its stream, and the order of that stream with theirs."""
 
     def __init__(self, owner: CclCommunicator, stream: Any) -> None:
+        recording.refuse_call("an operation of a CclCommunicator")
         self.owner = owner
         self.gpu = owner.gpu
         self.stream = stream_handle(stream)

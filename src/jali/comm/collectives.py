@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jali import _core
+from jali import _core, recording
 from jali.comm import algorithms, checking
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import SIZES, Array, check_operation, element_name
@@ -54,12 +54,14 @@ class Request:
 
     def test(self) -> bool:
         """Make progress; whether it has ended."""
+        recording.refuse_call("test")
         if self._plan is not None and self._plan.test():
             self._plan = None
         return self._plan is None
 
     def wait(self) -> Any:
         """Return what the blocking call would have returned, when it has ended."""
+        recording.refuse_call("wait")
         if self._plan is not None:
             self._plan.wait()
             self._plan = None

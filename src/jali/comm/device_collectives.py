@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, settings
+from jali import _core, recording, settings
 from jali.codegen import cache
 from jali.comm import algorithms
 from jali.comm.device_arrays import DLPACK_DEVICES, DeviceView, element_dtype, view_of
@@ -84,10 +84,12 @@ class DeviceRequest:
 
     def test(self) -> bool:
         """Whether the device has done it."""
+        recording.refuse_call("test")
         return self._event.reached()
 
     def wait(self) -> Any:
         """What the blocking call would have returned; like that, it does not wait for the device."""
+        recording.refuse_call("wait")
         return self._result
 
 

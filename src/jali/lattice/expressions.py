@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jali import _core
+from jali import _core, recording
 from jali.codegen import cache
-from jali.lattice import recording
 
 THREADS = 128  # of the block that computes expressions; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core
+from jali import _core, recording
 from jali.codegen import cache
 from jali.codegen import state as tracing
 from jali.codegen.emit import counts_lost, emit
@@ -21,7 +21,6 @@ from jali.codegen.recode import copy_program, recode, words_of_copy
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
-from jali.lattice import recording
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
@@ -251,6 +250,7 @@ class Field(WithoutOperators):
 
         Raises LayoutError where this field is stored otherwise.
         """
+        self._not_while_tracing()
         wanted = (*self.lattice.local_extents, self.stored.site_bytes)
         if tuple(format) != self.format:
             raise LayoutError(

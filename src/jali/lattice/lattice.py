@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, comm, devices, settings
+from jali import _core, comm, devices, recording, settings
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.formats import wires
@@ -116,6 +116,7 @@ class Lattice(LatticeBase):
             raise ParameterError(
                 f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {communicator!r}"
             )
+        recording.refuse("a lattice is made", "make it before")
         self.extents: tuple[int, ...] = tuple(int(n) for n in flat)  # type: ignore[arg-type]
         if max(self.extents) > MOST_EXTENT or math.prod(self.extents) > MOST_SITES:
             raise LayoutError(
@@ -329,7 +330,8 @@ class Lattice(LatticeBase):
         here = self._coordinates(layout)
         there = [c + o for c, o in zip(here, offset, strict=True)]
         found = np.array([int(np.any(self._inside(domain, here) & self._inside(domain, there)))], np.int64)
-        return bool(self.communicator.all_reduce_sum(found)[0])
+        with recording.suspended():  # what ranks tell each other about a call is no part of it
+            return bool(self.communicator.all_reduce_sum(found)[0])
 
     def why_meets(self, domain: Domain, offset: tuple[int, ...]) -> str:
         """What to run instead where `meets` holds."""

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from jali import _core
+from jali import _core, recording
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Traced, programs_of, trace_function
 from jali.codegen.symbols import Site
 from jali.errors import JaliError, RecordingError
-from jali.lattice import recording
 from jali.lattice.arguments import (
     aliases,
     check_function,
@@ -121,6 +120,7 @@ class SiteFunction:
     @property
     def exhausted(self) -> int:
         """How many `repeat_until`s of all calls so far gave up, on this rank."""
+        recording.refuse("attempts that gave up are counted on the host", "do it before or after")
         with self._guard:
             before, bound = self._exhausted_before, list(self._bound.values())
         return before + sum(b.exhausted for b in bound)
