@@ -126,8 +126,10 @@ class BoundKernel:
         if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
             self.tunings.append(_ComparedCall())
         self.launch_choice = self.halo_choice = ""  # what runs and why, in words
+        for lost in self.lost:
+            lost.counters.reader = self.launch.counters
         if counts_lost(program):
-            self.lost.append(LostSites(self.launch, program.name))
+            self.lost.append(LostSites(self.launch.counters, program.name))
         for lost in self.lost:
             for slot in text.analysis.writes:
                 fields[slot].watch(lost)

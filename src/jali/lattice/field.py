@@ -24,7 +24,7 @@ from jali.errors import LayoutError
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
-from jali.lattice.lost import LostSites, news_of, raise_if_lost, raise_on_all_ranks
+from jali.lattice.lost import Count, LostSites, news_of, raise_if_lost, raise_on_all_ranks
 from jali.tune import DEFAULT_SHAPE
 
 if TYPE_CHECKING:
@@ -106,9 +106,8 @@ class Field(WithoutOperators):
         self.layout = lattice.layout(precision)
         with lattice.lock:
             self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, lattice.pool)
-        self._lost: weakref.WeakSet[LostSites] = weakref.WeakSet()
-        self._watched = False  # alike on all ranks: whether there may be lost sites
-        self._copied: list[LostSites] = []  # of copies into this field that nobody has looked at since
+        self._lost: list[LostSites] = []  # of launches that write here
+        weakref.finalize(self, lattice.left.add, self._lost).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
 
@@ -203,21 +202,26 @@ class Field(WithoutOperators):
             name="recode",
         )
         if counts_lost(program):
-            self._watched = True
-            self._copied.append(LostSites(launch, f"assigning {other.name} to {self.name}"))
+            self.watch(LostSites(launch.counters, f"assigning {other.name} to {self.name}"))
         return launch.run
 
     def watch(self, lost: LostSites) -> None:
-        """Tells of sites that a launch could not store, when the host looks at this field; knows the count weakly."""
-        self._watched = True
-        self._lost.add(lost)
+        """Tells of sites that a launch could not store, when the host looks at this field."""
+        left = self.lattice.left
+        left.possible = True
+        gone = [count for count in self._lost if count.final]
+        left.add(gone)
+        left.shorten()
+        self._lost[:] = [*(count for count in self._lost if count not in gone), lost]
 
-    def _counts(self) -> list[LostSites]:
-        copied, self._copied = self._copied, []
-        return [*self._lost, *copied]
+    def _counts(self) -> list[Count]:
+        """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
+        counts = [*self._lost, *self.lattice.left.take()]
+        self._lost[:] = [count for count in self._lost if not count.final]
+        return counts
 
     def _raise_if_lost(self) -> None:
-        if self._lost or self._copied:
+        if self._lost or self.lattice.left:
             raise_if_lost(*news_of(self._counts()))
 
     def astype(self, precision: str) -> Field:
@@ -336,7 +340,7 @@ class Field(WithoutOperators):
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
         payload = b""
         with lattice.lock:
-            if self._watched:
+            if lattice.left.possible:
                 raise_on_all_ranks(lattice.communicator, self._counts())
             if mine is not None:
                 part, place, _ = self._part(mine[1])

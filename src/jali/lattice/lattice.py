@@ -23,6 +23,7 @@ from jali.files import value_shown
 from jali.lattice.base import LatticeBase
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
+from jali.lattice.lost import LeftCounts
 from jali.lattice.scalars import Scalar, variable
 from jali.lattice.sums import Sums, as_site_function
 
@@ -151,6 +152,7 @@ class Lattice(LatticeBase):
             raise LayoutError(
                 f"the rank grid {self.grid} has {self.partition.nranks} ranks, but {size} are running"
             )
+        self.left = LeftCounts()  # of sites that could not be stored
         self._layouts: dict[int, Any] = {}
         self._slices: dict[tuple[int, int], np.ndarray] = {}
         self._sites: dict[Any, SiteRange] = {}

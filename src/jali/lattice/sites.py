@@ -434,7 +434,9 @@ class _Bound:
     @property
     def exhausted(self) -> int:
         """How many `repeat_until`s of all runs gave up, on this rank."""
-        return sum(int(kernel.launch.counters[0]) for kernel in self.kernels if kernel.text.analysis.bodies)
+        return sum(
+            int(kernel.launch.counters.values[0]) for kernel in self.kernels if kernel.text.analysis.bodies
+        )
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
         # A source that is given twice is asked twice, so that the two arguments differ.
