@@ -14,7 +14,7 @@ from typing import Any
 
 from jali import _core, settings
 from jali.codegen import cache
-from jali.comm.world import host_identity
+from jali.comm.hosts import host_identity
 from jali.errors import DeviceError
 from jali.files import value_shown
 

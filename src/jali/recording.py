@@ -66,7 +66,7 @@ def current() -> Tape | None:
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """What this thread does meanwhile is done, not recorded."""
-    tape, _this_thread.tape = _this_thread.tape, None
+    tape, _this_thread.tape = current(), None
     try:
         yield
     finally:

@@ -303,7 +303,7 @@ def test_what_devices_do_together_is_refused_on_every_rank(monkeypatch):
 def test_what_ranks_agree_about_a_call_is_no_part_of_a_graph():
     """Whether sites of a colouring meet is asked of all ranks when a call is bound, also while it is recorded."""
 
-    def run():
+    def run(recorded):
         lattice = Lattice(6, 4)
         a, three = filled(lattice), jali.Colouring(3, lambda x: (x[0] + x[1]) % 3)
 
@@ -311,6 +311,9 @@ def test_what_ranks_agree_about_a_call_is_no_part_of_a_graph():
             for colour in range(3):
                 spread_in_place[three[colour]](a)
 
+        if not recorded:
+            step()
+            return a[...].tolist()
         graph = jali.graph(step, lattice)
         graph.run()
         return a[...].tolist()
@@ -319,7 +322,7 @@ def test_what_ranks_agree_about_a_call_is_no_part_of_a_graph():
     def spread_in_place(X, a):
         a[X] = a[X] + a[X + X.directions()[0]] / 2
 
-    assert jali.virtual_ranks(2, run) == [run()] * 2
+    assert jali.virtual_ranks(2, run, True) == jali.virtual_ranks(2, run, False) == [run(True)] * 2
 
 
 def test_mistaken_graphs_are_refused(device):

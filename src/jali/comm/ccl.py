@@ -15,15 +15,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jali import _core, recording
-from jali.comm.communicator import Communicator
 from jali.comm.device_arrays import LEGACY_STREAM, DeviceArray, DeviceView, stream_handle, view_of
 from jali.comm.elements import SIZES
 from jali.errors import ParameterError
+
+if TYPE_CHECKING:
+    from jali.comm.communicator import Communicator
 
 
 def find_library(kind: str) -> str:

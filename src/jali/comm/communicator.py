@@ -18,10 +18,11 @@ import numpy.typing as npt
 
 from jali import _core, recording
 from jali.comm import checking
-from jali.comm.collectives import EXCHANGE, Collectives, compare_collective
+from jali.comm.calls import EXCHANGE, compare_collective
+from jali.comm.collectives import Collectives
 from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.device_collectives import data_on_device, gpu_of, is_on_device, lend
 from jali.comm.elements import Array, as_array
+from jali.comm.whereabouts import data_on_device, gpu_of, is_on_device, lend
 from jali.errors import ParameterError, RankError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import numpy as np
 
 from jali import _core, recording
 from jali.comm.device_arrays import DeviceArray
-from jali.comm.device_collectives import data_on_device, is_on_device
 from jali.comm.elements import as_array, element_name
+from jali.comm.whereabouts import data_on_device, is_on_device
 from jali.errors import ParameterError, PlanError
 
 if TYPE_CHECKING:

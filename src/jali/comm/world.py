@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import threading
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from jali import _core, settings
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
+from jali.comm.hosts import host_identity
 from jali.comm.place import expected_ranks, place_under_launcher
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
@@ -154,9 +153,3 @@ def _threads_per_rank(communicator: Communicator) -> int:
         (Fraction(1, sum(core in theirs for theirs in neighbours)) for core in cores), start=Fraction(0)
     )
     return max(1, min(int(share), _core.usable_cores()))
-
-
-def host_identity() -> str:
-    """Equal for processes that run on one host, and only for those."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"
