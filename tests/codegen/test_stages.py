@@ -11,13 +11,12 @@ import pytest
 
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
-from jali.codegen.formats import stored
+from jali.codegen.formats import FieldArgument, stored
 from jali.codegen.language import arithmetic
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
 from jali.codegen.stages import Placement, analyse_program, lower, trace_function, write
-from jali.codegen.trace import FieldArgument
 
 
 def made():

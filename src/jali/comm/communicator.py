@@ -19,13 +19,13 @@ import numpy.typing as npt
 from jali import _core, recording
 from jali.comm import checking
 from jali.comm.calls import EXCHANGE, compare_collective
-from jali.comm.collectives import Collectives
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import Array, as_array
 from jali.comm.whereabouts import data_on_device, gpu_of, is_on_device, lend
 from jali.errors import ParameterError, RankError
 
 if TYPE_CHECKING:
+    from jali.comm.collectives import Collectives
     from jali.comm.device_messages import DeviceMessages, PersistentMessage
 
 Operation = str | Callable[[Array, Array], Array]
@@ -76,6 +76,8 @@ class Communicator:
         """What the collectives of this communicator keep; the first use is collective."""
         if self._collectives is None:
             recording.refuse_call("the first collective of a communicator")
+            from jali.comm.collectives import Collectives
+
             self._compare("collectives")
             self._collectives = Collectives(self)
         return self._collectives
@@ -84,6 +86,8 @@ class Communicator:
         """The same, made by this call on arrays."""
         if checked or (checked is None and self.checked):
             compare_collective(self.core, call, arrays)
+        from jali.comm.collectives import Collectives
+
         self._collectives = Collectives(self, f"the first {call[0]}")
         return self._collectives
 

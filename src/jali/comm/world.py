@@ -8,17 +8,14 @@ started it talks to it.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
-from fractions import Fraction
 from typing import Any
 
 from jali import _core, settings
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
-from jali.comm.hosts import host_identity
 from jali.comm.place import expected_ranks, place_under_launcher
 from jali.comm.virtual import communicator_of_thread
 from jali.errors import ParameterError, RankError
@@ -143,6 +140,11 @@ def _threads_per_rank(communicator: Communicator) -> int:
 
     Collective. Counting cores one by one is right whether the launcher binds ranks to cores or not.
     """
+    import json
+    from fractions import Fraction
+
+    from jali.comm.hosts import host_identity
+
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     mine = json.dumps([host_identity(), cores]).encode()
     others = [json.loads(text) for text in communicator.core.gather_bytes(mine, "cores of ranks")]

@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali import _core, recording
-from jali.codegen import cache
 from jali.codegen import state as tracing
-from jali.codegen.emit import counts_lost, emit
 from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
-from jali.codegen.operations import Variant
-from jali.codegen.recode import copy_program, recode, words_of_copy
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
@@ -25,7 +21,6 @@ from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
 from jali.lattice.lost import Count, LostSites, news_of, raise_if_lost, raise_on_all_ranks
-from jali.tune import DEFAULT_SHAPE
 
 if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice
@@ -170,12 +165,20 @@ class Field(WithoutOperators):
 
     def _recode_on_host(self, other: Field, precision: str) -> None:
         """Takes the values of a field whose sites lie otherwise."""
+        from jali.codegen.recode import recode
+
         sites, lost = recode(other.storage.export_box(), other.stored, self.stored, precision)
         self.storage.import_box(sites)
         raise_if_lost(lost, f"assigning {other.name} to {self.name}")
 
     def _recode_on_lattice(self, other: Field, precision: str) -> Callable[[], Any]:
         """What takes the values of a field that has the same layout and is stored otherwise."""
+        from jali.codegen import cache
+        from jali.codegen.emit import counts_lost, emit
+        from jali.codegen.operations import Variant
+        from jali.codegen.recode import copy_program, words_of_copy
+        from jali.tune import DEFAULT_SHAPE
+
         lattice, gpu = self.lattice, self.lattice.gpu
         program = copy_program(other.stored, self.stored, precision, lattice.ndim)
         text = emit(program, Variant(self.layout.lanes, gpu=gpu is not None))
@@ -287,6 +290,8 @@ class Field(WithoutOperators):
         """Elements `(..., *numpy_shape)` of bytes `(..., site_bytes)`."""
         as_numbers = plain(self.element, self.values_precision)
         if as_numbers.format != self.stored.format:
+            from jali.codegen.recode import recode
+
             sites, _ = recode(sites, self.stored, as_numbers, self.precision)
         return self.element.from_reals(
             np.ascontiguousarray(sites)
@@ -302,6 +307,8 @@ class Field(WithoutOperators):
         lead = reals.shape[:-1]
         sites = np.ascontiguousarray(reals).view(np.uint8).reshape(*lead, as_numbers.site_bytes)
         if as_numbers.format != self.stored.format:
+            from jali.codegen.recode import recode
+
             sites, lost = recode(sites, as_numbers, self.stored, self.precision)
             raise_if_lost(lost, f"setting {self.name} from Python")
         return sites
