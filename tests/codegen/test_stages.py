@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import gc
 import weakref
 from pathlib import Path
@@ -44,6 +45,18 @@ def program_of(function, *elements, ndim=2):
     names = [f"f{k}" for k in range(len(fields))]
     (program,) = trace_function(function, [], fields, names, ndim, "float64", 0).programs
     return program
+
+
+def test_every_stage_is_immutable():
+    lattice = Lattice(4, 6)
+    traced, (bound,) = average().traced(*real_fields(lattice))
+    source = bound.binary.source
+    stages = traced, source.lowered.analysed, source.lowered, source, bound.binary, bound
+    assert len(stages) == len(STAGES)
+    for stage in stages:
+        for name in (field.name for field in dataclasses.fields(stage)):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(stage, name, None)
 
 
 def test_other_fields_of_the_same_types_are_only_bound():
