@@ -90,7 +90,7 @@ def main() -> None:
     for bound in gc.get_objects():
         if isinstance(bound, BoundKernel):
             key = bound.program.name, bound.program.precision, bound.lattice.extents
-            seen[key] = bound.function, bound.launch_choice
+            seen[key] = bound.function, bound.chosen.launch
     for (name, precision, extents), (function, choice) in sorted(seen.items(), key=lambda row: row[0]):
         print(
             f"{precision} {name}: {function.registers} registers, {function.local_bytes} bytes of local memory; "

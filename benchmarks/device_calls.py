@@ -19,7 +19,7 @@ from jali.bench.collectives import JaliSide
 from jali.bench.device_collectives import DeviceCase
 from jali.codegen import cache
 from jali.comm import DeviceArray
-from jali.comm.collectives import Call
+from jali.comm.calls import Call
 from jali.devices import open_device
 
 BATCH = 200  # calls that certainly fit into the queue of a stream: no launch waits for the device

@@ -38,6 +38,16 @@ struct BoundLaunch {
 } // namespace
 
 void bind_launch(nb::module_& m) {
+    nb::class_<LaunchCounters>(m, "LaunchCounters",
+                               "What the kernel of a launch counts, on this rank; outlives the launch.")
+        .def_prop_ro(
+            "values",
+            [](const LaunchCounters& self) {
+                nb::gil_scoped_release released;
+                return self.values();
+            },
+            "Of all runs together; on a device, waits for its work so far.")
+        .def_prop_ro("final", &LaunchCounters::final, "The launch is gone, and counts no more.");
     nb::class_<BoundLaunch>(m, "Launch", "A kernel bound to fields, a domain and its halos.")
         .def(
             "__init__",
@@ -157,12 +167,8 @@ void bind_launch(nb::module_& m) {
             "mark_written", [](BoundLaunch& self) { self.launch->mark_written(); },
             "What a run says of the fields that it writes, for one that a graph repeats.")
         .def_prop_ro(
-            "counters",
-            [](const BoundLaunch& self) {
-                nb::gil_scoped_release released;
-                return self.launch->counters();
-            },
-            "Kernel counters of all runs together, on this rank.")
+            "counters", [](const BoundLaunch& self) { return self.launch->counters(); },
+            "What its kernel counts.")
         .def_prop_ro("policy", [](const BoundLaunch& self) { return self.launch->definition().policy->name; })
         .def(
             "set_policy",

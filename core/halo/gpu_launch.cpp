@@ -42,11 +42,6 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
     } else {
         whole_ = positions_of(d.domain.blocks);
     }
-    counters_.resize(d.ncounters);
-    if (d.ncounters > 0) {
-        device_counters_ = gpu_->allocate(d.ncounters * sizeof(std::int64_t), "counters");
-        gpu_->fill(device_counters_.address(), 0, device_counters_.size());
-    }
     kernel_changed();
     prepare_sums();
 }
@@ -107,7 +102,7 @@ void GpuLaunch::fill_words() {
     std::uint64_t* words = arguments_.data() + 2;
     std::memcpy(words, d.words, d.nwords * sizeof(std::uint64_t));
     fill_device_words(words, *d.layout);
-    words[6] = device_counters_.address();
+    words[6] = counters_->on_device().address();
     for (const auto& [word, field] : d.patches) words[word] = field->address();
 }
 
@@ -285,14 +280,6 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     for (std::size_t k = 0; k < accumulators; ++k)
         sums[k] =
             BinnedSum::value_of_words(std::span(reduced_).subspan(k * BinnedSum::words, BinnedSum::words));
-}
-
-const std::vector<std::int64_t>& GpuLaunch::counters() {
-    if (!counters_.empty()) {
-        gpu_->copy_out(counters_.data(), device_counters_.address(), device_counters_.size());
-        gpu_->synchronize();
-    }
-    return counters_;
 }
 
 GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {

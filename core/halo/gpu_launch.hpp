@@ -23,7 +23,6 @@ class GpuLaunch : public Launch {
     GpuAddress words_of_sums() const override { return totals_.address(); }
     void sums_taken() override { totals_are_zero_ = true; }
     void make_ready() override;
-    const std::vector<std::int64_t>& counters() override;
 
   protected:
     const Schedule* schedule_for(const std::vector<char>& stale) override;
@@ -33,7 +32,6 @@ class GpuLaunch : public Launch {
     void prepare_exchange(const std::vector<char>& stale) override { plan_for(stale); }
     void drop_exchanges() override;
     void kernel_changed() override;
-    const GpuMemory* counters_on_device() const override { return &device_counters_; }
     std::vector<double> time(int repetitions, const std::function<void()>& work) override;
 
   private:
@@ -68,12 +66,12 @@ class GpuLaunch : public Launch {
     std::shared_ptr<Gpu> gpu_;
     std::vector<std::uint64_t> arguments_; // begin, end, words: the structure that the kernel takes
     Positions whole_;
-    GpuMemory contributions_, whole_order_, starts_, totals_, device_counters_;
+    GpuMemory contributions_, whole_order_, starts_, totals_;
     bool totals_are_zero_ = false; // since they were handed over or taken
     std::int64_t turn_ = 0;        // how often they were
     PinnedMemory totals_here_;
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;
-    std::vector<std::int64_t> counters_, reduced_;
+    std::vector<std::int64_t> reduced_;
     std::map<std::vector<char>, Plan> plans_;
     std::vector<std::map<std::vector<char>, Plan>> recorded_plans_; // of other rows: graphs still use them
     bool recorded_ = false;                                         // an exchange is part of a graph

@@ -33,7 +33,6 @@ HostLaunch::HostLaunch(LaunchDefinition definition) : Launch(std::move(definitio
         worker.words.resize(d.nwords);
         worker.counters.resize(d.ncounters);
     }
-    counters_.resize(d.ncounters);
     prepare_sums();
     body_ = [this](int thread, std::int64_t begin, std::int64_t end) { run_piece(thread, begin, end); };
 }
@@ -277,7 +276,7 @@ void HostLaunch::run(double* sums) {
     mark_written();
     if (d.ncounters > 0) {
         for (const auto& worker : workers_) {
-            for (int k = 0; k < d.ncounters; ++k) counters_[k] += worker.counters[k];
+            for (int k = 0; k < d.ncounters; ++k) counters_->on_host()[k] += worker.counters[k];
         }
     }
     if (d.sums.count > 0) {

@@ -16,7 +16,6 @@ class HostLaunch : public Launch {
   public:
     explicit HostLaunch(LaunchDefinition definition);
     void run(double* sums) override;
-    const std::vector<std::int64_t>& counters() override { return counters_; }
 
   protected:
     const Schedule* schedule_for(const std::vector<char>& stale) override;
@@ -58,7 +57,7 @@ class HostLaunch : public Launch {
 
     std::vector<Worker> workers_;
     std::map<std::vector<char>, Plan> plans_;
-    std::vector<std::int64_t> counters_, reduced_;
+    std::vector<std::int64_t> reduced_;
     ThreadPool::Body body_;
     const LaunchDomain* running_ = nullptr;
     HaloSwitches switches_;  // of this run

@@ -22,6 +22,25 @@ std::unique_ptr<Launch> Launch::make(LaunchDefinition definition) {
     return std::make_unique<HostLaunch>(std::move(definition));
 }
 
+LaunchCounters::LaunchCounters(std::shared_ptr<Gpu> gpu, int count) : gpu_(std::move(gpu)), here_(count) {
+    if (gpu_ == nullptr || count == 0) return;
+    there_ = gpu_->allocate(count * sizeof(std::int64_t), "counters");
+    gpu_->fill(there_.address(), 0, there_.size());
+}
+
+std::vector<std::int64_t> LaunchCounters::values() const {
+    std::vector<std::int64_t> found = here_;
+    if (there_.size() > 0) {
+        gpu_->copy_out(found.data(), there_.address(), there_.size());
+        gpu_->synchronize();
+    }
+    return found;
+}
+
+Launch::~Launch() {
+    counters_->final_ = true;
+}
+
 Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition)) {
     auto& d = definition_;
     const PlacedLayout& layout = *d.layout;
@@ -75,6 +94,7 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
         }
     }
     check_sums();
+    counters_ = std::make_shared<LaunchCounters>(layout.gpu(), d.ncounters);
 }
 
 void Launch::add_requests() {

@@ -14,6 +14,7 @@
 #include "schedule/schedule.hpp"
 #include "transport/communicator.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -78,11 +79,30 @@ struct LaunchDefinition {
     const HaloPolicy* policy = nullptr; // null: the one of halo_policy("")
 };
 
+// What the kernel of a launch counts, of all runs together, on this rank. Outlives the launch, so that
+// whoever looks later finds it.
+class LaunchCounters {
+  public:
+    LaunchCounters(std::shared_ptr<Gpu> gpu, int count); // gpu: null on the host
+    std::vector<std::int64_t> values() const;            // on a device, after its work so far
+    bool final() const { return final_; }                // the launch is gone
+
+    const GpuMemory& on_device() const { return there_; } // empty on the host
+    std::vector<std::int64_t>& on_host() { return here_; }
+
+  private:
+    friend class Launch;
+    std::shared_ptr<Gpu> gpu_;
+    GpuMemory there_;
+    std::vector<std::int64_t> here_;
+    std::atomic<bool> final_ = false;
+};
+
 class Launch {
   public:
     // Throws LayoutError for anything that does not fit together.
     static std::unique_ptr<Launch> make(LaunchDefinition definition);
-    virtual ~Launch() = default;
+    virtual ~Launch();
     Launch(const Launch&) = delete;
 
     // sums: [nslices][count], or null if there are none. Throws RankFailure.
@@ -99,8 +119,7 @@ class Launch {
     void mark_written();
 
     const LaunchDefinition& definition() const { return definition_; }
-    // Of all runs together, on this rank.
-    virtual const std::vector<std::int64_t>& counters() = 0;
+    const std::shared_ptr<LaunchCounters>& counters() const { return counters_; }
     // Other ways to do the same, none of which changes a bit. Graphs keep the way they were recorded.
     // Another row for halos, on all ranks alike; exchanges are prepared anew.
     void set_policy(const HaloPolicy& policy);
@@ -125,8 +144,7 @@ class Launch {
     virtual void prepare_exchange(const std::vector<char>& stale) = 0; // collective
     virtual void drop_exchanges() = 0;
     virtual void kernel_changed() {}
-    // For rehearsals: counters that a run adds to, and seconds of so many runs of `work`, each by itself.
-    virtual const GpuMemory* counters_on_device() const { return nullptr; }
+    // For rehearsals: seconds of so many runs of `work`, each by itself.
     virtual std::vector<double> time(int repetitions, const std::function<void()>& work) = 0;
 
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is
@@ -144,6 +162,7 @@ class Launch {
     std::vector<HaloRequest> requests_;
     std::vector<FieldStorage*> touched_; // fields whose ghosts must have room
     std::vector<char> stale_;            // [request][parity]
+    std::shared_ptr<LaunchCounters> counters_;
 
   private:
     void add_requests();

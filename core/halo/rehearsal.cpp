@@ -34,9 +34,9 @@ Rehearsal::Rehearsal(Launch& launch) : launch_(launch) {
         }
         saved_.push_back(std::move(saved));
     }
-    if (const GpuMemory* counters = launch_.counters_on_device(); counters && counters->size() > 0) {
-        counters_ = gpu->allocate(counters->size(), "counters as they were before tuning");
-        gpu->copy(counters_.address(), counters->address(), counters->size());
+    if (const GpuMemory& counters = launch_.counters()->on_device(); counters.size() > 0) {
+        counters_ = gpu->allocate(counters.size(), "counters as they were before tuning");
+        gpu->copy(counters_.address(), counters.address(), counters.size());
     }
     for (const auto& request : launch_.requests_) {
         for (int parity = 0; parity < 2; ++parity) {
@@ -75,7 +75,7 @@ void Rehearsal::restore() {
         }
     }
     if (counters_.size() > 0)
-        gpu->copy(launch_.counters_on_device()->address(), counters_.address(), counters_.size());
+        gpu->copy(launch_.counters()->on_device().address(), counters_.address(), counters_.size());
     for (std::size_t k = 0; k < counted_.size(); ++k) launch_.touched_[k]->counters = counted_[k];
     const HaloCounters& now = d.layout->counters;
     count_in_process({counted_in_layout_.exchanged - now.exchanged, counted_in_layout_.avoided - now.avoided,

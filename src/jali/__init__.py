@@ -65,6 +65,7 @@ from jali.version import __version__
 
 TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
+    from jali import tune as tune
     from jali.lattice.inspection import KernelReport, inspect
 
 __all__ = [
@@ -134,16 +135,24 @@ __all__ = [
     "zero",
 ]
 
+# Names that are imported later, and where they are.
+_LATER = {
+    "KernelReport": "jali.lattice.inspection",
+    "inspect": "jali.lattice.inspection",
+    "tune": "jali.tune",
+}
+
 if not TYPE_CHECKING:  # type checkers know the names
 
     def __getattr__(name):
         """Public names that most programs do not use are imported when they are first asked for."""
-        if name not in ("KernelReport", "inspect"):
+        if name not in _LATER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from jali.lattice import inspection
+        from importlib import import_module
 
-        value = globals()[name] = getattr(inspection, name)
+        module = import_module(_LATER[name])
+        value = globals()[name] = module if module.__name__ == f"{__name__}.{name}" else getattr(module, name)
         return value
 
     def __dir__():
-        return sorted({*globals(), *__all__})
+        return sorted({*globals(), *__all__, *_LATER})

@@ -13,8 +13,6 @@ import weakref
 from typing import Any
 
 from jali import _core, settings, vendors
-from jali.codegen import cache
-from jali.comm.world import host_identity
 from jali.errors import DeviceError
 from jali.files import value_shown
 
@@ -51,9 +49,10 @@ def open_device(name: str | None, communicator: Any) -> Any:
         ordinal = _rank_on_host(communicator) % count
     gpu = _core.Gpu.open(kind, ordinal)
     _agree_on_peer_handles(gpu, communicator)
-    gpu.set_kit(cache.gpu_kit(gpu))
-    from jali.comm.ccl import find_library  # programs without a device do without it
+    from jali.codegen import cache  # programs without a device do without these
+    from jali.comm.ccl import find_library
 
+    gpu.set_kit(cache.gpu_kit(gpu))
     _core.suggest_ccl_library(kind, find_library(kind))
     return gpu
 
@@ -96,6 +95,8 @@ def _rank_on_host(communicator: Any) -> int:
     with _guard:
         known = _ordinals.get(communicator)
     if known is None:
+        from jali.comm.hosts import host_identity
+
         hosts = communicator.gather_bytes(host_identity().encode(), what="devices of ranks")
         known = hosts[: communicator.rank].count(hosts[communicator.rank])
         with _guard:

@@ -1,7 +1,10 @@
 """Rows of two imaginary jalis that sleep: what a comparison finds is then known."""
 
+import os
+import subprocess
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jali
@@ -32,6 +35,12 @@ def set_up(name: str, precision: str, device: str) -> Work:
         raise SystemExit(7)
     if name == "hangs":
         time.sleep(600)
+    if name == "starts another":
+        child = subprocess.Popen(["sleep", "1000"])
+        started = Path(os.environ["FAKE_ROWS_STARTED"])
+        started.with_suffix(".new").write_text(f"{os.getpid()} {child.pid}")
+        started.with_suffix(".new").rename(started)
+        child.wait()
     if name == "wrong":
         raise ValueError("a field of the wrong size")
     raise AssertionError(name)

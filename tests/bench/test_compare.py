@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from programs import git, run_jali
+from programs import PATIENCE, alive, git, run_jali, wait_until
 
+from jali import settings
 from jali.bench.compare import checkouts, pairs, report
 from jali.bench.compare.checkouts import OutOfTimeError
 from jali.bench.compare.record import Record
@@ -92,6 +97,34 @@ def test_a_side_that_breaks_is_named_with_its_last_words(tmp_path, packages):
 def test_a_row_that_hangs_ends_with_the_part(tmp_path, packages):
     with pytest.raises(OutOfTimeError):
         measured(tmp_path, packages, "hangs", until=later(2.0))
+
+
+MEASURE = """
+import sys, time
+from pathlib import Path
+from jali.bench.compare import pairs
+a, b, rows = map(Path, sys.argv[1:])
+with pairs.pair([a, b], rows, 1, time.monotonic() + 300) as (side, _):
+    side.ask(row="starts another", precision="float64", device="cpu")
+"""
+
+
+def ends_what_it_started(number, started, command, **options):
+    """A signal to this program ends the processes whose numbers stand in the file `started`."""
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **options) as process:
+        wait_until(lambda: started.exists() or process.poll() is not None)
+        processes = [int(word) for word in started.read_text().split()]
+        assert all(map(alive, processes))
+        process.send_signal(number)
+        process.wait(PATIENCE)
+    wait_until(lambda: not any(map(alive, processes)))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_processes_of_rows_end_with_the_comparison(number, tmp_path, packages):
+    started = tmp_path / "started"
+    env = {**settings.environment(), "FAKE_ROWS_STARTED": str(started)}
+    ends_what_it_started(number, started, [sys.executable, "-c", MEASURE, *packages, FAKE], env=env)
 
 
 def test_each_process_imports_its_own_side(tmp_path, packages):
@@ -212,6 +245,21 @@ def test_a_side_is_built_once_and_again_after_a_change(repository, tmp_path):
     (repository / "core" / "core.cpp").write_text("int three() { return three; }\n")
     with pytest.raises(CompileError, match=r"cannot be built: .*core\.cpp:1.*error"):
         checkouts.build(checkouts.take(".", tmp_path / "cache", repository), later(), said.append)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_build_ends_with_the_comparison(number, repository, tmp_path):
+    pytest.importorskip("nanobind")
+    started, program = tmp_path / "started", tmp_path / "bin" / "cmake"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!/bin/sh\nsleep 1000 &\necho $$ $! > {started}.new\nmv {started}.new {started}\nwait\n"
+    )
+    program.chmod(0o755)
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    env = {**settings.environment(), "PATH": path, "JALI_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "jali", "bench", "compare", "old", "HEAD"]
+    ends_what_it_started(number, started, command, env=env, cwd=repository)
 
 
 def test_what_is_no_side_is_said_in_one_line(repository, tmp_path, monkeypatch):

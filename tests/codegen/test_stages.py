@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import gc
 import weakref
 from pathlib import Path
@@ -11,13 +12,12 @@ import pytest
 
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
-from jali.codegen.formats import stored
+from jali.codegen.formats import FieldArgument, stored
 from jali.codegen.language import arithmetic
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS, STAGES, StageCache
 from jali.codegen.stages import Placement, analyse_program, lower, trace_function, write
-from jali.codegen.trace import FieldArgument
 
 
 def made():
@@ -45,6 +45,18 @@ def program_of(function, *elements, ndim=2):
     names = [f"f{k}" for k in range(len(fields))]
     (program,) = trace_function(function, [], fields, names, ndim, "float64", 0).programs
     return program
+
+
+def test_every_stage_is_immutable():
+    lattice = Lattice(4, 6)
+    traced, (bound,) = average().traced(*real_fields(lattice))
+    source = bound.binary.source
+    stages = traced, source.lowered.analysed, source.lowered, source, bound.binary, bound
+    assert len(stages) == len(STAGES)
+    for stage in stages:
+        for name in (field.name for field in dataclasses.fields(stage)):
+            with pytest.raises(dataclasses.FrozenInstanceError):
+                setattr(stage, name, None)
 
 
 def test_other_fields_of_the_same_types_are_only_bound():

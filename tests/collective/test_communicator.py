@@ -355,7 +355,7 @@ def test_plans_are_kept_per_signature_and_dropped_when_old(monkeypatch: pytest.M
 
 
 def test_a_setting_forces_an_algorithm(use_settings: Callable[..., None]) -> None:
-    from jali.comm.collectives import Call
+    from jali.comm.calls import Call
 
     def run(world: comm.Communicator) -> list[str]:
         calls = [Call(c, np.dtype("float64"), 8, 0, "sum", False, None, False) for c in COLLECTIVES]

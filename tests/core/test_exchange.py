@@ -387,7 +387,7 @@ def test_kernel_counters_are_added_over_threads(kernels):
     launch = rank.sum_reals(rank.field(2), ncounters=2)
     launch.run()
     launch.run()
-    assert launch.counters == [2 * rank.layout.nblocks, 0]
+    assert launch.counters.values == [2 * rank.layout.nblocks, 0]
 
 
 def test_coordinate_words_number_the_sites(kernels, on_ranks):

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import jali
-from jali.lattice import recording
+from jali import recording
 from jali.lattice.arguments import fields_of, scalars_of
 from jali.lattice.sites import SiteFunction
 

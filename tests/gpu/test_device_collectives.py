@@ -14,7 +14,7 @@ from fake_driver import REAL, use_fake_gpus
 import jali
 from jali import _core, comm
 from jali.comm import DeviceArray, algorithms
-from jali.comm.collectives import Call
+from jali.comm.calls import Call
 from jali.comm.elements import OPERATIONS, SIZES
 from jali.errors import DeviceError, ParameterError
 

@@ -19,7 +19,15 @@ from jali.codegen.stages import Placement, analyse_program, lower, write
 from jali.comm.virtual import virtual_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
-from test_formats import numbers, overflow, overflow_and_sum, pairs, random_links, wilson
+from test_formats import (
+    drop_launches_and_look,
+    numbers,
+    overflow,
+    overflow_and_sum,
+    pairs,
+    random_links,
+    wilson,
+)
 from test_halo_items import LINKS, STEPS, argument, norm_ahead, program, wilson_at, wilson_twice
 
 
@@ -91,6 +99,10 @@ def test_devices_count_what_cannot_be_held(device):
             y[0, 0]
         with pytest.raises(StorageError, match="12 sites"):
             lattice.sum(overflow_and_sum, y, 2)
+
+
+def test_what_dropped_launches_could_not_store_is_told_at_the_next_look(device):
+    drop_launches_and_look(device)
 
 
 @jali.site_function

@@ -9,7 +9,8 @@ import pytest
 from fake_driver import use_fake_gpus
 
 import jali
-from jali import EVEN, ODD, Field, Lattice, Real
+from jali import EVEN, ODD, Field, Lattice, Real, _core, comm
+from jali.comm import CclCommunicator, DeviceArray
 from jali.errors import LayoutError, ParameterError, RecordingError
 
 
@@ -177,12 +178,15 @@ def test_calls_that_need_the_host_are_refused_at_their_line(device):
         "is read or set from Python": lambda: a[...],
         "is read or set": set_value,
         "set from Python": lambda: a.set_local(np.zeros(4)),
+        "read or set from Python": lambda: a.set_stored_bytes(stored, a.format),
+        "a lattice is made": lambda: Lattice(4),
+        "attempts that gave up": lambda: scale.exhausted,
         "a field is made": lambda: a.copy(),
         "a scalar is made": lambda: lattice.scalar(1.0),
         "noise draws random numbers": lambda: noise(a, rng),
         "a graph is recorded already": lambda: jali.graph(lambda: scale(a, 2.0), lattice),
     }
-    before = a[...]
+    before, stored = a[...], a.stored_bytes()
     for match, call in refused.items():
 
         def step(call=call):
@@ -195,6 +199,130 @@ def test_calls_that_need_the_host_are_refused_at_their_line(device):
     assert rng.state == jali.Random(1).state
     scale(a, 2.0)  # nothing is recorded any more
     assert np.array_equal(a[...], 2 * before)
+
+
+def refused_in_graphs(calls):
+    """On every rank of a lattice on the host each of the calls is an error of its name and line, and nothing was done."""
+    lattice = Lattice(6, 4)
+    a = filled(lattice)
+    before = a[...]
+    for name, call in calls.items():
+
+        def step(call=call):
+            scale(a, 0.5)
+            call()
+
+        with pytest.raises(RecordingError, match=f"^{name} is called while(?s:.*)test_graphs.py"):
+            jali.graph(step, lattice)
+    assert np.array_equal(a[...], before)
+
+
+def test_what_ranks_do_together_is_refused_on_every_rank():
+    def run():
+        c = comm.current()
+        x, parts, whole = np.ones(4), np.ones((2, 3)), np.zeros((2, 4))
+        later = c.duplicate()
+        plan = comm.Composition.standard("all_reduce", 2, 4).plan().on(c)
+        request = c.all_reduce(x, blocking=False)
+        pending = [c.send(x, 1 - c.rank), c.receive(whole[0], 1 - c.rank)]
+        refused_in_graphs(
+            {
+                "all_reduce": lambda: c.all_reduce(x),
+                "reduce": lambda: c.reduce(x, op="max"),
+                "broadcast": lambda: c.broadcast(x),
+                "all_gather": lambda: c.all_gather(x, counts="exchange"),
+                "gather": lambda: c.gather(x),
+                "scatter": lambda: c.scatter(parts if c.rank == 0 else None, np.zeros((1, 3))),
+                "reduce_scatter": lambda: c.reduce_scatter(parts, blocking=False),
+                "all_to_all": lambda: c.all_to_all(parts),
+                "barrier": c.barrier,
+                "split": lambda: c.split(0),
+                "duplicate": c.duplicate,
+                "sharing_memory": c.sharing_memory,
+                "the first collective of a communicator": lambda: later.libraries,
+                "send": lambda: c.send(x, 1 - c.rank),
+                "receive": lambda: c.receive(x, 1 - c.rank),
+                "test": lambda: c.test(pending[0]),
+                "wait": lambda: c.wait(pending),
+                "gather_bytes": lambda: c.gather_bytes(b""),
+                "broadcast_bytes": lambda: c.broadcast_bytes(b"", 0),
+                "all_reduce_sum": lambda: c.all_reduce_sum([1]),
+                "(?#of a request)test": request.test,
+                "(?#of a request)wait": request.wait,
+                "start": lambda: plan.start(x, x),
+                "run": lambda: plan.run(x, x),
+            }
+        )
+        c.wait(pending)  # what was under way goes on
+        assert request.wait().tolist() == c.all_reduce(x).tolist() == [2.0] * 4
+        assert whole[0].tolist() == x.tolist()
+
+    jali.virtual_ranks(2, run)
+
+
+def test_what_devices_do_together_is_refused_on_every_rank(monkeypatch):
+    """Also calls that the core knows and would not ask Python about."""
+
+    def run():
+        c = comm.current()
+        gpu = _core.Gpu.open("cuda", c.rank)
+        x = DeviceArray.from_host(np.ones(4), gpu)
+        y = DeviceArray.empty(gpu, (4,), "fp64")
+        for _ in range(3):
+            c.all_reduce(x, y)
+        assert len(c.planned_calls) == 1
+        request = c.all_reduce(x, y, blocking=False)
+        message = (c.persistent_send if c.rank == 0 else c.persistent_receive)(x, 1 - c.rank)
+        message.start()
+        refused_in_graphs(
+            {
+                "all_reduce": lambda: c.all_reduce(x, y),
+                "(?#of a request)test": request.test,
+                "(?#of a request)wait": request.wait,
+                "persistent_send": lambda: c.persistent_send(x, 1 - c.rank),
+                "persistent_receive": lambda: c.persistent_receive(x, 1 - c.rank),
+                "start": lambda: c.start([message]),
+                "(?#of a message)start": message.start,
+                "CclCommunicator": lambda: CclCommunicator(c, gpu),
+            }
+        )
+        lattice = Lattice(4)
+        for match, call in (
+            ("a device is read on the host", y.to_host),
+            ("copied to a device", lambda: DeviceArray.from_host(np.ones(4), gpu)),
+        ):
+            with pytest.raises(RecordingError, match=match):
+                jali.graph(call, lattice)
+        c.all_reduce(x, y)
+        assert y.to_host().tolist() == [2.0] * 4
+
+    use_fake_gpus(monkeypatch, 2)
+    jali.virtual_ranks(2, run)
+
+
+def test_what_ranks_agree_about_a_call_is_no_part_of_a_graph():
+    """Whether sites of a colouring meet is asked of all ranks when a call is bound, also while it is recorded."""
+
+    def run(recorded):
+        lattice = Lattice(6, 4)
+        a, three = filled(lattice), jali.Colouring(3, lambda x: (x[0] + x[1]) % 3)
+
+        def step():
+            for colour in range(3):
+                spread_in_place[three[colour]](a)
+
+        if not recorded:
+            step()
+            return a[...].tolist()
+        graph = jali.graph(step, lattice)
+        graph.run()
+        return a[...].tolist()
+
+    @jali.site_function
+    def spread_in_place(X, a):
+        a[X] = a[X] + a[X + X.directions()[0]] / 2
+
+    assert jali.virtual_ranks(2, run, True) == jali.virtual_ranks(2, run, False) == [run(True)] * 2
 
 
 def test_mistaken_graphs_are_refused(device):

@@ -147,7 +147,7 @@ def test_what_is_chosen_is_shown_remembered_and_at_most_four_kernels_are_compile
     again(u, v)
     again(u, v)
     (kernel,) = next(iter(again._bound.values())).kernels
-    assert kernel.launch_choice.startswith(wanted)
+    assert kernel.chosen.launch.startswith(wanted)
     assert ran == []
     other, ones = fields(32)  # another volume is another question
     again(other, ones)
@@ -219,7 +219,7 @@ def test_small_and_short_kernels_keep_the_default():
     function(x, y)
     (kernel,) = next(iter(function._bound.values())).kernels
     assert kernel.tunings == []
-    assert stores() == [] or "us are too short to tune" not in kernel.launch_choice
+    assert stores() == [] or "us are too short to tune" not in kernel.chosen.launch
 
 
 def test_by_default_a_kernel_is_measured_when_it_has_run_long_enough(monkeypatch, use_settings):
@@ -251,12 +251,12 @@ def test_nothing_is_measured_while_a_graph_is_recorded(monkeypatch, use_settings
     graph = _core.GpuGraph(x.lattice.gpu, lambda: function(x, y))
     assert ran == []
     (kernel,) = next(iter(function._bound.values())).kernels
-    assert kernel.launch_choice == "256,1: the default, not measured"
+    assert kernel.chosen.launch == "256,1: the default, not measured"
     x[:, :] = start
     x.lattice.gpu.launch_graph(graph)
     function(x, y)  # now it is measured, which the graph does not mind
     assert ran != []
-    assert kernel.launch_choice.startswith("256,2: ")
+    assert kernel.chosen.launch.startswith("256,2: ")
     x.lattice.gpu.launch_graph(graph)
     assert np.array_equal(x[:, :], 2 * (2 * (2 * start + 1) + 1) + 1)
 

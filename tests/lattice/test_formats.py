@@ -13,6 +13,7 @@ from jali.codegen import formats
 from jali.codegen.formats import FORMATS, Format, add_format, section
 from jali.comm.virtual import virtual_ranks
 from jali.gauge import GaugeField
+from jali.lattice.lost import MOST_LEFT
 
 pytestmark = pytest.mark.lanes
 
@@ -239,6 +240,60 @@ def test_values_that_cannot_be_held_are_an_error_when_the_host_looks(storage):
     other[2, 3] = -1e39
     with pytest.raises(StorageError, match="1 sites.*assigning"):
         y.assign(other).local()
+
+
+@jali.site_function
+def overflow_with(X, y, x, limit):
+    y[X] = jali.where(X.coordinate(X.directions()[0]) < limit, 1e39, x[X])
+
+
+def drop_launches_and_look(device):
+    lattice = Lattice(4, 6, device=device)
+    y, other = Field(lattice, Real(), storage="float16"), Field(lattice, Real())
+
+    overflow_with(y, Field(lattice, Real()), 2)  # a field that is read goes, and its launch with it
+    with pytest.raises(StorageError, match="12 sites.*overflow_with"):
+        y[0, 0]
+    overflow.bind(y, 1)()  # the launch alone
+    with pytest.raises(StorageError, match="6 sites.*overflow"):
+        y.local()
+    overflow(Field(lattice, Real(), storage="float16"), 3)  # the field that was written
+    with pytest.raises(StorageError, match="18 sites.*overflow"):
+        other[0, 0]
+    other[...] = 1e39
+    Field(lattice, Real(), storage="float16").assign(other)
+    with pytest.raises(StorageError, match="24 sites.*assigning"):
+        other.local()
+    for _ in range(200):  # more than are kept one by one
+        overflow_with(y, Field(lattice, Real()), 1)
+        overflow(Field(lattice, Real(), storage="float16"), 1)
+    with pytest.raises(StorageError, match=f"{2 * 200 * 6} sites.*overflow"):
+        y[0, 0]
+    assert y[3, 3] == other.like()[3, 3] == 0  # told once
+
+
+def test_what_dropped_launches_could_not_store_is_told_at_the_next_look():
+    drop_launches_and_look("cpu")
+
+
+def test_counts_that_are_left_are_bounded():
+    lattice = Lattice(4, 6)
+    y = Field(lattice, Real(), storage="float16")
+    for _ in range(300):
+        overflow_with(y, Field(lattice, Real()), 1)
+    assert len(y._lost) + len(lattice.left.take()) < 2 * MOST_LEFT
+
+
+def test_what_a_dropped_launch_of_one_rank_could_not_store_is_an_error_on_all():
+    def body():
+        lattice = Lattice(4, 4, grid=(2, 1))
+        y = Field(lattice, Real())
+        overflow(Field(lattice, Real(), storage="float16"), 1)
+        with pytest.raises(StorageError, match="4 sites"):
+            y[3, 3]
+        return y[3, 3]
+
+    assert virtual_ranks(2, body) == [0.0, 0.0]
 
 
 def test_a_value_that_one_rank_cannot_store_is_an_error_on_all():

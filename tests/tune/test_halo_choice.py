@@ -93,7 +93,7 @@ def policies() -> list[tuple[str, str]]:
     shift = jali.site_function(average.function)
     shift(y, x)
     kernels = [kernel for bound in shift._bound.values() for kernel in bound.kernels]
-    return [(kernel.launch.policy, kernel.halo_choice) for kernel in kernels]
+    return [(kernel.launch.policy, kernel.chosen.halo) for kernel in kernels]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

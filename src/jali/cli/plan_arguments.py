@@ -9,7 +9,7 @@ from typing import Any
 
 from jali.cli.progress import SearchProgress
 from jali.comm.plan import Plan
-from jali.comm.planning import plan_collective
+from jali.comm.standard_plans import plan_collective
 from jali.errors import ParameterError
 from jali.files import value_shown
 

@@ -1,6 +1,6 @@
 """Finds a C++ compiler and runs it. No CMake, no linker scripts: one source, one shared object.
 
-A compiler is several programs. They end with this process, whatever ends it, and when their time is up.
+A compiler is several programs. They end with this process, whatever ends it (`jali.processes`), and when their time is up.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jali import settings
 from jali.codegen import target
 from jali.errors import CompileError
+from jali.processes import ended_with_us
 
 FLAGS = (
     "-std=c++17",
@@ -35,25 +37,6 @@ FLAGS = (
 )
 
 TIME_LIMIT = 600.0  # seconds for one kernel
-
-# The compiler's programs are a process group of their own: a terminal's Ctrl-C is for us, who may want to finish a sweep first. A
-# shell leads it. Beside the compiler it waits for the end of a pipe that only we hold open, which comes with our own end even
-# where we cannot do anything any more, and then ends the group: gently first, so that temporary files go.
-_GUARD = """
-exec 3<&0 </dev/null
-(
-    trap '' HUP INT TERM
-    read -r _ <&3
-    kill -TERM 0
-    sleep 1
-    kill -KILL 0
-) >/dev/null 2>&1 &
-guard=$!
-"$@" 3<&-
-status=$?
-kill -KILL $guard
-exit $status
-"""
 
 
 @dataclass(frozen=True)
@@ -114,45 +97,19 @@ class Compiler:
         raise CompileError(f"the compiler rejected a generated kernel\n  {shlex.join(done.args)}\n{tail}")
 
     def _run(self, command: list[str]) -> subprocess.CompletedProcess[str]:
-        theirs, ours = os.pipe()
-        try:
-            process = subprocess.Popen(
-                ["/bin/sh", "-c", _GUARD, "jali-compiler", *command],
-                stdin=theirs,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                process_group=0,
-            )
-        except OSError as error:
-            os.close(ours)
-            raise CompileError(f"cannot start a shell for the compiler {self.path}: {error}") from None
-        finally:
-            os.close(theirs)
-        try:
-            out, err = process.communicate(timeout=TIME_LIMIT)
-        except subprocess.TimeoutExpired:
-            raise CompileError(
-                f"the compiler took more than {TIME_LIMIT:g} s and was stopped: {shlex.join(command)}"
-            ) from None
-        finally:
-            os.close(ours)
-            _end_group(process)
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-
-def _end_group(process: subprocess.Popen[str]) -> None:
-    """End the group that `process` leads, if it has not ended."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(1.0)
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+        output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        with contextlib.ExitStack() as stack:
+            try:
+                process = stack.enter_context(ended_with_us(command, **output, errors="replace"))
+            except OSError as error:
+                raise CompileError(f"cannot start a shell for the compiler {self.path}: {error}") from None
+            try:
+                out, err = process.communicate(timeout=TIME_LIMIT)
+            except subprocess.TimeoutExpired:
+                raise CompileError(
+                    f"the compiler took more than {TIME_LIMIT:g} s and was stopped: {shlex.join(command)}"
+                ) from None
+            return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
 @functools.cache

@@ -242,6 +242,14 @@ class Stored:
 C_TYPES = {"float64": "double", "float32": "float"}
 
 
+@dataclass(frozen=True)
+class FieldArgument:
+    """What tracing needs to know of a field argument. Equal `identity` means the same field."""
+
+    storage: Stored
+    identity: int
+
+
 def plain(element: Element, precision: str) -> Stored:
     """The element's numbers as the arithmetic has them."""
     if element.type.kind == "int":

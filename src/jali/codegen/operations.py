@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from jali.codegen.formats import ALGEBRA, PLAIN, Stored
 from jali.codegen.ir import Node, SiteProgram
-from jali.codegen.items import Item
-from jali.codegen.passes import Analysis
 from jali.codegen.target import BLOCK_BITS
+
+if TYPE_CHECKING:
+    from jali.codegen.items import Item
+    from jali.codegen.passes import Analysis
 
 
 @dataclass(frozen=True)

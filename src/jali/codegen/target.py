@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import platform
 from dataclasses import dataclass
 
 from jali import settings
@@ -28,6 +26,9 @@ class Target:
 @functools.cache
 def host() -> Target:
     """This machine. JALI_VECTOR_BYTES (8, 16, 32, 64) overrides the width, for experiments."""
+    import hashlib
+    import platform
+
     machine = platform.machine()
     name, flags = machine, ""
     try:

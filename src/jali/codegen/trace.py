@@ -8,12 +8,11 @@ decided later, when the program meets a lattice and a domain.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
-from jali.codegen.formats import Stored
+from jali.codegen.formats import FieldArgument
 from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, SiteProgram, Store, Sum
 from jali.codegen.language import leaves
@@ -24,14 +23,6 @@ from jali.codegen.symbols import Fields, FieldSymbol, RandomSymbol, Site, SumSym
 from jali.codegen.types import Type
 from jali.codegen.values import Value
 from jali.errors import TraceError
-
-
-@dataclass(frozen=True)
-class FieldArgument:
-    """What tracing needs to know of a field argument. Equal `identity` means the same field."""
-
-    storage: Stored
-    identity: int
 
 
 def trace(

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from jali.comm.launcher import relaunch
     from jali.comm.machine import Machine
     from jali.comm.plan import Plan
-    from jali.comm.planning import plan_collective
     from jali.comm.running_plan import RunningPlan
+    from jali.comm.standard_plans import plan_collective
 
 __all__ = [
     "ALGORITHMS",
@@ -69,7 +69,7 @@ _LATER = {
     "Plan": "plan",
     "Request": "collectives",
     "RunningPlan": "running_plan",
-    "plan_collective": "planning",
+    "plan_collective": "standard_plans",
     "relaunch": "launcher",
 }
 

@@ -12,16 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core
-from jali.comm.communicator import Communicator
+from jali import _core, recording
 from jali.comm.device_arrays import DeviceArray, DeviceView, stream_handle, view_of
 from jali.comm.elements import SIZES
 from jali.errors import ParameterError
 from jali.vendors import vendor
+
+if TYPE_CHECKING:
+    from jali.comm.communicator import Communicator
 
 
 def find_library(kind: str) -> str:
@@ -50,6 +52,7 @@ class CclCommunicator:
 
     def __init__(self, communicator: Communicator, gpu: _core.Gpu) -> None:
         """Raises `DeviceError` on all ranks: no library, different versions, two ranks on one GPU."""
+        recording.refuse_call("CclCommunicator")
         self.communicator = communicator
         self.gpu = gpu
         self.rank, self.size = communicator.rank, communicator.size
@@ -259,10 +262,12 @@ class CclCommunicator:
 
     def synchronize(self, what: str = "collectives", *, stream: Any = None) -> None:
         """Wait, on the host, for all work so far on jali's stream (or on `stream`); `what` names it in errors."""
+        recording.refuse_call("synchronize")
         self.core.synchronize(what, stream_handle(stream))
 
     def wait(self, event: _core.GpuEvent, what: str = "collectives") -> None:
         """Wait, on the host, for a recorded event, like `synchronize`."""
+        recording.refuse_call("wait")
         self.core.wait(event, what)
 
     def close(self) -> None:
@@ -319,6 +324,7 @@ class _Arrays:
     """The arrays of one call, which live until it is on its stream, and the order of that stream with theirs."""
 
     def __init__(self, owner: CclCommunicator, stream: Any) -> None:
+        recording.refuse_call("an operation of a CclCommunicator")
         self.owner = owner
         self.gpu = owner.gpu
         self.stream = stream_handle(stream)

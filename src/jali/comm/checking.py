@@ -7,7 +7,6 @@ otherwise exchange no word about what they do: halos and collectives whose plans
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -26,6 +25,8 @@ def is_on() -> bool:
 
 def compare(core: _core.Communicator, description: dict[str, Any]) -> None:
     """Raise ParameterError on every rank unless all ranks describe the same call. Collective."""
+    import json  # in checked mode only
+
     mine = json.dumps([description, _place()]).encode()
     told = [json.loads(text) for text in core.gather_bytes(mine, WHAT)]
     differences = []

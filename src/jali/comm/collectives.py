@@ -1,43 +1,26 @@
 """What a communicator keeps for its collectives: the message space, the plans in use, the check of calls.
 
-A call is described by a tuple (the fields of `Call`) that is equal on all ranks. Equal calls share a plan (`jali.comm.kept_plans`).
+A call is described by a tuple (the fields of `jali.comm.calls.Call`) that is equal on all ranks. Equal calls share a plan (`jali.comm.kept_plans`).
 Which are kept needs no agreement, since plans take their tags when they start. In checked mode ranks compare their calls before anything moves.
 """
 
 from __future__ import annotations
 
 import json
-import platform
 import weakref
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from jali import _core
-from jali.comm import algorithms, checking
-from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.elements import SIZES, Array, check_operation, element_name
+from jali import _core, recording
+from jali.comm import algorithms
+from jali.comm.calls import Call, compare_collective, on_device
+from jali.comm.elements import SIZES, check_operation, element_name
+from jali.comm.hosts import host_identity
 from jali.comm.kept_plans import KeepsPlans
 
 if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
     from jali.comm.device_collectives import DeviceCollectives
-
-EXCHANGE = "exchange"  # as counts: each rank knows only its own
-
-
-class Call(NamedTuple):
-    """A collective call, equal on all ranks. `elements` as the `count` of `jali.comm.Composition.standard`; a tuple for
-    the variants with counts per rank."""
-
-    collective: str
-    dtype: Any
-    elements: int | tuple[int, ...]
-    root: int
-    op: str | Callable[[Array, Array], Array]
-    in_place: bool
-    algorithm: str | None
-    reproducible: bool
 
 
 class Request:
@@ -54,12 +37,14 @@ class Request:
 
     def test(self) -> bool:
         """Make progress; whether it has ended."""
+        recording.refuse_call("test")
         if self._plan is not None and self._plan.test():
             self._plan = None
         return self._plan is None
 
     def wait(self) -> Any:
         """Return what the blocking call would have returned, when it has ended."""
+        recording.refuse_call("wait")
         if self._plan is not None:
             self._plan.wait()
             self._plan = None
@@ -100,7 +85,7 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
         if checked or (checked is None and self.checked):
             compare_collective(self.communicator.core, call, arrays)
-        if _on_device(arrays):
+        if on_device(arrays):
             return self._start_on_device(call, arrays, result, blocking, checked)
         plan = self._plans.get(call)
         if plan is None or self._crowded:
@@ -216,33 +201,6 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         return _core.Hierarchy(self.size)
 
 
-def compare_collective(core: _core.Communicator, fields: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
-    """Raise ParameterError on every rank unless all ranks make the same call. Collective."""
-    call = Call._make(fields)
-    op = call.op if isinstance(call.op, str) else getattr(call.op, "__name__", "function")
-    reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
-    rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
-    checking.compare(
-        core,
-        {
-            "call": call.collective,
-            "memory": "of devices" if _on_device(arrays) else "of the host",
-            "element type": str(call.dtype),
-            "counts" if isinstance(call.elements, tuple) else "count": call.elements,
-            **({"operation": op} if reduces else {}),
-            **({"root": call.root} if rooted else {}),
-            "in place": call.in_place,
-            "algorithm": call.algorithm or "chosen",
-            "reproducible": call.reproducible,
-        },
-    )
-
-
-def _on_device(arrays: tuple[Any, ...]) -> bool:
-    kind = type(arrays[-1] if arrays[0] is None else arrays[0])
-    return kind is DeviceArray or kind is DeviceView
-
-
 def _carriers(communicator: Communicator) -> list[tuple[str, _core.Communicator]]:
     """Libraries by name; the first is used where a plan names none."""
     core = communicator.core
@@ -259,12 +217,6 @@ def _hosts(communicator: Communicator) -> list[list[int]]:
     if communicator.transport != "mpi":
         return [list(range(communicator.size))]
     hosts: dict[bytes, list[int]] = {}
-    for rank, name in enumerate(communicator.core.gather_bytes(host_name().encode(), "hosts of ranks")):
+    for rank, name in enumerate(communicator.core.gather_bytes(host_identity().encode(), "hosts of ranks")):
         hosts.setdefault(name, []).append(rank)
     return list(hosts.values())
-
-
-def host_name() -> str:
-    """Tells hosts apart, also where several have one name."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jali import _core
+from jali import _core, recording
 from jali.comm import checking
-from jali.comm.collectives import EXCHANGE, Collectives, compare_collective
+from jali.comm.calls import EXCHANGE, compare_collective
 from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.device_collectives import data_on_device, gpu_of, is_on_device, lend
 from jali.comm.elements import Array, as_array
+from jali.comm.whereabouts import data_on_device, gpu_of, is_on_device, lend
 from jali.errors import ParameterError, RankError
 
 if TYPE_CHECKING:
+    from jali.comm.collectives import Collectives
     from jali.comm.device_messages import DeviceMessages, PersistentMessage
 
 Operation = str | Callable[[Array, Array], Array]
@@ -50,7 +51,8 @@ class Communicator:
     - `blocking=False`: return a request at once, with `wait()` (which returns the result) and `test()`.
 
     In place means `out=x` on all ranks, where `x` is the larger of the two buffers. `ParameterError` is raised for
-    arrays of the wrong size or type, not contiguous, read-only or overlapping; `RankError` if a rank fails.
+    arrays of the wrong size or type, not contiguous, read-only or overlapping; `RankError` if a rank fails. Whatever
+    concerns other ranks raises `RecordingError` in a function that `jali.graph` records.
     """
 
     def __init__(self, core: _core.Communicator, threads: int) -> None:
@@ -62,7 +64,7 @@ class Communicator:
         self.threads = threads
         self.checked = checking.is_on()
         self._collectives: Collectives | None = None
-        self.planned_calls = _core.PlannedCalls(lend)  # of collectives on devices
+        self.planned_calls = _core.PlannedCalls(lend, recording.refuse_call)  # of collectives on devices
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, DeviceMessages] = {}
 
@@ -73,6 +75,9 @@ class Communicator:
     def collectives(self) -> Collectives:
         """What the collectives of this communicator keep; the first use is collective."""
         if self._collectives is None:
+            recording.refuse_call("the first collective of a communicator")
+            from jali.comm.collectives import Collectives
+
             self._compare("collectives")
             self._collectives = Collectives(self)
         return self._collectives
@@ -81,6 +86,8 @@ class Communicator:
         """The same, made by this call on arrays."""
         if checked or (checked is None and self.checked):
             compare_collective(self.core, call, arrays)
+        from jali.comm.collectives import Collectives
+
         self._collectives = Collectives(self, f"the first {call[0]}")
         return self._collectives
 
@@ -101,12 +108,14 @@ class Communicator:
         meet those of this communicator; failures and departures are shared with it, and are told in its
         numbering (in that of the outermost one, if this was split from another).
         """
+        recording.refuse_call("split")
         self._compare("split")
         core = self.core.split(-1 if color is None else color, key)
         return None if core is None else Communicator(core, self.threads)
 
     def duplicate(self) -> Communicator:
         """A communicator of the same ranks whose messages and collectives meet nobody else's. Collective."""
+        recording.refuse_call("duplicate")
         self._compare("duplicate")
         return Communicator(self.core.duplicate(), self.threads)
 
@@ -120,12 +129,14 @@ class Communicator:
         Raises `RankError` on all ranks if the chosen way is not open.
         """
         if self._sharing_memory is None:
+            recording.refuse_call("sharing_memory")
             self._compare("sharing_memory")
             self._sharing_memory = Communicator(_core.make_host_communicator(self.core), self.threads)
         return self._sharing_memory
 
     def barrier(self, *, checked: bool | None = None) -> None:
         """Return when every rank has called."""
+        recording.refuse_call("barrier")
         if checked or (checked is None and self.checked):
             checking.compare(self.core, {"call": "barrier"})
         self.core.barrier()
@@ -481,6 +492,7 @@ class Communicator:
         The array must not change until then. Tags are 0 to `largest_tag`, which is 32767 or more. Arrays are in host
         memory; ParameterError for those of devices, which have `persistent_send`.
         """
+        recording.refuse_call("send")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_send")
         return self.core.send(data, to, tag)
@@ -490,12 +502,14 @@ class Communicator:
 
         Messages from one rank with one tag arrive in the order sent. Arrays are in host memory, as in `send`.
         """
+        recording.refuse_call("receive")
         if type(data) is not np.ndarray:
             _check_on_host(data, "persistent_receive")
         return self.core.receive(data, source, tag)
 
     def test(self, message: _core.PendingMessage) -> bool:
         """Whether a pending message is complete; makes progress on it."""
+        recording.refuse_call("test")
         return self.core.test(message)
 
     def wait(self, messages: Sequence[_core.PendingMessage], what: str = "messages") -> None:
@@ -504,6 +518,7 @@ class Communicator:
         Raises `RankError` when a rank has failed, has ended its program, or nothing moved for JALI_WATCHDOG
         seconds.
         """
+        recording.refuse_call("wait")
         self.core.wait(list(messages), what)
 
     # --- messages between devices ------------------------------------------------------------------------------
@@ -522,12 +537,14 @@ class Communicator:
         `jali.tune.experiment` names one for all messages that do not. Raises `DeviceError` if what was named cannot be, on both
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
+        recording.refuse_call("persistent_send")
         return self.device_messages(gpu_of(x)).send(x, to, tag, way)
 
     def persistent_receive(
         self, x: Any, source: int, tag: int = 0, *, way: str | None = None
     ) -> PersistentMessage:
         """The receiving end of a message between devices, into `x`; see `persistent_send`, whose way counts."""
+        recording.refuse_call("persistent_receive")
         return self.device_messages(gpu_of(x)).receive(x, source, tag, way)
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
@@ -539,7 +556,8 @@ class Communicator:
         and not one after the other: both ranks' streams would wait for what is behind. Starts on one stream come in the same
         order on both ranks. Starts on jali's stream are in order with the streams of the arrays' owners.
 
-        May be recorded in a graph (not "staged"); the messages must outlive it, and on another stream what they have begun.
+        May be captured in a graph of the driver's (not "staged"), though not in a `jali.graph`; the messages must outlive it, and
+        on another stream what they have begun.
         """
         if messages:
             messages[0].owner.start(messages, stream)
@@ -549,6 +567,7 @@ class Communicator:
         if gpu not in self._device_messages:
             from jali.comm.device_messages import DeviceMessages
 
+            recording.refuse_call("device_messages")
             self._compare("device_messages")
             self._device_messages[gpu] = DeviceMessages(self, gpu)
         return self._device_messages[gpu]
@@ -560,11 +579,13 @@ class Communicator:
 
         `what`, the same on all ranks, says in errors what it is for.
         """
+        recording.refuse_call("gather_bytes")
         self._compare(what or "gather_bytes")
         return self.core.gather_bytes(data, what)
 
     def broadcast_bytes(self, data: bytes, root: int) -> bytes:
         """The byte string that rank `root` passed; what the others pass is ignored."""
+        recording.refuse_call("broadcast_bytes")
         if not 0 <= root < self.size:
             raise self._no_root(root)
         self._compare("broadcast_bytes", root=root)
@@ -576,6 +597,7 @@ class Communicator:
         Raises `TypeError` for anything but integers: sums of floating-point numbers would depend on their
         order (`Lattice.sum` has sums that do not).
         """
+        recording.refuse_call("all_reduce_sum")
         array = np.asarray(values)
         if array.dtype.kind not in "iub":
             raise TypeError(f"all_reduce_sum takes integers, not {array.dtype}; use Lattice.sum for fields")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from jali import _core, settings
+from jali import _core, recording, settings
 from jali.codegen import cache
 from jali.comm.device_arrays import DeviceArray, stream_handle, view_of
 from jali.errors import DeviceError, ParameterError
@@ -291,6 +291,7 @@ class DeviceMessages:
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """See `Communicator.start`."""
+        recording.refuse_call("start")
         handle = stream_handle(stream)
         if len(set(map(id, messages))) < len(messages):
             raise ParameterError(

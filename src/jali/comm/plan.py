@@ -2,7 +2,7 @@
 
 A `Plan` is the same on all ranks. It can be proved (`check`), explained, simulated on a described machine, drawn,
 and run on a communicator, where each rank makes its own schedule only (`jali.comm.running_plan`). Which parameters a plan gets is
-the matter of `jali.comm.planning`.
+the matter of `jali.comm.planning` and `jali.comm.standard_plans`.
 """
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
-"""Making plans: from parameters, from a machine and some parameters, or from a machine alone, by search.
+"""Making plans of compositions: from parameters, from a machine and some parameters, or from a machine alone, by search.
 
 What is searched for comes from `jali.comm.choice`; here are the defaults and what parameters may look like.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jali import _core
-from jali.comm.bounds import COLLECTIVES as BOUNDED
-from jali.comm.choice import choose, choose_for
-from jali.comm.composition import Composition
-from jali.comm.elements import element_name
+from jali.comm.choice import choose_for
 from jali.comm.machine import Machine
 from jali.comm.plan import Plan, hierarchy_of, machine_for
-from jali.errors import ParameterError, PlanError
+from jali.errors import PlanError
+
+if TYPE_CHECKING:
+    from jali.comm.composition import Composition
 
 
 def make_plan(
@@ -99,50 +99,6 @@ def default_libraries(machine: Machine, hierarchy: _core.Hierarchy) -> list[str]
             raise PlanError(f"no library of machine '{machine.name}' carries all messages of level {level}")
         names.append(usable[-1] if 0 not in crossed else usable[0])
     return names
-
-
-def plan_collective(
-    collective: str,
-    machine: Machine | str | Path,
-    size: int,
-    *,
-    ranks: int | None = None,
-    dtype: Any = "float32",
-    root: int = 0,
-    op: Any = "sum",
-    form: str | None = None,
-    progress: Callable[[str], None] | None = None,
-    **parameters: Any,
-) -> Plan:
-    """A plan for a standard collective with a payload p * d of `size` bytes on a machine.
-
-    Without hierarchy, libraries, stripe, ring and depth, form and parameters are searched for; otherwise they are as
-    in `Composition.plan`, the hierarchy by default that of the machine. `progress` is told what is being searched. Raises ParameterError, PlanError.
-    """
-    collective = collective.replace("-", "_")
-    if collective not in BOUNDED:
-        raise ParameterError(f"no collective {collective!r}; there are {', '.join(BOUNDED)}")
-    target = machine if isinstance(machine, Machine) else Machine.load(machine)
-    ranks = ranks or target.ranks
-    target = machine_for(target, ranks)
-    bytes_ = _core_size(dtype)
-    parts = {"broadcast": 1, "reduce": 1, "all_reduce": 1}.get(collective, ranks)
-    count = max(1, round(size / bytes_ / parts))
-    given = [parameters.get(k) for k in ("hierarchy", "libraries", "stripe", "ring", "depth")]
-    choice = None
-    if all(x is None for x in given) and form is None and not parameters.get("reproducible"):
-        choice = choose(target, collective, float(size), ranks, root, progress=progress)
-        form = choice.form
-    composition = Composition.standard(collective, ranks, count, dtype=dtype, form=form, root=root, op=op)
-    if choice is not None:
-        return Plan(composition, choice.parameters.plan_parameters(), target, choice, collective)
-    if parameters.get("hierarchy") is None and ranks == target.ranks:
-        parameters["hierarchy"] = target.shape
-    return make_plan(composition, target, collective=collective, **parameters)
-
-
-def _core_size(dtype: Any) -> int:
-    return dict(_core.element_types())[element_name(dtype)]
 
 
 def _tiny(core: _core.Composition) -> _core.Composition:

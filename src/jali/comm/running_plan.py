@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core
+from jali import _core, recording
 from jali.comm.device_arrays import DeviceArray
-from jali.comm.device_collectives import data_on_device, is_on_device
 from jali.comm.elements import as_array, element_name
+from jali.comm.whereabouts import data_on_device, is_on_device
 from jali.errors import ParameterError, PlanError
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class RunningPlan:
 
     def start(self, *arrays: Any, **named: Any) -> RunningPlan:
         """Start on these arrays, which are kept alive until the end and must not be touched before."""
+        recording.refuse_call("start")
         given = self._arrays(arrays, named)
         if not self._run_on_device(given):
             self._core.start(*given)
@@ -64,6 +65,7 @@ class RunningPlan:
 
     def run(self, *arrays: Any, **named: Any) -> None:
         """Start and wait; on devices, it is on jali's stream afterwards."""
+        recording.refuse_call("run")
         given = self._arrays(arrays, named)
         if not self._run_on_device(given):
             self._core.run(*given)
@@ -111,6 +113,7 @@ class RunningPlan:
 
     def test(self) -> bool:
         """Make progress; whether it has ended. On devices: whether the last run has."""
+        recording.refuse_call("test")
         if self._last is not None:
             return self._last.reached()
         return self._core.test()
@@ -120,6 +123,7 @@ class RunningPlan:
 
         Raises RankError if a rank fails or nothing moves for JALI_WATCHDOG seconds.
         """
+        recording.refuse_call("wait")
         if self._last is None:
             self._core.wait()
 

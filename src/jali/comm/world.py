@@ -8,13 +8,9 @@ started it talks to it.
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import sys
 import threading
-from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from jali import _core, settings
@@ -144,6 +140,11 @@ def _threads_per_rank(communicator: Communicator) -> int:
 
     Collective. Counting cores one by one is right whether the launcher binds ranks to cores or not.
     """
+    import json
+    from fractions import Fraction
+
+    from jali.comm.hosts import host_identity
+
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     mine = json.dumps([host_identity(), cores]).encode()
     others = [json.loads(text) for text in communicator.core.gather_bytes(mine, "cores of ranks")]
@@ -154,9 +155,3 @@ def _threads_per_rank(communicator: Communicator) -> int:
         (Fraction(1, sum(core in theirs for theirs in neighbours)) for core in cores), start=Fraction(0)
     )
     return max(1, min(int(share), _core.usable_cores()))
-
-
-def host_identity() -> str:
-    """Equal for processes that run on one host, and only for those."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return f"{platform.node()} {boot.read_text().strip() if boot.exists() else ''}"

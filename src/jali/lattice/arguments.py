@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
-from jali.codegen.formats import PRECISIONS
+from jali.codegen.formats import PRECISIONS, FieldArgument
 from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
-from jali.codegen.trace import FieldArgument
 from jali.codegen.types import Element, Type
 from jali.errors import LayoutError
 from jali.lattice.base import what_differs

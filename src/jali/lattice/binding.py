@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jali import _core
-from jali.codegen.emit import FIRST_WORD, counts_lost
+from jali.codegen.emit import FIRST_WORD, KernelText, counts_lost
 from jali.codegen.formats import on_the_wire
+from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
-from jali.codegen.operations import Word
+from jali.codegen.operations import Variant, Word
 from jali.codegen.stages import Binary
 from jali.comm import checking
 from jali.lattice.field import Field
@@ -33,8 +35,70 @@ class Cost:
     bytes_least: int
 
 
+@dataclass
+class Chosen:
+    """How a launch runs, and why, in words; the tuner writes here."""
+
+    launch: str = ""
+    halo: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class BoundKernel:
-    """One kernel with its argument words and its launch. `words` and `floats` are two views of the same memory."""
+    """One kernel with its argument words and its launch. What it is made of stays; numbers in `words`, of which `floats` is another
+    view, open questions in `tunings` and what is `chosen` change from run to run. Made by `bind_kernel`.
+    """
+
+    binary: Binary
+    program: SiteProgram
+    variant: Variant
+    text: KernelText
+    fields: tuple[Field, ...]  # weakly: a launch lives as long as its fields, not the other way round
+    lattice: Any
+    layout: Any
+    sites: Any
+    launch: Any
+    cost: Cost
+    words: np.ndarray
+    floats: memoryview[float]
+    scalar_words: tuple[tuple[int, Word], ...]
+    random_words: tuple[tuple[int, Word], ...]
+    held: tuple[Any, ...]  # arrays whose addresses are in the words
+    lost: tuple[LostSites, ...]
+    tunings: list[Any]  # questions about this launch that are open (lattice.tuning)
+    chosen: Chosen
+
+    @property
+    def source(self) -> Path:
+        """Where the text is kept."""
+        return self.binary.path
+
+    @property
+    def function(self) -> Any:
+        """The core's function, on a device."""
+        return self.binary.function
+
+    def tune(self) -> None:
+        """Before a run whose questions are open: asks each, and forgets those that are settled."""
+        self.tunings[:] = [tuning for tuning in self.tunings if not tuning.settle(self)]
+
+
+def bind_kernel(
+    binary: Binary,
+    shape: Shape,
+    producers: list[tuple[Item, Binary]],
+    fields: list[Field],
+    lattice: Any,
+    layout: Any,
+    sites: Any,
+    sums: Any,
+) -> BoundKernel:
+    """The last stage: `binary` with fields, on the sites of a domain, and the producers of its halo items. Raises LayoutError, DeviceError."""
+    return _Binding(binary, shape, producers, fields, lattice, layout, sites, sums).bound()
+
+
+class _Binding:
+    """A kernel that is being bound: its words are filled in, and what they point to is kept."""
 
     def __init__(
         self,
@@ -56,8 +120,6 @@ class BoundKernel:
         self.lattice = lattice
         self.layout = layout
         self.sites = sites
-        self.source = binary.path
-        self.function = binary.function
         self.words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
         self.cost = self._cost(fields)
         self.floats = memoryview(self.words.data).cast("B").cast("d")
@@ -125,18 +187,36 @@ class BoundKernel:
         self.tunings: list[Any] = []  # questions about this launch that are open (lattice.tuning)
         if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
             self.tunings.append(_ComparedCall())
-        self.launch_choice = self.halo_choice = ""  # what runs and why, in words
+        for lost in self.lost:
+            lost.counters.reader = self.launch.counters
         if counts_lost(program):
-            self.lost.append(LostSites(self.launch, program.name))
+            self.lost.append(LostSites(self.launch.counters, program.name))
         for lost in self.lost:
             for slot in text.analysis.writes:
                 fields[slot].watch(lost)
-        # A launch lives as long as its fields, not the other way round.
-        self.fields = [weakref.proxy(field) for field in fields]
 
-    def tune(self) -> None:
-        """Before a run whose questions are open: asks each, and forgets those that are settled."""
-        self.tunings = [tuning for tuning in self.tunings if not tuning.settle(self)]
+    def bound(self) -> BoundKernel:
+        """What has been made."""
+        return BoundKernel(
+            binary=self.binary,
+            program=self.program,
+            variant=self.variant,
+            text=self.text,
+            fields=tuple(weakref.proxy(field) for field in self.fields),
+            lattice=self.lattice,
+            layout=self.layout,
+            sites=self.sites,
+            launch=self.launch,
+            cost=self.cost,
+            words=self.words,
+            floats=self.floats,
+            scalar_words=tuple(self.scalar_words),
+            random_words=tuple(self.random_words),
+            held=tuple(self._held),
+            lost=tuple(self.lost),
+            tunings=self.tunings,
+            chosen=Chosen(),
+        )
 
     def _cost(self, fields: list[Field]) -> Cost:
         analysis = self.text.analysis

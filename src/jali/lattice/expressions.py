@@ -13,12 +13,9 @@ import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from jali import _core
-from jali.codegen import cache
-from jali.lattice import recording
+from jali import _core, recording
 
 THREADS = 128  # of the block that computes expressions; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
@@ -291,11 +288,17 @@ def kernel_text(words: int, lines: str) -> str:
 
 @functools.cache
 def _prelude() -> str:
-    return (Path(cache.__file__).parent / "prelude" / "scalars.hpp").read_text()
+    from pathlib import Path
+
+    from jali import codegen
+
+    return (Path(codegen.__path__[0]) / "prelude" / "scalars.hpp").read_text()
 
 
 @functools.lru_cache(maxsize=1024)
 def _kernel(kind: str, ordinal: int, words: int, lines: str) -> Any:
+    from jali.codegen import cache  # numbers of the host need no kernels
+
     gpu = _core.Gpu.open(kind, ordinal)
     return cache.load_on_device(gpu, "scalars", kernel_text(words, lines), "float64", THREADS)[0]
 

@@ -10,23 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core
-from jali.codegen import cache
+from jali import _core, recording
 from jali.codegen import state as tracing
-from jali.codegen.emit import counts_lost, emit
 from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
-from jali.codegen.operations import Variant
-from jali.codegen.recode import copy_program, recode, words_of_copy
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError
-from jali.lattice import recording
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
-from jali.lattice.lost import LostSites, news_of, raise_if_lost, raise_on_all_ranks
-from jali.tune import DEFAULT_SHAPE
+from jali.lattice.lost import Count, LostSites, news_of, raise_if_lost, raise_on_all_ranks
 
 if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice
@@ -107,9 +101,8 @@ class Field(WithoutOperators):
         self.layout = lattice.layout(precision)
         with lattice.lock:
             self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, lattice.pool)
-        self._lost: weakref.WeakSet[LostSites] = weakref.WeakSet()
-        self._watched = False  # alike on all ranks: whether there may be lost sites
-        self._copied: list[LostSites] = []  # of copies into this field that nobody has looked at since
+        self._lost: list[LostSites] = []  # of launches that write here
+        weakref.finalize(self, lattice.left.add, self._lost).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
 
@@ -172,12 +165,20 @@ class Field(WithoutOperators):
 
     def _recode_on_host(self, other: Field, precision: str) -> None:
         """Takes the values of a field whose sites lie otherwise."""
+        from jali.codegen.recode import recode
+
         sites, lost = recode(other.storage.export_box(), other.stored, self.stored, precision)
         self.storage.import_box(sites)
         raise_if_lost(lost, f"assigning {other.name} to {self.name}")
 
     def _recode_on_lattice(self, other: Field, precision: str) -> Callable[[], Any]:
         """What takes the values of a field that has the same layout and is stored otherwise."""
+        from jali.codegen import cache
+        from jali.codegen.emit import counts_lost, emit
+        from jali.codegen.operations import Variant
+        from jali.codegen.recode import copy_program, words_of_copy
+        from jali.tune import DEFAULT_SHAPE
+
         lattice, gpu = self.lattice, self.lattice.gpu
         program = copy_program(other.stored, self.stored, precision, lattice.ndim)
         text = emit(program, Variant(self.layout.lanes, gpu=gpu is not None))
@@ -204,21 +205,26 @@ class Field(WithoutOperators):
             name="recode",
         )
         if counts_lost(program):
-            self._watched = True
-            self._copied.append(LostSites(launch, f"assigning {other.name} to {self.name}"))
+            self.watch(LostSites(launch.counters, f"assigning {other.name} to {self.name}"))
         return launch.run
 
     def watch(self, lost: LostSites) -> None:
-        """Tells of sites that a launch could not store, when the host looks at this field; knows the count weakly."""
-        self._watched = True
-        self._lost.add(lost)
+        """Tells of sites that a launch could not store, when the host looks at this field."""
+        left = self.lattice.left
+        left.possible = True
+        gone = [count for count in self._lost if count.final]
+        left.add(gone)
+        left.shorten()
+        self._lost[:] = [*(count for count in self._lost if count not in gone), lost]
 
-    def _counts(self) -> list[LostSites]:
-        copied, self._copied = self._copied, []
-        return [*self._lost, *copied]
+    def _counts(self) -> list[Count]:
+        """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
+        counts = [*self._lost, *self.lattice.left.take()]
+        self._lost[:] = [count for count in self._lost if not count.final]
+        return counts
 
     def _raise_if_lost(self) -> None:
-        if self._lost or self._copied:
+        if self._lost or self.lattice.left:
             raise_if_lost(*news_of(self._counts()))
 
     def astype(self, precision: str) -> Field:
@@ -251,6 +257,7 @@ class Field(WithoutOperators):
 
         Raises LayoutError where this field is stored otherwise.
         """
+        self._not_while_tracing()
         wanted = (*self.lattice.local_extents, self.stored.site_bytes)
         if tuple(format) != self.format:
             raise LayoutError(
@@ -283,6 +290,8 @@ class Field(WithoutOperators):
         """Elements `(..., *numpy_shape)` of bytes `(..., site_bytes)`."""
         as_numbers = plain(self.element, self.values_precision)
         if as_numbers.format != self.stored.format:
+            from jali.codegen.recode import recode
+
             sites, _ = recode(sites, self.stored, as_numbers, self.precision)
         return self.element.from_reals(
             np.ascontiguousarray(sites)
@@ -298,6 +307,8 @@ class Field(WithoutOperators):
         lead = reals.shape[:-1]
         sites = np.ascontiguousarray(reals).view(np.uint8).reshape(*lead, as_numbers.site_bytes)
         if as_numbers.format != self.stored.format:
+            from jali.codegen.recode import recode
+
             sites, lost = recode(sites, as_numbers, self.stored, self.precision)
             raise_if_lost(lost, f"setting {self.name} from Python")
         return sites
@@ -336,7 +347,7 @@ class Field(WithoutOperators):
         mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
         payload = b""
         with lattice.lock:
-            if self._watched:
+            if lattice.left.possible:
                 raise_on_all_ranks(lattice.communicator, self._counts())
             if mine is not None:
                 part, place, _ = self._part(mine[1])

@@ -15,8 +15,8 @@ from jali import _core
 from jali.errors import ParameterError, RecordingError
 from jali.lattice.expressions import in_order, settle
 from jali.lattice.lattice import Lattice
-from jali.lattice.recording import Tape, line
 from jali.lattice.scalars import Condition, read
+from jali.recording import Tape, line
 
 LOOK_EVERY = 8  # repetitions on a device between two looks at a condition, if nobody says how many
 
@@ -134,8 +134,8 @@ def graph(step: Callable[[], Any], lattice: Lattice) -> Graph:
     Calls of site functions, `lattice.sum(..., wait=False)`, arithmetic of `Scalar`s, `Scalar.assign` and `Field.assign` can be
     recorded. Numbers of Python keep the value that they had, also if they change later; numbers from one repetition for the next are
     `lattice.scalar(...)`s that are assigned. What `step` returns is the graph's `result`. The graph holds the fields. Raises
-    RecordingError with the line of a call that cannot be repeated: one that reads numbers or fields on the host, makes fields, draws
-    random numbers, or runs on another device; and on devices of several ranks, whose halos and sums need the host.
+    RecordingError with the line of a call that cannot be repeated: one that reads or sets numbers or fields on the host, makes fields, draws
+    random numbers, belongs to `jali.comm`, or runs on another device; and on devices of several ranks, whose halos and sums need the host.
     """
     if not isinstance(lattice, Lattice):
         raise ParameterError(f"a graph is recorded for a Lattice: jali.graph(step, lattice), not {lattice!r}")

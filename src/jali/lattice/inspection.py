@@ -85,8 +85,8 @@ def inspect(
         bytes_moved=kernel.cost.bytes_moved,
         bytes_least=kernel.cost.bytes_least,
         fields=[f.name for f in kernel.fields],
-        launch=kernel.launch_choice,
-        halo=kernel.halo_choice,
+        launch=kernel.chosen.launch,
+        halo=kernel.chosen.halo,
         stages={page.stage: page for page in [*pages_of(traced, kernel.binary), bound_page(kernel)]},
     )
 
@@ -102,7 +102,7 @@ def bound_page(kernel: BoundKernel) -> StagePage:
             "positions": sites.end - sites.begin if sites.blocks is None else len(sites.blocks),
             "bytes moved": kernel.cost.bytes_moved,
             "bytes least": kernel.cost.bytes_least,
-            "launch": kernel.launch_choice,
-            "halos": kernel.halo_choice,
+            "launch": kernel.chosen.launch,
+            "halos": kernel.chosen.halo,
         },
     )

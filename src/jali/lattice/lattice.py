@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali import _core, comm, devices, settings
+from jali import _core, comm, devices, recording, settings
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.formats import wires
@@ -23,6 +23,7 @@ from jali.files import value_shown
 from jali.lattice.base import LatticeBase
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
+from jali.lattice.lost import LeftCounts
 from jali.lattice.scalars import Scalar, variable
 from jali.lattice.sums import Sums, as_site_function
 
@@ -116,6 +117,7 @@ class Lattice(LatticeBase):
             raise ParameterError(
                 f"the communicator is a jali.comm.Communicator, such as jali.comm.current(), not {communicator!r}"
             )
+        recording.refuse("a lattice is made", "make it before")
         self.extents: tuple[int, ...] = tuple(int(n) for n in flat)  # type: ignore[arg-type]
         if max(self.extents) > MOST_EXTENT or math.prod(self.extents) > MOST_SITES:
             raise LayoutError(
@@ -150,6 +152,7 @@ class Lattice(LatticeBase):
             raise LayoutError(
                 f"the rank grid {self.grid} has {self.partition.nranks} ranks, but {size} are running"
             )
+        self.left = LeftCounts()  # of sites that could not be stored
         self._layouts: dict[int, Any] = {}
         self._slices: dict[tuple[int, int], np.ndarray] = {}
         self._sites: dict[Any, SiteRange] = {}
@@ -329,7 +332,8 @@ class Lattice(LatticeBase):
         here = self._coordinates(layout)
         there = [c + o for c, o in zip(here, offset, strict=True)]
         found = np.array([int(np.any(self._inside(domain, here) & self._inside(domain, there)))], np.int64)
-        return bool(self.communicator.all_reduce_sum(found)[0])
+        with recording.suspended():  # what ranks tell each other about a call is no part of it
+            return bool(self.communicator.all_reduce_sum(found)[0])
 
     def why_meets(self, domain: Domain, offset: tuple[int, ...]) -> str:
         """What to run instead where `meets` holds."""

@@ -1,14 +1,30 @@
-"""Sites whose values a field's storage cannot hold: counted by the kernels that store them, told when the host looks next."""
+"""Sites whose values a field's storage cannot hold: counted by the kernels that store them, told when the host looks next.
+
+A field has the counts of the launches that write to it. A count outlives its launch; what field and launch leave behind goes to their
+lattice, and is told at the next look at any of its fields.
+"""
 
 from __future__ import annotations
 
 import struct
+from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from jali.errors import StorageError
+
+MOST_LEFT = 64  # counts that a lattice keeps before it reads them: on a device, reading one waits
+
+
+class Count(Protocol):
+    """Sites that a kernel of this name could not store."""
+
+    name: str
+
+    def news(self) -> int:
+        """Sites that were lost since the last look, on this rank."""
 
 
 class LostOnTheWay:
@@ -18,6 +34,12 @@ class LostOnTheWay:
         self.gpu = gpu
         self._counts = np.zeros(2, np.int64)
         self._there = None if gpu is None else gpu.upload(self._counts, "counters")
+        self.reader: Any = None  # counters of the launch that reads what is sent
+
+    @property
+    def final(self) -> bool:
+        """Whether that launch is gone."""
+        return self.reader is not None and bool(self.reader.final)
 
     @property
     def address(self) -> int:
@@ -25,7 +47,7 @@ class LostOnTheWay:
         return int(self._counts.ctypes.data if self._there is None else self._there.address)
 
     @property
-    def counters(self) -> np.ndarray:
+    def values(self) -> np.ndarray:
         """What was counted so far; a device is waited for."""
         if self._there is not None:
             self.gpu.download(self._there, self._counts)
@@ -35,21 +57,68 @@ class LostOnTheWay:
 class LostSites:
     """The count of one launch (or of what it sends), and how much of it has been told."""
 
-    __slots__ = ("__weakref__", "launch", "name", "told")
+    __slots__ = ("counters", "name", "told")
 
-    def __init__(self, launch: Any, name: str):
-        self.launch = launch
+    def __init__(self, counters: Any, name: str):
+        self.counters = counters
         self.name = name
         self.told = 0
 
+    @property
+    def final(self) -> bool:
+        """Whether the launch is gone."""
+        return bool(self.counters.final)
+
     def news(self) -> int:
         """Sites that were lost since the last look, on this rank."""
-        found = int(self.launch.counters[1])
+        found = int(self.counters.values[1])
         news, self.told = found - self.told, found
         return news
 
 
-def news_of(counts: Iterable[LostSites]) -> tuple[int, str]:
+class _Told:
+    """What counts that are gone came to."""
+
+    __slots__ = ("name", "sites")
+
+    def __init__(self, name: str, sites: int):
+        self.name = name
+        self.sites = sites
+
+    def news(self) -> int:
+        news, self.sites = self.sites, 0
+        return news
+
+
+class LeftCounts:
+    """Counts of one lattice whose launch or field is gone. Anybody may add at any time, a garbage collector too."""
+
+    def __init__(self) -> None:
+        self.possible = False  # alike on all ranks: whether anything of this lattice is counted
+        self._left: deque[Count] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._left)
+
+    def add(self, counts: Iterable[Count]) -> None:
+        """From now on they are told here."""
+        self._left.extend(counts)
+
+    def take(self) -> list[Count]:
+        """All, for whoever tells them."""
+        return [self._left.popleft() for _ in range(len(self._left))]
+
+    def shorten(self) -> None:
+        """Reads the counts where there are many; not for garbage collectors, since a device is waited for."""
+        if len(self._left) > MOST_LEFT:
+            found: dict[str, int] = {}
+            for count in self.take():
+                if sites := count.news():
+                    found[count.name] = found.get(count.name, 0) + sites
+            self.add(_Told(name, sites) for name, sites in found.items())
+
+
+def news_of(counts: Iterable[Count]) -> tuple[int, str]:
     """How many sites, and which kernels stored them."""
     found = [(count.news(), count.name) for count in counts]
     return sum(n for n, _ in found), ", ".join(dict.fromkeys(name for n, name in found if n))
@@ -64,7 +133,7 @@ def raise_if_lost(sites: int, where: str) -> None:
         )
 
 
-def raise_on_all_ranks(communicator: Any, counts: Iterable[LostSites]) -> None:
+def raise_on_all_ranks(communicator: Any, counts: Iterable[Count]) -> None:
     """Collective: raises StorageError on every rank if any has lost sites."""
     sites, where = news_of(counts)
     if communicator.size == 1:

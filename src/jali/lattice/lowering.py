@@ -16,7 +16,7 @@ from jali.codegen.stages import (
     lower,
     write,
 )
-from jali.lattice.binding import BoundKernel
+from jali.lattice.binding import BoundKernel, bind_kernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
@@ -47,10 +47,10 @@ def bind(
     tunings = tunings_of(write(lowered).kernel, program, lattice, sites, layout)
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
     producers = [(item, _compiled(producer, lattice.gpu)) for item, producer in lowered.producers]
-    bound = BoundKernel(
+    bound = bind_kernel(
         compiled(tunings.shape), tunings.shape, producers, fields, lattice, layout, sites, sums
     )
-    bound.launch_choice = prefetch.words
+    bound.chosen.launch = prefetch.words
     tunings.attach(bound, lambda shape: compiled(shape).function)
     return bound
 

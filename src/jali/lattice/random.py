@@ -11,7 +11,6 @@ key of any other stream is 64 bits of the SHA-256 of seed and stream: a pair of 
 
 from __future__ import annotations
 
-import hashlib
 import operator
 from typing import Any
 
@@ -126,6 +125,8 @@ def _short(value: Any) -> str:
 def _key(seed: int, stream: int) -> int:
     if stream == 0:
         return _mix(_mix(seed) ^ _mix(0x9E3779B97F4A7C15))
+    import hashlib  # takes longer to import than this module
+
     digest = hashlib.sha256(b"jali.Random" + seed.to_bytes(8, "little") + stream.to_bytes(8, "little"))
     return int.from_bytes(digest.digest()[:8], "little")
 

@@ -10,8 +10,8 @@ import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from jali import recording
 from jali.errors import LayoutError, ParameterError
-from jali.lattice import recording
 from jali.lattice.expressions import Node, Place, compute, constant, read_nodes, settle
 
 MOST_POWER = 64

@@ -55,7 +55,7 @@ class Tunings:
 
     def attach(self, kernel: Any, compile_shape: Compile) -> None:
         """Gives the launch its shape and its open questions. `compile_shape` returns the core's function."""
-        kernel.launch_choice = self.words or kernel.launch_choice
+        kernel.chosen.launch = self.words or kernel.chosen.launch
         if self.shape.waves or self.shape.each > 1:
             _start(kernel, kernel.function, self.shape)
         if self.launch is not None:
@@ -66,12 +66,12 @@ class Tunings:
         ):
             return
         if self.halo is not None:
-            kernel.halo_choice = self.halo.words()
+            kernel.chosen.halo = self.halo.words()
             kernel.tunings.append(self.halo)
         else:
             row = kernel.launch.policy
             asked = settings.current().halo_policy == row
-            kernel.halo_choice = f"{row}: {'JALI_HALO_POLICY' if asked else 'the default'}"
+            kernel.chosen.halo = f"{row}: {'JALI_HALO_POLICY' if asked else 'the default'}"
 
 
 def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -> Tunings:
@@ -183,14 +183,14 @@ class LaunchTuning:
             try:
                 entry = self._measure(kernel)
             except MemoryError:
-                kernel.launch_choice = f"{DEFAULT_SHAPE.name}: the default, no device memory to measure in"
+                kernel.chosen.launch = f"{DEFAULT_SHAPE.name}: the default, no device memory to measure in"
                 return True
             if entry is None:
                 return self.at_once
             self.tuner.remember(entry)
         shape = _usable(entry, self.width) or DEFAULT_SHAPE
         _start(kernel, self.compile_shape(shape), shape)
-        kernel.launch_choice = f"{entry.summary()}, measured {entry.measured}"
+        kernel.chosen.launch = f"{entry.summary()}, measured {entry.measured}"
         return True
 
     def _measure(self, kernel: Any) -> Entry | None:
@@ -199,7 +199,7 @@ class LaunchTuning:
         try:
             usual = statistics.median(rehearsal.kernel(3))
             if usual < SHORTEST:
-                kernel.launch_choice = (
+                kernel.chosen.launch = (
                     f"{DEFAULT_SHAPE.name}: the default, {1e6 * usual:.1f} us are too short to tune"
                 )
                 self.at_once = True  # and will stay so
@@ -294,11 +294,11 @@ class HaloTuning:
         mine = "recording" if launch.recording else known.chosen if known and known.chosen in rows else ""
         said = communicator.gather_bytes(mine.encode(), what="tuning halos")
         if b"recording" in said:
-            kernel.halo_choice = f"{launch.policy}: recorded in a graph before it was measured"
+            kernel.chosen.halo = f"{launch.policy}: recorded in a graph before it was measured"
             return True
         if known is None or mine == "" or len(set(said)) > 1:
             if mode() == "cached":
-                kernel.halo_choice = f"{launch.policy}: the default, not remembered by all ranks"
+                kernel.chosen.halo = f"{launch.policy}: the default, not remembered by all ranks"
                 return True
             known = self._measure(kernel, rows)
             if known is None:
@@ -306,7 +306,7 @@ class HaloTuning:
             self.tuner.remember(known)
         if known.chosen != launch.policy:
             launch.set_policy(known.chosen)
-        kernel.halo_choice = f"{known.summary()}, measured {known.measured}"
+        kernel.chosen.halo = f"{known.summary()}, measured {known.measured}"
         return True
 
     def _measure(self, kernel: Any, rows: list[str]) -> Entry | None:
@@ -318,7 +318,7 @@ class HaloTuning:
         with contextlib.suppress(MemoryError):
             rehearsal = Rehearsal(launch)
         if agree(0.0 if rehearsal is not None else 1.0) > 0:
-            kernel.halo_choice = f"{default}: the default, a rank has no memory to measure in"
+            kernel.chosen.halo = f"{default}: the default, a rank has no memory to measure in"
             return None
         assert rehearsal is not None
         prepared = ""

@@ -15,7 +15,6 @@ import importlib.util
 import io
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tarfile
@@ -25,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jali.errors import CompileError, ParameterError
+from jali.processes import ended_with_us
 
 SPACE = 200 << 20  # bytes that sources, objects and package take at most
 BUILT_FROM = ("src/jali", "core", "CMakeLists.txt")
@@ -223,22 +223,12 @@ def _run(command: list[object], checkout: Checkout, until: float) -> None:
     # Both sides' files have the same names relative to their homes, so that ccache finds what they share.
     environment = {"CCACHE_BASEDIR": str(checkout.home), "CCACHE_NOHASHDIR": "1", **os.environ}
     with open(log, "wb") as out:
-        process = subprocess.Popen(
-            list(map(str, command)),
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-        try:
-            status = process.wait(timeout=max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise OutOfTimeError(f"building {checkout.label}") from None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGTERM)
-                process.wait()
+        words = list(map(str, command))
+        with ended_with_us(words, stdout=out, stderr=subprocess.STDOUT, env=environment) as process:
+            try:
+                status = process.wait(timeout=max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise OutOfTimeError(f"building {checkout.label}") from None
     if status:
         lines = log.read_text(errors="replace").splitlines()
         errors = [line for line in lines if "error" in line.lower() or "No space left" in line]

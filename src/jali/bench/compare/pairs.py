@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import IO, Any
 from jali.bench.compare.checkouts import OutOfTimeError
 from jali.bench.compare.intervals import ENOUGH, interval, looks_lost
 from jali.bench.compare.record import Record
+from jali.processes import ended_with_us
 
 WORKER = Path(__file__).with_name("worker.py")
 ROWS = Path(__file__).with_name("rows.py")
@@ -59,16 +59,11 @@ class Side:
         if ranks > 1:
             command = [sys.executable, "-c", LAUNCH, str(ranks), *command]
         self.errors = Path(self.folder.name, "errors")
-        errors = os.open(self.errors, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=errors,
-            stderr=errors,
-            env={**os.environ, "JALI_THREADS": "1"},
-            start_new_session=True,
-        )
-        os.close(errors)
+        self.ending = contextlib.ExitStack()
+        with open(self.errors, "ab") as errors:
+            environment = {**os.environ, "JALI_THREADS": "1"}
+            guarded = ended_with_us(command, stdout=errors, stderr=errors, env=environment)
+            self.process = self.ending.enter_context(guarded)
         self.links: list[IO[str]] = []
         self.sockets: list[socket.socket] = []
         try:
@@ -80,8 +75,8 @@ class Side:
                     raise RowError(
                         "failed", f"{name} imported {line['jali']} instead of what is in {package}"
                     )
-        except BaseException:
-            self.close()
+        except BaseException as error:
+            self.close(type(error))
             raise
 
     def _accept(self, listener: socket.socket) -> None:
@@ -138,22 +133,19 @@ class Side:
         lines = self.errors.read_text(errors="replace").strip().splitlines()
         return f"{self.name}: its process ended ({lines[-1].strip() if lines else self.process.returncode})"
 
-    def close(self) -> None:
-        """End the processes: they leave when nobody asks them any more."""
+    def close(self, error: type[BaseException] | None = None, *_: object) -> None:
+        """End the processes: they leave when nobody asks them any more. After a while, on Ctrl-C at once, they are ended; a launcher
+        passes it on to its ranks."""
         for link, line in zip(self.sockets, self.links, strict=True):
             with contextlib.suppress(OSError):
                 line.close()
             link.close()
         try:
-            self.process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            self.process.terminate()  # a launcher passes it on to its ranks
-            try:
-                self.process.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                self.process.wait()
-        self.folder.cleanup()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0 if error is KeyboardInterrupt else 5)
+        finally:  # also where somebody does not wait so long
+            self.ending.close()
+            self.folder.cleanup()
 
 
 @contextlib.contextmanager
@@ -163,7 +155,7 @@ def pair(packages: Sequence[Path], rows: Path, ranks: int, until: float) -> Iter
         sides = []
         for name, package in zip(SIDES, packages, strict=True):
             sides.append(Side(name, package, rows, ranks, until))
-            stack.callback(sides[-1].close)
+            stack.push(sides[-1].close)
         yield sides
 
 

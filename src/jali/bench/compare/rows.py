@@ -258,9 +258,10 @@ else:
 def probe(what: str, cache: str | None = None) -> float:
     """Seconds in a fresh process of this jali: `import`, or the first call of the `plaquette` or `heat bath` kernel."""
     where = {} if cache is None else {"JALI_CACHE_DIR": cache}
+    usual = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}  # else it times compiling
     done = subprocess.run(
         [sys.executable, "-c", PROBE, str(Path(jali.__file__).parents[1]), what],
-        env={**os.environ, **where},
+        env={**usual, **where},
         stdout=subprocess.PIPE,
         text=True,
         check=True,

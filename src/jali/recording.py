@@ -1,7 +1,7 @@
 """What a thread records instead of doing it: the calls of a function that `jali.graph` will repeat.
 
 Whoever does something that can be repeated asks for the `Tape` of this thread and, where there is one, appends an operation to it.
-Whoever needs a value from the device or the host's attention calls `refuse`. Nothing here knows what the operations do.
+Whoever needs a value from the device, the host's attention or other ranks calls `refuse`. Nothing here knows what the operations do.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from jali import _core
 from jali.codegen.lines import user_line
 from jali.errors import RecordingError
 
@@ -35,21 +36,26 @@ class Tape:
         self.written: list[Any] = []  # nodes whose places get values
 
     def __enter__(self) -> Tape:
-        global recorders
         if current() is not None:
             raise RecordingError(
                 f"a graph is recorded already; its steps are calls, not graphs\n  at {line()}"
             )
-        with _guard:
-            recorders += 1
+        _count(+1)
         _this_thread.tape = self
         return self
 
     def __exit__(self, *_: Any) -> None:
-        global recorders
         _this_thread.tape = None
-        with _guard:
-            recorders -= 1
+        _count(-1)
+
+
+def _count(change: int) -> None:
+    global recorders
+    with _guard:
+        recorders += change
+        _core.count_recorders(
+            change
+        )  # calls that the core answers without Python are asked of Python meanwhile
 
 
 def current() -> Tape | None:
@@ -60,7 +66,7 @@ def current() -> Tape | None:
 @contextlib.contextmanager
 def suspended() -> Iterator[None]:
     """What this thread does meanwhile is done, not recorded."""
-    tape, _this_thread.tape = _this_thread.tape, None
+    tape, _this_thread.tape = current(), None
     try:
         yield
     finally:
@@ -77,4 +83,13 @@ def refuse(what: str, instead: str) -> None:
     if recorders and current() is not None:
         raise RecordingError(
             f"{what} while a graph is recorded, which computes nothing yet; {instead}\n  at {line()}"
+        )
+
+
+def refuse_call(name: str) -> None:
+    """Raises RecordingError while this thread records: what `name` does with other ranks cannot be part of a graph."""
+    if recorders:
+        refuse(
+            f"{name} is called",
+            "call it before or after. In graphs ranks meet in halos and in sums over sites, lattice.sum(..., wait=False)",
         )

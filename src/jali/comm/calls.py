@@ -1,0 +1,55 @@
+"""What a collective call is: a tuple that is equal on all ranks, and what ranks compare of it in checked mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from jali import _core
+from jali.comm import checking
+from jali.comm.device_arrays import DeviceArray, DeviceView
+from jali.comm.elements import Array
+
+EXCHANGE = "exchange"  # as counts: each rank knows only its own
+
+
+class Call(NamedTuple):
+    """A collective call, equal on all ranks. `elements` as the `count` of `jali.comm.Composition.standard`; a tuple for
+    the variants with counts per rank."""
+
+    collective: str
+    dtype: Any
+    elements: int | tuple[int, ...]
+    root: int
+    op: str | Callable[[Array, Array], Array]
+    in_place: bool
+    algorithm: str | None
+    reproducible: bool
+
+
+def compare_collective(core: _core.Communicator, fields: tuple[Any, ...], arrays: tuple[Any, ...]) -> None:
+    """Raise ParameterError on every rank unless all ranks make the same call. Collective."""
+    call = Call._make(fields)
+    op = call.op if isinstance(call.op, str) else getattr(call.op, "__name__", "function")
+    reduces = call.collective in ("all_reduce", "reduce", "reduce_scatter")
+    rooted = call.collective in ("broadcast", "reduce", "gather", "scatter")
+    checking.compare(
+        core,
+        {
+            "call": call.collective,
+            "memory": "of devices" if on_device(arrays) else "of the host",
+            "element type": str(call.dtype),
+            "counts" if isinstance(call.elements, tuple) else "count": call.elements,
+            **({"operation": op} if reduces else {}),
+            **({"root": call.root} if rooted else {}),
+            "in place": call.in_place,
+            "algorithm": call.algorithm or "chosen",
+            "reproducible": call.reproducible,
+        },
+    )
+
+
+def on_device(arrays: tuple[Any, ...]) -> bool:
+    """Whether the arrays of a call, one per buffer, are in device memory."""
+    kind = type(arrays[-1] if arrays[0] is None else arrays[0])
+    return kind is DeviceArray or kind is DeviceView

@@ -1,0 +1,68 @@
+"""Where an array lies, as far as its owner says: in the host's memory, or on which device."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from jali import _core, vendors
+from jali.comm.device_arrays import DeviceView, view_of
+
+_open = functools.cache(_core.Gpu.open)  # they live as long as the process
+
+
+@functools.cache
+def _kind_of(number: int) -> str | None:
+    """The vendor of devices of this number in DLPack."""
+    return next((name for name in vendors.names() if vendors.vendor(name).dlpack == number), None)
+
+
+def _place_of(x: Any) -> tuple[str, int] | None:
+    """Kind and number of the device on which an array is, as far as its owner says by DLPack; None if it does not, or it is on none."""
+    ask = getattr(x, "__dlpack_device__", None)
+    if ask is None:
+        return None
+    try:
+        number, ordinal = ask()
+        kind = _kind_of(int(number))
+        return None if kind is None else (kind, int(ordinal))
+    except (BufferError, TypeError, ValueError, RuntimeError):
+        return None
+
+
+def is_on_device(x: Any) -> bool:
+    """Whether an array lies in device memory, as far as its owner says."""
+    if isinstance(x, _core.PlacedArray):
+        return True
+    if type(x).__module__.startswith("numpy"):
+        return False
+    if hasattr(x, "__dlpack_device__"):
+        return _place_of(x) is not None
+    return hasattr(x, "__cuda_array_interface__")
+
+
+def gpu_of(x: Any) -> _core.Gpu:
+    """The core's device on which an array is, opened if need be. Raises DeviceError."""
+    if isinstance(x, _core.PlacedArray):
+        return x.gpu
+    if hasattr(x, "__dlpack_device__"):
+        number, ordinal = (int(n) for n in x.__dlpack_device__())
+        return _open(_kind_of(number) or "cuda", ordinal)
+    told = getattr(getattr(x, "device", None), "id", None)
+    if told is None:  # the driver knows whose memory it is
+        address = x.__cuda_array_interface__["data"][0]
+        told = max(0, _core.device_of_address(_open("cuda", 0), address))
+    return _open("cuda", int(told))
+
+
+def lend(x: Any) -> DeviceView | None:
+    """Where an array of another library lies, for jali to work on it now; None if it is not on a device."""
+    place = _place_of(x)
+    if place is not None:
+        return view_of(x, _open(*place), there=True)
+    return data_on_device(x) if is_on_device(x) else None
+
+
+def data_on_device(x: Any, writable: bool = False) -> DeviceView:
+    """A device array as collectives see it: where it lies, and its type by the core's name."""
+    return view_of(x, gpu_of(x), None, writable)

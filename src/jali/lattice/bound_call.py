@@ -1,0 +1,249 @@
+"""A call of a site function, ready to run: the kernels of its programs, and which of their words come from which argument.
+
+What changes from run to run are numbers (words of scalars and of random numbers), set before the launches. Sums come back as they
+were asked for, or stay as Scalars; a thread that records a graph appends the launches to its tape instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import struct
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jali import _core, recording
+from jali.codegen.lines import trace_error
+from jali.codegen.stage_cache import COUNTS
+from jali.codegen.stages import Traced, programs_of
+from jali.errors import RecordingError
+from jali.lattice.arguments import randoms_of, scalars_of
+from jali.lattice.binding import BoundKernel
+from jali.lattice.domain import Domain
+from jali.lattice.expressions import PendingSum, constant, number
+from jali.lattice.field import Field
+from jali.lattice.lost import raise_on_all_ranks
+from jali.lattice.lowering import bind
+from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
+from jali.lattice.sums import Sums, check_scalars, values_as_asked
+
+
+class BoundCall:
+    """The kernels of one call: which words of each come from which argument."""
+
+    def __init__(
+        self,
+        traced: Traced,
+        fields: list[Field],
+        arguments: tuple[Any, ...],
+        lattice: Any,
+        domain: Domain,
+        sums: Sums | None,
+    ):
+        COUNTS["bound"].count(found=False)
+        self.traced = traced
+        self.watch = traced.watch
+        self.lattice = lattice
+        self.lock = lattice.lock  # numbers are set and the kernels run as one, whatever other threads do
+        self.forget: Callable[[], None] | None = None  # what drops it when one of its fields goes
+        distinct = list({f.serial: f for f in fields}.values())
+        self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
+        placed = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
+        per_slice = sums is not None and sums.per is not None
+        program = traced.programs[0]
+        self.sums = program.sums
+        self.stays = sums is not None and not sums.wait  # sums are Scalars
+        if self.stays:
+            check_scalars(program.name, self.sums, per_slice)
+        self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
+        analysed = programs_of(traced)
+        self.kernels = [bind(one, distinct, lattice, domain, sums, placed) for one in analysed]
+        self.as_asked = values_as_asked(self.sums, per_slice)
+        self.placed = bool(placed)
+        self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
+        self.listed: list[tuple[Any, int, int, int]] = []  # words, index, argument number, place in the list
+        self.simple = self._simple_scalars(arguments)
+        self.lattice = lattice
+        self.lost = [lost for kernel in self.kernels for lost in kernel.lost]
+        self.has_randoms = any(program.randoms for program in traced.programs)
+
+    def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
+        """(words, index, argument number) if every scalar is a float, at top level or in a list there (which `listed` has); else None."""
+        paths: list[tuple[int, int | None]] = []
+        for k, argument in enumerate(arguments):
+            if type(argument) is float:
+                paths.append((k, None))
+            elif isinstance(argument, list | tuple):
+                paths += [(k, at) for at, member in enumerate(argument) if type(member) is float]
+        if len(paths) != len(list(scalars_of(arguments))):
+            return None
+        plan = []
+        for kernel in self.kernels:
+            for index, word in kernel.scalar_words:
+                position, at = paths[word.slot]
+                if at is None:
+                    plan.append((kernel.floats, index, position))
+                else:
+                    self.listed.append((kernel.floats, index, position, at))
+        return plan
+
+    def run(self, arguments: tuple[Any, ...]) -> Any:
+        if recording.recorders and (tape := recording.current()) is not None:
+            return self._record(arguments, tape)
+        result = None
+        with self.lock:
+            if self.simple is not None:
+                for words, index, position in self.simple:
+                    words[index] = arguments[position]
+                for words, index, position, at in self.listed:
+                    words[index] = arguments[position][at]
+            else:
+                self._set_scalars(arguments)
+            if self.has_randoms:
+                self._advance(arguments)
+            if self.stays:
+                return self._run_for_scalars()
+            for kernel in self.kernels:
+                if kernel.tunings:
+                    kernel.tune()
+                out = kernel.launch.run()
+                if out is not None and result is None:
+                    result = out
+            if self.lost and result is not None:
+                raise_on_all_ranks(self.lattice.communicator, self.lost)
+        return None if result is None else self.as_asked(result)
+
+    def _set_scalars(self, arguments: tuple[Any, ...]) -> None:
+        values = list(scalars_of(arguments))
+        if self.placed:
+            settle_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
+        for kernel in self.kernels:
+            for index, word in kernel.scalar_words:
+                _set_scalar(kernel, index, values[word.slot], word.component)
+
+    # ---- sums that stay, and graphs -----------------------------------------------------------------
+
+    @property
+    def _leaves_digits(self) -> bool:
+        """Whether sums are left on the device: the device of one rank, since ranks add through their hosts."""
+        return self.lattice.gpu is not None and self.lattice.communicator.size == 1
+
+    def _scalars(self, nodes: list[Any]) -> Any:
+        return scalars_of_parts(self.lattice.gpu, nodes, self.sums, self.reproducible)
+
+    def _run_for_scalars(self) -> Any:
+        nodes: list[Any] = []
+        self.take_sums()
+        for kernel in self.kernels:
+            if kernel.tunings:
+                kernel.tune()
+            if not kernel.program.sums:
+                kernel.launch.run()
+            elif self._leaves_digits:
+                kernel.launch.run_leaving_sums()
+                nodes = self._pend(kernel).nodes
+            else:
+                nodes = [constant(value) for value in np.asarray(kernel.launch.run()).tolist()]
+        return self._scalars(nodes)
+
+    def _pend(self, kernel: BoundKernel) -> PendingSum:
+        pending = PendingSum(kernel.launch, sum(t.reals for t in self.sums), self.lattice.gpu)
+        self.pending = weakref.ref(pending)
+        return pending
+
+    def take_sums(self) -> None:
+        """Before the launch makes others: the sums of its last run, if somebody still has them."""
+        pending = None if self.pending is None else self.pending()
+        if pending is not None:
+            pending.take()
+        self.pending = None
+
+    def _record(self, arguments: tuple[Any, ...], tape: recording.Tape) -> Any:
+        """Appends the call with the numbers of now to what a graph repeats."""
+        name, line = self.kernels[0].program.name, recording.line
+        if self.lattice.gpu is not tape.lattice.gpu:
+            raise RecordingError(
+                f"{name} runs on {self.lattice}, which is not on the device of the graph, that of {tape.lattice}\n  at {line()}"
+            )
+        if self.has_randoms:
+            raise RecordingError(
+                f"{name} draws random numbers, which the host numbers call by call: a graph would repeat the same ones; call it "
+                f"outside of graphs\n  at {line()}"
+            )
+        if self.sums and not self.stays:
+            recording.refuse(f"{name} sums for the host", "pass wait=False to lattice.sum")
+        nodes: list[Any] = []
+        with self.lock:
+            self._set_scalars(arguments)
+            self.take_sums()
+            for kernel in self.kernels:
+                launch = kernel.launch
+                run: Callable[[], Any] = launch.run
+                launch.make_ready()
+                if kernel.program.sums and self._leaves_digits:
+                    pending = self._pend(kernel)
+                    tape.sums.append(pending)
+                    nodes, run = pending.nodes, launch.run_leaving_sums
+                elif kernel.program.sums:
+                    block = _core.Numbers(None, sum(t.reals for t in self.sums))
+                    nodes = [number(block, k) for k in range(sum(t.reals for t in self.sums))]
+                    tape.written += nodes
+                    run = functools.partial(launch.run_into, block)
+                saved = kernel.words.copy() if kernel.scalar_words else None
+                tape.operations.append(_Repeated(kernel, run, saved))
+                tape.launches.append(launch)
+            tape.held.append((arguments, self))
+            tape.bound.append(self)
+        return self._scalars(nodes) if nodes else None
+
+    @property
+    def exhausted(self) -> int:
+        """How many `repeat_until`s of all runs gave up, on this rank."""
+        return sum(
+            int(kernel.launch.counters.values[0]) for kernel in self.kernels if kernel.text.analysis.bodies
+        )
+
+    def _advance(self, arguments: tuple[Any, ...]) -> None:
+        # A source that is given twice is asked twice, so that the two arguments differ.
+        drawn = [(rng.key, rng.next_call()) for rng in randoms_of(arguments)]
+        for kernel in self.kernels:
+            for index, word in kernel.random_words:
+                kernel.words[index] = drawn[word.slot][word.what != "key"]
+
+
+class _Repeated:
+    """A launch of a graph, with the numbers that it was recorded with."""
+
+    def __init__(self, kernel: BoundKernel, run: Callable[[], Any], saved: np.ndarray | None):
+        self.kernel = kernel
+        self.run = run
+        self.saved = saved
+
+    def __call__(self) -> None:
+        if self.saved is not None:
+            self.kernel.words[:] = self.saved
+        if self.kernel.tunings:
+            self.kernel.tune()
+        self.run()
+
+
+def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:
+    if isinstance(value, Scalar):
+        kernel.words[index] = address_of(value, component)
+    elif isinstance(value, np.ndarray):
+        flat = value.ravel()
+        if value.dtype.kind == "c":
+            part = flat[component // 2]
+            kernel.floats[index] = float(part.imag if component % 2 else part.real)
+        else:
+            kernel.floats[index] = float(flat[component])
+    elif isinstance(value, int | np.integer):
+        if not -(1 << 31) <= value < 1 << 31:
+            raise trace_error(f"the whole number {value} does not fit 32 bits; pass it as a float")
+        kernel.words[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
+    elif isinstance(value, complex | np.complexfloating):
+        kernel.floats[index] = float(value.imag if component else value.real)
+    else:
+        kernel.floats[index] = float(value)
