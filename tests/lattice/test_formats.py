@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import jali
 import jali.fermions
 import jali.io
-from jali import SU, Algebra, Field, Integer, Lattice, Real, Spinor, StorageError, Vector
+from jali import SU, Algebra, Field, Integer, Lattice, LayoutError, Real, Spinor, StorageError, Vector
 from jali.codegen import formats
 from jali.codegen.formats import FORMATS, Format, add_format, section
+from jali.codegen.target import host
 from jali.comm.virtual import virtual_ranks
 from jali.gauge import GaugeField
 from jali.lattice.lost import MOST_LEFT
@@ -208,6 +211,38 @@ def test_reading_after_writing_gives_what_is_stored_and_sums_add_it(storage):
     assert total == lattice.sum(read, z)
     if "-" not in storage:
         assert not np.array_equal(z[...], 1.1 * x[...])
+
+
+@jali.site_function
+def add_ahead(X, out, x, y):
+    out[X] = x[X + X.directions()[0]] + y[X]
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 1)])
+def test_precisions_meet_on_a_processor_where_vectors_have_one_length(grid):
+    def body():
+        lattice = Lattice(4, 8, lanes=host().lanes("float64"), grid=grid)
+        x, y = Field(lattice, Real(), precision="float32", storage="float16"), Field(lattice, Real())
+        x[...], y[...] = numbers((4, 8)).real, numbers((4, 8), seed=2).real
+        wide, narrow = y.like(), x.like(storage="float32")
+        add_ahead(wide, x, y)
+        add_ahead(narrow, x, y)
+        expected = np.roll(x[...].astype(float), -1, 0) + y[...]
+        assert np.array_equal(wide[...], expected)
+        assert np.array_equal(narrow[...], expected.astype(np.float32))
+
+    virtual_ranks(grid[0], body)
+
+
+def test_precisions_that_lie_differently_say_what_would_make_them_meet():
+    lattice = Lattice(4, 4, 4, 8)
+    x, y = Field(lattice, Real(), precision="float32"), Field(lattice, Real())
+    with pytest.raises(LayoutError, match=r"lanes=\d+\)") as refused:
+        add_ahead(y, x, y)
+    lanes = int(re.search(r"lanes=(\d+)", str(refused.value))[1])
+    lattice = Lattice(4, 4, 4, 8, lanes=lanes)
+    x, y = Field(lattice, Real(), precision="float32"), Field(lattice, Real())
+    add_ahead(y, x, y)
 
 
 @jali.site_function
