@@ -121,18 +121,18 @@ void bind_gpu(nb::module_& m) {
         .def_prop_ro("memory_held", [](const Gpu& gpu) { return gpu.ledger().held(); })
         .def_prop_ro("memory_peak", [](const Gpu& gpu) { return gpu.ledger().peak(); })
         .def_prop_ro(
-            "peer_handles", [](const Gpu& gpu) { return name_of(gpu.peer_way()); },
+            "peer_handles", [](const Gpu& gpu) { return name_of(gpu.handle_type()); },
             "The way in which other processes map this device's memory: \"ipc\" or \"virtual\".")
         .def(
             "why_not_peer_handles",
             [](const Gpu& gpu) {
-                nb::dict ways;
-                for (const PeerWayRow& row : peer_ways)
-                    ways[row.name] = gpu.allows(row.way) ? gpu.why_not_peer_way(row.way)
-                                                         : std::string("JALI_PEER_HANDLES leaves it out");
-                return ways;
+                nb::dict types;
+                for (const HandleTypeRow& row : handle_types)
+                    types[row.name] = gpu.allows(row.type) ? gpu.why_not_handle_type(row.type)
+                                                           : std::string("JALI_PEER_HANDLES leaves it out");
+                return types;
             },
-            "Every way to export memory, with why the driver refuses; empty where it does not.")
+            "Every handle type, with why the driver refuses; empty where it does not.")
         .def_prop_ro("memory_cached", &Gpu::cached)
         .def("memory_usage",
              [](const Gpu& gpu) {

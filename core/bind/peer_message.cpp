@@ -27,7 +27,7 @@ void bind_peer_message(nb::module_& m) {
     m.def(
         "agree_on_peer_handles",
         [](const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-            return agree_on_peer_way(gpu, communicator);
+            return agree_on_handle_type(gpu, communicator);
         },
         "gpu"_a, "communicator"_a, nb::call_guard<nb::gil_scoped_release>(),
         "Tries how processes can map each other's device memory and chooses; why they cannot, or empty. "

@@ -165,28 +165,27 @@ void bind_transport(nb::module_& m) {
         .def("await_others_leaving", &Communicator::await_others_leaving, Released());
 
     translate_error<DescriptorError>("DeviceError");
-    using Ticket = std::tuple<std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
-    nb::class_<DescriptorOffer>(m, "DescriptorOffer",
-                                "File descriptors for other processes of this user; for tests.")
+    using Token = std::tuple<std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+    nb::class_<FdExporter>(m, "FdExporter", "File descriptors for other processes of this user; for tests.")
         .def(
             "__init__",
-            [](DescriptorOffer* self, const std::vector<std::pair<int, std::size_t>>& pieces) {
+            [](FdExporter* self, const std::vector<std::pair<int, std::size_t>>& pieces) {
                 std::vector<SharedPiece> shared;
                 for (const auto& [number, bytes] : pieces) shared.push_back({Descriptor(dup(number)), bytes});
-                new (self) DescriptorOffer(std::move(shared));
+                new (self) FdExporter(std::move(shared));
             },
             "pieces"_a, "pieces: [(descriptor, bytes)], which are duplicated")
         .def_prop_ro(
-            "ticket",
-            [](const DescriptorOffer& self) {
-                const DescriptorTicket& t = self.ticket();
-                return Ticket{t.process, t.name, t.secret, t.number, t.namespace_of_processes};
+            "token",
+            [](const FdExporter& self) {
+                const FdToken& t = self.token();
+                return Token{t.process, t.name, t.secret, t.number, t.namespace_of_processes};
             },
-            "process, name of its socket, secret, number of the offer, namespace of processes");
+            "process, name of its socket, secret, number of the export, namespace of processes");
     m.def(
         "fetch_descriptors",
-        [](const Ticket& ticket) {
-            const auto [process, name, secret, number, of_processes] = ticket;
+        [](const Token& token) {
+            const auto [process, name, secret, number, of_processes] = token;
             std::vector<SharedPiece> pieces;
             {
                 nb::gil_scoped_release released;
@@ -197,7 +196,7 @@ void bind_transport(nb::module_& m) {
                 result.emplace_back(dup(piece.descriptor.number()), piece.bytes);
             return result;
         },
-        "ticket"_a, "[(descriptor, bytes)], the caller's to close. Raises DeviceError.");
+        "token"_a, "[(descriptor, bytes)], the caller's to close. Raises DeviceError.");
 
     m.def("make_self_communicator", &make_self_communicator);
     m.def("make_thread_communicators", &make_thread_communicators, "ranks"_a);

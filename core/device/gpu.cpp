@@ -179,7 +179,7 @@ std::shared_ptr<Gpu> Gpu::open(const GpuVendor& vendor, int ordinal) {
             throw GpuError("there is no " + vendor.name + " device " + std::to_string(ordinal) +
                            "; this process sees " + std::to_string(devices));
         gpu = std::shared_ptr<Gpu>(new Gpu(GpuApi::get(vendor), ordinal));
-        gpu->use_peer_way(gpu->first_peer_way());
+        gpu->use_handle_type(gpu->first_handle_type());
     }
     return gpu;
 }
@@ -201,7 +201,7 @@ Gpu::Gpu(const GpuApi& api, int ordinal) : api_(api), ordinal_(ordinal) {
 #define JALI_ASK(member) ask(#member, &member##_);
     JALI_GPU_ATTRIBUTES(JALI_ASK)
 #undef JALI_ASK
-    forced_way_ = forced_peer_way();
+    forced_handle_type_ = forced_handle_type();
     int network = 0; // an attribute that not every vendor has
     if (const auto number = numbers.find("network_reads_virtual");
         number != numbers.end() && api_.device_attribute(&network, number->second, device_) == gpu_success)

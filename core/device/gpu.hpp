@@ -7,8 +7,8 @@
 #pragma once
 
 #include "device/gpu_api.hpp"
+#include "device/handle_type.hpp"
 #include "device/ledger.hpp"
-#include "device/peer_way.hpp"
 #include "device/virtual_memory.hpp"
 
 #include <atomic>
@@ -176,13 +176,14 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
     const Ledger& ledger() const { return ledger_; }
 
-    // How other processes shall map this device's memory: what JALI_PEER_HANDLES says, else the first way in
-    // which the driver exports any. The pool's memory is made for it from then on.
-    PeerWay peer_way() const { return peer_way_; }
-    bool allows(PeerWay way) const { return !forced_way_ || *forced_way_ == way; } // JALI_PEER_HANDLES
-    void use_peer_way(PeerWay way) { peer_way_ = way; }                            // the other one failed
-    // Empty if the driver exports memory in this way, else its words. Tries it.
-    std::string why_not_peer_way(PeerWay way) const;
+    // How other processes shall map this device's memory: the type that JALI_PEER_HANDLES names, else the first
+    // by which the driver exports any. The pool's memory is made for it from then on.
+    HandleType handle_type() const { return handle_type_; }
+    // Whether JALI_PEER_HANDLES leaves this type in.
+    bool allows(HandleType type) const { return !forced_handle_type_ || *forced_handle_type_ == type; }
+    void use_handle_type(HandleType type) { handle_type_ = type; } // the other one failed
+    // Empty if the driver exports memory by handles of this type, else its words. Tries it.
+    std::string why_not_handle_type(HandleType type) const;
     // The block with a handle that holds this address, if it is one of the pool's; else null.
     const VirtualBlock* virtual_block(GpuAddress address) const;
     int device() const { return device_; } // as the driver names it
@@ -244,7 +245,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     GpuAddress from_driver(std::size_t bytes);
     GpuAddress plain_from_driver(std::size_t bytes);
     GpuAddress virtual_from_driver(std::size_t bytes);
-    PeerWay first_peer_way() const;
+    HandleType first_handle_type() const;
     Segment* segment_of(GpuAddress address); // with the mutex held
 
     const GpuApi& api_;
@@ -271,8 +272,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     mutable std::mutex mutex_;
     std::multimap<std::size_t, GpuAddress> free_; // by size
     std::map<GpuAddress, Segment> segments_;      // by where they begin
-    std::optional<PeerWay> forced_way_;
-    std::atomic<PeerWay> peer_way_{PeerWay::ipc};
+    std::optional<HandleType> forced_handle_type_;
+    std::atomic<HandleType> handle_type_{HandleType::ipc};
     bool network_reads_virtual_ = false;
     std::vector<std::byte> kit_image_;
     std::map<std::string, GpuFunction> kit_;

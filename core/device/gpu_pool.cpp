@@ -36,10 +36,11 @@ GpuAddress Gpu::virtual_from_driver(std::size_t bytes) {
     try {
         block = make_virtual(api_, device_, std::max(bytes, big_unit), network_reads_virtual_);
     } catch (const GpuError& error) {
-        throw GpuError("allocating " + readable_bytes(bytes) + " on " + name_ +
-                       " that other processes can map by file descriptors" +
-                       (forced_way_ ? " (JALI_PEER_HANDLES=virtual; auto chooses a way that works)" : "") +
-                       ": " + error.what());
+        throw GpuError(
+            "allocating " + readable_bytes(bytes) + " on " + name_ +
+            " that other processes can map by file descriptors" +
+            (forced_handle_type_ ? " (JALI_PEER_HANDLES=virtual; auto chooses a type that works)" : "") +
+            ": " + error.what());
     }
     if (block.address == 0) return 0;
     std::lock_guard lock(mutex_);
@@ -52,11 +53,11 @@ GpuAddress Gpu::virtual_from_driver(std::size_t bytes) {
 
 GpuAddress Gpu::from_driver(std::size_t bytes) {
     make_current();
-    return peer_way_ == PeerWay::descriptor ? virtual_from_driver(bytes) : plain_from_driver(bytes);
+    return handle_type_ == HandleType::descriptor ? virtual_from_driver(bytes) : plain_from_driver(bytes);
 }
 
 GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
-    const bool with_handle = peer_way() == PeerWay::descriptor;
+    const bool with_handle = handle_type() == HandleType::descriptor;
     const std::size_t wanted = pool_size(std::max<std::size_t>(bytes, own_pages ? big_unit : 1));
     GpuMemory memory;
     {
@@ -143,9 +144,9 @@ const VirtualBlock* Gpu::virtual_block(GpuAddress address) const {
     return segment != nullptr ? &segment->block : nullptr;
 }
 
-std::string Gpu::why_not_peer_way(PeerWay way) const {
+std::string Gpu::why_not_handle_type(HandleType type) const {
     make_current();
-    if (way == PeerWay::descriptor) {
+    if (type == HandleType::descriptor) {
         try {
             const VirtualBlock block = make_virtual(api_, device_, 1, false);
             if (block.address == 0) return "the device has no memory left to try it";
@@ -172,11 +173,11 @@ std::string Gpu::why_not_peer_way(PeerWay way) const {
     return error == gpu_success ? "" : "exporting memory: " + api_.text_of(error);
 }
 
-PeerWay Gpu::first_peer_way() const {
-    if (forced_way_) return *forced_way_;
-    if (!why_not_peer_way(PeerWay::ipc).empty() && why_not_peer_way(PeerWay::descriptor).empty())
-        return PeerWay::descriptor;
-    return PeerWay::ipc; // also where there is no way: ordinary memory
+HandleType Gpu::first_handle_type() const {
+    if (forced_handle_type_) return *forced_handle_type_;
+    if (!why_not_handle_type(HandleType::ipc).empty() && why_not_handle_type(HandleType::descriptor).empty())
+        return HandleType::descriptor;
+    return HandleType::ipc; // also where the type is none: ordinary memory
 }
 
 } // namespace jali

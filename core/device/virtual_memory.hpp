@@ -34,13 +34,13 @@ class Descriptor {
     int number_ = -1;
 };
 
-class DescriptorOffer; // of the transports
+class FdExporter; // of the transports
 
 struct VirtualBlock {
     GpuAddress address = 0;
     std::size_t bytes = 0;
     GpuHandle handle = 0;
-    mutable std::shared_ptr<DescriptorOffer> offered; // to other processes, if it is
+    mutable std::shared_ptr<FdExporter> exporter; // to other processes, if there is one
 };
 
 struct SharedPiece {

@@ -28,7 +28,7 @@ namespace {
 constexpr int patience_of_asker = 10; // seconds
 // Of whoever gives, with one that has connected: to ask, and to take what it asked for.
 constexpr auto patience_of_giver = std::chrono::seconds(2);
-constexpr std::size_t most_askers = 64; // at once; one more takes the place of the one that came first
+constexpr std::size_t most_clients = 64; // at once; one more takes the place of the one that came first
 
 struct Question {
     std::uint64_t secret, number;
@@ -46,12 +46,12 @@ struct Address {
 };
 
 // The name begins with a zero: no file, gone with its process.
-Address address_of(const DescriptorTicket& ticket) {
+Address address_of(const FdToken& token) {
     Address address;
     address.name.sun_family = AF_UNIX;
     const int letters =
         std::snprintf(address.name.sun_path + 1, sizeof address.name.sun_path - 1, "jali-descriptors-%016llx",
-                      static_cast<unsigned long long>(ticket.name));
+                      static_cast<unsigned long long>(token.name));
     address.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + letters);
     return address;
 }
@@ -118,31 +118,31 @@ std::string receive_answer(int socket, Answer& answer, Descriptor& descriptor) {
     return "";
 }
 
-// What a process has on offer, and the thread that hands it out. Never destroyed: the thread may outlive
+// What a process exports, and the thread that hands it out. Never destroyed: the thread may outlive
 // main.
-class Counter {
+class FdServer {
   public:
     // Of this process: a child of a fork has its own.
-    static Counter& get() {
+    static FdServer& get() {
         static std::mutex mutex;
-        static Counter* counter = nullptr;
+        static FdServer* server = nullptr;
         std::lock_guard lock(mutex);
-        if (counter == nullptr || counter->process_ != getpid()) counter = new Counter;
-        return *counter;
+        if (server == nullptr || server->process_ != getpid()) server = new FdServer;
+        return *server;
     }
 
-    DescriptorTicket offer(std::vector<SharedPiece> pieces) {
+    FdToken add(std::vector<SharedPiece> pieces) {
         std::lock_guard lock(mutex_);
-        offers_[++last_] = std::make_shared<const std::vector<SharedPiece>>(std::move(pieces));
+        exported_[++last_] = std::make_shared<const std::vector<SharedPiece>>(std::move(pieces));
         return {process_, random_[0], random_[1], last_, own_namespace()};
     }
-    void withdraw(const DescriptorTicket& ticket) {
+    void remove(const FdToken& token) {
         std::lock_guard lock(mutex_);
-        offers_.erase(ticket.number);
+        exported_.erase(token.number);
     }
 
   private:
-    Counter() : process_(getpid()) {
+    FdServer() : process_(getpid()) {
         if (getrandom(random_, sizeof random_, 0) != static_cast<ssize_t>(sizeof random_))
             throw DescriptorError(std::string("no random number: ") + std::strerror(errno));
         listening_ = Descriptor(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
@@ -164,38 +164,38 @@ class Counter {
     using Clock = std::chrono::steady_clock;
 
     // One that has connected: who has not asked yet, or not taken all.
-    struct Asker {
+    struct Client {
         Descriptor socket;
         Clock::time_point until;
         bool has_asked = false;
-        std::shared_ptr<const std::vector<SharedPiece>> pieces = nullptr; // none: not on offer
+        std::shared_ptr<const std::vector<SharedPiece>> pieces = nullptr; // none: not exported
         std::size_t next = 0;                                             // piece to send
     };
 
-    // One slow asker keeps no other waiting.
+    // One slow client keeps no other waiting.
     void serve() {
-        std::vector<Asker> askers;
+        std::vector<Client> clients;
         std::vector<pollfd> looks;
         for (;;) {
             looks.assign(1, {listening_.number(), POLLIN, 0});
-            for (const Asker& asker : askers)
+            for (const Client& client : clients)
                 looks.push_back(
-                    {asker.socket.number(), static_cast<short>(asker.has_asked ? POLLOUT : POLLIN), 0});
-            if (poll(looks.data(), looks.size(), askers.empty() ? -1 : 100) < 0) {
+                    {client.socket.number(), static_cast<short>(client.has_asked ? POLLOUT : POLLIN), 0});
+            if (poll(looks.data(), looks.size(), clients.empty() ? -1 : 100) < 0) {
                 usleep(10000);
                 continue;
             }
             const auto now = Clock::now();
             std::size_t number = 0;
-            std::erase_if(askers, [&](Asker& asker) {
+            std::erase_if(clients, [&](Client& client) {
                 const bool ready = looks[++number].revents != 0;
-                return ready ? !go_on_with(asker) || now > asker.until : now > asker.until;
+                return ready ? !go_on_with(client) || now > client.until : now > client.until;
             });
-            if (looks[0].revents != 0) let_in(askers);
+            if (looks[0].revents != 0) let_in(clients);
         }
     }
 
-    void let_in(std::vector<Asker>& askers) {
+    void let_in(std::vector<Client>& clients) {
         Descriptor socket(accept4(listening_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
         if (socket.number() < 0) {
             // no descriptor left, say: others may close theirs
@@ -206,27 +206,27 @@ class Counter {
         socklen_t length = sizeof who;
         if (getsockopt(socket.number(), SOL_SOCKET, SO_PEERCRED, &who, &length) != 0 || who.uid != geteuid())
             return;
-        if (askers.size() >= most_askers) askers.erase(askers.begin());
-        askers.push_back({std::move(socket), Clock::now() + patience_of_giver});
+        if (clients.size() >= most_clients) clients.erase(clients.begin());
+        clients.push_back({std::move(socket), Clock::now() + patience_of_giver});
     }
 
     // False: nothing more is to be said.
-    bool go_on_with(Asker& asker) {
-        if (!asker.has_asked) {
+    bool go_on_with(Client& client) {
+        if (!client.has_asked) {
             Question question{};
-            if (recv(asker.socket.number(), &question, sizeof question, MSG_DONTWAIT) !=
+            if (recv(client.socket.number(), &question, sizeof question, MSG_DONTWAIT) !=
                     static_cast<ssize_t>(sizeof question) ||
                 question.secret != random_[1])
                 return false;
-            asker.has_asked = true;
+            client.has_asked = true;
             std::lock_guard lock(mutex_);
-            if (const auto found = offers_.find(question.number); found != offers_.end())
-                asker.pieces = found->second;
+            if (const auto found = exported_.find(question.number); found != exported_.end())
+                client.pieces = found->second;
         }
-        const int to = asker.socket.number();
-        if (!asker.pieces) return send_answer(to, {Answer::unknown, 0}, -1) == Sent::later;
-        for (; asker.next < asker.pieces->size(); ++asker.next) {
-            const SharedPiece& piece = (*asker.pieces)[asker.next];
+        const int to = client.socket.number();
+        if (!client.pieces) return send_answer(to, {Answer::unknown, 0}, -1) == Sent::later;
+        for (; client.next < client.pieces->size(); ++client.next) {
+            const SharedPiece& piece = (*client.pieces)[client.next];
             const Sent sent = send_answer(to, {Answer::piece, piece.bytes}, piece.descriptor.number());
             if (sent != Sent::all) return sent == Sent::later;
         }
@@ -238,26 +238,25 @@ class Counter {
     std::uint64_t last_ = 0;
     Descriptor listening_;
     std::mutex mutex_;
-    std::map<std::uint64_t, std::shared_ptr<const std::vector<SharedPiece>>> offers_;
+    std::map<std::uint64_t, std::shared_ptr<const std::vector<SharedPiece>>> exported_;
 };
 
 } // namespace
 
-DescriptorOffer::DescriptorOffer(std::vector<SharedPiece> pieces)
-    : ticket_(Counter::get().offer(std::move(pieces))) {
+FdExporter::FdExporter(std::vector<SharedPiece> pieces) : token_(FdServer::get().add(std::move(pieces))) {
 }
 
-DescriptorOffer::~DescriptorOffer() {
-    if (ticket_.process == getpid()) Counter::get().withdraw(ticket_); // else the child of a fork
+FdExporter::~FdExporter() {
+    if (token_.process == getpid()) FdServer::get().remove(token_); // else the child of a fork
 }
 
-std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket) {
-    const std::string from = "file descriptors of process " + std::to_string(ticket.process) + ": ";
+std::vector<SharedPiece> fetch_descriptors(const FdToken& token) {
+    const std::string from = "file descriptors of process " + std::to_string(token.process) + ": ";
     const Descriptor socket_of(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     const int number = socket_of.number();
     if (number < 0) throw DescriptorError(from + "no socket: " + std::strerror(errno));
     set_patience(number);
-    const Address address = address_of(ticket);
+    const Address address = address_of(token);
     int connected;
     do {
         connected = connect(number, reinterpret_cast<const sockaddr*>(&address.name), address.length);
@@ -266,7 +265,7 @@ std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket) {
         throw DescriptorError(
             from + "its socket cannot be reached (" + std::strerror(errno) +
             "); it has ended, or the two run in containers with network namespaces of their own");
-    // The secret is for the process of the ticket alone, and only its memory is mapped.
+    // The secret is for the process of the token alone, and only its memory is mapped.
     ucred who{};
     socklen_t length = sizeof who;
     if (getsockopt(number, SOL_SOCKET, SO_PEERCRED, &who, &length) != 0)
@@ -275,9 +274,9 @@ std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket) {
         throw DescriptorError(from + "user " + std::to_string(who.uid) + " answers in its place, not user " +
                               std::to_string(geteuid()));
     const std::uint64_t here = own_namespace();
-    if (here != 0 && here == ticket.namespace_of_processes && who.pid != ticket.process)
+    if (here != 0 && here == token.namespace_of_processes && who.pid != token.process)
         throw DescriptorError(from + "process " + std::to_string(who.pid) + " answers in its place");
-    const Question question{ticket.secret, ticket.number};
+    const Question question{token.secret, token.number};
     if (send(number, &question, sizeof question, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof question))
         throw DescriptorError(from + "asking for them: " + std::strerror(errno));
     std::vector<SharedPiece> pieces;
@@ -288,7 +287,7 @@ std::vector<SharedPiece> fetch_descriptors(const DescriptorTicket& ticket) {
         if (!trouble.empty()) throw DescriptorError(from + trouble);
         if (answer.what == Answer::end) return pieces;
         if (answer.what != Answer::piece || descriptor.number() < 0)
-            throw DescriptorError(from + "the memory is not on offer any more");
+            throw DescriptorError(from + "the memory is not exported any more");
         pieces.push_back({std::move(descriptor), static_cast<std::size_t>(answer.bytes)});
     }
 }

@@ -18,13 +18,13 @@ void write_text(std::span<char> to, const std::string& text) {
     std::strncpy(to.data(), text.c_str(), to.size() - 1);
 }
 
-PeerCard own_card(const Gpu& gpu) {
-    PeerCard card{};
-    card.process = getpid();
-    card.ordinal = gpu.ordinal();
-    gethostname(card.host, sizeof card.host - 1);
-    write_text(card.device, gpu.identity());
-    return card;
+MemoryHandle own_handle(const Gpu& gpu) {
+    MemoryHandle handle{};
+    handle.process = getpid();
+    handle.ordinal = gpu.ordinal();
+    gethostname(handle.host, sizeof handle.host - 1);
+    write_text(handle.device, gpu.identity());
+    return handle;
 }
 
 constexpr unsigned lazy_peer_access = 1; // the flag of the drivers' IPC functions
@@ -38,12 +38,12 @@ std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
 }
 
 std::string PeerMemory::why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-    const PeerCard mine = own_card(*gpu);
-    const auto cards = gather_values(communicator, mine, "device memory of ranks");
+    const MemoryHandle mine = own_handle(*gpu);
+    const auto handles = gather_values(communicator, mine, "device memory of ranks");
     std::int64_t trouble = 0; // 1: other host, 2: no way between two devices, 4: one device and one process
     for (int r = 0; r < communicator.size(); ++r) {
         if (r == communicator.rank()) continue;
-        const PeerCard& other = cards[r];
+        const MemoryHandle& other = handles[r];
         if (std::strcmp(other.host, mine.host) != 0) {
             trouble |= 1;
         } else if (std::strcmp(other.device, mine.device) == 0) {
@@ -62,7 +62,7 @@ std::string PeerMemory::why_not(const std::shared_ptr<Gpu>& gpu, Communicator& c
     if (all[0] > 0) return "ranks run on several hosts";
     if (all[1] > 0) return "the driver lets some device of a process not reach another's memory";
     if (all[2] > 0) return "ranks of one process share a device";
-    return agree_on_peer_way(gpu, communicator);
+    return agree_on_handle_type(gpu, communicator);
 }
 
 PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
@@ -88,97 +88,99 @@ void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_vie
     mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address(), memory_.size());
 }
 
-// ---- offers and what is made of them -------------------------------------------------------------------
+// ---- exported memory and what is made of it
+// -------------------------------------------------------------------
 
-void PeerOffer::by_ipc(const Gpu& gpu, GpuAddress address, std::string& trouble) {
+void HandleExporter::by_ipc(const Gpu& gpu, GpuAddress address, std::string& trouble) {
     GpuAddress begin = 0;
     int error = gpu.api().pointer_attribute(&begin, pointer_range_start, address);
-    if (error == gpu_success) error = gpu.api().ipc_export(&card_.handle, begin);
+    if (error == gpu_success) error = gpu.api().ipc_export(&handle_.ipc, begin);
     if (error == gpu_success) {
-        card_.way = PeerWay::ipc;
-        card_.offset = address - begin;
+        handle_.type = HandleType::ipc;
+        handle_.offset = address - begin;
     } else {
         trouble += "ipc: " + gpu.api().text_of(error);
     }
 }
 
-void PeerOffer::by_descriptor(const Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting,
-                              std::string& trouble) {
+void HandleExporter::by_descriptor(const Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting,
+                                   std::string& trouble) {
     static std::mutex mutex;
     try {
         GpuAddress begin = 0;
         if (const VirtualBlock* own = gpu.virtual_block(address)) {
             std::lock_guard lock(mutex);
-            descriptors_ = own->offered; // arrays that share a block share its descriptor
+            descriptors_ = own->exporter; // arrays that share a block share its descriptor
             if (!descriptors_) {
                 std::vector<SharedPiece> pieces;
                 pieces.push_back(export_virtual(gpu.api(), *own));
-                descriptors_ = std::make_shared<DescriptorOffer>(std::move(pieces));
-                if (lasting) own->offered = descriptors_;
+                descriptors_ = std::make_shared<FdExporter>(std::move(pieces));
+                if (lasting) own->exporter = descriptors_;
             }
             begin = own->address;
-            card_.bytes = own->bytes;
+            handle_.bytes = own->bytes;
         } else {
             auto pieces = export_foreign(gpu.api(), address, bytes, begin);
-            card_.bytes = 0;
-            for (const SharedPiece& piece : pieces) card_.bytes += piece.bytes;
-            descriptors_ = std::make_shared<DescriptorOffer>(std::move(pieces));
+            handle_.bytes = 0;
+            for (const SharedPiece& piece : pieces) handle_.bytes += piece.bytes;
+            descriptors_ = std::make_shared<FdExporter>(std::move(pieces));
         }
-        card_.way = PeerWay::descriptor;
-        card_.offset = address - begin;
-        card_.ticket = descriptors_->ticket();
+        handle_.type = HandleType::descriptor;
+        handle_.offset = address - begin;
+        handle_.token = descriptors_->token();
     } catch (const std::runtime_error& error) { // the driver's or the socket's
         trouble += std::string(trouble.empty() ? "" : "; ") + "virtual: " + error.what();
     }
 }
 
-PeerOffer::PeerOffer(Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting) : card_(own_card(gpu)) {
-    card_.address = address;
+HandleExporter::HandleExporter(Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting)
+    : handle_(own_handle(gpu)) {
+    handle_.address = address;
     if (address == 0) return;
     gpu.make_current();
     std::string trouble;
     const bool with_handle = gpu.virtual_block(address) != nullptr;
-    if (!with_handle && gpu.allows(PeerWay::ipc)) by_ipc(gpu, address, trouble);
-    if (card_.way == PeerWay::none && (with_handle || gpu.allows(PeerWay::descriptor)))
+    if (!with_handle && gpu.allows(HandleType::ipc)) by_ipc(gpu, address, trouble);
+    if (handle_.type == HandleType::none && (with_handle || gpu.allows(HandleType::descriptor)))
         by_descriptor(gpu, address, bytes, lasting, trouble);
-    if (card_.way == PeerWay::none) write_text(card_.why_not, trouble);
+    if (handle_.type == HandleType::none) write_text(handle_.why_not, trouble);
 }
 
-MappedCard::MappedCard(const std::shared_ptr<Gpu>& gpu, const PeerCard& card) : gpu_(gpu) {
-    if (card.address == 0) return;
+MappedMemory::MappedMemory(const std::shared_ptr<Gpu>& gpu, const MemoryHandle& handle) : gpu_(gpu) {
+    if (handle.address == 0) return;
     gpu_->make_current();
-    if (card.process == getpid()) {
-        address_ = card.address;
-        if (card.ordinal == gpu_->ordinal()) return;
+    if (handle.process == getpid()) {
+        address_ = handle.address;
+        if (handle.ordinal == gpu_->ordinal()) return;
         // the other device is open in this process too
-        Gpu& peer = *Gpu::open(gpu_->vendor(), static_cast<int>(card.ordinal));
+        Gpu& peer = *Gpu::open(gpu_->vendor(), static_cast<int>(handle.ordinal));
         const int error = peer.let_reach(*gpu_);
         if (error != gpu_success && error != gpu_peer_enabled)
             throw GpuError("peer access: " + gpu_->api().text_of(error));
-        if (card.way == PeerWay::descriptor) // of which each block has rights of its own
-            let_use_virtual(gpu_->api(), gpu_->device(), card.address - card.offset, card.bytes);
+        if (handle.type == HandleType::descriptor) // of which each block has rights of its own
+            let_use_virtual(gpu_->api(), gpu_->device(), handle.address - handle.offset, handle.bytes);
         return;
     }
-    if (card.way == PeerWay::ipc) {
-        const int error = gpu_->api().ipc_open(&opened_, card.handle, lazy_peer_access);
+    if (handle.type == HandleType::ipc) {
+        const int error = gpu_->api().ipc_open(&opened_, handle.ipc, lazy_peer_access);
         if (error != gpu_success) {
             opened_ = 0;
             throw GpuError(gpu_->api().text_of(error));
         }
-        address_ = opened_ + card.offset;
-    } else if (card.way == PeerWay::descriptor) {
+        address_ = opened_ + handle.offset;
+    } else if (handle.type == HandleType::descriptor) {
         try {
-            imported_ = import_virtual(gpu_->api(), gpu_->device(), fetch_descriptors(card.ticket));
+            imported_ = import_virtual(gpu_->api(), gpu_->device(), fetch_descriptors(handle.token));
         } catch (const DescriptorError& error) {
             throw GpuError(error.what());
         }
-        address_ = imported_.address + card.offset;
+        address_ = imported_.address + handle.offset;
     } else {
-        throw GpuError(std::string("its driver does not export it (") + card.why_not + ")");
+        throw GpuError(std::string("its driver does not export it (") + handle.why_not + ")");
     }
 }
 
-MappedCard& MappedCard::operator=(MappedCard&& other) noexcept {
+MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
     if (this != &other) {
         close();
         gpu_ = std::move(other.gpu_);
@@ -189,7 +191,7 @@ MappedCard& MappedCard::operator=(MappedCard&& other) noexcept {
     return *this;
 }
 
-void MappedCard::close() noexcept {
+void MappedMemory::close() noexcept {
     if (opened_ == 0 && imported_.address == 0) return;
     try {
         gpu_->make_current();
@@ -203,8 +205,8 @@ void MappedCard::close() noexcept {
 
 PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
                          std::size_t bytes, const std::vector<char>& wanted) {
-    const PeerOffer offer(*gpu, mine, bytes); // until all have mapped it
-    const auto cards = gather_values(communicator, offer.card(), "device memory of ranks");
+    const HandleExporter exporter(*gpu, mine, bytes); // until all have mapped it
+    const auto handles = gather_values(communicator, exporter.handle(), "device memory of ranks");
     std::string trouble;
     for (int r = 0; r < communicator.size(); ++r) {
         mapped_.emplace_back();
@@ -213,12 +215,12 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
             continue;
         }
         try {
-            mapped_.back() = MappedCard(gpu, cards[r]);
+            mapped_.back() = MappedMemory(gpu, handles[r]);
         } catch (const GpuError& error) {
             trouble = "mapping the memory of rank " + std::to_string(r) +
-                      (cards[r].way == PeerWay::none
+                      (handles[r].type == HandleType::none
                            ? ""
-                           : std::string(" by its ") + name_of(cards[r].way) + " handle") +
+                           : std::string(" by its ") + name_of(handles[r].type) + " handle") +
                       ": " + error.what();
         }
         addresses_.push_back(mapped_.back().address());
@@ -228,61 +230,62 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
     throw CannotMap(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
 }
 
-// ---- which way works -----------------------------------------------------------------------------------
+// ---- which type of handle works
+// -----------------------------------------------------------------------------------
 
-// Memory of the driver's, made in one way, to find out whether other processes can map it. Where there is
-// some it is kept for the next trial: giving it back would wait for the device, which may wait for ranks that
-// are gone.
-class PeerTrial {
+// Memory of the driver's, made for one type of handle, to find out whether other processes can map it. Where
+// there is some it is kept for the next trial: giving it back would wait for the device, which may wait for
+// ranks that are gone.
+class HandleTypeTrial {
   public:
-    static std::shared_ptr<const PeerTrial> of(Gpu& gpu, PeerWay way) {
+    static std::shared_ptr<const HandleTypeTrial> of(Gpu& gpu, HandleType type) {
         static std::mutex mutex;
         static auto* kept = // never destroyed: the driver may go first
-            new std::map<std::pair<const Gpu*, PeerWay>, std::shared_ptr<const PeerTrial>>;
+            new std::map<std::pair<const Gpu*, HandleType>, std::shared_ptr<const HandleTypeTrial>>;
         std::lock_guard lock(mutex);
-        auto& trial = (*kept)[{&gpu, way}];
-        if (!trial || !trial->trouble_.empty()) trial = std::make_shared<const PeerTrial>(gpu, way);
+        auto& trial = (*kept)[{&gpu, type}];
+        if (!trial || !trial->trouble_.empty()) trial = std::make_shared<const HandleTypeTrial>(gpu, type);
         return trial;
     }
-    PeerTrial(Gpu& gpu, PeerWay way) : gpu_(gpu) {
+    HandleTypeTrial(Gpu& gpu, HandleType type) : gpu_(gpu) {
         gpu.make_current();
-        offer_.card_ = own_card(gpu);
-        if (!gpu.allows(way)) {
+        exporter_.handle_ = own_handle(gpu);
+        if (!gpu.allows(type)) {
             trouble_ = "JALI_PEER_HANDLES leaves it out";
             return;
         }
-        if (way == PeerWay::descriptor) {
+        if (type == HandleType::descriptor) {
             try {
                 block_ = make_virtual(gpu.api(), gpu.device(), 1, gpu.network_reads_virtual());
-                offer_.card_.address = block_.address;
+                exporter_.handle_.address = block_.address;
                 if (block_.address != 0) {
                     std::vector<SharedPiece> pieces;
                     pieces.push_back(export_virtual(gpu.api(), block_));
-                    offer_.descriptors_ = std::make_shared<DescriptorOffer>(std::move(pieces));
-                    offer_.card_.ticket = offer_.descriptors_->ticket();
+                    exporter_.descriptors_ = std::make_shared<FdExporter>(std::move(pieces));
+                    exporter_.handle_.token = exporter_.descriptors_->token();
                 }
             } catch (const std::runtime_error& error) { // the driver's or the socket's
                 trouble_ = error.what();
             }
         } else if (gpu.api().allocate(&plain_, 1) == gpu_success) {
-            offer_.card_.address = plain_;
-            const int error = gpu.api().ipc_export(&offer_.card_.handle, plain_);
+            exporter_.handle_.address = plain_;
+            const int error = gpu.api().ipc_export(&exporter_.handle_.ipc, plain_);
             if (error != gpu_success) trouble_ = gpu.api().text_of(error);
         }
-        if (trouble_.empty() && offer_.card_.address == 0) trouble_ = "the device has no memory left";
-        if (trouble_.empty()) offer_.card_.way = way;
+        if (trouble_.empty() && exporter_.handle_.address == 0) trouble_ = "the device has no memory left";
+        if (trouble_.empty()) exporter_.handle_.type = type;
     }
-    ~PeerTrial() { // of what could not be exported
+    ~HandleTypeTrial() { // of what could not be exported
         if (plain_ != 0) gpu_.api().release(plain_);
         unmake_virtual(gpu_.api(), block_);
     }
-    PeerTrial(const PeerTrial&) = delete;
-    const PeerCard& card() const { return offer_.card(); }
+    HandleTypeTrial(const HandleTypeTrial&) = delete;
+    const MemoryHandle& handle() const { return exporter_.handle(); }
     const std::string& trouble() const { return trouble_; }
 
   private:
     Gpu& gpu_;
-    PeerOffer offer_;
+    HandleExporter exporter_;
     GpuAddress plain_ = 0;
     VirtualBlock block_;
     std::string trouble_;
@@ -291,19 +294,19 @@ class PeerTrial {
 namespace {
 
 // Between all processes; empty, or the first rank's trouble.
-std::string try_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, PeerWay way) {
+std::string try_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, HandleType type) {
     struct Text {
         char text[320];
     };
-    const auto trial = PeerTrial::of(*gpu, way);
-    const auto cards = gather_values(communicator, trial->card(), "ways to device memory");
+    const auto trial = HandleTypeTrial::of(*gpu, type);
+    const auto handles = gather_values(communicator, trial->handle(), "types of memory handles");
     std::string trouble = trial->trouble();
     for (int r = 0; r < communicator.size() && trouble.empty(); ++r) {
-        const PeerCard &mine = trial->card(), &other = cards[r];
+        const MemoryHandle &mine = trial->handle(), &other = handles[r];
         if (other.process == mine.process || std::strcmp(other.host, mine.host) != 0) continue;
-        if (other.way == PeerWay::none) continue; // it says why itself
+        if (other.type == HandleType::none) continue; // it says why itself
         try {
-            MappedCard mapped(gpu, other);
+            MappedMemory mapped(gpu, other);
         } catch (const GpuError& error) {
             trouble = error.what();
         }
@@ -319,35 +322,35 @@ std::string try_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
 
 } // namespace
 
-std::string agree_on_peer_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
     struct Place {
         std::int64_t process;
-        PeerWay way;
+        HandleType type;
     };
     const auto places =
-        gather_values(communicator, Place{getpid(), gpu->peer_way()}, "ways to device memory");
-    PeerWay first = PeerWay::ipc; // what a pool is made for already, it need not be made for anew
+        gather_values(communicator, Place{getpid(), gpu->handle_type()}, "types of memory handles");
+    HandleType first = HandleType::ipc; // what a pool is made for already, it need not be made for anew
     bool processes = false;
     for (const Place& place : places) {
-        first = std::max(first, place.way);
+        first = std::max(first, place.type);
         processes = processes || place.process != places.front().process;
     }
     if (!processes) return "";
-    std::string why[std::size(peer_ways)];
+    std::string why[std::size(handle_types)];
     for (const bool begun : {true, false}) {
-        for (const PeerWayRow& row : peer_ways) {
-            if ((row.way == first) != begun) continue;
-            std::string& trouble = why[&row - peer_ways];
-            trouble = try_way(gpu, communicator, row.way);
+        for (const HandleTypeRow& row : handle_types) {
+            if ((row.type == first) != begun) continue;
+            std::string& trouble = why[&row - handle_types];
+            trouble = try_type(gpu, communicator, row.type);
             if (trouble.empty()) {
-                gpu->use_peer_way(row.way);
+                gpu->use_handle_type(row.type);
                 return "";
             }
         }
     }
     std::string trouble;
-    for (const PeerWayRow& row : peer_ways)
-        trouble += (trouble.empty() ? "" : "; ") + std::string(row.name) + ": " + why[&row - peer_ways];
+    for (const HandleTypeRow& row : handle_types)
+        trouble += (trouble.empty() ? "" : "; ") + std::string(row.name) + ": " + why[&row - handle_types];
     return "processes cannot map each other's device memory (" + trouble +
            "); let them share a container with its network and IPC namespaces, or use rows that need no such "
            "memory: ccl, direct or staged";

@@ -1,6 +1,6 @@
 // A block of this rank's device memory that the other ranks of a communicator on this host have mapped.
 //
-// Between processes it is mapped by the driver's IPC handles or by file descriptors (device/peer_way.hpp);
+// Between processes it is mapped by the driver's IPC handles or by file descriptors (device/handle_type.hpp);
 // devices of one process reach each other directly. Whether all ranks can do it is found out together, so
 // that all do the same. Kernels that wait for words in such memory are told to stop by `abandoned()`, when
 // the host has heard that a rank failed.
@@ -26,48 +26,48 @@ class CannotMap : public GpuError {
 };
 
 // What a rank tells others about its device and a block of its memory, so that they can map it.
-struct PeerCard {
+struct MemoryHandle {
     std::int64_t process, ordinal;
-    GpuAddress address;          // 0: none is offered
+    GpuAddress address;          // 0: none
     std::uint64_t offset, bytes; // from where its allocation begins; what is mapped of that, if it is known
-    PeerWay way;                 // in which other processes map it; none: they cannot
-    IpcHandle handle;            // of the allocation
-    DescriptorTicket ticket;     // for the allocation
+    HandleType type;             // with which other processes map it; none: they cannot
+    IpcHandle ipc;               // of the allocation
+    FdToken token;               // for the allocation
     char host[64], device[40];
-    char why_not[104]; // where there is no way
+    char why_not[104]; // where the type is none
 };
 
 // A block of this rank's device memory that other ranks may map while this stands; what they have mapped
 // stays mapped.
-class PeerOffer {
+class HandleExporter {
   public:
-    PeerOffer() = default;
+    HandleExporter() = default;
     // Of the `bytes` bytes from `address` on, whoever has made the memory; none for an address of 0.
-    // `lasting`: where the memory is of the device's pool, the offer stands as long as that keeps it.
-    PeerOffer(Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting = false);
-    const PeerCard& card() const { return card_; }
+    // `lasting`: where the memory is of the device's pool, others may map it as long as that keeps it.
+    HandleExporter(Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting = false);
+    const MemoryHandle& handle() const { return handle_; }
 
   private:
-    friend class PeerTrial;
+    friend class HandleTypeTrial;
     void by_ipc(const Gpu& gpu, GpuAddress address, std::string& trouble);
     void by_descriptor(const Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting,
                        std::string& trouble);
-    PeerCard card_{};
-    std::shared_ptr<DescriptorOffer> descriptors_;
+    MemoryHandle handle_{};
+    std::shared_ptr<FdExporter> descriptors_;
 };
 
-// The memory of one card as this rank's device sees it. The allocation that it is part of is mapped as a
+// The memory of one handle as this rank's device sees it. The allocation that it is part of is mapped as a
 // whole, and must outlive this.
-class MappedCard {
+class MappedMemory {
   public:
-    MappedCard() = default; // nothing
+    MappedMemory() = default; // nothing
     // Throws GpuError where the memory cannot be mapped: "<the driver's words>".
-    MappedCard(const std::shared_ptr<Gpu>& gpu, const PeerCard& card);
-    MappedCard(MappedCard&& other) noexcept { *this = std::move(other); }
-    MappedCard& operator=(MappedCard&& other) noexcept;
-    ~MappedCard() { close(); }
+    MappedMemory(const std::shared_ptr<Gpu>& gpu, const MemoryHandle& handle);
+    MappedMemory(MappedMemory&& other) noexcept { *this = std::move(other); }
+    MappedMemory& operator=(MappedMemory&& other) noexcept;
+    ~MappedMemory() { close(); }
 
-    GpuAddress address() const { return address_; } // 0 where none was offered
+    GpuAddress address() const { return address_; } // 0 where there is none
 
   private:
     void close() noexcept;
@@ -81,18 +81,18 @@ class MappedCard {
 // them mapped, whatever their owner does.
 class PeerMapping {
   public:
-    // Collective. `mine` is any address of this rank's device memory, 0 if it offers none, and `bytes` what
+    // Collective. `mine` is any address of this rank's device memory, 0 if it has none, and `bytes` what
     // is to be reached from there on; `wanted` says whose memory this rank wants to reach (empty:
     // everybody's). Throws CannotMap on all ranks where some memory cannot be mapped.
     PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
                 std::size_t bytes, const std::vector<char>& wanted = {});
     PeerMapping(const PeerMapping&) = delete;
 
-    GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where none was offered or wanted
+    GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where there is none or wanted
     const std::vector<GpuAddress>& all() const { return addresses_; }
 
   private:
-    std::vector<MappedCard> mapped_;
+    std::vector<MappedMemory> mapped_;
     std::vector<GpuAddress> addresses_;
 };
 
@@ -139,7 +139,7 @@ class PeerMemory {
     PeerMemory(const PeerMemory&) = delete;
 
     // Empty if every rank's device can be reached by every other; else why not. Collective; the same on all
-    // ranks. See agree_on_peer_way.
+    // ranks. See agree_on_handle_type.
     static std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 
     // A block of so many bytes, of which the first `zeroed` are 0, in place of the one before: all ranks wait
@@ -169,7 +169,7 @@ class PeerMemory {
 // Tries the ways to map memory between the processes of a communicator and lets the device's pool make its
 // memory for the first that works: empty, or why none does. Ranks on other hosts are left out. Collective;
 // the same on all ranks. What was allocated before stays what it is.
-std::string agree_on_peer_way(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
+std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 
 // The largest of what the ranks of a communicator say. Collective.
 std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine);

@@ -45,22 +45,22 @@ std::int64_t unit_of(GpuAddress from, GpuAddress to) {
 PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator)
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)),
       why_not_(static_cast<std::size_t>(communicator_->size())),
-      no_way_(agree_on_peer_way(gpu_, *communicator_)),
+      no_handle_type_(agree_on_handle_type(gpu_, *communicator_)),
       words_(gpu_->allocate(most_messages * place_bytes, "message counters", true)),
       watch_(gpu_, communicator_, "waited for its device, where messages of other ranks may be missing"),
       beside_(gpu_), fork_(gpu_, false), join_(gpu_, false) {
     gpu_->kit("pass_messages"); // not to be loaded while something waits on the device
     gpu_->fill(words_.address(), 0, words_.size());
     gpu_->synchronize();
-    const PeerOffer offer(*gpu_, words_.address(), words_.size()); // until all have mapped it
-    const PeerCard& mine = offer.card();
-    cards_ = gather_values(*communicator_, mine, "messages between devices");
+    const HandleExporter exporter(*gpu_, words_.address(), words_.size()); // until all have mapped it
+    const MemoryHandle& mine = exporter.handle();
+    handles_ = gather_values(*communicator_, mine, "messages between devices");
     const auto ranks = static_cast<std::size_t>(size());
     std::vector<std::byte> reached(ranks, std::byte{1});
     mapped_.resize(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
         if (static_cast<int>(r) == rank()) continue;
-        const PeerCard& other = cards_[r];
+        const MemoryHandle& other = handles_[r];
         const bool same_process = other.process == mine.process;
         if (std::strcmp(other.host, mine.host) != 0) {
             why_not_[r] = "rank " + std::to_string(r) + " is on another host";
@@ -75,10 +75,10 @@ PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> commu
                     "asking for peer access");
             try {
                 if (can == 0) throw GpuError("the driver lets the two devices not access each other");
-                mapped_[r] = MappedCard(gpu_, other);
+                mapped_[r] = MappedMemory(gpu_, other);
             } catch (const GpuError& error) {
                 why_not_[r] = "the memory of rank " + std::to_string(r) + " cannot be mapped: " +
-                              (same_process || no_way_.empty() ? error.what() : no_way_);
+                              (same_process || no_handle_type_.empty() ? error.what() : no_handle_type_);
             }
         }
         if (!why_not_[r].empty()) reached[r] = std::byte{0};
@@ -126,11 +126,11 @@ PeerMessage::PeerMessage(std::shared_ptr<PeerPost> post, int peer, bool sends, G
     : post_(std::move(post)), peer_(peer), number_(post_->take_place()), sends_(sends), address_(address),
       bytes_(bytes) {
     if (sends_ || bytes_ == 0) return;
-    offer_ = PeerOffer(*post_->gpu_, address_, bytes_, true);
-    const PeerCard& card = offer_.card();
-    if (card.way == PeerWay::none && post_->cards_[peer_].process != card.process) {
+    exporter_ = HandleExporter(*post_->gpu_, address_, bytes_, true);
+    const MemoryHandle& handle = exporter_.handle();
+    if (handle.type == HandleType::none && post_->handles_[peer_].process != handle.process) {
         landing_ = post_->gpu_->allocate(bytes_, "landing of a message");
-        offer_ = PeerOffer(*post_->gpu_, landing_.address(), bytes_, true);
+        exporter_ = HandleExporter(*post_->gpu_, landing_.address(), bytes_, true);
     }
 }
 
@@ -142,19 +142,19 @@ PeerMessage::~PeerMessage() {
 std::vector<std::byte> PeerMessage::told() const {
     std::vector<std::byte> text(told_bytes);
     const std::int64_t number = number_;
-    std::memcpy(text.data(), &offer_.card(), sizeof(PeerCard));
-    std::memcpy(text.data() + sizeof(PeerCard), &number, sizeof number);
+    std::memcpy(text.data(), &exporter_.handle(), sizeof(MemoryHandle));
+    std::memcpy(text.data() + sizeof(MemoryHandle), &number, sizeof number);
     return text;
 }
 
 void PeerMessage::meet(std::span<const std::byte> other, Way way) {
     if (other.size() != told_bytes) throw GpuError("what the other end of a message tells has another size");
     way_ = way;
-    PeerCard card;
+    MemoryHandle handle;
     std::int64_t number = 0;
-    std::memcpy(&card, other.data(), sizeof card);
-    std::memcpy(&number, other.data() + sizeof card, sizeof number);
-    if (sends_) mapped_ = MappedCard(post_->gpu_, card);
+    std::memcpy(&handle, other.data(), sizeof handle);
+    std::memcpy(&number, other.data() + sizeof handle, sizeof number);
+    if (sends_) mapped_ = MappedMemory(post_->gpu_, handle);
     other_ = post_->place(post_->mapped_[peer_].address(), static_cast<int>(number));
 }
 

@@ -50,7 +50,7 @@ class PeerPost {
 
     struct Dropped {
         int number;
-        MappedCard mapped; // may still be written by what is on a stream
+        MappedMemory mapped; // may still be written by what is on a stream
         GpuMemory landing;
         std::unique_ptr<GpuEvent> passed;
     };
@@ -59,10 +59,10 @@ class PeerPost {
     std::shared_ptr<Communicator> communicator_;
     std::vector<std::string> why_not_;
     bool all_reached_ = false;
-    std::string no_way_; // between processes
+    std::string no_handle_type_; // between processes
     GpuMemory words_;
-    std::vector<PeerCard> cards_; // of everybody's words
-    std::vector<MappedCard> mapped_;
+    std::vector<MemoryHandle> handles_; // of everybody's words
+    std::vector<MappedMemory> mapped_;
     PeerWatch watch_;
     GpuStream beside_; // says that copies have arrived while the next one runs
     GpuEvent fork_, join_;
@@ -83,7 +83,7 @@ class PeerMessage {
     PeerMessage(const PeerMessage&) = delete;
 
     std::vector<std::byte> told() const;
-    static constexpr std::size_t told_bytes = sizeof(PeerCard) + sizeof(std::int64_t);
+    static constexpr std::size_t told_bytes = sizeof(MemoryHandle) + sizeof(std::int64_t);
     // `way` is the sender's choice. Throws GpuError where the receiver's array cannot be mapped.
     void meet(std::span<const std::byte> other, Way way);
     bool has_met() const { return other_ != 0; }
@@ -114,9 +114,9 @@ class PeerMessage {
     std::size_t bytes_;
     Way way_ = Way::store;
     GpuMemory landing_;
-    PeerOffer offer_;      // of what is written, at the receiver
-    MappedCard mapped_;    // the same, at the sender
-    GpuAddress other_ = 0; // the word at the other end
+    HandleExporter exporter_; // of what is written, at the receiver
+    MappedMemory mapped_;     // the same, at the sender
+    GpuAddress other_ = 0;    // the word at the other end
 };
 
 } // namespace jali

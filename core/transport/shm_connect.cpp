@@ -30,7 +30,7 @@ struct Hello {
     std::bitset<1024> cores; // that the rank may run on
 };
 
-struct Card {
+struct SegmentHandle {
     char segment[96];
     std::uint64_t nonce;
     FetchProbe probe;
@@ -81,15 +81,15 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
     const std::size_t ring_bytes = Ring::size(arena_bytes_);
     const std::size_t segment_bytes = sizeof(Doorbell) + (ranks - 1) * ring_bytes;
 
-    Card card{};
+    SegmentHandle handle{};
     std::string refused; // why this rank cannot do what was asked for
     if (ranks > 1) {
         try {
             mine_ = Segment::create(segment_bytes);
-            mine_.name().copy(card.segment, sizeof card.segment - 1);
-            card.nonce = mine_.nonce();
-            card.probe = offer_probe(mine_.nonce());
-            card.has_segment = 1;
+            mine_.name().copy(handle.segment, sizeof handle.segment - 1);
+            handle.nonce = mine_.nonce();
+            handle.probe = offer_probe(mine_.nonce());
+            handle.has_segment = 1;
         } catch (const TransportError& error) {
             const std::string who = "rank " + std::to_string(base.rank());
             if (chosen_sharing() == Sharing::always)
@@ -103,11 +103,11 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
     }
 
     // Mates are numbered as candidates; those that turn out not to share memory keep an unused number.
-    const auto cards = gather_values(base, card, "sharing memory: segments");
+    const auto handles = gather_values(base, handle, "sharing memory: segments");
     mates_.resize(ranks);
     std::vector<std::byte> seen(base.size());
     for (std::size_t k = 0; k < ranks; ++k) {
-        const Card& theirs = cards[candidates[k]];
+        const SegmentHandle& theirs = handles[candidates[k]];
         if (candidates[k] == base.rank() || !theirs.has_segment || !mine_) continue;
         Mate& mate = mates_[k];
         mate.segment = Segment::open(theirs.segment, theirs.nonce, segment_bytes);

@@ -339,7 +339,7 @@ except jali.DeviceError as error:
     print(error)
 """
     said = alone(text, {**environment, "JALI_PEER_HANDLES": "virtual"})
-    assert "JALI_PEER_HANDLES=virtual; auto chooses a way that works" in said
+    assert "JALI_PEER_HANDLES=virtual; auto chooses a type that works" in said
     assert "the driver lacks cuMemCreate" in said
 
 
