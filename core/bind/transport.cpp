@@ -208,7 +208,7 @@ void bind_transport(nb::module_& m) {
         "mpi_library",
         [](const std::string& library) {
             const auto& mpi = MpiAbi::find(library);
-            return nb::make_tuple(mpi.family, mpi.path);
+            return nb::make_tuple(mpi.name, mpi.path);
         },
-        "library"_a, "(family, path) of the MPI library in use.");
+        "library"_a, "(name of the ABI, path) of the MPI library in use.");
 }

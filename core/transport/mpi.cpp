@@ -58,19 +58,20 @@ struct MpiRequest final : Request {
 // An MPI communicator of ours and those that were split from it. Freeing one is collective, and destructors
 // run at different times on different ranks: so a dropped one is kept until all ranks, at the next split of
 // its parent, find that all have dropped it. What is left at the end MPI frees itself.
-struct Family {
+struct CommunicatorTree {
     MpiHandle handle = 0;
     bool dropped = false;
-    std::int64_t splits = 0;                                  // made so far; the same on all ranks
-    std::vector<int> members;                                 // ranks in the outermost communicator
-    int rank = 0;                                             // ours among them
-    std::map<std::int64_t, std::shared_ptr<Family>> children; // by number of the split
+    std::int64_t splits = 0;                                            // made so far; the same on all ranks
+    std::vector<int> members;                                           // ranks in the outermost communicator
+    int rank = 0;                                                       // ours among them
+    std::map<std::int64_t, std::shared_ptr<CommunicatorTree>> children; // by number of the split
 };
 
 class MpiCommunicator final : public Communicator {
   public:
     MpiCommunicator(MpiHandle parent, const std::string& library)
-        : mpi_(MpiAbi::find(library)), watchdog_(watchdog_seconds()), family_(std::make_shared<Family>()) {
+        : mpi_(MpiAbi::find(library)), watchdog_(watchdog_seconds()),
+          tree_(std::make_shared<CommunicatorTree>()) {
         mpi_.check_running();
         MpiHandle for_notices = 0;
         mpi_.check(mpi_.Comm_dup(parent, &messages_), "MPI_Comm_dup");
@@ -86,13 +87,13 @@ class MpiCommunicator final : public Communicator {
     }
 
     // One that was split from another; not every library copies the attribute of the largest tag.
-    MpiCommunicator(const MpiAbi& mpi, std::shared_ptr<Family> family, std::shared_ptr<MpiNotices> notices,
-                    int largest_tag)
-        : mpi_(mpi), watchdog_(watchdog_seconds()), messages_(family->handle), rank_(family->rank),
-          largest_tag_(largest_tag), members_(family->members), family_(std::move(family)),
+    MpiCommunicator(const MpiAbi& mpi, std::shared_ptr<CommunicatorTree> tree,
+                    std::shared_ptr<MpiNotices> notices, int largest_tag)
+        : mpi_(mpi), watchdog_(watchdog_seconds()), messages_(tree->handle), rank_(tree->rank),
+          largest_tag_(largest_tag), members_(tree->members), tree_(std::move(tree)),
           notices_(std::move(notices)) {}
 
-    ~MpiCommunicator() override { family_->dropped = true; }
+    ~MpiCommunicator() override { tree_->dropped = true; }
 
     int rank() const override { return rank_; }
     int size() const override { return static_cast<int>(members_.size()); }
@@ -103,16 +104,16 @@ class MpiCommunicator final : public Communicator {
     std::shared_ptr<Communicator> split(int color, int key) override {
         const Parts parts = agree_on_parts(*this, color, key, kept_children());
         free_dropped(parts.kept);
-        const std::int64_t number = family_->splits++;
-        auto family = std::make_shared<Family>();
-        mpi_.check(mpi_.Comm_split(messages_, color < 0 ? mpi_.undefined : color, key, &family->handle),
+        const std::int64_t number = tree_->splits++;
+        auto child = std::make_shared<CommunicatorTree>();
+        mpi_.check(mpi_.Comm_split(messages_, color < 0 ? mpi_.undefined : color, key, &child->handle),
                    "MPI_Comm_split");
         if (color < 0) return nullptr;
-        mpi_.check(mpi_.Comm_set_errhandler(family->handle, mpi_.errors_return), "MPI_Comm_set_errhandler");
-        for (int member : parts.members) family->members.push_back(members_[member]);
-        family->rank = parts.rank;
-        family_->children.emplace(number, family);
-        return std::make_shared<MpiCommunicator>(mpi_, family, notices_, largest_tag_);
+        mpi_.check(mpi_.Comm_set_errhandler(child->handle, mpi_.errors_return), "MPI_Comm_set_errhandler");
+        for (int member : parts.members) child->members.push_back(members_[member]);
+        child->rank = parts.rank;
+        tree_->children.emplace(number, child);
+        return std::make_shared<MpiCommunicator>(mpi_, child, notices_, largest_tag_);
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
@@ -303,7 +304,7 @@ class MpiCommunicator final : public Communicator {
     // Numbers of the children that this rank still uses.
     std::vector<std::int64_t> kept_children() const {
         std::vector<std::int64_t> kept;
-        for (const auto& [number, child] : family_->children)
+        for (const auto& [number, child] : tree_->children)
             if (!child->dropped) kept.push_back(number);
         return kept;
     }
@@ -311,7 +312,7 @@ class MpiCommunicator final : public Communicator {
     // Frees the children that no rank uses any more, and before each its own children: all its ranks are
     // here.
     void free_dropped(const std::vector<std::int64_t>& kept) {
-        std::erase_if(family_->children, [&](const auto& entry) {
+        std::erase_if(tree_->children, [&](const auto& entry) {
             const auto& [number, child] = entry;
             if (std::binary_search(kept.begin(), kept.end(), number)) return false;
             MpiCommunicator last(mpi_, child, notices_, largest_tag_);
@@ -397,7 +398,7 @@ class MpiCommunicator final : public Communicator {
     unsigned tests_ = 0;
     Collectives collectives_{*this};
     std::vector<int> members_; // ranks in the outermost communicator
-    std::shared_ptr<Family> family_;
+    std::shared_ptr<CommunicatorTree> tree_;
     std::shared_ptr<MpiNotices> notices_;
 };
 

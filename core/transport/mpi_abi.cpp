@@ -91,21 +91,21 @@ MpiAbi load(const std::string& hint) {
         return reinterpret_cast<MpiHandle>(address);
     };
 
-    mpi.undefined = -32766; // in all three families
+    mpi.undefined = -32766; // in all three ABIs
     if (abi_major > 0) {    // values of the MPI 5.0 standard, appendix A
-        mpi.family = "MPI-5 standard ABI";
+        mpi.name = "MPI-5 standard ABI";
         mpi.byte_type = 0x247;
         mpi.errors_return = 0x143;
         mpi.any_source = -1;
         mpi.tag_ub = 501;
     } else if (dlsym(handle, "ompi_mpi_comm_self") != nullptr) {
-        mpi.family = "Open MPI";
+        mpi.name = "Open MPI";
         mpi.byte_type = object("ompi_mpi_byte");
         mpi.errors_return = object("ompi_mpi_errors_return");
         mpi.any_source = -1;
         mpi.tag_ub = 0;
     } else { // values of the MPICH ABI initiative
-        mpi.family = "MPICH";
+        mpi.name = "MPICH";
         mpi.byte_type = 0x4c00010d;
         mpi.errors_return = 0x54000001;
         mpi.any_source = -2;
@@ -126,7 +126,7 @@ const MpiAbi& MpiAbi::find(const std::string& hint) {
 
 void MpiAbi::check(int code, const char* doing) const {
     if (code == 0) return;
-    std::vector<char> text(8192, '\0'); // more than the longest message of any family
+    std::vector<char> text(8192, '\0'); // more than the longest message of any ABI
     int length = 0;
     Error_string(code, text.data(), &length);
     throw TransportError(std::string("MPI error in ") + doing + ": " + text.data());

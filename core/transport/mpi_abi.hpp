@@ -1,6 +1,6 @@
 // The functions and constants of whatever MPI library is loaded, without mpi.h.
 //
-// MPI libraries come in three binary families, which differ in how handles look and in the values of
+// MPI libraries come in three ABIs, which differ in how handles look and in the values of
 // constants: MPICH (32-bit integers; also Intel MPI, MVAPICH, Cray), Open MPI (addresses of objects) and the
 // standard ABI of MPI 5 (small integers in pointers). Here every handle is an intptr_t: a 32-bit handle is
 // its low half, which the calling conventions of 64-bit little-endian machines allow. Functions are looked up
@@ -15,7 +15,7 @@ namespace jali {
 
 using MpiHandle = std::intptr_t;
 
-// Large enough for a status of any family.
+// Large enough for a status of any ABI.
 struct alignas(16) MpiStatus {
     std::byte bytes[128];
 };
@@ -30,8 +30,8 @@ struct MpiAbi {
     void check_running() const; // throws TransportError unless MPI is initialised and not finalised
     bool finalized() const;
 
-    std::string family; // "MPICH", "Open MPI" or "MPI-5 standard ABI"
-    std::string path;   // of the library
+    std::string name; // "MPICH", "Open MPI" or "MPI-5 standard ABI"
+    std::string path; // of the library
 
     MpiHandle byte_type, errors_return;
     int any_source, undefined, tag_ub; // tag_ub: the attribute that holds the largest tag

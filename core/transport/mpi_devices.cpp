@@ -83,7 +83,7 @@ std::string why_mpi_takes_no_devices(const MpiAbi& mpi, MpiHandle communicator, 
     // Cray's and Ohio's libraries are told so, and cannot be asked.
     if (set.mpich_gpu_support_enabled == "1") return "";
     if (!vendor.mpi_setting.empty() && text_of_setting(vendor.mpi_setting) == "1") return "";
-    return "the MPI library (" + mpi.family + ", " + mpi.path + ") does not say that it takes " + kind +
+    return "the MPI library (" + mpi.name + ", " + mpi.path + ") does not say that it takes " + kind +
            " memory; use one that was built for it, or set JALI_GPU_AWARE_MPI=1 if this one was";
 }
 

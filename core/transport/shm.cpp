@@ -33,14 +33,14 @@ constexpr Restlessness alone_on_core{4000, 200}, sharing_cores{64, 16};
 class HostCommunicator final : public Communicator {
   public:
     // `base` and `base_of_collectives` are this communicator's own; the latter is empty where all ranks share
-    // one host. `mates` are the link's numbers of the ranks.
+    // one host. `local_ranks` are the link's numbers of the ranks.
     HostCommunicator(std::shared_ptr<Link> link, std::shared_ptr<Communicator> base,
-                     std::shared_ptr<Communicator> base_of_collectives, std::vector<int> mates,
+                     std::shared_ptr<Communicator> base_of_collectives, std::vector<int> local_ranks,
                      std::uint32_t context)
         : link_(std::move(link)), base_(std::move(base)), collectives_(*this, std::move(base_of_collectives)),
-          mates_(std::move(mates)), context_(context), watchdog_(watchdog_seconds()),
+          local_ranks_(std::move(local_ranks)), context_(context), watchdog_(watchdog_seconds()),
           rests_(link_->crowded() ? sharing_cores : alone_on_core) {
-        for (const int mate : mates_) has_outer_ = has_outer_ || mate < 0;
+        for (const int local_rank : local_ranks_) has_outer_ = has_outer_ || local_rank < 0;
     }
 
     int rank() const override { return base_->rank(); }
@@ -60,21 +60,22 @@ class HostCommunicator final : public Communicator {
             return nullptr;
         }
         auto for_collectives = collectives_.base ? collectives_.base->split(color, key) : nullptr;
-        std::vector<int> mates;
-        for (const int member : parts.members) mates.push_back(mates_[member]);
+        std::vector<int> local_ranks;
+        for (const int member : parts.members) local_ranks.push_back(local_ranks_[member]);
         return std::make_shared<HostCommunicator>(link_, std::move(base), std::move(for_collectives),
-                                                  std::move(mates), context);
+                                                  std::move(local_ranks), context);
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
         check_message(to, tag);
-        if (mates_[to] >= 0) return link_->send(data, bytes, mates_[to], to, context_, tag);
+        if (local_ranks_[to] >= 0) return link_->send(data, bytes, local_ranks_[to], to, context_, tag);
         return std::make_unique<Message>(*link_, base_->send(data, bytes, to, tag), bytes, to, tag, true);
     }
 
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
         check_message(from, tag);
-        if (mates_[from] >= 0) return link_->receive(data, bytes, mates_[from], from, context_, tag);
+        if (local_ranks_[from] >= 0)
+            return link_->receive(data, bytes, local_ranks_[from], from, context_, tag);
         return std::make_unique<Message>(*link_, base_->receive(data, bytes, from, tag), bytes, from, tag,
                                          false);
     }
@@ -87,7 +88,7 @@ class HostCommunicator final : public Communicator {
     bool test(Request& request) override {
         auto& message = static_cast<Message&>(request);
         if (is_complete(*base_, message)) return true;
-        if (message.mate >= 0) {
+        if (message.local_rank >= 0) {
             link_->pump();
             if (arrived(message)) return true;
         }
@@ -152,16 +153,17 @@ class HostCommunicator final : public Communicator {
         int rank() const override { return owner.rank(); }
         int size() const override { return owner.size(); }
         std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
-            const int mate = owner.mates_[to];
-            if (mate >= 0)
-                return owner.link_->send(data.data(), data.size(), mate, to, owner.context_ + 1, 0);
+            const int local_rank = owner.local_ranks_[to];
+            if (local_rank >= 0)
+                return owner.link_->send(data.data(), data.size(), local_rank, to, owner.context_ + 1, 0);
             return std::make_unique<Message>(*owner.link_, base->send(data.data(), data.size(), to, 0),
                                              data.size(), to, 0, true);
         }
         std::unique_ptr<Request> receive(std::span<std::byte> data, int from) override {
-            const int mate = owner.mates_[from];
-            if (mate >= 0)
-                return owner.link_->receive(data.data(), data.size(), mate, from, owner.context_ + 1, 0);
+            const int local_rank = owner.local_ranks_[from];
+            if (local_rank >= 0)
+                return owner.link_->receive(data.data(), data.size(), local_rank, from, owner.context_ + 1,
+                                            0);
             return std::make_unique<Message>(*owner.link_, base->receive(data.data(), data.size(), from, 0),
                                              data.size(), from, 0, false);
         }
@@ -180,11 +182,11 @@ class HostCommunicator final : public Communicator {
 
     std::unique_ptr<Request> start_receive_up_to(Communicator& base, void* data, std::size_t most, int from,
                                                  std::uint32_t context, int tag) {
-        const int mate = mates_[from];
-        if (mate < 0)
+        const int local_rank = local_ranks_[from];
+        if (local_rank < 0)
             return std::make_unique<Message>(*link_, base.receive_up_to(data, most, from, tag), most, from,
                                              tag, false);
-        return link_->receive(data, most, mate, from, context, tag, true);
+        return link_->receive(data, most, local_rank, from, context, tag, true);
     }
 
     void check_rank(int rank) const {
@@ -279,14 +281,14 @@ class HostCommunicator final : public Communicator {
         if (now - last_roll_call_ < between_roll_calls) return;
         last_roll_call_ = now;
         for (int rank = 0; rank < size(); ++rank)
-            if (mates_[rank] >= 0 && !link_->lives(mates_[rank]))
+            if (local_ranks_[rank] >= 0 && !link_->lives(local_ranks_[rank]))
                 throw RankFailure(outermost(rank), "its process has died");
     }
 
     std::shared_ptr<Link> link_;
     std::shared_ptr<Communicator> base_;
     Collectives collectives_;
-    std::vector<int> mates_;
+    std::vector<int> local_ranks_;
     std::uint32_t context_;
     double watchdog_;
     Restlessness rests_;
@@ -304,18 +306,18 @@ std::shared_ptr<Communicator> make_host_communicator(Communicator& base) {
         return own; // virtual ranks copy from buffer to buffer already
     auto link = std::make_shared<Link>(*own);
     // All ranks decide alike: is there any pair that shares memory, and any that does not?
-    std::vector<int> mates;
+    std::vector<int> local_ranks;
     std::int64_t counts[2] = {0, 0};
     for (int rank = 0; rank < own->size(); ++rank) {
-        mates.push_back(link->mate(rank));
-        if (rank != own->rank()) ++counts[mates.back() >= 0 ? 0 : 1];
+        local_ranks.push_back(link->local_rank(rank));
+        if (rank != own->rank()) ++counts[local_ranks.back() >= 0 ? 0 : 1];
     }
     own->all_reduce_sum(counts, "sharing memory");
     if (counts[0] == 0) return own;
     auto for_collectives = counts[1] > 0 ? own->duplicate() : nullptr;
     link->next_context = 2;
     return std::make_shared<HostCommunicator>(std::move(link), std::move(own), std::move(for_collectives),
-                                              std::move(mates), 0);
+                                              std::move(local_ranks), 0);
 }
 
 } // namespace jali

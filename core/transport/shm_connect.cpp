@@ -64,7 +64,7 @@ Hello hello_of_this_rank() {
 
 } // namespace
 
-Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getpid()) {
+Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid()) {
     const Copying copying = chosen_copying();
     const auto hellos = gather_values(base, hello_of_this_rank(), "sharing memory: hosts");
     const Hello& mine = hellos[base.rank()];
@@ -102,19 +102,19 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
         }
     }
 
-    // Mates are numbered as candidates; those that turn out not to share memory keep an unused number.
+    // Peers are numbered as candidates; those that turn out not to share memory keep an unused number.
     const auto handles = gather_values(base, handle, "sharing memory: segments");
-    mates_.resize(ranks);
+    peers_.resize(ranks);
     std::vector<std::byte> seen(base.size());
     for (std::size_t k = 0; k < ranks; ++k) {
         const SegmentHandle& theirs = handles[candidates[k]];
         if (candidates[k] == base.rank() || !theirs.has_segment || !mine_) continue;
-        Mate& mate = mates_[k];
-        mate.segment = Segment::open(theirs.segment, theirs.nonce, segment_bytes);
-        seen[candidates[k]] = std::byte{static_cast<bool>(mate.segment)};
-        mate.process = static_cast<pid_t>(theirs.probe.process);
-        mate.by_kernel = mate.segment && copying != Copying::pieces && can_fetch(theirs.probe);
-        if (mate.segment && copying == Copying::fetch && !mate.by_kernel)
+        PeerState& peer = peers_[k];
+        peer.segment = Segment::open(theirs.segment, theirs.nonce, segment_bytes);
+        seen[candidates[k]] = std::byte{static_cast<bool>(peer.segment)};
+        peer.process = static_cast<pid_t>(theirs.probe.process);
+        peer.by_kernel = peer.segment && copying != Copying::pieces && can_fetch(theirs.probe);
+        if (peer.segment && copying == Copying::fetch && !peer.by_kernel)
             refused = "JALI_SHM_COPY=cma, but the kernel does not let rank " + std::to_string(base.rank()) +
                       " read the memory of rank " + std::to_string(candidates[k]) +
                       "; use JALI_SHM_COPY=slots, or leave the choice to jali";
@@ -140,17 +140,17 @@ Link::Link(Communicator& base) : mates_of_ranks_(base.size(), -1), process_(getp
         const int rank = candidates[k];
         const auto number = static_cast<int>(k);
         if (number == own_) {
-            mates_of_ranks_[rank] = number;
+            local_ranks_[rank] = number;
             continue;
         }
         if (seen[rank] == std::byte{0} || all_seen[rank][base.rank()] == std::byte{0}) continue;
-        mates_of_ranks_[rank] = number;
+        local_ranks_[rank] = number;
         remote_.push_back(number);
         cores |= hellos[rank].cores;
-        Mate& mate = mates_[k];
-        mate.bell = reinterpret_cast<Doorbell*>(mate.segment.data());
-        mate.in = RingReader(rings(mine_.data(), own_, k), arena_bytes_);
-        mate.out = RingWriter(rings(mate.segment.data(), k, own_), arena_bytes_);
+        PeerState& peer = peers_[k];
+        peer.bell = reinterpret_cast<Doorbell*>(peer.segment.data());
+        peer.in = RingReader(rings(mine_.data(), own_, k), arena_bytes_);
+        peer.out = RingWriter(rings(peer.segment.data(), k, own_), arena_bytes_);
     }
     crowded_ = remote_.size() + 1 > cores.count();
 }

@@ -39,11 +39,11 @@ Link::~Link() {
     if (bell_ != nullptr && process_ == getpid()) bell_->closed.store(1, std::memory_order_release);
 }
 
-std::unique_ptr<Message> Link::send(const void* data, std::size_t bytes, int mate, int peer,
+std::unique_ptr<Message> Link::send(const void* data, std::size_t bytes, int local_rank, int peer,
                                     std::uint32_t context, int tag) {
-    auto message =
-        std::make_unique<Message>(*this, const_cast<void*>(data), bytes, mate, peer, context, tag, true);
-    if (mate == own_) {
+    auto message = std::make_unique<Message>(*this, const_cast<void*>(data), bytes, local_rank, peer, context,
+                                             tag, true);
+    if (local_rank == own_) {
         send_to_self(*message);
         return message;
     }
@@ -62,68 +62,69 @@ std::unique_ptr<Message> Link::send(const void* data, std::size_t bytes, int mat
         message->id = envelope.details.id = ++last_id_;
         envelope.details.other = reinterpret_cast<std::uint64_t>(data);
     }
-    post(mates_[mate], outgoing);
+    post(peers_[local_rank], outgoing);
     return message;
 }
 
-std::unique_ptr<Message> Link::receive(void* data, std::size_t bytes, int mate, int peer,
+std::unique_ptr<Message> Link::receive(void* data, std::size_t bytes, int local_rank, int peer,
                                        std::uint32_t context, int tag, bool may_be_shorter) {
-    auto message = std::make_unique<Message>(*this, data, bytes, mate, peer, context, tag, false);
+    auto message = std::make_unique<Message>(*this, data, bytes, local_rank, peer, context, tag, false);
     message->may_be_shorter = may_be_shorter;
-    Mate& from = mates_[mate];
-    const auto found = std::find_if(from.parcels.begin(), from.parcels.end(), [&](const Parcel& parcel) {
-        return parcel.tag == tag && parcel.context == context;
-    });
-    if (found == from.parcels.end()) {
+    PeerState& from = peers_[local_rank];
+    const auto found =
+        std::find_if(from.unexpected.begin(), from.unexpected.end(), [&](const UnexpectedMessage& waiting) {
+            return waiting.tag == tag && waiting.context == context;
+        });
+    if (found == from.unexpected.end()) {
         from.posted.push_back(message.get());
         return message;
     }
-    const Parcel parcel = std::move(*found);
-    from.parcels.erase(found);
-    if (parcel.own != nullptr) {
-        accept(*message, parcel.own->data, parcel.bytes);
-        finish(*parcel.own);
-    } else if (parcel.aside || parcel.bytes == 0) {
-        accept(*message, parcel.aside.get(), parcel.bytes);
+    const UnexpectedMessage waiting = std::move(*found);
+    from.unexpected.erase(found);
+    if (waiting.own != nullptr) {
+        accept(*message, waiting.own->data, waiting.bytes);
+        finish(*waiting.own);
+    } else if (waiting.aside || waiting.bytes == 0) {
+        accept(*message, waiting.aside.get(), waiting.bytes);
     } else {
-        accept_offer(*message, parcel.offer, parcel.bytes);
+        accept_offer(*message, waiting.offer, waiting.bytes);
     }
     return message;
 }
 
 void Link::send_to_self(Message& message) {
-    Mate& self = mates_[own_];
+    PeerState& self = peers_[own_];
     if (Message* receive = take_posted(self, message.context, message.tag)) {
         accept(*receive, message.data, message.bytes);
         finish(message);
         return;
     }
-    Parcel parcel{message.context, message.tag, message.bytes, nullptr, {}, nullptr};
+    UnexpectedMessage waiting{message.context, message.tag, message.bytes, nullptr, {}, nullptr};
     if (message.bytes <= eager_bytes) {
-        parcel.aside = std::make_unique_for_overwrite<std::byte[]>(message.bytes);
-        if (message.bytes > 0) std::memcpy(parcel.aside.get(), message.data, message.bytes);
+        waiting.aside = std::make_unique_for_overwrite<std::byte[]>(message.bytes);
+        if (message.bytes > 0) std::memcpy(waiting.aside.get(), message.data, message.bytes);
         finish(message);
     } else {
-        parcel.own = &message;
+        waiting.own = &message;
         message.stage = Message::Stage::offered;
     }
-    self.parcels.push_back(std::move(parcel));
+    self.unexpected.push_back(std::move(waiting));
 }
 
 void Link::pump() {
     for (const int number : remote_) {
-        Mate& mate = mates_[number];
+        PeerState& peer = peers_[number];
         for (int k = 0; k < slots_per_look; ++k) {
-            const Slot* slot = mate.in.front();
+            const Slot* slot = peer.in.front();
             if (slot == nullptr) break;
-            take(mate, *slot);
-            mate.in.pop();
+            take(peer, *slot);
+            peer.in.pop();
         }
     }
     if (backlog_ > 0)
-        for (const int number : remote_) push_backlog(mates_[number]);
+        for (const int number : remote_) push_backlog(peers_[number]);
     if (streams_ > 0)
-        for (const int number : remote_) push_pieces(mates_[number]);
+        for (const int number : remote_) push_pieces(peers_[number]);
     if (is_copying()) copy_some();
 }
 
@@ -144,32 +145,33 @@ void Link::sleep(std::uint64_t seen, std::chrono::microseconds at_most) {
     bell_->sleeping.store(0, std::memory_order_relaxed);
 }
 
-bool Link::lives(int mate) const {
-    if (mate == own_ || mates_[mate].bell->closed.load(std::memory_order_acquire) != 0) return true;
-    return mates_[mate].segment.owner_lives();
+bool Link::lives(int local_rank) const {
+    if (local_rank == own_ || peers_[local_rank].bell->closed.load(std::memory_order_acquire) != 0)
+        return true;
+    return peers_[local_rank].segment.owner_lives();
 }
 
-// The envelope goes now or stays in the queue of what goes to this mate.
-void Link::post(Mate& mate, const Outgoing& outgoing) {
-    if (mate.backlog.empty() && push(mate, outgoing)) return;
+// The envelope goes now or stays in the queue of what goes to this peer.
+void Link::post(PeerState& peer, const Outgoing& outgoing) {
+    if (peer.backlog.empty() && push(peer, outgoing)) return;
     if (outgoing.message != nullptr) outgoing.message->stage = Message::Stage::queued;
-    mate.backlog.push_back(outgoing);
+    peer.backlog.push_back(outgoing);
     ++backlog_;
 }
 
-bool Link::push(Mate& mate, const Outgoing& outgoing) {
-    if (!mate.out.has_slot()) return false;
+bool Link::push(PeerState& peer, const Outgoing& outgoing) {
+    if (!peer.out.has_slot()) return false;
     Message* message = outgoing.message;
     if (outgoing.envelope.kind == Kind::in_arena) {
         Envelope envelope = outgoing.envelope;
-        std::byte* room = mate.out.reserve(message->bytes, envelope.details);
+        std::byte* room = peer.out.reserve(message->bytes, envelope.details);
         if (room == nullptr) return false;
         copy_bytes(room, message->data, message->bytes);
-        mate.out.push(envelope);
+        peer.out.push(envelope);
     } else {
-        mate.out.push(outgoing.envelope);
+        peer.out.push(outgoing.envelope);
     }
-    ring(mate);
+    ring(peer);
     if (outgoing.envelope.kind == Kind::offer) {
         message->stage = Message::Stage::offered;
         by_id_.emplace(message->id, message);
@@ -179,49 +181,49 @@ bool Link::push(Mate& mate, const Outgoing& outgoing) {
     return true;
 }
 
-void Link::answer(int mate, Kind kind, std::uint64_t id, std::uint64_t other) {
+void Link::answer(int local_rank, Kind kind, std::uint64_t id, std::uint64_t other) {
     Outgoing outgoing{{}, nullptr};
     outgoing.envelope.kind = kind;
     outgoing.envelope.details.id = id;
     outgoing.envelope.details.other = other;
-    post(mates_[mate], outgoing);
+    post(peers_[local_rank], outgoing);
 }
 
-// Wakes the mate if it sleeps. It raises its flag before it looks at the rings for the last time.
-void Link::ring(Mate& mate) {
+// Wakes the peer if it sleeps. It raises its flag before it looks at the rings for the last time.
+void Link::ring(PeerState& peer) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (mate.bell->sleeping.load(std::memory_order_relaxed) == 0) return;
-    mate.bell->rings.fetch_add(1, std::memory_order_relaxed);
-    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&mate.bell->rings), FUTEX_WAKE, INT_MAX, nullptr,
+    if (peer.bell->sleeping.load(std::memory_order_relaxed) == 0) return;
+    peer.bell->rings.fetch_add(1, std::memory_order_relaxed);
+    syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&peer.bell->rings), FUTEX_WAKE, INT_MAX, nullptr,
             nullptr, 0);
 }
 
-void Link::take(Mate& mate, const Slot& slot) {
+void Link::take(PeerState& peer, const Slot& slot) {
     ++events_;
     Details details;
     std::memcpy(&details, slot.body, sizeof details);
     switch (slot.kind) {
     case Kind::in_slot:
     case Kind::in_arena: {
-        const std::byte* data = slot.kind == Kind::in_slot ? slot.body : mate.in.at(details.position);
-        if (Message* receive = take_posted(mate, slot.context, slot.tag)) {
+        const std::byte* data = slot.kind == Kind::in_slot ? slot.body : peer.in.at(details.position);
+        if (Message* receive = take_posted(peer, slot.context, slot.tag)) {
             accept(*receive, data, slot.bytes);
             return;
         }
-        Parcel parcel{slot.context, slot.tag, slot.bytes, nullptr, {}, nullptr};
-        parcel.aside = std::make_unique_for_overwrite<std::byte[]>(slot.bytes);
-        if (slot.bytes > 0) std::memcpy(parcel.aside.get(), data, slot.bytes);
-        mate.parcels.push_back(std::move(parcel));
+        UnexpectedMessage waiting{slot.context, slot.tag, slot.bytes, nullptr, {}, nullptr};
+        waiting.aside = std::make_unique_for_overwrite<std::byte[]>(slot.bytes);
+        if (slot.bytes > 0) std::memcpy(waiting.aside.get(), data, slot.bytes);
+        peer.unexpected.push_back(std::move(waiting));
         return;
     }
     case Kind::offer:
-        if (Message* receive = take_posted(mate, slot.context, slot.tag))
+        if (Message* receive = take_posted(peer, slot.context, slot.tag))
             accept_offer(*receive, details, slot.bytes);
         else
-            mate.parcels.push_back({slot.context, slot.tag, slot.bytes, nullptr, details, nullptr});
+            peer.unexpected.push_back({slot.context, slot.tag, slot.bytes, nullptr, details, nullptr});
         return;
     case Kind::piece:
-        return take_piece(mate, slot, details);
+        return take_piece(peer, slot, details);
     case Kind::ask:
     case Kind::share:
     case Kind::over: {
@@ -233,23 +235,23 @@ void Link::take(Mate& mate, const Slot& slot) {
         message.other = details.other;
         if (slot.kind == Kind::share) {
             message.stage = Message::Stage::copying;
-            message.share = &mate.out.share(details.position);
+            message.share = &peer.out.share(details.position);
             helping_.push_back(&message);
             return;
         }
         message.stage = Message::Stage::in_pieces;
-        mate.streams.push_back(&message);
+        peer.streams.push_back(&message);
         ++streams_;
         return;
     }
     }
 }
 
-void Link::take_piece(const Mate& mate, const Slot& slot, const Details& details) {
+void Link::take_piece(const PeerState& peer, const Slot& slot, const Details& details) {
     const auto found = by_id_.find(details.id);
     if (found == by_id_.end()) return; // withdrawn meanwhile
     Message& receive = *found->second;
-    copy_bytes(receive.data + details.offset, mate.in.at(details.position), slot.bytes);
+    copy_bytes(receive.data + details.offset, peer.in.at(details.position), slot.bytes);
     receive.moved += slot.bytes;
     if (receive.moved < receive.bytes) return;
     by_id_.erase(found);
@@ -268,12 +270,12 @@ void Link::accept_offer(Message& receive, const Details& offer, std::uint64_t by
     receive.offer_id = offer.id;
     receive.other = offer.other;
     if (bytes != receive.bytes) {
-        answer(receive.mate, Kind::over, offer.id, 0);
+        answer(receive.local_rank, Kind::over, offer.id, 0);
         finish(receive);
-    } else if (mates_[receive.mate].by_kernel) {
+    } else if (peers_[receive.local_rank].by_kernel) {
         receive.stage = Message::Stage::copying;
         fetching_.push_back(&receive);
-        take_share(mates_[receive.mate], receive);
+        take_share(peers_[receive.local_rank], receive);
     } else {
         ask_for(receive);
     }
@@ -284,7 +286,7 @@ void Link::ask_for(Message& receive) {
     receive.moved = 0;
     receive.id = ++last_id_;
     by_id_.emplace(receive.id, &receive);
-    answer(receive.mate, Kind::ask, receive.offer_id, receive.id);
+    answer(receive.local_rank, Kind::ask, receive.offer_id, receive.id);
 }
 
 void Link::finish(Message& message) {
@@ -293,12 +295,12 @@ void Link::finish(Message& message) {
 }
 
 // Lets the sender help with a message of several stretches, if one of the shares is free.
-void Link::take_share(Mate& mate, Message& receive) {
+void Link::take_share(PeerState& peer, Message& receive) {
     if (stretches_of(receive) == 1) return;
     for (std::size_t k = 0; k < shares; ++k) {
-        Share& share = mate.in.share(k);
-        if (mate.sharing[k] != nullptr || share.taken.load(std::memory_order_acquire) != 0) continue;
-        mate.sharing[k] = &receive;
+        Share& share = peer.in.share(k);
+        if (peer.sharing[k] != nullptr || share.taken.load(std::memory_order_acquire) != 0) continue;
+        peer.sharing[k] = &receive;
         share.taken.store(1, std::memory_order_relaxed);
         share.claimed.store(0, std::memory_order_relaxed);
         share.copied.store(0, std::memory_order_relaxed);
@@ -309,7 +311,7 @@ void Link::take_share(Mate& mate, Message& receive) {
         outgoing.envelope.details.id = receive.offer_id;
         outgoing.envelope.details.other = reinterpret_cast<std::uint64_t>(receive.data);
         outgoing.envelope.details.position = k;
-        post(mate, outgoing); // its release makes the zeros visible
+        post(peer, outgoing); // its release makes the zeros visible
         return;
     }
 }
@@ -318,9 +320,9 @@ void Link::take_share(Mate& mate, Message& receive) {
 // Without one, looks whether the other end has done its last. Returns whether there was anything to do.
 bool Link::copy_together(Message& message) {
     Share& share = *message.share;
-    Mate& mate = mates_[message.mate];
+    PeerState& peer = peers_[message.local_rank];
     const std::uint64_t stretches = stretches_of(message);
-    const bool may = !message.sending || mate.by_kernel;
+    const bool may = !message.sending || peer.by_kernel;
     const bool mine = may && share.claimed.fetch_add(1, std::memory_order_relaxed) < stretches;
     if (mine) {
         const std::uint64_t stretch = message.sending ? stretches - 1 - message.moved : message.moved;
@@ -328,8 +330,8 @@ bool Link::copy_together(Message& message) {
         const std::size_t start = stretch * stretch_of(message);
         const std::size_t bytes = std::min(stretch_of(message), message.bytes - start);
         const int error = message.sending
-                              ? put(mate.process, message.other + start, message.data + start, bytes)
-                              : fetch(mate.process, message.other + start, message.data + start, bytes);
+                              ? put(peer.process, message.other + start, message.data + start, bytes)
+                              : fetch(peer.process, message.other + start, message.data + start, bytes);
         if (error != 0) share.error.store(error, std::memory_order_relaxed);
         share.copied.fetch_add(1, std::memory_order_acq_rel);
         ++events_;
@@ -348,7 +350,7 @@ void Link::end_share(Message& message) noexcept {
     if (message.sending) {
         message.share->taken.store(0, std::memory_order_release);
     } else {
-        auto& sharing = mates_[message.mate].sharing;
+        auto& sharing = peers_[message.local_rank].sharing;
         *std::find(sharing.begin(), sharing.end(), &message) = nullptr;
     }
 }
@@ -367,12 +369,12 @@ void Link::copy_some() {
 }
 
 void Link::fetch_alone(Message& receive) {
-    Mate& mate = mates_[receive.mate];
+    PeerState& peer = peers_[receive.local_rank];
     const std::size_t bytes = std::min(stretch_of(receive), receive.bytes - receive.moved);
-    const int error = fetch(mate.process, receive.other + receive.moved, receive.data + receive.moved, bytes);
+    const int error = fetch(peer.process, receive.other + receive.moved, receive.data + receive.moved, bytes);
     ++events_;
     if (error == EPERM || error == ENOSYS) { // permitted at the start, no more
-        mate.by_kernel = false;
+        peer.by_kernel = false;
         return ask_for(receive);
     }
     receive.error = error;
@@ -381,49 +383,49 @@ void Link::fetch_alone(Message& receive) {
         fetching_.push_back(&receive);
         return;
     }
-    answer(receive.mate, Kind::over, receive.offer_id, 0);
+    answer(receive.local_rank, Kind::over, receive.offer_id, 0);
     finish(receive);
 }
 
-void Link::push_backlog(Mate& mate) {
-    while (!mate.backlog.empty() && push(mate, mate.backlog.front())) {
-        mate.backlog.pop_front();
+void Link::push_backlog(PeerState& peer) {
+    while (!peer.backlog.empty() && push(peer, peer.backlog.front())) {
+        peer.backlog.pop_front();
         --backlog_;
         ++events_;
     }
 }
 
-void Link::push_pieces(Mate& mate) {
+void Link::push_pieces(PeerState& peer) {
     const std::size_t most = arena_bytes_ / 8;
     for (int k = 0; k < pieces_per_look; ++k) {
-        if (mate.streams.empty() || !mate.backlog.empty() || !mate.out.has_slot()) return;
-        Message& send = *mate.streams.front();
+        if (peer.streams.empty() || !peer.backlog.empty() || !peer.out.has_slot()) return;
+        Message& send = *peer.streams.front();
         Envelope envelope;
         envelope.kind = Kind::piece;
         envelope.bytes = std::min(most, send.bytes - send.moved);
-        std::byte* room = mate.out.reserve(envelope.bytes, envelope.details);
+        std::byte* room = peer.out.reserve(envelope.bytes, envelope.details);
         if (room == nullptr) return;
         copy_bytes(room, send.data + send.moved, envelope.bytes);
         envelope.details.id = send.other;
         envelope.details.offset = send.moved;
-        mate.out.push(envelope);
-        ring(mate);
+        peer.out.push(envelope);
+        ring(peer);
         ++events_;
         send.moved += envelope.bytes;
         if (send.moved < send.bytes) continue;
-        mate.streams.erase(mate.streams.begin());
+        peer.streams.erase(peer.streams.begin());
         --streams_;
         finish(send);
     }
 }
 
-Message* Link::take_posted(Mate& mate, std::uint32_t context, int tag) {
-    const auto found = std::find_if(mate.posted.begin(), mate.posted.end(), [&](const Message* message) {
+Message* Link::take_posted(PeerState& peer, std::uint32_t context, int tag) {
+    const auto found = std::find_if(peer.posted.begin(), peer.posted.end(), [&](const Message* message) {
         return message->tag == tag && message->context == context;
     });
-    if (found == mate.posted.end()) return nullptr;
+    if (found == peer.posted.end()) return nullptr;
     Message* message = *found;
-    mate.posted.erase(found);
+    peer.posted.erase(found);
     return message;
 }
 
@@ -432,25 +434,25 @@ void Link::stop_sharing(Message& message) noexcept {
     Share& share = *message.share;
     const std::uint64_t claimed = share.claimed.fetch_add(std::uint64_t{1} << 62, std::memory_order_relaxed);
     const std::uint64_t started = std::min(claimed, stretches_of(message));
-    while (share.copied.load(std::memory_order_acquire) < started && lives(message.mate)) sched_yield();
+    while (share.copied.load(std::memory_order_acquire) < started && lives(message.local_rank)) sched_yield();
     end_share(message);
 }
 
 // Nothing here refers to the message any more. Its other end hears nothing: this rank gives up.
 void Link::withdraw(Message& message) noexcept {
-    Mate& mate = mates_[message.mate];
+    PeerState& peer = peers_[message.local_rank];
     switch (message.stage) {
     case Message::Stage::done:
         break;
     case Message::Stage::posted:
-        std::erase(mate.posted, &message);
+        std::erase(peer.posted, &message);
         break;
     case Message::Stage::queued:
-        backlog_ -= std::erase_if(mate.backlog, [&](const Outgoing& o) { return o.message == &message; });
+        backlog_ -= std::erase_if(peer.backlog, [&](const Outgoing& o) { return o.message == &message; });
         break;
     case Message::Stage::offered:
         by_id_.erase(message.id);
-        mate.parcels.remove_if([&](const Parcel& parcel) { return parcel.own == &message; });
+        peer.unexpected.remove_if([&](const UnexpectedMessage& waiting) { return waiting.own == &message; });
         break;
     case Message::Stage::copying:
         std::erase(message.sending ? helping_ : fetching_, &message);
@@ -458,7 +460,7 @@ void Link::withdraw(Message& message) noexcept {
         break;
     case Message::Stage::in_pieces:
         if (message.sending)
-            streams_ -= std::erase(mate.streams, &message);
+            streams_ -= std::erase(peer.streams, &message);
         else
             by_id_.erase(message.id);
         break;

@@ -30,9 +30,9 @@ class Link;
 
 // A message between processes of one host, or one that another transport carries.
 struct Message final : Request {
-    Message(Link& link, void* data, std::size_t bytes, int mate, int peer, std::uint32_t context, int tag,
-            bool sending)
-        : link(link), data(static_cast<std::byte*>(data)), bytes(bytes), mate(mate), peer(peer),
+    Message(Link& link, void* data, std::size_t bytes, int local_rank, int peer, std::uint32_t context,
+            int tag, bool sending)
+        : link(link), data(static_cast<std::byte*>(data)), bytes(bytes), local_rank(local_rank), peer(peer),
           context(context), tag(tag), sending(sending) {}
     Message(Link& link, std::unique_ptr<Request> outer, std::size_t bytes, int peer, int tag, bool sending)
         : link(link), bytes(bytes), peer(peer), tag(tag), sending(sending), stage(Stage::done),
@@ -45,8 +45,8 @@ struct Message final : Request {
     Link& link;
     std::byte* data = nullptr; // a send only reads it
     std::size_t bytes;
-    int mate = -1; // the link's number of the other process
-    int peer;      // its rank, for errors
+    int local_rank = -1; // the link's number of the other process
+    int peer;            // its rank, for errors
     std::uint32_t context = 0;
     int tag;
     bool sending;
@@ -72,30 +72,30 @@ class Link {
 
     // The link's number of rank `rank` of the communicator that it was made for, or -1 where no memory is
     // shared with it. This process has a number too: messages to oneself go through the link.
-    int mate(int rank) const { return mates_of_ranks_[rank]; }
+    int local_rank(int rank) const { return local_ranks_[rank]; }
 
-    std::unique_ptr<Message> send(const void* data, std::size_t bytes, int mate, int peer,
+    std::unique_ptr<Message> send(const void* data, std::size_t bytes, int local_rank, int peer,
                                   std::uint32_t context, int tag);
-    std::unique_ptr<Message> receive(void* data, std::size_t bytes, int mate, int peer, std::uint32_t context,
-                                     int tag, bool may_be_shorter = false);
+    std::unique_ptr<Message> receive(void* data, std::size_t bytes, int local_rank, int peer,
+                                     std::uint32_t context, int tag, bool may_be_shorter = false);
 
     // Takes what has come and pushes what can go.
     void pump();
     std::uint64_t events() const { return events_; } // messages that came or went, and pieces of them
 
-    // Gives the core away until a mate rings or the time is over; returns at once if there is something to
+    // Gives the core away until a peer rings or the time is over; returns at once if there is something to
     // do.
     void sleep(std::uint64_t seen, std::chrono::microseconds at_most);
     bool crowded() const { return crowded_; } // more ranks than cores
 
-    bool lives(int mate) const;     // whether the process still runs
-    std::uint32_t next_context = 0; // of communicators; the same on all ranks of the one that was made last
+    bool lives(int local_rank) const; // whether the process still runs
+    std::uint32_t next_context = 0;   // of communicators; the same on all ranks of the one that was made last
 
   private:
     friend struct Message;
 
     // A message that came before its receive.
-    struct Parcel {
+    struct UnexpectedMessage {
         std::uint32_t context;
         int tag;
         std::uint64_t bytes;
@@ -115,7 +115,7 @@ class Link {
         std::atomic<std::uint32_t> closed; // the link's end was orderly
     };
 
-    struct Mate {
+    struct PeerState {
         Segment segment; // theirs; empty for ourselves
         Doorbell* bell = nullptr;
         RingWriter out;
@@ -124,18 +124,18 @@ class Link {
         pid_t process = 0;
         std::array<const Message*, shares> sharing{}; // receives by their shares
         std::vector<Message*> posted;
-        std::list<Parcel> parcels;
+        std::list<UnexpectedMessage> unexpected;
         std::deque<Outgoing> backlog;
         std::vector<Message*> streams; // that we send in pieces
     };
 
     void send_to_self(Message& message);
-    bool push(Mate& mate, const Outgoing& outgoing);
-    void post(Mate& mate, const Outgoing& outgoing);
-    void answer(int mate, Kind kind, std::uint64_t id, std::uint64_t other);
-    void ring(Mate& mate);
-    void take(Mate& mate, const Slot& slot);
-    void take_piece(const Mate& mate, const Slot& slot, const Details& details);
+    bool push(PeerState& peer, const Outgoing& outgoing);
+    void post(PeerState& peer, const Outgoing& outgoing);
+    void answer(int local_rank, Kind kind, std::uint64_t id, std::uint64_t other);
+    void ring(PeerState& peer);
+    void take(PeerState& peer, const Slot& slot);
+    void take_piece(const PeerState& peer, const Slot& slot, const Details& details);
     void accept(Message& receive, const std::byte* data, std::uint64_t bytes);
     void accept_offer(Message& receive, const Details& offer, std::uint64_t bytes);
     void ask_for(Message& receive);
@@ -146,23 +146,23 @@ class Link {
     bool is_copying() const { return !fetching_.empty() || !helping_.empty(); }
     void end_share(Message& message) noexcept;
     void stop_sharing(Message& message) noexcept;
-    void take_share(Mate& mate, Message& receive);
-    void push_backlog(Mate& mate);
-    void push_pieces(Mate& mate);
+    void take_share(PeerState& peer, Message& receive);
+    void push_backlog(PeerState& peer);
+    void push_pieces(PeerState& peer);
     void withdraw(Message& message) noexcept;
-    Message* take_posted(Mate& mate, std::uint32_t context, int tag);
+    Message* take_posted(PeerState& peer, std::uint32_t context, int tag);
 
     std::size_t arena_bytes_ = 0;
     Segment mine_;
-    std::vector<Mate> mates_;
-    std::vector<int> mates_of_ranks_;
-    std::vector<int> remote_; // mates other than ourselves
+    std::vector<PeerState> peers_;
+    std::vector<int> local_ranks_;
+    std::vector<int> remote_; // peers other than ourselves
     int own_ = 0;
     Doorbell* bell_ = nullptr;
     bool crowded_ = false;
 
     std::uint64_t events_ = 0, last_id_ = 0;
-    std::size_t backlog_ = 0, streams_ = 0;             // of all mates
+    std::size_t backlog_ = 0, streams_ = 0;             // of all peers
     std::deque<Message*> fetching_, helping_;           // receives and sends that the kernel copies
     std::unordered_map<std::uint64_t, Message*> by_id_; // offers we made and receives in pieces
     pid_t process_;

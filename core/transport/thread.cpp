@@ -82,7 +82,7 @@ struct ThreadRequest final : Request {
 };
 
 // A message that waits for its receive: kept aside, or still in the buffer of its (waiting) send.
-struct Parcel {
+struct UnexpectedMessage {
     int tag;
     std::size_t bytes;
     std::unique_ptr<std::byte[]> aside;
@@ -93,7 +93,7 @@ struct Parcel {
 struct Channel {
     std::mutex mutex;
     std::deque<ThreadRequest*> receives;
-    std::deque<Parcel> parcels;
+    std::deque<UnexpectedMessage> unexpected;
 };
 
 ThreadRequest::~ThreadRequest() {
@@ -101,7 +101,8 @@ ThreadRequest::~ThreadRequest() {
         std::lock_guard lock(channel.mutex);
         if (state.load() == State::waiting) {
             if (sending)
-                std::erase_if(channel.parcels, [this](const Parcel& parcel) { return parcel.send == this; });
+                std::erase_if(channel.unexpected,
+                              [this](const UnexpectedMessage& message) { return message.send == this; });
             else
                 std::erase(channel.receives, this);
             return;
@@ -117,8 +118,8 @@ struct alignas(64) Contribution {
 };
 
 // What a group shares with all groups split from it; ranks here are those of the outermost one.
-struct Society {
-    explicit Society(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {}
+struct SharedState {
+    explicit SharedState(int ranks) : bells(ranks), left(ranks), watchdog(watchdog_seconds()) {}
 
     void ring_all() {
         for (auto& bell : bells) bell.ring();
@@ -135,19 +136,19 @@ struct Society {
 };
 
 struct Group {
-    Group(std::shared_ptr<Society> society, std::vector<int> members)
-        : society(std::move(society)), members(std::move(members)),
+    Group(std::shared_ptr<SharedState> shared, std::vector<int> members)
+        : shared(std::move(shared)), members(std::move(members)),
           ranks(static_cast<int>(this->members.size())), contributions(ranks),
           channels(static_cast<std::size_t>(ranks) * ranks) {}
 
     Channel& channel(int from, int to) { return channels[static_cast<std::size_t>(from) * ranks + to]; }
-    Bell& bell(int rank) { return society->bells[members[rank]]; }
+    Bell& bell(int rank) { return shared->bells[members[rank]]; }
 
     void ring_all() {
-        for (int member : members) society->bells[member].ring();
+        for (int member : members) shared->bells[member].ring();
     }
 
-    std::shared_ptr<Society> society;
+    std::shared_ptr<SharedState> shared;
     std::vector<int> members; // ranks in the outermost group
     int ranks;
     std::vector<Contribution> contributions;
@@ -177,7 +178,7 @@ class ThreadCommunicator final : public Communicator {
         if (parts.rank == 0) {
             std::vector<int> members;
             for (int member : parts.members) members.push_back(group_->members[member]);
-            group = std::make_shared<Group>(group_->society, std::move(members));
+            group = std::make_shared<Group>(group_->shared, std::move(members));
         }
         const std::shared_ptr<Group> made = group;
         meet(Call::gather, 0, "showing a new group", {reinterpret_cast<const std::byte*>(&made), sizeof made},
@@ -207,10 +208,10 @@ class ThreadCommunicator final : public Communicator {
             } else if (bytes <= eager_bytes) {
                 auto aside = std::make_unique_for_overwrite<std::byte[]>(bytes);
                 if (bytes > 0) std::memcpy(aside.get(), data, bytes);
-                channel.parcels.push_back({tag, bytes, std::move(aside), nullptr});
+                channel.unexpected.push_back({tag, bytes, std::move(aside), nullptr});
                 request->state.store(State::done, std::memory_order_relaxed);
             } else {
-                channel.parcels.push_back({tag, bytes, nullptr, request.get()});
+                channel.unexpected.push_back({tag, bytes, nullptr, request.get()});
             }
         }
         if (receive != nullptr) {
@@ -233,23 +234,23 @@ class ThreadCommunicator final : public Communicator {
         Channel& channel = group_->channel(from, rank_);
         auto request = std::make_unique<ThreadRequest>(channel, data, bytes, from, tag, false);
         request->may_be_shorter = may_be_shorter;
-        Parcel parcel;
+        UnexpectedMessage message;
         {
             std::lock_guard lock(channel.mutex);
-            auto found = std::find_if(channel.parcels.begin(), channel.parcels.end(),
-                                      [&](const Parcel& p) { return p.tag == tag; });
-            if (found == channel.parcels.end()) {
+            auto found = std::find_if(channel.unexpected.begin(), channel.unexpected.end(),
+                                      [&](const UnexpectedMessage& p) { return p.tag == tag; });
+            if (found == channel.unexpected.end()) {
                 channel.receives.push_back(request.get());
                 return request;
             }
-            parcel = std::move(*found);
-            channel.parcels.erase(found);
-            if (parcel.send != nullptr) parcel.send->state.store(State::copying, std::memory_order_relaxed);
+            message = std::move(*found);
+            channel.unexpected.erase(found);
+            if (message.send != nullptr) message.send->state.store(State::copying, std::memory_order_relaxed);
         }
-        const void* source = parcel.send != nullptr ? parcel.send->data : parcel.aside.get();
-        deliver(source, parcel.bytes, *request, rank_);
-        if (parcel.send != nullptr) {
-            parcel.send->state.store(State::done, std::memory_order_release);
+        const void* source = message.send != nullptr ? message.send->data : message.aside.get();
+        deliver(source, message.bytes, *request, rank_);
+        if (message.send != nullptr) {
+            message.send->state.store(State::done, std::memory_order_release);
             group_->bell(from).ring();
         }
         return request;
@@ -333,26 +334,26 @@ class ThreadCommunicator final : public Communicator {
     }
 
     void fail(const std::string& cause) noexcept override {
-        Society& society = *group_->society;
+        SharedState& shared = *group_->shared;
         {
-            std::lock_guard lock(society.failure_mutex);
-            if (society.failed.load()) return;
-            society.failed_rank = group_->members[rank_];
-            society.cause = cause;
-            society.failed.store(true);
+            std::lock_guard lock(shared.failure_mutex);
+            if (shared.failed.load()) return;
+            shared.failed_rank = group_->members[rank_];
+            shared.cause = cause;
+            shared.failed.store(true);
         }
-        society.ring_all();
+        shared.ring_all();
     }
 
     void check() override {
-        const Society& society = *group_->society;
-        if (society.failed.load(std::memory_order_acquire))
-            throw RankFailure(society.failed_rank, society.cause);
+        const SharedState& shared = *group_->shared;
+        if (shared.failed.load(std::memory_order_acquire))
+            throw RankFailure(shared.failed_rank, shared.cause);
     }
 
     void leave() noexcept override {
-        group_->society->left[group_->members[rank_]].store(true);
-        group_->society->ring_all();
+        group_->shared->left[group_->members[rank_]].store(true);
+        group_->shared->ring_all();
     }
 
     // Nothing is shut down that the others still need: the group lives as long as its last communicator.
@@ -404,7 +405,7 @@ class ThreadCommunicator final : public Communicator {
             pause_core();
         }
         Bell& bell = group_->bell(rank_);
-        Patience patience(group_->society->watchdog);
+        Patience patience(group_->shared->watchdog);
         for (int round = 0;; ++round) {
             const unsigned seen = bell.count();
             // Read before looking: what a rank did before it left is then seen by the look.
@@ -427,7 +428,7 @@ class ThreadCommunicator final : public Communicator {
         }
     }
 
-    bool left(int rank) const { return group_->society->left[group_->members[rank]].load(); }
+    bool left(int rank) const { return group_->shared->left[group_->members[rank]].load(); }
 
     // A rank among those that must act whose program is over, or -1.
     int departed(int peer) const {
@@ -494,7 +495,7 @@ class ThreadCommunicator final : public Communicator {
 
 std::shared_ptr<Communicator> make_self_communicator() {
     return std::make_shared<ThreadCommunicator>(
-        std::make_shared<Group>(std::make_shared<Society>(1), std::vector<int>{0}), 0, "self");
+        std::make_shared<Group>(std::make_shared<SharedState>(1), std::vector<int>{0}), 0, "self");
 }
 
 std::vector<std::shared_ptr<Communicator>> make_thread_communicators(int ranks) {
@@ -502,7 +503,7 @@ std::vector<std::shared_ptr<Communicator>> make_thread_communicators(int ranks) 
         throw std::invalid_argument(std::to_string(ranks) + " virtual ranks: give 1 to 1024");
     std::vector<int> members(ranks);
     std::iota(members.begin(), members.end(), 0);
-    auto group = std::make_shared<Group>(std::make_shared<Society>(ranks), std::move(members));
+    auto group = std::make_shared<Group>(std::make_shared<SharedState>(ranks), std::move(members));
     std::vector<std::shared_ptr<Communicator>> all;
     for (int rank = 0; rank < ranks; ++rank)
         all.push_back(std::make_shared<ThreadCommunicator>(group, rank, "thread"));

@@ -101,8 +101,8 @@ def _library(name: str, folder: Path) -> Library:
     if name == "openmpi":
         return Library(name, need_openmpi(), 4, folder)
     launcher = need_mpi()
-    if launcher.family.name != "MPICH":
-        pytest.skip(f"the MPI library of this environment is {launcher.family.name}, not MPICH")
+    if launcher.implementation.name != "MPICH":
+        pytest.skip(f"the MPI library of this environment is {launcher.implementation.name}, not MPICH")
     # MPICH polls without rest: more ranks than cores would take turns of milliseconds.
     return Library(name, sys.executable, 2, folder)
 

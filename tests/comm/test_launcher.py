@@ -9,7 +9,7 @@ import sys
 import pytest
 from programs import PATIENCE, alive, wait_until
 
-from jali.comm.launcher import FAMILIES, _Forwarding
+from jali.comm.launcher import IMPLEMENTATIONS, _Forwarding
 
 STARTER = """
 import subprocess
@@ -34,7 +34,7 @@ def test_launcher_ends_if_the_process_that_started_it_is_killed(number):
 
 def test_signal_that_comes_before_the_launcher_is_started_reaches_it():
     before = signal.getsignal(signal.SIGTERM)
-    with _Forwarding(FAMILIES[1]) as forwarding:
+    with _Forwarding(IMPLEMENTATIONS[1]) as forwarding:
         signal.raise_signal(signal.SIGTERM)
         with subprocess.Popen(["sleep", "1000"]) as launcher:
             forwarding.start(launcher)
@@ -43,7 +43,7 @@ def test_signal_that_comes_before_the_launcher_is_started_reaches_it():
 
 
 def test_ranks_that_our_signal_killed_are_a_status_of_that_signal():
-    with _Forwarding(FAMILIES[0]) as forwarding:
+    with _Forwarding(IMPLEMENTATIONS[0]) as forwarding:
         assert forwarding.status(signal.SIGTERM) == 15  # a rank's own business
         signal.raise_signal(signal.SIGTERM)
     assert [forwarding.status(ended) for ended in (signal.SIGTERM, -signal.SIGTERM, 143, 2, 0)] == [

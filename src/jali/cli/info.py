@@ -153,17 +153,17 @@ for name, (child, files) in children.items():
 print(json.dumps(found))
 """
 
-# The library that mpi4py loads: name, MPI standard, file, ABI family as the core sees it. Loading is not initialising: it must not
+# The library that mpi4py loads: name, MPI standard, file, ABI as the core sees it. Loading is not initialising: it must not
 # join or start an MPI job.
 MPI_QUESTION = """
 import json, mpi4py
 mpi4py.rc.initialize = False
 from mpi4py import MPI
 from jali import _core
-family, path = _core.mpi_library(MPI.__file__)
+abi, path = _core.mpi_library(MPI.__file__)
 name = MPI.Get_library_version().splitlines()[0].replace("\\t", " ").strip("\\0 ,")
 standard = ".".join(map(str, MPI.Get_version()))
-print(json.dumps({"library": name, "standard": standard, "path": path, "abi": family}))
+print(json.dumps({"library": name, "standard": standard, "path": path, "abi": abi}))
 """
 
 # Who would take named ranges: NVTX or roctx.

@@ -2,7 +2,7 @@
 
 The launcher must belong to the MPI library that mpi4py loads; another library's would start as many groups
 of one. So the library is asked first (in a process of its own, since a rank must not be one already), then
-its mpiexec is looked for beside it, and a launcher of another family is never taken. The ranks check that
+its mpiexec is looked for beside it, and a launcher of another implementation is never taken. The ranks check that
 they are as many as asked. They end when this process does, whatever ends it.
 """
 
@@ -45,8 +45,8 @@ kill -KILL $1
 
 
 @dataclass(frozen=True)
-class Family:
-    """MPI libraries whose launchers understand each other's processes."""
+class Implementation:
+    """An implementation of MPI: libraries whose launchers understand each other's processes."""
 
     name: str
     library_marks: tuple[str, ...]  # found in what MPI_Get_library_version says
@@ -54,11 +54,11 @@ class Family:
     launchers: tuple[str, ...]
 
 
-FAMILIES = (
-    Family(
+IMPLEMENTATIONS = (
+    Implementation(
         "Open MPI", ("Open MPI",), ("Open MPI", "PRRTE", "prterun"), ("mpiexec", "mpirun", "mpiexec.openmpi")
     ),
-    Family(
+    Implementation(
         "MPICH",
         ("MPICH", "Intel(R) MPI", "MVAPICH"),
         ("HYDRA", "Intel(R) MPI"),
@@ -72,7 +72,7 @@ class Launcher:
     """A program that starts ranks, and the library whose ranks they are."""
 
     program: str
-    family: Family
+    implementation: Implementation
     library: str
 
 
@@ -94,7 +94,7 @@ def launch(ranks: int, command: Sequence[str]) -> int:
     launcher = find_launcher()
     environment = settings.environment(expected_ranks=ranks)
     options: list[str] = []
-    if launcher.family.name == "Open MPI" and Path(launcher.program).name != "srun":
+    if launcher.implementation.name == "Open MPI" and Path(launcher.program).name != "srun":
         options += [word for name in environment if name.startswith("JALI_") for word in ("-x", name)]
         if ranks > _cores() and not in_batch_job():
             options.append("--oversubscribe")
@@ -103,7 +103,7 @@ def launch(ranks: int, command: Sequence[str]) -> int:
     stdin = (
         None if sys.stdin is not None and not sys.stdin.closed and not _is_terminal() else subprocess.DEVNULL
     )
-    with _Forwarding(launcher.family) as forwarding:
+    with _Forwarding(launcher.implementation) as forwarding:
         # A session of its own: the terminal's Ctrl-C must reach the ranks once, through us.
         process = subprocess.Popen(
             [launcher.program, "-n", str(ranks), *options, *command],
@@ -142,20 +142,20 @@ def _ended_with_us(launcher: int) -> Iterator[None]:
 def find_launcher() -> Launcher:
     """The launcher that belongs to the MPI library that mpi4py loads in a fresh process."""
     version, library = _library()
-    family = next((f for f in FAMILIES if any(mark in version for mark in f.library_marks)), None)
-    if family is None:
+    implementation = next((f for f in IMPLEMENTATIONS if any(mark in version for mark in f.library_marks)), None)
+    if implementation is None:
         raise RankError(
             f"jali knows no launcher for the MPI library {library} ({version.splitlines()[0]}); start "
             "the ranks yourself: LAUNCHER -n N jali ..."
         )
     refused = []
-    for program in _candidates(Path(library), family):
-        if _belongs(program, family):
-            return Launcher(program, family, library)
+    for program in _candidates(Path(library), implementation):
+        if _belongs(program, implementation):
+            return Launcher(program, implementation, library)
         refused.append(program)
     if in_slurm_job() and (srun := shutil.which("srun")):
-        return Launcher(srun, family, library)
-    text = f"no mpiexec that belongs to the MPI library in use was found ({family.name}, {library})"
+        return Launcher(srun, implementation, library)
+    text = f"no mpiexec that belongs to the MPI library in use was found ({implementation.name}, {library})"
     if refused:
         text += f"; {', '.join(refused)} belong to another library"
     raise RankError(
@@ -190,31 +190,31 @@ def _library() -> tuple[str, str]:
     return version, path
 
 
-def _candidates(library: Path, family: Family) -> Iterator[str]:
+def _candidates(library: Path, implementation: Implementation) -> Iterator[str]:
     """Launchers in the order of trust: beside the library (as named, then as links lead), then on PATH."""
     seen = set()
     for path in (library, library.resolve()):
         for folder in path.parents:
-            for name in family.launchers:
+            for name in implementation.launchers:
                 # /bin is often a link to /usr/bin, and Open MPI takes the folder above for its own
                 program = (folder / "bin").resolve() / name
                 if program not in seen and os.access(program, os.X_OK):
                     seen.add(program)
                     yield str(program)
-    for name in family.launchers:
+    for name in implementation.launchers:
         found = shutil.which(name)
         if found is not None and Path(found) not in seen:
             seen.add(Path(found))
             yield found
 
 
-def _belongs(program: str, family: Family) -> bool:
+def _belongs(program: str, implementation: Implementation) -> bool:
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     said = done.stdout + done.stderr
-    return any(mark in said for mark in family.launcher_marks)
+    return any(mark in said for mark in implementation.launcher_marks)
 
 
 def _cores() -> int:
@@ -236,8 +236,8 @@ class _Forwarding:
 
     SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, family: Family) -> None:
-        self.family = family
+    def __init__(self, implementation: Implementation) -> None:
+        self.implementation = implementation
         self.process: subprocess.Popen[bytes] | None = None
         self.before: dict[signal.Signals, object] = {}
         self.noted: list[int] = []
@@ -275,7 +275,7 @@ class _Forwarding:
 
     def _pass_on(self, number: int, process: subprocess.Popen[bytes], first: bool) -> None:
         # Hydra passes a first signal on. Open MPI's launcher kills the ranks, so they are signalled directly.
-        targets = local_ranks(process.pid) if first and self.family.name == "Open MPI" else []
+        targets = local_ranks(process.pid) if first and self.implementation.name == "Open MPI" else []
         for pid in targets or [process.pid]:
             try:
                 os.kill(pid, number)
