@@ -1,7 +1,7 @@
 // Launches and reproducible sums in Python.
 #include "halo/launch.hpp"
 #include "device/numbers.hpp"
-#include "halo/rehearsal.hpp"
+#include "halo/launch_trial.hpp"
 #include "sum/binned.hpp"
 
 #include <memory>
@@ -206,24 +206,25 @@ void bind_launch(nb::module_& m) {
                 if (const auto* schedule = self.launch->full_schedule()) schedule->check();
             },
             "Checks that schedule; RuntimeError says what is wrong.");
-    nb::class_<Rehearsal>(
-        m, "Rehearsal",
+    nb::class_<LaunchTrial>(
+        m, "LaunchTrial",
         "A launch run for the clock; what it changes is put back by finish(), at the latest "
         "when this goes.")
         .def(
             "__init__",
-            [](Rehearsal* self, BoundLaunch& bound) {
+            [](LaunchTrial* self, BoundLaunch& bound) {
                 nb::gil_scoped_release released;
-                new (self) Rehearsal(*bound.launch);
+                new (self) LaunchTrial(*bound.launch);
             },
             "launch"_a, nb::keep_alive<1, 2>(), "MemoryError: no room for a copy of what is written.")
-        .def("kernel", &Rehearsal::kernel, "repetitions"_a, nb::call_guard<nb::gil_scoped_release>(),
+        .def("kernel", &LaunchTrial::kernel, "repetitions"_a, nb::call_guard<nb::gil_scoped_release>(),
              "Seconds of each of so many runs of the kernel alone; needs no other rank.")
-        .def("prepare_exchange", &Rehearsal::prepare_exchange, nb::call_guard<nb::gil_scoped_release>(),
+        .def("prepare_exchange", &LaunchTrial::prepare_exchange, nb::call_guard<nb::gil_scoped_release>(),
              "Collective; DeviceError where the launch's policy is not possible.")
-        .def("exchange", &Rehearsal::exchange, "series"_a, "runs"_a, nb::call_guard<nb::gil_scoped_release>(),
+        .def("exchange", &LaunchTrial::exchange, "series"_a, "runs"_a,
+             nb::call_guard<nb::gil_scoped_release>(),
              "Seconds per run of each of so many series of runs with halos. Collective.")
-        .def("finish", &Rehearsal::finish, nb::call_guard<nb::gil_scoped_release>());
+        .def("finish", &LaunchTrial::finish, nb::call_guard<nb::gil_scoped_release>());
     m.def(
         "check_messages",
         [](const std::vector<BoundLaunch*>& of_ranks) {

@@ -1,5 +1,5 @@
 // core/schedule in Python: graphs of steps that are built, checked, described and run on arrays.
-#include "schedule/adversary.hpp"
+#include "schedule/adversarial_scheduler.hpp"
 #include "schedule/executor.hpp"
 
 #include <memory>
@@ -130,9 +130,9 @@ struct BoundRanks {
                                 std::to_string(schedules.size()));
         std::vector<std::vector<std::byte*>> all;
         for (std::size_t r = 0; r < memory.size(); ++r) all.push_back(addresses(*schedules[r], memory[r]));
-        const Adversity how{order_of(order), seed, starved, buffered};
+        const AdversarialScheduler scheduler{order_of(order), seed, starved, buffered};
         nb::gil_scoped_release released;
-        ranks.run(all, how);
+        ranks.run(all, scheduler);
     }
 
     std::vector<std::shared_ptr<Schedule>> schedules;

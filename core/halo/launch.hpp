@@ -133,7 +133,7 @@ class Launch {
     std::string describe(); // as text
 
   protected:
-    friend class Rehearsal;
+    friend class LaunchTrial;
     explicit Launch(LaunchDefinition definition);
 
     // What a run is made of, in this order. compute() is the kernel over everything, with halos as they are;
@@ -144,7 +144,7 @@ class Launch {
     virtual void prepare_exchange(const std::vector<char>& stale) = 0; // collective
     virtual void drop_exchanges() = 0;
     virtual void kernel_changed() {}
-    // For rehearsals: seconds of so many runs of `work`, each by itself.
+    // For trials: seconds of so many runs of `work`, each by itself.
     virtual std::vector<double> time(int repetitions, const std::function<void()>& work) = 0;
 
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is

@@ -25,10 +25,10 @@ constexpr auto nap = std::chrono::milliseconds(5); // a rank asleep hears of fai
 constexpr auto between_roll_calls = std::chrono::milliseconds(500);
 
 // How many looks a waiting rank spins, and how many times it then offers its core, before it sleeps.
-struct Restlessness {
+struct SpinPolicy {
     unsigned spins, yields;
 };
-constexpr Restlessness alone_on_core{4000, 200}, sharing_cores{64, 16};
+constexpr SpinPolicy alone_on_core{4000, 200}, sharing_cores{64, 16};
 
 class HostCommunicator final : public Communicator {
   public:
@@ -39,7 +39,7 @@ class HostCommunicator final : public Communicator {
                      std::uint32_t context)
         : link_(std::move(link)), base_(std::move(base)), collectives_(*this, std::move(base_of_collectives)),
           local_ranks_(std::move(local_ranks)), context_(context), watchdog_(watchdog_seconds()),
-          rests_(link_->crowded() ? sharing_cores : alone_on_core) {
+          spin_policy_(link_->crowded() ? sharing_cores : alone_on_core) {
         for (const int local_rank : local_ranks_) has_outer_ = has_outer_ || local_rank < 0;
     }
 
@@ -103,12 +103,12 @@ class HostCommunicator final : public Communicator {
     std::uint64_t events() override { return link_->events(); }
 
     bool rest(std::uint64_t seen, unsigned rounds) override {
-        if (rounds < rests_.spins) {
+        if (rounds < spin_policy_.spins) {
             pause_core();
             return false;
         }
         // The base transport wakes nobody.
-        if (has_outer_ || rounds < rests_.spins + rests_.yields) {
+        if (has_outer_ || rounds < spin_policy_.spins + spin_policy_.yields) {
             sched_yield();
             return false;
         }
@@ -291,7 +291,7 @@ class HostCommunicator final : public Communicator {
     std::vector<int> local_ranks_;
     std::uint32_t context_;
     double watchdog_;
-    Restlessness rests_;
+    SpinPolicy spin_policy_;
     bool has_outer_ = false;
     unsigned tests_ = 0;
     std::chrono::steady_clock::time_point last_roll_call_ = std::chrono::steady_clock::now();

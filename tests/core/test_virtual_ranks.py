@@ -1,4 +1,4 @@
-"""core/schedule/adversary: all ranks in one thread, in unkind orders."""
+"""core/schedule/adversarial_scheduler: all ranks in one thread, in unkind orders."""
 
 from __future__ import annotations
 

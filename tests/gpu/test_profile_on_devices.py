@@ -263,10 +263,10 @@ def test_what_is_run_for_the_clock_is_not_recorded(where):
     launch = grow.kernels(x)[0].launch
     with profile.recording() as found:
         launch.run()
-        rehearsal = _core.Rehearsal(launch)
-        assert len(rehearsal.kernel(3)) == 3
-        rehearsal.finish()
-        del rehearsal
+        trial = _core.LaunchTrial(launch)
+        assert len(trial.kernel(3)) == 3
+        trial.finish()
+        del trial
         launch.run()
     assert [s.name for s in found.spans if s.phase == "kernel"] == ["grow"] * 2
     assert np.all(x[...] == 3)

@@ -29,7 +29,7 @@ from jali.tune import room_for, stores, variants_for
 sys.path.insert(0, str(Path(__file__).parents[1] / "tune"))
 from invented_times import forget_in_memory, invent_times
 
-SHAPES = ["64,1,2", "256,1,4", "128,2,1,2", "64,1,1,4", "64,1,2,4"]
+LAUNCHES = ["64,1,2", "256,1,4", "128,2,1,2", "64,1,1,4", "64,1,2,4"]
 
 
 @pytest.fixture(autouse=True)
@@ -127,22 +127,22 @@ def element_wise(device: str, name: str) -> list[bytes]:
     return [*(np.asarray(s).tobytes() for s in sums), x.local().tobytes(), y.local().tobytes()]
 
 
-# one shape for each kind of packets in the short run, all in the long one
+# one launch for each kind of packets in the short run, all in the long one
 SHORT = [
     ("real", "64,1,2,4"),
     ("three reals", "128,2,1,2"),
     ("colour vector", "256,1,4"),
     ("real, float32", "64,1,1,4"),
 ]
-LONG = [(name, shape) for name in ELEMENTS for shape in SHAPES if (name, shape) not in SHORT]
+LONG = [(name, launch) for name in ELEMENTS for launch in LAUNCHES if (name, launch) not in SHORT]
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [*SHORT, *(pytest.param(*pair, marks=pytest.mark.full) for pair in LONG)]
+    ("name", "launch"), [*SHORT, *(pytest.param(*pair, marks=pytest.mark.full) for pair in LONG)]
 )
-def test_functions_of_single_sites_have_the_bits_of_the_host(name, shape, use_settings):
+def test_functions_of_single_sites_have_the_bits_of_the_host(name, launch, use_settings):
     expected = element_wise("cpu", name)
-    use_settings(launch=shape)
+    use_settings(launch=launch)
     assert element_wise("cuda", name) == expected
 
 
@@ -167,16 +167,16 @@ def others(device: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("shape", "device"),
+    ("launch", "device"),
     [
         ("64,1,2", "cuda"),
-        *(pytest.param(shape, "cuda", marks=pytest.mark.full) for shape in SHAPES[1:]),
+        *(pytest.param(launch, "cuda", marks=pytest.mark.full) for launch in LAUNCHES[1:]),
         pytest.param("64,1,4", "hip", marks=pytest.mark.full),
     ],
 )
-def test_all_other_functions_have_the_bits_of_the_host(shape, device, use_settings):
+def test_all_other_functions_have_the_bits_of_the_host(launch, device, use_settings):
     expected = others("cpu")
-    use_settings(launch=shape)
+    use_settings(launch=launch)
     assert others(device) == expected
 
 
@@ -196,12 +196,12 @@ def with_halos(device: str) -> list[bytes]:
     return [np.asarray(f).tobytes() for f in (*sums, x.local(), psi.local())]
 
 
-@pytest.mark.parametrize("shape", ["64,1,2", pytest.param("64,1,4,2", marks=pytest.mark.full)])
-def test_every_row_of_halo_policies_has_the_bits_of_the_host(shape, monkeypatch, use_settings, tmp_path):
+@pytest.mark.parametrize("launch", ["64,1,2", pytest.param("64,1,4,2", marks=pytest.mark.full)])
+def test_every_row_of_halo_policies_has_the_bits_of_the_host(launch, monkeypatch, use_settings, tmp_path):
     if _core.Gpu.count("cuda") < 2:
         pytest.skip("ranks of one process need a device each: 2")
     expected = jali.virtual_ranks(2, with_halos, "cpu")
-    use_settings(launch=shape)
+    use_settings(launch=launch)
     monkeypatch.setenv("JALI_FAKE_CCL_FOLDER", str(tmp_path))
     if not REAL:
         use_settings(nccl=str(make_fake_ccl()))
@@ -309,7 +309,7 @@ def test_kernels_of_many_registers_are_not_given_several_sites(kind, registers, 
     ran = invent_times(monkeypatch, fastest("256,1"))
     function, y, x = fresh(kind)
     function(y, x)
-    bounded = {shape.name for shape in variants_for(kind, registers)}
+    bounded = {config.name for config in variants_for(kind, registers)}
     assert {name.partition(" ")[0] for _, name in ran} == bounded
 
 
@@ -384,7 +384,7 @@ def test_a_width_that_a_file_names_is_not_taken_where_sites_are_a_list(monkeypat
         "a,b",
     ],
 )
-def test_other_shapes_are_refused(text, use_settings):
+def test_other_launches_are_refused(text, use_settings):
     use_settings(launch=text)
     x = filled(jali.Lattice(4, 4, device="cuda"), jali.Real(), 1)
     with pytest.raises(jali.ParameterError, match=f"launch={text} should be threads .* sites per thread"):
@@ -395,23 +395,23 @@ def test_other_shapes_are_refused(text, use_settings):
 
 
 @pytest.mark.parametrize(
-    ("shape", "precision"),
+    ("launch", "precision"),
     [
         ("256,1,4", "float64"),
         ("256,1,1,4", "float32"),
         *(
-            pytest.param(shape, precision, marks=pytest.mark.full)
-            for shape in ("256,1", "256,1,2", "256,1,4", "256,1,1,2", "256,1,2,4")
+            pytest.param(launch, precision, marks=pytest.mark.full)
+            for launch in ("256,1", "256,1,2", "256,1,4", "256,1,1,2", "256,1,2,4")
             for precision in ("float64", "float32")
         ),
     ],
 )
-def test_shapes_compile_for_sm_90_and_keep_all_sites_in_registers(
-    shape, precision, nvrtc, monkeypatch, use_settings, tmp_path, request
+def test_launches_compile_for_sm_90_and_keep_all_sites_in_registers(
+    launch, precision, nvrtc, monkeypatch, use_settings, tmp_path, request
 ):
     tmp_path.chmod(0o700)
     use_settings(cache_dir=str(tmp_path))
-    use_settings(launch=shape)
+    use_settings(launch=launch)
     monkeypatch.setenv("JALI_FAKE_COMPILER", "idle")  # only the texts are wanted
     lattice = jali.Lattice(4, 6, 8, device="cuda")
     x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))
@@ -433,19 +433,19 @@ def test_shapes_compile_for_sm_90_and_keep_all_sites_in_registers(
         if "JALI_SITES" in text:
             several.add(name)
         found = resources_of(nvrtc.compile(with_gpu_prelude(text), name, "sm_90"))["kernel"]
-        print(f"{shape} {name} {precision}: {found.registers} registers")
+        print(f"{launch} {name} {precision}: {found.registers} registers")
         assert 0 < found.registers <= 255
         assert found.stack == 0, name
     of_single_sites = {"axpy", "norms"} | ({"swap"} if precision == "float32" else set())
-    if shape == "256,1":
+    if launch == "256,1":
         assert several == set()
     else:
         assert several >= of_single_sites
-        assert ("mix" in several) == (not shape.startswith("256,1,1"))
+        assert ("mix" in several) == (not launch.startswith("256,1,1"))
 
 
 @pytest.mark.parametrize(
-    ("shape", "precision", "loads", "stores"),
+    ("launch", "precision", "loads", "stores"),
     [
         ("256,1,2", "float64", {"f64": 4}, {"f64": 2}),
         ("256,1,4", "float64", {"f64": 8}, {"f64": 4}),
@@ -456,12 +456,12 @@ def test_shapes_compile_for_sm_90_and_keep_all_sites_in_registers(
     ],
 )
 def test_a_thread_loads_all_its_sites_before_it_stores_the_first(
-    shape, precision, loads, stores, nvrtc, monkeypatch, use_settings, tmp_path
+    launch, precision, loads, stores, nvrtc, monkeypatch, use_settings, tmp_path
 ):
     """By what NVRTC hands to the assembler, which keeps the order of loads and stores that may meet."""
     tmp_path.chmod(0o700)
     use_settings(cache_dir=str(tmp_path))
-    use_settings(launch=shape)
+    use_settings(launch=launch)
     monkeypatch.setenv("JALI_FAKE_COMPILER", "idle")
     lattice = jali.Lattice(4, 6, 8, device="cuda")
     x, y = (jali.Field(lattice, jali.Real(), precision=precision) for _ in range(2))

@@ -1,4 +1,4 @@
-"""A contest whose clock is the test's: candidates really run, but their times are invented."""
+"""An autotuner whose clock is the test's: candidates really run, but their times are invented."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from jali import comm
 from jali.lattice import tuning
-from jali.tune import Contest, alone, tuner
+from jali.tune import Autotuner, alone, tuner
 
 Times = Callable[[str, int], float]  # seconds of a candidate on a rank
 
@@ -18,7 +18,7 @@ def invent_times(monkeypatch: pytest.MonkeyPatch, times: Times) -> list[tuple[in
     """From now on all kernels are worth tuning and take so long; returns the (rank, candidate)s that are run."""
     ran: list[tuple[int, str]] = []
 
-    class Timed(Contest):
+    class Timed(Autotuner):
         def __init__(self, default: str, measure: Any, agree: Any = alone):
             def timed(name: str, repetitions: int) -> list[float]:
                 rank = comm.current().rank
@@ -28,7 +28,7 @@ def invent_times(monkeypatch: pytest.MonkeyPatch, times: Times) -> list[tuple[in
 
             super().__init__(default, timed, agree)
 
-    monkeypatch.setattr(tuning, "Contest", Timed)
+    monkeypatch.setattr(tuning, "Autotuner", Timed)
     monkeypatch.setattr(tuning, "SHORTEST", 0.0)
     monkeypatch.setattr(tuning, "FEWEST_POSITIONS", 1)
     monkeypatch.setattr(tuning, "sites_at_once", lambda gpu, function, threads: 1)

@@ -6,7 +6,7 @@
 | `Analysed` | `analyse_program` | one program | reads, writes, what could race, halo items |
 | `Lowered` | `lower` | and a `Placement` on some lattice | the variant, and the producers of its halo items |
 | `Source` | `write` | and whether a thread computes several sites | text and argument words |
-| `Binary` | `compile_for_host`, `compile_for_device` | for a device, and a launch shape | machine code in memory |
+| `Binary` | `compile_for_host`, `compile_for_device` | for a device, and a launch configuration | machine code in memory |
 | `Bound` | `jali.lattice.binding` | and fields | a launch that can run |
 
 A stage keeps what has been made of it in a `StageCache`, which goes when it goes; machine code is kept for the process, by content
@@ -232,8 +232,8 @@ def write(lowered: Lowered, several: bool = False) -> Source:
 # ---- binary --------------------------------------------------------------------------------------------
 
 
-class DeviceShape(Protocol):
-    """How a kernel is compiled for a device and started there (`jali.tune.Shape`)."""
+class LaunchBounds(Protocol):
+    """How a kernel is compiled for a device and started there (`jali.tune.LaunchConfig`)."""
 
     @property
     def bound(self) -> int: ...
@@ -266,11 +266,11 @@ def compile_for_host(lowered: Lowered) -> Binary:
     return Binary(source, path, address)
 
 
-def compile_for_device(lowered: Lowered, gpu: Any, shape: DeviceShape) -> Binary:
-    """The same for a device (of the core) and a shape. Raises CompileError, DeviceError."""
-    source = write(lowered, shape.each > 1)
+def compile_for_device(lowered: Lowered, gpu: Any, config: LaunchBounds) -> Binary:
+    """The same for a device (of the core) and a launch configuration. Raises CompileError, DeviceError."""
+    source = write(lowered, config.each > 1)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
-    how = shape.bound, shape.blocks, shape.sites, shape.width
+    how = config.bound, config.blocks, config.sites, config.width
     function, path = cache.load_on_device(
         gpu, name, source.kernel.text, precision, *how, block_bits=lowered.variant.block_bits
     )

@@ -142,7 +142,9 @@ def _ended_with_us(launcher: int) -> Iterator[None]:
 def find_launcher() -> Launcher:
     """The launcher that belongs to the MPI library that mpi4py loads in a fresh process."""
     version, library = _library()
-    implementation = next((f for f in IMPLEMENTATIONS if any(mark in version for mark in f.library_marks)), None)
+    implementation = next(
+        (f for f in IMPLEMENTATIONS if any(mark in version for mark in f.library_marks)), None
+    )
     if implementation is None:
         raise RankError(
             f"jali knows no launcher for the MPI library {library} ({version.splitlines()[0]}); start "

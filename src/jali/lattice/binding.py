@@ -19,7 +19,7 @@ from jali.codegen.stages import Binary
 from jali.comm import checking
 from jali.lattice.field import Field
 from jali.lattice.lost import LostOnTheWay, LostSites
-from jali.tune import DEFAULT_SHAPE, Shape
+from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class BoundKernel:
 
 def bind_kernel(
     binary: Binary,
-    shape: Shape,
+    config: LaunchConfig,
     producers: list[tuple[Item, Binary]],
     fields: list[Field],
     lattice: Any,
@@ -94,7 +94,7 @@ def bind_kernel(
     sums: Any,
 ) -> BoundKernel:
     """The last stage: `binary` with fields, on the sites of a domain, and the producers of its halo items. Raises LayoutError, DeviceError."""
-    return _Binding(binary, shape, producers, fields, lattice, layout, sites, sums).bound()
+    return _Binding(binary, config, producers, fields, lattice, layout, sites, sums).bound()
 
 
 class _Binding:
@@ -103,7 +103,7 @@ class _Binding:
     def __init__(
         self,
         binary: Binary,
-        shape: Shape,
+        config: LaunchConfig,
         producers: list[tuple[Item, Binary]],
         fields: list[Field],
         lattice: Any,
@@ -174,7 +174,7 @@ class _Binding:
             fast=bool(sums is not None and sums.fast),
             ncounters=2 if counts_lost(program) else 1 if text.analysis.bodies else 0,
             gpu_kernel=binary.function,
-            threads=shape.threads,
+            threads=config.threads,
             adds=variant.adds,
             name=program.name,
             cost=(
@@ -256,7 +256,7 @@ class _Binding:
             sources,
             output,
             gpu_kernel=binary.function,
-            threads=DEFAULT_SHAPE.threads,
+            threads=DEFAULT_LAUNCH.threads,
         )
 
     def _address(self, word: Word) -> int:

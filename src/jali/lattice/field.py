@@ -177,15 +177,15 @@ class Field(WithoutOperators):
         from jali.codegen.emit import counts_lost, emit
         from jali.codegen.operations import Variant
         from jali.codegen.recode import copy_program, words_of_copy
-        from jali.tune import DEFAULT_SHAPE
+        from jali.tune import DEFAULT_LAUNCH
 
         lattice, gpu = self.lattice, self.lattice.gpu
         program = copy_program(other.stored, self.stored, precision, lattice.ndim)
         text = emit(program, Variant(self.layout.lanes, gpu=gpu is not None))
-        shape = DEFAULT_SHAPE
+        config = DEFAULT_LAUNCH
         address, function = 0, None
         if gpu is not None:
-            how = shape.bound, shape.blocks, shape.sites, shape.width
+            how = config.bound, config.blocks, config.sites, config.width
             function, _ = cache.load_on_device(gpu, program.name, text.text, precision, *how)
         else:
             address, _ = cache.load(program.name, text.text, self.layout.lanes, precision)
@@ -201,7 +201,7 @@ class Field(WithoutOperators):
             writes=[(self.storage, 3)],
             ncounters=2 if counts_lost(program) else 0,
             gpu_kernel=function,
-            threads=shape.threads,
+            threads=config.threads,
             name="recode",
         )
         if counts_lost(program):

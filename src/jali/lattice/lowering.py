@@ -22,7 +22,7 @@ from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of
-from jali.tune import DEFAULT_SHAPE, Shape
+from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
@@ -48,15 +48,15 @@ def bind(
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
     producers = [(item, _compiled(producer, lattice.gpu)) for item, producer in lowered.producers]
     bound = bind_kernel(
-        compiled(tunings.shape), tunings.shape, producers, fields, lattice, layout, sites, sums
+        compiled(tunings.config), tunings.config, producers, fields, lattice, layout, sites, sums
     )
     bound.chosen.launch = prefetch.words
-    tunings.attach(bound, lambda shape: compiled(shape).function)
+    tunings.attach(bound, lambda config: compiled(config).function)
     return bound
 
 
-def _compiled(lowered: Lowered, gpu: Any, shape: Shape = DEFAULT_SHAPE) -> Binary:
-    return compile_for_host(lowered) if gpu is None else compile_for_device(lowered, gpu, shape)
+def _compiled(lowered: Lowered, gpu: Any, config: LaunchConfig = DEFAULT_LAUNCH) -> Binary:
+    return compile_for_host(lowered) if gpu is None else compile_for_device(lowered, gpu, config)
 
 
 def _placement(

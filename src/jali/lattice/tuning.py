@@ -2,7 +2,7 @@
 
 A question is looked up when the launch is bound, and stays open where nothing is remembered. Open questions are asked before each
 run: the fields and numbers of that run are what is measured with, and everything that measuring changes is put back
-(`_core.Rehearsal`). Nothing is measured while a graph is being recorded; graphs keep the way that they were recorded with.
+(`_core.LaunchTrial`). Nothing is measured while a graph is being recorded; graphs keep the way that they were recorded with.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from collections.abc import Callable
 from typing import Any
 
 from jali import _core, settings
-from jali._core import Rehearsal
+from jali._core import LaunchTrial
 from jali.codegen import cache
 from jali.errors import CompileError, DeviceError, ParameterError
 from jali.tune import (
-    DEFAULT_SHAPE,
-    Contest,
+    DEFAULT_LAUNCH,
+    Autotuner,
     Entry,
     Impossible,
+    LaunchConfig,
     Question,
-    Shape,
     Tuner,
     mode,
     over_ranks,
@@ -31,7 +31,7 @@ from jali.tune import (
     tuner_of,
     variants_for,
 )
-from jali.tune.shapes import SEVERAL, THREADS, WAVES
+from jali.tune.launch_config import SEVERAL, THREADS, WAVES
 
 FEWEST_POSITIONS = 4096  # of a kernel that is worth a measurement: fewer do not fill a device
 SHORTEST = 10e-6  # seconds: below, starting a kernel takes as long as the kernel
@@ -41,25 +41,27 @@ FIRST_LOOK = (
 )
 RUNS = 4  # exchanges of a series, one after the other, as a sweep has them
 
-Compile = Callable[[Shape], Any]
+Compile = Callable[[LaunchConfig], Any]
 
 
 class Tunings:
     """What is known and what is open about one launch that is being bound."""
 
-    def __init__(self, shape: Shape, words: str, launch: LaunchTuning | None, halo: HaloTuning | None):
-        self.shape = shape
+    def __init__(
+        self, config: LaunchConfig, words: str, launch: LaunchTuning | None, halo: HaloTuning | None
+    ):
+        self.config = config
         self.words = words
         self.launch = launch
         self.halo = halo
 
-    def attach(self, kernel: Any, compile_shape: Compile) -> None:
-        """Gives the launch its shape and its open questions. `compile_shape` returns the core's function."""
+    def attach(self, kernel: Any, compile_config: Compile) -> None:
+        """Gives the launch its configuration and its open questions. `compile_config` returns the core's function."""
         kernel.chosen.launch = self.words or kernel.chosen.launch
-        if self.shape.waves or self.shape.each > 1:
-            _start(kernel, kernel.function, self.shape)
+        if self.config.waves or self.config.each > 1:
+            _start(kernel, kernel.function, self.config)
         if self.launch is not None:
-            self.launch.compile_shape = compile_shape
+            self.launch.compile_config = compile_config
             kernel.tunings.append(self.launch)
         if kernel.lattice.communicator.size == 1 or not any(
             any(offset) for offsets in kernel.text.analysis.reads.values() for offset in offsets
@@ -87,41 +89,41 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
         graphs = policy == "auto-graph"
         halo = HaloTuning(_halo_question(program, digest, lattice, sites, graphs), tuner_of(gpu), graphs)
     if gpu is None:
-        return Tunings(DEFAULT_SHAPE, "", None, halo)
+        return Tunings(DEFAULT_LAUNCH, "", None, halo)
     # the most neighbours that this kernel can load together here
     width = text.most_neighbours if sites.blocks is None else 1
-    asked_shape = _forced_shape()
-    if asked_shape is not None:
-        forced = asked_shape.with_sites(asked_shape.sites, min(asked_shape.width, width))
+    asked_config = _forced_config()
+    if asked_config is not None:
+        forced = asked_config.with_sites(asked_config.sites, min(asked_config.width, width))
         words = f"{forced.name}: an experiment"
-        if forced != asked_shape:
-            words += f" asked for {asked_shape.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
+        if forced != asked_config:
+            words += f" asked for {asked_config.name}, but a thread loads {'no neighbours' if width == 1 else f'{width} neighbours at most'} here"
         return Tunings(forced, words, None, halo)
     if asked == "off":
-        return Tunings(DEFAULT_SHAPE, f"{DEFAULT_SHAPE.name}: the default, JALI_TUNE=off", None, halo)
+        return Tunings(DEFAULT_LAUNCH, f"{DEFAULT_LAUNCH.name}: the default, JALI_TUNE=off", None, halo)
     positions = _positions(sites)
     if positions < FEWEST_POSITIONS:
-        words = f"{DEFAULT_SHAPE.name}: the default, {positions} positions are too few to tune for"
-        return Tunings(DEFAULT_SHAPE, words, None, halo)
+        words = f"{DEFAULT_LAUNCH.name}: the default, {positions} positions are too few to tune for"
+        return Tunings(DEFAULT_LAUNCH, words, None, halo)
     box = "x".join(map(str, lattice.local_extents))
     listed = "" if sites.blocks is None else "listed "
     question = Question("launch", program.name, digest, f"{positions} {listed}positions of {box}")
     tuner = tuner_of(gpu)
     entry = tuner.recall(question)
-    shape = _usable(entry, width)
-    if entry is not None and shape is not None:
-        return Tunings(shape, f"{entry.summary()}, measured {entry.measured}", None, halo)
-    words = f"{DEFAULT_SHAPE.name}: the default, not measured"
+    config = _usable(entry, width)
+    if entry is not None and config is not None:
+        return Tunings(config, f"{entry.summary()}, measured {entry.measured}", None, halo)
+    words = f"{DEFAULT_LAUNCH.name}: the default, not measured"
     if asked == "cached":
-        return Tunings(DEFAULT_SHAPE, words, None, halo)
-    return Tunings(DEFAULT_SHAPE, words, LaunchTuning(question, tuner, asked != "on", width), halo)
+        return Tunings(DEFAULT_LAUNCH, words, None, halo)
+    return Tunings(DEFAULT_LAUNCH, words, LaunchTuning(question, tuner, asked != "on", width), halo)
 
 
 def _positions(sites: Any) -> int:
     return sites.end - sites.begin if sites.blocks is None else len(sites.blocks)
 
 
-def _forced_shape() -> Shape | None:
+def _forced_config() -> LaunchConfig | None:
     """The experiment `launch`: threads of a block, blocks that a multiprocessor should hold and, if wanted, sites per thread and neighbours that
     are loaded together. Raises ParameterError."""
     text = settings.current().launch
@@ -136,17 +138,17 @@ def _forced_shape() -> Shape | None:
             f"launch={text} should be threads (64 to 1024, whole warps of 64), blocks (1 to 32) and, if wanted, sites per "
             "thread (1, 2 or 4) and neighbours loaded together (1, 2 or 4), such as 256,1 or 256,1,2"
         )
-    return Shape(threads, blocks, threads, 0, sites, width)
+    return LaunchConfig(threads, blocks, threads, 0, sites, width)
 
 
-def _usable(entry: Entry | None, width: int) -> Shape | None:
+def _usable(entry: Entry | None, width: int) -> LaunchConfig | None:
     """What a remembered answer says, if this kernel can be started like that; files may be edited."""
-    shape = None if entry is None else Shape.parse(entry.chosen)
-    return shape if shape is not None and shape.width <= width else None
+    config = None if entry is None else LaunchConfig.parse(entry.chosen)
+    return config if config is not None and config.width <= width else None
 
 
-def _start(kernel: Any, function: Any, shape: Shape) -> None:
-    kernel.launch.set_kernel(function, shape.threads, shape.waves, shape.each)
+def _start(kernel: Any, function: Any, config: LaunchConfig) -> None:
+    kernel.launch.set_kernel(function, config.threads, config.waves, config.each)
 
 
 def registers_of(kernel: Any) -> int:
@@ -160,9 +162,9 @@ def sites_at_once(gpu: Any, function: Any, threads: int) -> int:
 
 
 class LaunchTuning:
-    """Which shape of a kernel is fastest, asked by this rank alone: nothing here communicates."""
+    """Which launch configuration of a kernel is fastest, asked by this rank alone: nothing here communicates."""
 
-    compile_shape: Compile
+    compile_config: Compile
 
     def __init__(self, question: Question, tuner: Tuner, at_once: bool, width: int):
         self.question = question
@@ -183,79 +185,79 @@ class LaunchTuning:
             try:
                 entry = self._measure(kernel)
             except MemoryError:
-                kernel.chosen.launch = f"{DEFAULT_SHAPE.name}: the default, no device memory to measure in"
+                kernel.chosen.launch = f"{DEFAULT_LAUNCH.name}: the default, no device memory to measure in"
                 return True
             if entry is None:
                 return self.at_once
             self.tuner.remember(entry)
-        shape = _usable(entry, self.width) or DEFAULT_SHAPE
-        _start(kernel, self.compile_shape(shape), shape)
+        config = _usable(entry, self.width) or DEFAULT_LAUNCH
+        _start(kernel, self.compile_config(config), config)
         kernel.chosen.launch = f"{entry.summary()}, measured {entry.measured}"
         return True
 
     def _measure(self, kernel: Any) -> Entry | None:
         """The answer; None where measuring does not pay (yet)."""
-        rehearsal = Rehearsal(kernel.launch)
+        trial = LaunchTrial(kernel.launch)
         try:
-            usual = statistics.median(rehearsal.kernel(3))
+            usual = statistics.median(trial.kernel(3))
             if usual < SHORTEST:
                 kernel.chosen.launch = (
-                    f"{DEFAULT_SHAPE.name}: the default, {1e6 * usual:.1f} us are too short to tune"
+                    f"{DEFAULT_LAUNCH.name}: the default, {1e6 * usual:.1f} us are too short to tune"
                 )
                 self.at_once = True  # and will stay so
                 return None
             if not self.at_once and usual * self.runs < PAYS:
                 return None
-            return self._contest(kernel, rehearsal).entry(self.question)
+            return self._tuned(kernel, trial).entry(self.question)
         finally:
             # also after an error: the launch goes on as it was
-            _start(kernel, kernel.function, DEFAULT_SHAPE)
-            rehearsal.finish()
+            _start(kernel, kernel.function, DEFAULT_LAUNCH)
+            trial.finish()
 
-    def _contest(self, kernel: Any, rehearsal: Any) -> Contest:
+    def _tuned(self, kernel: Any, trial: Any) -> Autotuner:
         def measure(name: str, repetitions: int) -> list[float]:
-            shape = Shape.parse(name)
-            assert shape is not None
+            config = LaunchConfig.parse(name)
+            assert config is not None
             try:
-                function = self.compile_shape(shape)
+                function = self.compile_config(config)
             except CompileError as error:
                 raise Impossible(str(error).partition("\n")[0]) from None
-            if function.most_threads and shape.threads > function.most_threads:
+            if function.most_threads and config.threads > function.most_threads:
                 raise Impossible(f"its registers let a block have {function.most_threads} threads only")
-            _start(kernel, function, shape)
-            return [float(s) for s in rehearsal.kernel(repetitions)]
+            _start(kernel, function, config)
+            return [float(s) for s in trial.kernel(repetitions)]
 
-        contest = Contest(DEFAULT_SHAPE.name, measure)
+        autotuner = Autotuner(DEFAULT_LAUNCH.name, measure)
         bounded = variants_for(kernel.lattice.gpu.kind, registers_of(kernel))
-        for shape in bounded:
-            contest.enter(shape.name)
+        for config in bounded:
+            autotuner.try_candidate(config.name)
         if len(bounded) == 1:  # so that at most four are compiled
-            self._enter_several(contest, kernel)
-        compiled = Shape.parse(contest.best) or DEFAULT_SHAPE
+            self._try_several(autotuner, kernel)
+        compiled = LaunchConfig.parse(autotuner.best) or DEFAULT_LAUNCH
         for threads in THREADS:
             if threads < compiled.bound:
-                contest.enter(compiled.with_threads(threads).name)
-        started = Shape.parse(contest.best) or DEFAULT_SHAPE
+                autotuner.try_candidate(compiled.with_threads(threads).name)
+        started = LaunchConfig.parse(autotuner.best) or DEFAULT_LAUNCH
         if not kernel.variant.adds:  # which takes several sites per thread anyway
-            held = sites_at_once(kernel.lattice.gpu, self.compile_shape(started), started.threads)
+            held = sites_at_once(kernel.lattice.gpu, self.compile_config(started), started.threads)
             for waves in WAVES:
                 if waves * held * started.each < _positions(kernel.sites):
-                    contest.enter(started.in_waves(waves).name)
-        return contest
+                    autotuner.try_candidate(started.in_waves(waves).name)
+        return autotuner
 
-    def _enter_several(self, contest: Contest, kernel: Any) -> None:
+    def _try_several(self, autotuner: Autotuner, kernel: Any) -> None:
         """Wide loads, where there are any, then more sites per thread for as long as that is faster."""
         words = kernel.text.analysis.loads * (2 if kernel.program.precision == "float64" else 1)
         registers = registers_of(kernel)
         if self.width > 1 and room_for(self.width, registers, words):
-            contest.enter(DEFAULT_SHAPE.with_sites(1, self.width).name)
+            autotuner.try_candidate(DEFAULT_LAUNCH.with_sites(1, self.width).name)
         for sites in SEVERAL[1:]:
-            best = Shape.parse(contest.best) or DEFAULT_SHAPE
+            best = LaunchConfig.parse(autotuner.best) or DEFAULT_LAUNCH
             more = best.with_sites(sites, best.width)
             if not room_for(more.each, registers, words):
                 return
-            contest.enter(more.name)
-            if contest.best != more.name:
+            autotuner.try_candidate(more.name)
+            if autotuner.best != more.name:
                 return
 
 
@@ -314,13 +316,13 @@ class HaloTuning:
         launch = kernel.launch
         default = launch.policy
         agree = over_ranks(kernel.lattice.communicator)
-        rehearsal = None
+        trial = None
         with contextlib.suppress(MemoryError):
-            rehearsal = Rehearsal(launch)
-        if agree(0.0 if rehearsal is not None else 1.0) > 0:
+            trial = LaunchTrial(launch)
+        if agree(0.0 if trial is not None else 1.0) > 0:
             kernel.chosen.halo = f"{default}: the default, a rank has no memory to measure in"
             return None
-        assert rehearsal is not None
+        assert trial is not None
         prepared = ""
 
         def measure(name: str, series: int) -> list[float]:
@@ -329,23 +331,23 @@ class HaloTuning:
                 trouble = ""
                 try:
                     launch.set_policy(name)
-                    rehearsal.prepare_exchange()
+                    trial.prepare_exchange()
                 except (DeviceError, MemoryError) as error:
                     trouble = str(error).partition("\n")[0]
                 if agree(1.0 if trouble else 0.0) > 0:
                     raise Impossible(trouble or "not possible on another rank")
                 prepared = name
-            return [float(s) for s in rehearsal.exchange(series, RUNS)]
+            return [float(s) for s in trial.exchange(series, RUNS)]
 
         try:
-            contest = Contest(default, measure, agree)
+            autotuner = Autotuner(default, measure, agree)
             for row in rows:
-                contest.enter(row)
-            entry = contest.entry(self.question)
+                autotuner.try_candidate(row)
+            entry = autotuner.entry(self.question)
         finally:
             launch.set_policy(default)
-            rehearsal.finish()
-        if math.isinf(agree(0.0 if contest.candidates[contest.chosen].seconds is not None else math.inf)):
+            trial.finish()
+        if math.isinf(agree(0.0 if autotuner.candidates[autotuner.chosen].seconds is not None else math.inf)):
             return None
         return entry
 

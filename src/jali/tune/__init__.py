@@ -1,6 +1,6 @@
 """Which way of doing something is fastest here: measured, remembered in a file that people can read, and explained.
 
-Two kinds of question are answered. *launch*: how a kernel is compiled for and started on a device (`shapes`). *halo*: by
+Two kinds of question are answered. *launch*: how a kernel is compiled for and started on a device (`launch_config`). *halo*: by
 which row of the table of halo policies a kernel's halos travel. No answer changes a bit of any result.
 
 Who has to agree (D9). A launch question is answered by each rank for itself and never communicates: its answer changes nothing
@@ -11,22 +11,22 @@ anything is decided, so that all ranks decide alike, and a remembered answer cou
 `JALI_TUNE` says when to measure: see `MODES`. `experiment` makes such choices, and some that are never measured, by hand. `jali tune show` and `jali tune forget` read and empty the files.
 """
 
-from jali.tune.choice import Contest, Impossible, alone, over_ranks
+from jali.tune.autotuner import Autotuner, Impossible, alone, over_ranks
 from jali.tune.entry import Candidate, Entry, Question
 from jali.tune.experiment import experiment
-from jali.tune.shapes import DEFAULT_SHAPE, Shape, room_for, variants_for
+from jali.tune.launch_config import DEFAULT_LAUNCH, LaunchConfig, room_for, variants_for
 from jali.tune.store import Store, stores, tune_directory
 from jali.tune.tuner import MODES, Tuner, mode, tuner_of
 
 __all__ = [
-    "DEFAULT_SHAPE",
+    "DEFAULT_LAUNCH",
     "MODES",
+    "Autotuner",
     "Candidate",
-    "Contest",
     "Entry",
     "Impossible",
+    "LaunchConfig",
     "Question",
-    "Shape",
     "Store",
     "Tuner",
     "alone",

@@ -23,7 +23,7 @@ struct Deadlock : ScheduleError {
     using ScheduleError::ScheduleError;
 };
 
-struct Adversity {
+struct AdversarialScheduler {
     enum class Order : std::uint8_t { random, oldest, newest };
     Order order = Order::random; // oldest: what became ready first runs first
     std::uint64_t seed = 0;
@@ -31,7 +31,8 @@ struct Adversity {
     bool buffered = false;
 };
 
-Adversity::Order order_of(std::string_view name); // throws std::invalid_argument that lists the names
+AdversarialScheduler::Order
+order_of(std::string_view name); // throws std::invalid_argument that lists the names
 
 class VirtualRanks {
   public:
@@ -41,7 +42,7 @@ class VirtualRanks {
 
     // memory[rank][buffer]; buffers of different ranks must not overlap. Throws Deadlock and what kernels
     // throw.
-    void run(std::span<const std::vector<std::byte*>> memory, const Adversity& how = {});
+    void run(std::span<const std::vector<std::byte*>> memory, const AdversarialScheduler& scheduler = {});
 
   private:
     struct State;

@@ -48,8 +48,8 @@ def over_ranks(communicator: Any) -> Agree:
     return largest
 
 
-class Contest:
-    """Candidates enter one after the other, the default first.
+class Autotuner:
+    """Tries candidates one after the other, the default first.
 
     `measure(name, n)` returns the seconds of n runs or raises Impossible. `agree` combines a number over ranks.
     """
@@ -60,9 +60,9 @@ class Contest:
         self._measure = measure
         self._agree = agree
         self._spent = 0.0
-        self.enter(default)
+        self.try_candidate(default)
 
-    def enter(self, name: str) -> Candidate:
+    def try_candidate(self, name: str) -> Candidate:
         """Measures a candidate that has not been yet."""
         if name not in self.candidates:
             self.candidates[name] = self._try(name)

@@ -1,4 +1,4 @@
-// A launch run for the clock: everything that it changes is as before when the rehearsal is over.
+// A launch run for the clock: everything that it changes is as before when the trial is over.
 //
 // What the launch writes is saved at the start and put back before every series of runs, so that all begin
 // alike, and at the end, also after an error. Writes are not marked, ghosts that were stale become stale
@@ -12,12 +12,12 @@
 
 namespace jali {
 
-class Rehearsal {
+class LaunchTrial {
   public:
     // Throws OutOfMemory where there is no room for a copy of what is written.
-    explicit Rehearsal(Launch& launch);
-    ~Rehearsal(); // finish(), without a word
-    Rehearsal(const Rehearsal&) = delete;
+    explicit LaunchTrial(Launch& launch);
+    ~LaunchTrial(); // finish(), without a word
+    LaunchTrial(const LaunchTrial&) = delete;
 
     // Seconds of each of so many runs of the kernel over all its sites on this rank, after one that does not
     // count. Halos stay as they are, so that no other rank is needed.
@@ -26,7 +26,7 @@ class Rehearsal {
     // where the policy is not possible.
     void prepare_exchange();
     // Seconds per run of each of so many series of `runs` whole runs, each of which exchanges what was stale
-    // when the rehearsal began; after one run that does not count. Collective.
+    // when the trial began; after one run that does not count. Collective.
     std::vector<double> exchange(int series, int runs);
     void finish(); // puts everything back
 

@@ -21,7 +21,7 @@ SEVERAL = (1, 2, 4)  # sites per thread, and neighbours that are loaded together
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchConfig:
     """`bound` threads and `blocks` were compiled for; `threads` of a block run; at most `waves` times as many blocks as the
     device holds at once (0: any number). A thread takes `sites` times `width` sites at once, of which `width` are neighbours."""
 
@@ -52,8 +52,8 @@ class Shape:
         return text
 
     @classmethod
-    def parse(cls, name: str) -> Shape | None:
-        """The shape of that name; None where it is none or makes no sense."""
+    def parse(cls, name: str) -> LaunchConfig | None:
+        """The configuration of that name; None where it is none or makes no sense."""
         found = _NAME.fullmatch(name)
         if found is None:
             return None
@@ -64,15 +64,15 @@ class Shape:
         sensible = sensible and sites in SEVERAL and width in SEVERAL
         return cls(bound, blocks, threads, waves, sites, width) if sensible else None
 
-    def with_threads(self, threads: int) -> Shape:
+    def with_threads(self, threads: int) -> LaunchConfig:
         """The same compiled kernel, started otherwise."""
         return replace(self, threads=threads)
 
-    def in_waves(self, waves: int) -> Shape:
+    def in_waves(self, waves: int) -> LaunchConfig:
         """The same, with so few blocks."""
         return replace(self, waves=waves)
 
-    def with_sites(self, sites: int, width: int = 1) -> Shape:
+    def with_sites(self, sites: int, width: int = 1) -> LaunchConfig:
         """Compiled for so many sites per thread, and so many neighbours of each loaded together."""
         return replace(self, sites=sites, width=width)
 
@@ -82,23 +82,23 @@ class Shape:
         return min(MOST_REGISTERS, REGISTERS // (self.bound * self.blocks) // 8 * 8)
 
 
-DEFAULT_SHAPE = Shape(256, 1, 256)
+DEFAULT_LAUNCH = LaunchConfig(256, 1, 256)
 # Bounds of 255, 168, 128 and 80 registers: fp32 kernels tend to gain from 128, fp64 kernels that need more lose.
-_BOUNDS = (DEFAULT_SHAPE, Shape(128, 3, 128), Shape(256, 2, 256), Shape(256, 3, 256))
+_BOUNDS = (DEFAULT_LAUNCH, LaunchConfig(128, 3, 128), LaunchConfig(256, 2, 256), LaunchConfig(256, 3, 256))
 THREADS = (128, 64)
 WAVES = (1, 4)
 MOST_OF_SEVERAL = 128  # registers of a thread that may be needed for several sites
 PLACES = 4  # registers for where a site is
 
 
-def variants_for(kind: str, registers: int) -> tuple[Shape, ...]:
-    """The shapes, the default first, that may be compiled otherwise for a kernel that needs so many registers unbounded.
+def variants_for(kind: str, registers: int) -> tuple[LaunchConfig, ...]:
+    """The configurations, the default first, that may be compiled otherwise for a kernel that needs so many registers unbounded.
 
     One where the vendor's compiler does not take the number of blocks as a bound.
     """
     if not vendors.vendor(kind).compiler.bounds_blocks:
         return _BOUNDS[:1]
-    return tuple(s for s in _BOUNDS if s is DEFAULT_SHAPE or s.most_registers < registers)
+    return tuple(c for c in _BOUNDS if c is DEFAULT_LAUNCH or c.most_registers < registers)
 
 
 def room_for(each: int, registers: int, words: int) -> bool:

@@ -1,4 +1,4 @@
-#include "schedule/adversary.hpp"
+#include "schedule/adversarial_scheduler.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/rows.hpp"
 
@@ -38,9 +38,9 @@ class Pool {
     bool empty() const { return begin_ == events_.size(); }
     void add(int event) { events_.push_back(event); }
 
-    int take(Adversity::Order order, Draws& draws) {
-        if (order == Adversity::Order::oldest) return events_[begin_++];
-        if (order == Adversity::Order::random)
+    int take(AdversarialScheduler::Order order, Draws& draws) {
+        if (order == AdversarialScheduler::Order::oldest) return events_[begin_++];
+        if (order == AdversarialScheduler::Order::random)
             std::swap(events_[draws.below(events_.size())], events_.back());
         const int event = events_.back();
         events_.pop_back();
@@ -54,10 +54,10 @@ class Pool {
 
 } // namespace
 
-Adversity::Order order_of(std::string_view name) {
-    if (name == "random") return Adversity::Order::random;
-    if (name == "oldest") return Adversity::Order::oldest;
-    if (name == "newest") return Adversity::Order::newest;
+AdversarialScheduler::Order order_of(std::string_view name) {
+    if (name == "random") return AdversarialScheduler::Order::random;
+    if (name == "oldest") return AdversarialScheduler::Order::oldest;
+    if (name == "newest") return AdversarialScheduler::Order::newest;
     throw std::invalid_argument("there is no order '" + std::string(name) +
                                 "': choose random, oldest or newest");
 }
@@ -131,7 +131,7 @@ struct VirtualRanks::State {
 
     // Of the present run:
     std::span<const std::vector<std::byte*>> memory;
-    Adversity how;
+    AdversarialScheduler scheduler;
     std::vector<std::int32_t> open;
     std::vector<char> ready;                   // messages whose turn has come
     std::vector<std::vector<std::byte>> aside; // by send
@@ -141,8 +141,8 @@ struct VirtualRanks::State {
 
     void offer(int event) {
         const bool starves =
-            how.starved >= 0 &&
-            (rank_of[event] == how.starved || (is_message(event) && rank_of[partner[event]] == how.starved));
+            scheduler.starved >= 0 && (rank_of[event] == scheduler.starved ||
+                                       (is_message(event) && rank_of[partner[event]] == scheduler.starved));
         (starves ? starved_pool : pool).add(event);
     }
 
@@ -154,7 +154,7 @@ struct VirtualRanks::State {
         if (!is_message(task)) return offer(task);
         ready[task] = true;
         const int r = rank_of[task];
-        if (how.buffered) {
+        if (scheduler.buffered) {
             // A send departs some time; its receive follows some time after both.
             if (is_send(task))
                 offer(task);
@@ -210,17 +210,17 @@ struct VirtualRanks::State {
             open.insert(open.end(), graph.waits_for().begin(), graph.waits_for().end());
         ready.assign(tasks, false);
         departed.assign(tasks, false);
-        if (how.buffered) aside.resize(tasks);
+        if (scheduler.buffered) aside.resize(tasks);
         pool.clear();
         starved_pool.clear();
         remaining = tasks;
         for (int task = 0; task < tasks; ++task)
             if (graphs[rank_of[task]].waits_for()[task - first[rank_of[task]]] == 0) becomes_ready(task);
-        Draws draws(how.seed);
+        Draws draws(scheduler.seed);
         while (remaining > 0) {
             Pool& from = pool.empty() ? starved_pool : pool;
             if (from.empty()) throw Deadlock(describe_deadlock());
-            happen(from.take(how.order, draws));
+            happen(from.take(scheduler.order, draws));
         }
     }
 
@@ -247,7 +247,8 @@ VirtualRanks::VirtualRanks(std::span<const Schedule* const> schedules)
 
 VirtualRanks::~VirtualRanks() = default;
 
-void VirtualRanks::run(std::span<const std::vector<std::byte*>> memory, const Adversity& how) {
+void VirtualRanks::run(std::span<const std::vector<std::byte*>> memory,
+                       const AdversarialScheduler& scheduler) {
     State& s = *state_;
     if (memory.size() != s.schedules.size())
         throw std::invalid_argument("memory of " + std::to_string(memory.size()) + " ranks for " +
@@ -259,7 +260,7 @@ void VirtualRanks::run(std::span<const std::vector<std::byte*>> memory, const Ad
                                         " buffers of rank " + std::to_string(r));
     }
     s.memory = memory;
-    s.how = how;
+    s.scheduler = scheduler;
     s.run();
 }
 

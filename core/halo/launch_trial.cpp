@@ -1,4 +1,4 @@
-#include "halo/rehearsal.hpp"
+#include "halo/launch_trial.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@ std::size_t owned_bytes(const FieldStorage& field) {
 
 } // namespace
 
-Rehearsal::Rehearsal(Launch& launch) : launch_(launch) {
+LaunchTrial::LaunchTrial(Launch& launch) : launch_(launch) {
     const auto& d = launch_.definition_;
     Gpu* gpu = d.layout->gpu().get();
     if (gpu != nullptr) gpu->make_current();
@@ -50,7 +50,7 @@ Rehearsal::Rehearsal(Launch& launch) : launch_(launch) {
     counted_in_layout_ = d.layout->counters;
 }
 
-Rehearsal::~Rehearsal() {
+LaunchTrial::~LaunchTrial() {
     try {
         finish();
     } catch (...) {
@@ -58,11 +58,11 @@ Rehearsal::~Rehearsal() {
     }
 }
 
-void Rehearsal::make_stale() {
+void LaunchTrial::make_stale() {
     for (const Held& held : held_) held.field->set_held(held.slab, held.parity, held.version);
 }
 
-void Rehearsal::restore() {
+void LaunchTrial::restore() {
     const auto& d = launch_.definition_;
     Gpu* gpu = d.layout->gpu().get();
     if (gpu != nullptr) gpu->make_current();
@@ -83,18 +83,18 @@ void Rehearsal::restore() {
     d.layout->counters = counted_in_layout_;
 }
 
-std::vector<double> Rehearsal::kernel(int repetitions) {
+std::vector<double> LaunchTrial::kernel(int repetitions) {
     restore();
     launch_.prepare();
     launch_.compute();
     return launch_.time(repetitions, [&] { launch_.compute(); });
 }
 
-void Rehearsal::prepare_exchange() {
+void LaunchTrial::prepare_exchange() {
     launch_.prepare_exchange(stale_);
 }
 
-std::vector<double> Rehearsal::exchange(int series, int runs) {
+std::vector<double> LaunchTrial::exchange(int series, int runs) {
     const auto& d = launch_.definition_;
     Gpu* gpu = d.layout->gpu().get();
     restore();
@@ -117,7 +117,7 @@ std::vector<double> Rehearsal::exchange(int series, int runs) {
     return seconds;
 }
 
-void Rehearsal::finish() {
+void LaunchTrial::finish() {
     if (finished_) return;
     finished_ = true;
     restore();

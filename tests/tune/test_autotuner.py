@@ -6,7 +6,16 @@ import pytest
 
 import jali
 from jali import comm
-from jali.tune import Candidate, Contest, Entry, Impossible, Question, Shape, over_ranks, variants_for
+from jali.tune import (
+    Autotuner,
+    Candidate,
+    Entry,
+    Impossible,
+    LaunchConfig,
+    Question,
+    over_ranks,
+    variants_for,
+)
 
 QUESTION = Question("launch", "staples", "0123abcd", "4096 positions of 8x8x8x8")
 
@@ -25,16 +34,16 @@ class Clock:
         return [self.seconds[name]] * repetitions
 
 
-def contest(clock: Clock, names: list[str], **options) -> Contest:
-    found = Contest(names[0], clock, **options)
+def autotuner(clock: Clock, names: list[str], **options) -> Autotuner:
+    found = Autotuner(names[0], clock, **options)
     for name in names[1:]:
-        found.enter(name)
+        found.try_candidate(name)
     return found
 
 
 def test_the_fastest_is_chosen():
     clock = Clock(a=3e-3, b=2e-3, c=2.5e-3)
-    assert contest(clock, ["a", "b", "c"]).chosen == "b"
+    assert autotuner(clock, ["a", "b", "c"]).chosen == "b"
     assert min(clock.runs.values()) >= 4  # one to look, three for the median
 
 
@@ -42,41 +51,41 @@ def test_the_median_counts_not_the_fastest_run():
     def measure(name: str, repetitions: int) -> list[float]:
         return [1e-3] * repetitions if name == "steady" else [0.1e-3] + [1.5e-3] * (repetitions - 1)
 
-    found = Contest("steady", measure)
-    found.enter("lucky")
+    found = Autotuner("steady", measure)
+    found.try_candidate("lucky")
     assert found.chosen == "steady"
 
 
 def test_the_default_stays_within_the_noise():
-    assert contest(Clock(a=1.00e-3, b=0.99e-3), ["a", "b"]).chosen == "a"
-    assert contest(Clock(a=1.00e-3, b=0.97e-3), ["a", "b"]).chosen == "b"
+    assert autotuner(Clock(a=1.00e-3, b=0.99e-3), ["a", "b"]).chosen == "a"
+    assert autotuner(Clock(a=1.00e-3, b=0.97e-3), ["a", "b"]).chosen == "b"
 
 
 def test_hopeless_candidates_run_once():
     clock = Clock(a=1e-3, b=2.1e-3, c=1.9e-3)
-    found = contest(clock, ["a", "b", "c"])
+    found = autotuner(clock, ["a", "b", "c"])
     assert clock.runs["b"] == 1
     assert clock.runs["c"] > 1
     assert "more than 2 times the best" in found.candidates["b"].note
 
 
 def test_what_is_impossible_is_left_out_and_says_why():
-    found = contest(Clock(a=1e-3, c=0.5e-3), ["a", "b", "c"])
+    found = autotuner(Clock(a=1e-3, c=0.5e-3), ["a", "b", "c"])
     assert found.candidates["b"] == Candidate("b", None, "b needs another machine")
     assert found.chosen == "c"
-    assert contest(Clock(b=1e-3), ["a", "b"]).chosen == "b"  # not even the default is possible
-    assert contest(Clock(), ["a", "b"]).chosen == "a"
+    assert autotuner(Clock(b=1e-3), ["a", "b"]).chosen == "b"  # not even the default is possible
+    assert autotuner(Clock(), ["a", "b"]).chosen == "a"
 
 
 def test_tuning_ends():
     clock = Clock(**{name: 1.0 for name in "abcdef"})
-    found = contest(clock, list("abcdef"))
+    found = autotuner(clock, list("abcdef"))
     assert sum(clock.runs.values()) <= 8
     assert "not measured" in found.candidates["f"].note
 
 
 def test_an_entry_says_why_and_survives_its_file():
-    entry = contest(Clock(a=2e-3, b=1e-3), ["a", "b", "x"]).entry(QUESTION)
+    entry = autotuner(Clock(a=2e-3, b=1e-3), ["a", "b", "x"]).entry(QUESTION)
     lines = entry.why().splitlines()
     assert lines[0] == "staples (launch) on 4096 positions of 8x8x8x8: b"
     assert [line.split()[0] for line in lines[1:]] == ["b", "a", "x"]
@@ -94,7 +103,7 @@ def chosen_on(times: dict[str, list[float | None]]) -> tuple[str, tuple[Candidat
     here = comm.current()
     mine = {name: column[here.rank] for name, column in times.items()}
     clock = Clock(**{name: t for name, t in mine.items() if t is not None})
-    found = contest(clock, list(times), agree=over_ranks(here))
+    found = autotuner(clock, list(times), agree=over_ranks(here))
     return found.chosen, tuple(found.candidates.values())
 
 
@@ -113,22 +122,22 @@ def test_ranks_choose_the_least_maximum(ranks):
     assert all(s == {"a": 4e-3, "b": 3e-3, "c": None, "d": 9e-3} for s in seconds)
 
 
-def test_shapes_have_names_and_only_sensible_ones_are_read():
-    for shape in (
-        Shape(256, 1, 256),
-        Shape(256, 2, 64),
-        Shape(128, 3, 128, 4),
-        Shape(256, 1, 128, 1),
-        Shape(256, 1, 256, sites=2),
-        Shape(256, 1, 256, width=4),
-        Shape(256, 1, 64, 4, sites=4, width=2),
+def test_launch_configs_have_names_and_only_sensible_ones_are_read():
+    for config in (
+        LaunchConfig(256, 1, 256),
+        LaunchConfig(256, 2, 64),
+        LaunchConfig(128, 3, 128, 4),
+        LaunchConfig(256, 1, 128, 1),
+        LaunchConfig(256, 1, 256, sites=2),
+        LaunchConfig(256, 1, 256, width=4),
+        LaunchConfig(256, 1, 64, 4, sites=4, width=2),
     ):
-        assert Shape.parse(shape.name) == shape
-    assert Shape(256, 2, 128, 1).name == "256,2 as 128 threads in 1 wave"
-    assert Shape(256, 1, 256, sites=2).name == "256,1,2"
-    assert Shape(256, 1, 256, width=2).name == "256,1,1,2"
-    assert Shape(256, 1, 64, 4, sites=4, width=2).name == "256,1,4,2 as 64 threads in 4 waves"
-    assert Shape(256, 1, 64, 4, sites=4, width=2).each == 8
+        assert LaunchConfig.parse(config.name) == config
+    assert LaunchConfig(256, 2, 128, 1).name == "256,2 as 128 threads in 1 wave"
+    assert LaunchConfig(256, 1, 256, sites=2).name == "256,1,2"
+    assert LaunchConfig(256, 1, 256, width=2).name == "256,1,1,2"
+    assert LaunchConfig(256, 1, 64, 4, sites=4, width=2).name == "256,1,4,2 as 64 threads in 4 waves"
+    assert LaunchConfig(256, 1, 64, 4, sites=4, width=2).each == 8
     for name in (
         "",
         "256",
@@ -143,7 +152,7 @@ def test_shapes_have_names_and_only_sensible_ones_are_read():
         "rm -rf",
         "256,1\n",
     ):
-        assert Shape.parse(name) is None
+        assert LaunchConfig.parse(name) is None
 
 
 def test_only_variants_that_bound_something_are_compiled():
