@@ -303,11 +303,11 @@ void bind_storage(nb::module_& m) {
         .def("stale", &FieldStorage::stale, "slab"_a, "parity"_a)
         .def_prop_ro("halo_counters", [](const FieldStorage& f) { return dict_of(f.counters); })
         .def(
-            "set_producer_words",
-            [](FieldStorage& f, Vector<std::uint64_t> words) {
-                f.set_producer_words({words.data(), words.data() + words.size()});
+            "set_producer_parameters",
+            [](FieldStorage& f, Vector<std::uint64_t> parameters) {
+                f.set_producer_parameters({parameters.data(), parameters.data() + parameters.size()});
             },
-            "words"_a)
+            "parameters"_a)
         .def(
             "import_box",
             [](FieldStorage& f, ConstArray array, std::shared_ptr<ThreadPool> pool) {
@@ -372,23 +372,24 @@ void bind_storage(nb::module_& m) {
     m.def(
         "halo_item",
         [](std::shared_ptr<PlacedLayout> layout, const Sections& memory, std::string label,
-           std::uintptr_t kernel, Vector<std::uint64_t> words,
-           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_word,
+           std::uintptr_t kernel, Vector<std::uint64_t> parameters,
+           std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources, int output_parameter,
            const GpuFunction* gpu_kernel, int threads) {
             HaloProducer producer;
             if (gpu_kernel != nullptr) producer.gpu_kernel = *gpu_kernel;
             producer.threads = threads;
             producer.kernel = reinterpret_cast<KernelFunction>(kernel);
-            producer.words.assign(words.data(), words.data() + words.size());
+            producer.parameters.assign(parameters.data(), parameters.data() + parameters.size());
             producer.sources = std::move(sources);
-            producer.output_word = output_word;
+            producer.output_parameter = output_parameter;
             nb::gil_scoped_release released;
             return std::make_shared<FieldStorage>(std::move(layout), memory_of(memory), std::move(label),
                                                   std::move(producer));
         },
-        "layout"_a, "memory"_a, "label"_a, "kernel"_a, "words"_a, "sources"_a, "output_word"_a,
+        "layout"_a, "memory"_a, "label"_a, "kernel"_a, "parameters"_a, "sources"_a, "output_parameter"_a,
         "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
-        "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources [(word, "
+        "A FieldStorage of ghosts only: the sender's `kernel` computes what travels, from sources "
+        "[(parameter, "
         "field)].");
     m.def(
         "halo_counters", [] { return dict_of(process_halo_counters()); },

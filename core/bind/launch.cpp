@@ -32,7 +32,7 @@ using Vector = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 // A launch and the Python objects whose memory it reads.
 struct BoundLaunch {
     std::unique_ptr<Launch> launch;
-    nb::object words;
+    nb::object parameters;
 };
 
 } // namespace
@@ -54,7 +54,7 @@ void bind_launch(nb::module_& m) {
             [](BoundLaunch* self, std::shared_ptr<PlacedLayout> layout,
                std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
                std::uintptr_t kernel,
-               nb::ndarray<std::uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu> words,
+               nb::ndarray<std::uint64_t, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu> parameters,
                std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> patches,
                std::vector<std::tuple<std::shared_ptr<FieldStorage>, Offset, int>> reads,
                std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes, std::int64_t begin,
@@ -79,8 +79,8 @@ void bind_launch(nb::module_& m) {
                 d.kernel = reinterpret_cast<KernelFunction>(kernel);
                 if (gpu_kernel != nullptr) d.gpu_kernel = *gpu_kernel;
                 d.threads = threads;
-                d.words = words.data();
-                d.nwords = static_cast<int>(words.size());
+                d.parameters = parameters.data();
+                d.nparameters = static_cast<int>(parameters.size());
                 d.patches = std::move(patches);
                 for (auto& [field, offset, parities] : reads)
                     d.reads.push_back({std::move(field), std::move(offset), parities});
@@ -94,7 +94,7 @@ void bind_launch(nb::module_& m) {
                 d.cost = {name, std::get<0>(cost), std::get<1>(cost), std::get<2>(cost), std::get<3>(cost)};
                 d.policy = &halo_policy(policy, on_device);
                 d.any_policy = any_halo_policy(policy);
-                nb::object kept = nb::cast(words);
+                nb::object kept = nb::cast(parameters);
                 std::unique_ptr<Launch> made;
                 {
                     nb::gil_scoped_release released; // a device may be waited for
@@ -102,12 +102,13 @@ void bind_launch(nb::module_& m) {
                 }
                 new (self) BoundLaunch{std::move(made), std::move(kept)};
             },
-            "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "words"_a.noconvert(), "patches"_a, "reads"_a,
-            "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(), "masks"_a = nb::none(),
-            "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false, "ncounters"_a = 0,
-            "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0, "adds"_a = false,
-            "name"_a = "kernel", "cost"_a = std::make_tuple(0, 0, 0, 0),
-            "words (uint64) is kept and read at every run: change scalars in place. patches: [(word, "
+            "layout"_a, "communicator"_a, "pool"_a, "kernel"_a, "parameters"_a.noconvert(), "patches"_a,
+            "reads"_a, "writes"_a, "begin"_a = 0, "end"_a = -1, "blocks"_a = nb::none(),
+            "masks"_a = nb::none(), "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false,
+            "ncounters"_a = 0, "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
+            "adds"_a = false, "name"_a = "kernel", "cost"_a = std::make_tuple(0, 0, 0, 0),
+            "parameters (uint64) is kept and read at every run: change scalars in place. patches: "
+            "[(parameter, "
             "field)]; reads: "
             "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
             "list. cost: bytes that must be moved, bytes moved without caches, operations, all per site, and "

@@ -26,20 +26,21 @@ std::string slab_name(const Slab& slab) {
 
 } // namespace
 
-void fill_standard_words(std::uint64_t* words, const PlacedLayout& layout, const std::int32_t* blocks) {
-    std::fill(words, words + 8, 0);
-    words[0] = reinterpret_cast<std::uint64_t>(blocks);
-    words[4] = reinterpret_cast<std::uint64_t>(layout.coordinates().data());
-    words[5] = reinterpret_cast<std::uint64_t>(layout.lane_offsets().data());
-    words[7] = reinterpret_cast<std::uint64_t>(layout.partition().global_extents().data());
+void fill_standard_parameters(std::uint64_t* parameters, const PlacedLayout& layout,
+                              const std::int32_t* blocks) {
+    std::fill(parameters, parameters + 8, 0);
+    parameters[0] = reinterpret_cast<std::uint64_t>(blocks);
+    parameters[4] = reinterpret_cast<std::uint64_t>(layout.coordinates().data());
+    parameters[5] = reinterpret_cast<std::uint64_t>(layout.lane_offsets().data());
+    parameters[7] = reinterpret_cast<std::uint64_t>(layout.partition().global_extents().data());
 }
 
-void fill_device_words(std::uint64_t* words, PlacedLayout& layout) {
+void fill_device_parameters(std::uint64_t* parameters, PlacedLayout& layout) {
     const auto& tables = layout.on_device();
-    std::fill(words, words + 8, 0);
-    words[4] = tables.coordinates.address();
-    words[5] = tables.lane_offsets.address();
-    words[7] = tables.extents.address();
+    std::fill(parameters, parameters + 8, 0);
+    parameters[4] = tables.coordinates.address();
+    parameters[5] = tables.lane_offsets.address();
+    parameters[7] = tables.extents.address();
 }
 
 int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field) {
@@ -64,7 +65,7 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
     Kernel kernel;
     kernel.writes = {{to}};
     kernel.reads.emplace_back();
-    for (const auto& [word, source] : producer->sources) {
+    for (const auto& [index, source] : producer->sources) {
         kernel.reads[0].push_back({buffer_of(schedule, source.get()), 0,
                                    static_cast<std::size_t>(layout_->nblocks()) * source->block_bytes()});
     }
@@ -72,16 +73,17 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
     const auto count = slab.send_count[parity];
     kernel.body = [layout = layout_.get(), producer, label = &field->label(), blocks, first, count,
                    to](int, std::span<std::byte* const> buffers, const Progress*) {
-        std::vector<std::uint64_t> words = producer->words;
-        fill_standard_words(words.data(), *layout, blocks->data() + first);
-        for (const auto& [word, source] : producer->sources) {
-            words[word] = reinterpret_cast<std::uint64_t>(source->data());
+        std::vector<std::uint64_t> parameters = producer->parameters;
+        fill_standard_parameters(parameters.data(), *layout, blocks->data() + first);
+        for (const auto& [index, source] : producer->sources) {
+            parameters[index] = reinterpret_cast<std::uint64_t>(source->data());
         }
-        words[producer->output_word] = reinterpret_cast<std::uint64_t>(buffers[to.buffer] + to.offset);
+        parameters[producer->output_parameter] =
+            reinterpret_cast<std::uint64_t>(buffers[to.buffer] + to.offset);
         const HostSpan span(
             Phase::produce, *label,
             {count, static_cast<std::int64_t>(to.bytes), static_cast<std::int64_t>(to.bytes), 0});
-        producer->kernel(words.data(), 0, count);
+        producer->kernel(parameters.data(), 0, count);
     };
     return schedule.add_kernel(name, std::move(kernel), {Part{}});
 }

@@ -52,8 +52,10 @@ class HaloExchange {
     std::unique_ptr<Executor> executor_;
 };
 
-// Words 0 to 7 of the kernel ABI for positions of a block list, without sums, masks and counters.
-void fill_device_words(std::uint64_t* words, PlacedLayout& layout); // the same with addresses on the device
-void fill_standard_words(std::uint64_t* words, const PlacedLayout& layout, const std::int32_t* blocks);
+// Parameters 0 to 7 of the kernel ABI for positions of a block list, without sums, masks and counters.
+void fill_device_parameters(std::uint64_t* parameters,
+                            PlacedLayout& layout); // the same with addresses on the device
+void fill_standard_parameters(std::uint64_t* parameters, const PlacedLayout& layout,
+                              const std::int32_t* blocks);
 
 } // namespace jali

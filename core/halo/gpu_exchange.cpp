@@ -84,20 +84,20 @@ void GpuExchange::produce_items(void* stream) {
             };
             for (; next < message.parts.size() && follows(message.parts[next]); ++next)
                 count += message.parts[next].send_count;
-            std::vector<std::uint64_t> arguments(2 + producer->words.size());
+            std::vector<std::uint64_t> arguments(2 + producer->parameters.size());
             arguments[1] = static_cast<std::uint64_t>(count);
-            std::uint64_t* words = arguments.data() + 2;
-            std::copy(producer->words.begin(), producer->words.end(), words);
-            fill_device_words(words, *layout_);
-            words[0] =
+            std::uint64_t* parameters = arguments.data() + 2;
+            std::copy(producer->parameters.begin(), producer->parameters.end(), parameters);
+            fill_device_parameters(parameters, *layout_);
+            parameters[0] =
                 layout_->on_device(layout_->slabs()[message.slab]) + part.send_sites * sizeof(std::int32_t);
-            for (const auto& [word, source] : producer->sources) words[word] = source->address();
-            words[producer->output_word] = produced_.address() + part.produced;
-            void* parameters[] = {arguments.data()};
+            for (const auto& [index, source] : producer->sources) parameters[index] = source->address();
+            parameters[producer->output_parameter] = produced_.address() + part.produced;
+            void* packed[] = {arguments.data()};
             const std::int64_t blocks = (count + producer->threads - 1) / producer->threads;
             const DeviceSpan span(*gpu_, stream, Phase::produce, part.field->label());
             gpu_->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
-                         static_cast<unsigned>(producer->threads), parameters, stream);
+                         static_cast<unsigned>(producer->threads), packed, stream);
         }
     }
 }

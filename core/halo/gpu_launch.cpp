@@ -35,7 +35,7 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
     : Launch(std::move(definition)), gpu_(definition_.layout->gpu()) {
     auto& d = definition_;
     if (!d.domain.masks.empty()) throw LayoutError("launch: lane masks on a device, which has no lanes");
-    arguments_.resize(2 + d.nwords);
+    arguments_.resize(2 + d.nparameters);
     if (d.domain.blocks.empty()) {
         whole_.begin = d.domain.begin;
         whole_.end = d.domain.end;
@@ -97,13 +97,13 @@ GpuMemory GpuLaunch::order_by_slice(const std::vector<std::int32_t>& blocks) con
     return gpu_->upload(order.data(), order.size() * sizeof order[0], "site lists");
 }
 
-void GpuLaunch::fill_words() {
+void GpuLaunch::fill_parameters() {
     const auto& d = definition_;
-    std::uint64_t* words = arguments_.data() + 2;
-    std::memcpy(words, d.words, d.nwords * sizeof(std::uint64_t));
-    fill_device_words(words, *d.layout);
-    words[6] = counters_->on_device().address();
-    for (const auto& [word, field] : d.patches) words[word] = field->address();
+    std::uint64_t* parameters = arguments_.data() + 2;
+    std::memcpy(parameters, d.parameters, d.nparameters * sizeof(std::uint64_t));
+    fill_device_parameters(parameters, *d.layout);
+    parameters[6] = counters_->on_device().address();
+    for (const auto& [index, field] : d.patches) parameters[index] = field->address();
 }
 
 std::int64_t GpuLaunch::blocks_for(const Positions& positions) const {
@@ -117,15 +117,15 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     const auto& d = definition_;
     arguments_[0] = static_cast<std::uint64_t>(positions.begin);
     arguments_[1] = static_cast<std::uint64_t>(positions.end);
-    std::uint64_t* words = arguments_.data() + 2;
-    words[0] = positions.blocks.address();
+    std::uint64_t* parameters = arguments_.data() + 2;
+    parameters[0] = positions.blocks.address();
     if (d.sums.added_by_kernel) {
-        words[2] = totals_.address();
+        parameters[2] = totals_.address();
     } else if (d.sums.count > 0) {
-        words[2] = contributions_.address() + first_contribution * sizeof(double);
-        words[3] = static_cast<std::uint64_t>(whole_.size());
+        parameters[2] = contributions_.address() + first_contribution * sizeof(double);
+        parameters[3] = static_cast<std::uint64_t>(whole_.size());
     }
-    void* parameters[] = {arguments_.data()};
+    void* packed[] = {arguments_.data()};
     std::int64_t blocks = blocks_for(positions);
     // Beside an exchange some blocks find no place at first; these must not have the work of a whole wave
     // left.
@@ -139,14 +139,14 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     const Urgency urgency = beside_exchange            ? Urgency::middle
                             : phase == Phase::boundary ? Urgency::last
                                                        : Urgency::of_stream;
-    gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), parameters,
+    gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), packed,
                  stream, urgency);
 }
 
 void GpuLaunch::prepare() {
     make_ready();
     totals_are_zero_ = false;
-    fill_words();
+    fill_parameters();
 }
 
 void GpuLaunch::compute() {

@@ -56,7 +56,7 @@ class GpuLaunch : public Launch {
     void fall_back(const std::string& carrier, const std::string& trouble);
     void prepare_sums();
     GpuAddress run_kernel(); // and its halos; returns the order of the contributions to sums
-    void fill_words();
+    void fill_parameters();
     std::int64_t blocks_for(const Positions& positions) const; // one position for each place of a thread
     void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);
     GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
@@ -64,7 +64,7 @@ class GpuLaunch : public Launch {
     void reduce(double* sums, GpuAddress order);
 
     std::shared_ptr<Gpu> gpu_;
-    std::vector<std::uint64_t> arguments_; // begin, end, words: the structure that the kernel takes
+    std::vector<std::uint64_t> arguments_; // begin, end, parameters: the structure that the kernel takes
     Positions whole_;
     GpuMemory contributions_, whole_order_, starts_, totals_;
     bool totals_are_zero_ = false; // since they were handed over or taken

@@ -30,7 +30,7 @@ HostLaunch::HostLaunch(LaunchDefinition definition) : Launch(std::move(definitio
     auto& d = definition_;
     workers_.resize(d.pool->threads());
     for (auto& worker : workers_) {
-        worker.words.resize(d.nwords);
+        worker.parameters.resize(d.nparameters);
         worker.counters.resize(d.ncounters);
     }
     prepare_sums();
@@ -119,12 +119,13 @@ void HostLaunch::run_domain(const LaunchDomain& domain, Phase phase, const Threa
     const HostSpan span(phase, definition_.cost.name, watched() ? work_of(domain) : Work{});
     const bool listed = !domain.blocks.empty();
     for (auto& worker : workers_) {
-        worker.words[0] = listed ? reinterpret_cast<std::uint64_t>(domain.blocks.data()) : 0;
-        worker.words[1] = domain.masks.empty() ? 0 : reinterpret_cast<std::uint64_t>(domain.masks.data());
+        worker.parameters[0] = listed ? reinterpret_cast<std::uint64_t>(domain.blocks.data()) : 0;
+        worker.parameters[1] =
+            domain.masks.empty() ? 0 : reinterpret_cast<std::uint64_t>(domain.masks.data());
     }
     // Masks are per position; for a range of blocks positions are blocks, so the masks start at its first.
     if (!listed && !domain.masks.empty()) {
-        for (auto& worker : workers_) worker.words[1] -= domain.begin * sizeof(std::uint32_t);
+        for (auto& worker : workers_) worker.parameters[1] -= domain.begin * sizeof(std::uint32_t);
     }
     running_ = &domain;
     const auto begin = listed ? 0 : domain.begin;
@@ -136,15 +137,15 @@ void HostLaunch::run_domain(const LaunchDomain& domain, Phase phase, const Threa
 void HostLaunch::run_piece(int thread, std::int64_t begin, std::int64_t end) {
     Worker& worker = workers_[thread];
     if (definition_.sums.count == 0) {
-        definition_.kernel(worker.words.data(), begin, end);
+        definition_.kernel(worker.parameters.data(), begin, end);
         return;
     }
     worker.used = true;
-    worker.words[2] = reinterpret_cast<std::uint64_t>(worker.contributions.data());
-    worker.words[3] = static_cast<std::uint64_t>(chunk_);
+    worker.parameters[2] = reinterpret_cast<std::uint64_t>(worker.contributions.data());
+    worker.parameters[3] = static_cast<std::uint64_t>(chunk_);
     for (auto b = begin; b < end; b += chunk_) {
         const auto e = std::min(end, b + chunk_);
-        definition_.kernel(worker.words.data(), b, e);
+        definition_.kernel(worker.parameters.data(), b, e);
         deposit(worker, b, e);
     }
 }
@@ -152,7 +153,7 @@ void HostLaunch::run_piece(int thread, std::int64_t begin, std::int64_t end) {
 void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     const auto& sums = definition_.sums;
     const std::int64_t lanes = definition_.layout->lanes(), n = (end - begin) * lanes;
-    if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.words[1])) {
+    if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.parameters[1])) {
         for (int k = 0; k < sums.count; ++k) {
             double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
             for (std::int64_t i = 0; i < n; ++i) {
@@ -246,17 +247,18 @@ void HostLaunch::prepare() {
     const auto& d = definition_;
     for (FieldStorage* field : touched_) field->reserve_ghosts(d.pool.get());
     Worker& first = workers_[0];
-    std::memcpy(first.words.data(), d.words, d.nwords * sizeof(std::uint64_t));
-    fill_standard_words(first.words.data(), *d.layout, nullptr);
-    for (const auto& [word, field] : d.patches)
-        first.words[word] = reinterpret_cast<std::uint64_t>(field->data());
+    std::memcpy(first.parameters.data(), d.parameters, d.nparameters * sizeof(std::uint64_t));
+    fill_standard_parameters(first.parameters.data(), *d.layout, nullptr);
+    for (const auto& [index, field] : d.patches)
+        first.parameters[index] = reinterpret_cast<std::uint64_t>(field->data());
     for (std::size_t w = 1; w < workers_.size(); ++w) {
-        std::memcpy(workers_[w].words.data(), first.words.data(), d.nwords * sizeof(std::uint64_t));
+        std::memcpy(workers_[w].parameters.data(), first.parameters.data(),
+                    d.nparameters * sizeof(std::uint64_t));
     }
     if (d.ncounters > 0 || d.sums.count > 0) {
         for (auto& worker : workers_) {
             worker.used = false;
-            worker.words[6] = reinterpret_cast<std::uint64_t>(worker.counters.data());
+            worker.parameters[6] = reinterpret_cast<std::uint64_t>(worker.counters.data());
             std::fill(worker.counters.begin(), worker.counters.end(), 0);
             std::fill(worker.plain.begin(), worker.plain.end(), 0.0);
             for (auto& sum : worker.binned) sum.clear();

@@ -27,9 +27,9 @@ class HostLaunch : public Launch {
     std::vector<double> time(int repetitions, const std::function<void()>& work) override;
 
   private:
-    // One thread's copy of the words and what it accumulates, on cache lines of its own.
+    // One thread's copy of the parameters and what it accumulates, on cache lines of its own.
     struct alignas(64) Worker {
-        std::vector<std::uint64_t> words;
+        std::vector<std::uint64_t> parameters;
         std::vector<std::int64_t> counters;
         Memory contributions;            // doubles [component][chunk][lane], aligned for vectors
         std::vector<BinnedSum> binned;   // [slice][component]

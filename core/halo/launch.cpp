@@ -47,8 +47,8 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
     auto refuse = [](const std::string& what) { throw LayoutError("launch: " + what); };
     if (layout.gpu() ? d.gpu_kernel.handle == nullptr || d.threads < 1 : d.kernel == nullptr)
         refuse("no kernel");
-    if (d.nwords < 8 || d.words == nullptr)
-        refuse(std::to_string(d.nwords) + " words; the ABI has at least 8");
+    if (d.nparameters < 8 || d.parameters == nullptr)
+        refuse(std::to_string(d.nparameters) + " parameters; the ABI has at least 8");
     if (d.policy == nullptr) d.policy = &halo_policy("", layout.gpu() != nullptr);
     if (d.domain.blocks.empty()) {
         if (d.domain.begin < 0 || d.domain.end < d.domain.begin || d.domain.end > layout.nblocks()) {
@@ -75,10 +75,10 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
         if (field->layout() != d.layout) refuse("field '" + field->label() + "' has another layout");
         if (std::find(touched_.begin(), touched_.end(), field) == touched_.end()) touched_.push_back(field);
     };
-    for (auto& [word, field] : d.patches) {
-        if (word < 8 || word >= d.nwords) {
-            refuse("field '" + field->label() + "' in word " + std::to_string(word) + " of " +
-                   std::to_string(d.nwords));
+    for (auto& [index, field] : d.patches) {
+        if (index < 8 || index >= d.nparameters) {
+            refuse("field '" + field->label() + "' in parameter " + std::to_string(index) + " of " +
+                   std::to_string(d.nparameters));
         }
         add_touched(field.get());
     }
@@ -90,7 +90,7 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
     for (const auto& request : requests_) {
         add_touched(request.field.get());
         if (const auto* producer = request.field->producer()) {
-            for (auto& [word, source] : producer->sources) add_touched(source.get());
+            for (auto& [index, source] : producer->sources) add_touched(source.get());
         }
     }
     check_sums();

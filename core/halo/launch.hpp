@@ -1,10 +1,10 @@
 // A kernel bound to fields, a domain and its halos: everything that one call of a site function does.
 //
-// Built once, run often. run() copies the words that the owner prepared, fills in addresses that may move,
-// finds which ghost slabs are stale, and either runs the kernel over everything or exchanges halos while the
-// bulk runs. Contributions to sums are reduced over threads and ranks. All ranks must run the same launches
-// in the same order. What is the same on the host and on devices is here; the rest in host_launch and
-// gpu_launch. The kernel ABI is described in ARCHITECTURE.md, section 3.
+// Built once, run often. run() copies the parameters that the owner prepared, fills in addresses that may
+// move, finds which ghost slabs are stale, and either runs the kernel over everything or exchanges halos
+// while the bulk runs. Contributions to sums are reduced over threads and ranks. All ranks must run the same
+// launches in the same order. What is the same on the host and on devices is here; the rest in host_launch
+// and gpu_launch. The kernel ABI is described in ARCHITECTURE.md, section 3.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -42,7 +42,7 @@ struct LaunchSums {
     int count = 0;                   // doubles per site
     std::vector<std::int32_t> slice; // [block][lane]: its slice, or empty for one sum over all sites
     int nslices = 1;
-    bool added_by_kernel = false; // on a device: words[2] are the words of the sums themselves
+    bool added_by_kernel = false; // on a device: parameters[2] are the words of the sums themselves
     bool fast = false;            // plain double sums: the last bits depend on threads and partition
 };
 
@@ -66,9 +66,11 @@ struct LaunchDefinition {
     int threads = 0;                 // per block of it
     int sites = 1;                   // per thread of it, at a time
     int waves = 0; // blocks of a launch at most, in units of what the device holds at once; 0: any number
-    const std::uint64_t* words = nullptr; // read at every run; the owner keeps them and may change scalars
-    int nwords = 0;
-    std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> patches; // word that holds the field's address
+    const std::uint64_t* parameters =
+        nullptr; // read at every run; the owner keeps them and may change scalars
+    int nparameters = 0;
+    std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
+        patches; // parameter that holds the field's address
     std::vector<LaunchRead> reads;
     std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes; // field, parities
     LaunchDomain domain;

@@ -187,17 +187,17 @@ FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memo
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)), producer_(std::make_unique<HaloProducer>(std::move(producer))) {
     check_memory(memory_of_site_, label_);
-    const int nwords = static_cast<int>(producer_->words.size());
-    auto fits = [&](int word) { return word >= 8 && word < nwords; };
+    const int nparameters = static_cast<int>(producer_->parameters.size());
+    auto fits = [&](int index) { return index >= 8 && index < nparameters; };
     const bool lacks_kernel =
         layout_->gpu() ? producer_->gpu_kernel.handle == nullptr : producer_->kernel == nullptr;
-    if (lacks_kernel || !fits(producer_->output_word) ||
+    if (lacks_kernel || !fits(producer_->output_parameter) ||
         !std::all_of(producer_->sources.begin(), producer_->sources.end(),
                      [&](auto& s) { return fits(s.first); })) {
-        throw LayoutError("halo item '" + label_ + "': needs a kernel, and addresses in words 8 to " +
-                          std::to_string(nwords - 1));
+        throw LayoutError("halo item '" + label_ + "': needs a kernel, and addresses in parameters 8 to " +
+                          std::to_string(nparameters - 1));
     }
-    for (auto& [word, source] : producer_->sources) {
+    for (auto& [index, source] : producer_->sources) {
         if (source->layout() != layout_)
             throw LayoutError("halo item '" + label_ + "': a source field has another layout");
     }
@@ -241,13 +241,14 @@ std::vector<std::int32_t> FieldStorage::blocks_of_part(const Extents& origin, co
     return blocks;
 }
 
-void FieldStorage::set_producer_words(const std::vector<std::uint64_t>& words) {
-    if (!producer_ || words.size() != producer_->words.size()) {
-        throw LayoutError("halo item '" + label_ + "': " + std::to_string(words.size()) + " words given, " +
-                          std::to_string(producer_ ? producer_->words.size() : 0) + " expected");
+void FieldStorage::set_producer_parameters(const std::vector<std::uint64_t>& parameters) {
+    if (!producer_ || parameters.size() != producer_->parameters.size()) {
+        throw LayoutError("halo item '" + label_ + "': " + std::to_string(parameters.size()) +
+                          " parameters given, " +
+                          std::to_string(producer_ ? producer_->parameters.size() : 0) + " expected");
     }
-    if (words != producer_->words) {
-        producer_->words = words;
+    if (parameters != producer_->parameters) {
+        producer_->parameters = parameters;
         mark_written(3);
     }
 }
@@ -261,7 +262,7 @@ std::uint64_t FieldStorage::version(int parity) const {
     std::uint64_t version = version_[parity];
     // Every count only grows, so the sum is unchanged only if all are.
     if (producer_) {
-        for (const auto& [word, source] : producer_->sources) version += source->version(parity);
+        for (const auto& [index, source] : producer_->sources) version += source->version(parity);
     }
     return version;
 }

@@ -46,14 +46,15 @@ class FieldStorage;
 
 // Computes what a halo item carries: a kernel over the sender's blocks that uses its fields at the block
 // itself only, and writes position p to output + p blocks, output being
-// words[output_word]. Words 0 to 7 and the addresses are filled in.
+// parameters[output_parameter]. Parameters 0 to 7 and the addresses are filled in.
 struct HaloProducer {
     KernelFunction kernel = nullptr; // on the host,
     GpuFunction gpu_kernel;          // or on a device, where the output is a field
     int threads = 0;                 // per block of it
-    std::vector<std::uint64_t> words;
-    std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> sources; // word that holds its address, field
-    int output_word = 0;
+    std::vector<std::uint64_t> parameters;
+    std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
+        sources; // parameter that holds its address, field
+    int output_parameter = 0;
 };
 
 class FieldStorage {
@@ -74,8 +75,8 @@ class FieldStorage {
     std::size_t block_bytes() const { return block_bytes_; }
     std::size_t bytes() const { return layout_->gpu() ? device_.size() : memory_.size(); }
     const HaloProducer* producer() const { return producer_.get(); }
-    // Replaces the words of the producer; a change makes the item stale.
-    void set_producer_words(const std::vector<std::uint64_t>& words);
+    // Replaces the parameters of the producer; a change makes the item stale.
+    void set_producer_parameters(const std::vector<std::uint64_t>& parameters);
 
     // Address of block 0, on the host or on the layout's device. For a halo item that block does not exist,
     // but ghosts are found in the same way. Valid until the next reserve_ghosts that grows.

@@ -146,14 +146,14 @@ def test_what_two_threads_make_at_once_is_one_thing():
     assert cache.get("key", make) is first
 
 
-def test_a_text_of_several_sites_per_thread_has_the_same_words():
+def test_a_text_of_several_sites_per_thread_has_the_same_parameters():
     lowered = lower(
         analyse_program(program_of(lambda X, a, b: b.__setitem__(X, a[X] * a[X]), SU(3), SU(3))),
         Placement(1, gpu=True),
     )
     one, several = write(lowered), write(lowered, several=True)
     assert one.kernel.text != several.kernel.text
-    assert one.kernel.words == several.kernel.words
+    assert one.kernel.parameters == several.kernel.parameters
 
 
 def test_inspect_has_a_page_for_each_stage():

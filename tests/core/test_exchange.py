@@ -50,15 +50,15 @@ class Rank:
 
     def gather(self, out, terms, policy=None, **domain):
         """out = sum over terms (field, offset, parities) of weighted reals."""
-        words = np.zeros(11 + 6 * len(terms), np.uint64)
-        words[8], words[9] = self.layout.lanes, len(terms)
+        parameters = np.zeros(11 + 6 * len(terms), np.uint64)
+        parameters[8], parameters[9] = self.layout.lanes, len(terms)
         patches, reads = [(10, out)], []
         for k, (field, offset, parities) in enumerate(terms):
             table = self.layout.neighbours(offset)
             self.kept.append(table)
             at = 11 + 6 * k
-            words[at + 1], words[at + 2] = field.reals, field.scalar_bytes == 4
-            words[at + 3], words[at + 4] = table.entries_address, table.permutations_address
+            parameters[at + 1], parameters[at + 2] = field.reals, field.scalar_bytes == 4
+            parameters[at + 3], parameters[at + 4] = table.entries_address, table.permutations_address
             patches.append((at, field))
             reads.append((field, offset, parities))
         return Launch(
@@ -66,7 +66,7 @@ class Rank:
             self.communicator,
             self.pool,
             self.kernels("gather"),
-            words,
+            parameters,
             patches,
             reads,
             [(out, 3)],
@@ -75,14 +75,14 @@ class Rank:
         )
 
     def sum_reals(self, field, **options):
-        words = np.zeros(11, np.uint64)
-        words[8], words[9] = self.layout.lanes, field.reals
+        parameters = np.zeros(11, np.uint64)
+        parameters[8], parameters[9] = self.layout.lanes, field.reals
         return Launch(
             self.layout,
             self.communicator,
             self.pool,
             self.kernels("sum_reals"),
-            words,
+            parameters,
             [(10, field)],
             [],
             [],
@@ -238,9 +238,9 @@ def test_checkerboard_update_in_place_reads_old_and_new_values_exactly(kernels, 
         f = rank.field(2)
         f.import_box(local_part(p, communicator.rank, whole))
         table = rank.layout.neighbours(offset)
-        words = np.zeros(14, np.uint64)
-        words[8], words[9] = rank.layout.lanes, 2
-        words[12], words[13] = table.entries_address, table.permutations_address
+        parameters = np.zeros(14, np.uint64)
+        parameters[8], parameters[9] = rank.layout.lanes, 2
+        parameters[12], parameters[13] = table.entries_address, table.permutations_address
         launches = []
         even = rank.layout.even_blocks
         for begin, end, reads, writes in [(0, even, 2, 1), (even, -1, 1, 2)]:
@@ -250,7 +250,7 @@ def test_checkerboard_update_in_place_reads_old_and_new_values_exactly(kernels, 
                     communicator,
                     rank.pool,
                     kernels("shift_add"),
-                    words,
+                    parameters,
                     [(10, f), (11, f)],
                     [(f, offset, reads)],
                     [(f, writes)],
@@ -390,17 +390,24 @@ def test_kernel_counters_are_added_over_threads(kernels):
     assert launch.counters.values == [2 * rank.layout.nblocks, 0]
 
 
-def test_coordinate_words_number_the_sites(kernels, on_ranks):
+def test_coordinate_parameters_number_the_sites(kernels, on_ranks):
     extents, grid = (4, 3, 8), (2, 1, 2)
     p = Partition(extents, grid)
 
     def body(communicator):
         rank = Rank(p, communicator, kernels, 4)
         out = rank.field(1)
-        words = np.zeros(12, np.uint64)
-        words[8:11] = rank.layout.lanes, 3, rank.layout.nblocks
+        parameters = np.zeros(12, np.uint64)
+        parameters[8:11] = rank.layout.lanes, 3, rank.layout.nblocks
         Launch(
-            rank.layout, communicator, rank.pool, kernels("number_sites"), words, [(11, out)], [], [(out, 3)]
+            rank.layout,
+            communicator,
+            rank.pool,
+            kernels("number_sites"),
+            parameters,
+            [(11, out)],
+            [],
+            [(out, 3)],
         ).run()
         return out.export_box()
 
@@ -422,15 +429,15 @@ def test_halo_items_are_computed_at_the_sender_once_per_change(policy, kernels, 
         pack[8], pack[9] = layout.lanes, 6
         item = _core.halo_item(layout, [(2, 8, 2)], "item", kernels("project"), pack, [(10, f)], 11)
         table = layout.neighbours(offset)
-        words = np.zeros(16, np.uint64)
-        words[8], words[12], words[15] = layout.lanes, 6, layout.nblocks
-        words[13], words[14] = table.entries_address, table.permutations_address
+        parameters = np.zeros(16, np.uint64)
+        parameters[8], parameters[12], parameters[15] = layout.lanes, 6, layout.nblocks
+        parameters[13], parameters[14] = table.entries_address, table.permutations_address
         launch = Launch(
             layout,
             communicator,
             rank.pool,
             kernels("use_item"),
-            words,
+            parameters,
             [(9, out), (10, item), (11, f)],
             [(item, offset, 3)],
             [(out, 3)],
@@ -445,9 +452,9 @@ def test_halo_items_are_computed_at_the_sender_once_per_change(policy, kernels, 
         f.mark_written(2)
         launch.run()
         assert item.halo_counters["exchanged"] == 3
-        item.set_producer_words(pack)
+        item.set_producer_parameters(pack)
         launch.run()
-        assert item.halo_counters["exchanged"] == 3  # same words: still valid
+        assert item.halo_counters["exchanged"] == 3  # same parameters: still valid
         assert f.halo_counters["messages"] == 0
         return first
 

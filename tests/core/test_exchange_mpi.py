@@ -28,11 +28,11 @@ for policy in ("overlap", "wait"):
     f.import_box(np.ascontiguousarray(reference[box]))
     offsets = [[1, 0, 0], [0, -1, 1], [0, 1, -1], [-1, -1, -1]]
     tables = [layout.neighbours(o) for o in offsets]
-    words = np.zeros(11 + 6 * len(offsets), np.uint64)
-    words[8], words[9] = layout.lanes, len(offsets)
+    parameters = np.zeros(11 + 6 * len(offsets), np.uint64)
+    parameters[8], parameters[9] = layout.lanes, len(offsets)
     for k, t in enumerate(tables):
-        words[12 + 6 * k], words[14 + 6 * k], words[15 + 6 * k] = 3, t.entries_address, t.permutations_address
-    launch = _core.Launch(layout, world.core, pool, kernels.symbol("gather"), words,
+        parameters[12 + 6 * k], parameters[14 + 6 * k], parameters[15 + 6 * k] = 3, t.entries_address, t.permutations_address
+    launch = _core.Launch(layout, world.core, pool, kernels.symbol("gather"), parameters,
         [(10, out)] + [(11 + 6 * k, f) for k in range(len(offsets))], [(f, o, 3) for o in offsets], [(out, 3)],
         policy=policy)
     total = _core.Launch(layout, world.core, pool, kernels.symbol("sum_reals"),

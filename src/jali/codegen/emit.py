@@ -13,21 +13,21 @@ from jali.codegen.formats import Stored, on_the_wire
 from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.operation import OPERATIONS
-from jali.codegen.operations import Value, Variant, Word, Writer, coordinate_text, offset_text
+from jali.codegen.operations import KernelParameter, Value, Variant, Writer, coordinate_text, offset_text
 from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.several import SeveralSites, most_neighbours
 
-FIRST_WORD = 8  # words 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
+FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
 
 
 @dataclass(frozen=True)
 class KernelText:
-    """The C++ of one kernel (without the prelude), its argument words and the facts about it."""
+    """The C++ of one kernel (without the prelude), its parameters and the facts about it."""
 
     name: str
     text: str
-    words: list[Word]
+    parameters: list[KernelParameter]
     analysis: Analysis
     most_neighbours: int  # of a device, that a thread may load together
 
@@ -62,7 +62,7 @@ class _Emitter(Writer):
         self.several = SeveralSites() if variant.several else None
         self.depth = 3 if variant.several else 2
         self.values: dict[int, Value] = {}
-        self.words: list[Word] = []
+        self.parameters: list[KernelParameter] = []
         self.constants: dict[str, str] = {}
         self.free: dict[int, list[str]] = {}
         self.sizes: dict[str, int] = {}
@@ -187,14 +187,14 @@ class _Emitter(Writer):
             self.constants[text] = f"c{len(self.constants)}"
         return self.constants[text]
 
-    def word(self, word: Word) -> int:
-        if word not in self.words:
-            self.words.append(word)
-        return FIRST_WORD + self.words.index(word)
+    def parameter(self, parameter: KernelParameter) -> int:
+        if parameter not in self.parameters:
+            self.parameters.append(parameter)
+        return FIRST_PARAMETER + self.parameters.index(parameter)
 
     def field(self, slot: int) -> str:
         """The name of a field's base pointer; numbered by first use, so that the text does not depend on who is bound."""
-        return f"f{self.word(Word('field', slot))}"
+        return f"f{self.parameter(KernelParameter('field', slot))}"
 
     def load_ahead(self, name: str, pointer: str, reals: int, ctype: str = "real") -> str:
         assert self.several is not None
@@ -212,7 +212,7 @@ class _Emitter(Writer):
         self.position = len(analysis.order)
         self._effects()
         neighbours = most_neighbours(program, self.variant, analysis)
-        return KernelText(program.name, self._assemble(), self.words, analysis, neighbours)
+        return KernelText(program.name, self._assemble(), self.parameters, analysis, neighbours)
 
     def _effects(self) -> None:
         component = 0
@@ -224,16 +224,16 @@ class _Emitter(Writer):
                 self.line(
                     f"copy<{effect.value.type.reals}>({sent} + {effect.first}, {self.array(effect.value)});"
                 )
-            word = self.word(Word("output"))
+            index = self.parameter(KernelParameter("output"))
             memory = self._sent(self.program.outputs).pointer(self.program.precision, self.variant.gpu)
             counted = ", counters" if self._loses() else ""
             if counted:
-                self.word(Word("lost"))
-            self.line(f"store_element<{self.program.outputs}>(({memory}*)w[{word}], i, {sent}{counted});")
+                self.parameter(KernelParameter("lost"))
+            self.line(f"store_element<{self.program.outputs}>(({memory}*)w[{index}], i, {sent}{counted});")
         elif outputs:
-            word = self.word(Word("output"))
+            index = self.parameter(KernelParameter("output"))
             for effect in outputs:
-                target = f"(real*)w[{word}] + i * {self.program.outputs} + {effect.first}"
+                target = f"(real*)w[{index}] + i * {self.program.outputs} + {effect.first}"
                 self.line(f"copy<{effect.value.type.reals}>({target}, {self.array(effect.value)});")
         stores = [e for e in self.program.effects if isinstance(e, Store)]
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
@@ -299,7 +299,7 @@ class _Emitter(Writer):
         out = [
             f"// {program.name}: {analysis.flops} flops, reads {analysis.loads} and writes {analysis.stores} reals per site."
         ]
-        for slot in [word.slot for word in self.words if word.what == "field"]:
+        for slot in [parameter.slot for parameter in self.parameters if parameter.what == "field"]:
             field = program.fields[slot]
             reads = ", ".join(offset_text(o) for o in analysis.reads.get(slot, {}))
             what = [f"read at {reads}"] if reads else []
@@ -314,8 +314,8 @@ class _Emitter(Writer):
         head = []
         if self.variant.gpu:
             if analysis.coordinates:
-                self.word(Word("blocks"))
-            size = FIRST_WORD + len(self.words)
+                self.parameter(KernelParameter("blocks"))
+            size = FIRST_PARAMETER + len(self.parameters)
             out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{size}]; }};")
             out.append("JALI_KERNEL(kernel, arguments) {")
             head += ["const uint64_t* const w = a.w;", "const int64_t begin = a.begin, end = a.end;"]
@@ -336,17 +336,17 @@ class _Emitter(Writer):
             head.append("double* const sums = (double*)w[2];")
             head.append("const int64_t sum_stride = (int64_t)w[3];")
         if analysis.coordinates:
-            index = self.word(Word("blocks"))
+            index = self.parameter(KernelParameter("blocks"))
             head.append("const int32_t* const coordinates = (const int32_t*)w[4];")
             head.append("const int32_t* const lane_offsets = (const int32_t*)w[5];")
             head.append(f"const int64_t blocks_held = (int64_t)w[{index}];")
         if analysis.bodies or counts_lost(program) or self._loses():
-            index = self.word(Word("lost")) if self._loses() else 6
+            index = self.parameter(KernelParameter("lost")) if self._loses() else 6
             head.append(f"int64_t* const counters = (int64_t*)w[{index}];")
         head.append("const int64_t* const extents = (const int64_t*)w[7];")
         head.append("(void)extents;")
-        for k, word in enumerate(self.words):
-            head += _declare(word, FIRST_WORD + k, self.variant, program)
+        for k, parameter in enumerate(self.parameters):
+            head += _declare(parameter, FIRST_PARAMETER + k, self.variant, program)
         for text, name in self.constants.items():
             head.append(f"const real {name} = splat((JALI_REAL){text});")
         lanes, numbering = self._site_number() if analysis.randoms else ([], [])
@@ -423,7 +423,10 @@ class _Emitter(Writer):
         offset = self.program.offset(item.offset)
         phased = any((slot, offset) in self.variant.phased for slot in item.slots)
         entry = self.neighbour(offset, phased)
-        storage, blocks = self.word(Word("item", offset=offset)), self.word(Word("blocks"))
+        storage, blocks = (
+            self.parameter(KernelParameter("item", offset=offset)),
+            self.parameter(KernelParameter("blocks")),
+        )
         names = [f"g{self.number(node)}" for node in item.cut]
         for name, node in zip(names, item.cut, strict=True):
             # a pointer that may name either of two arrays would keep a thread's arrays out of its registers
@@ -461,30 +464,34 @@ class _Emitter(Writer):
         self.line(f"copy<{reals}>({name}, {source});" if self.variant.gpu else f"{name} = {source};")
 
 
-def _declare(word: Word, index: int, variant: Variant, program: SiteProgram) -> list[str]:
-    if word.what == "field":
-        field = program.fields[word.slot]
+def _declare(parameter: KernelParameter, index: int, variant: Variant, program: SiteProgram) -> list[str]:
+    if parameter.what == "field":
+        field = program.fields[parameter.slot]
         pointer = field.storage.pointer(program.precision, variant.gpu)
         return [f"{pointer}* const f{index} = ({pointer}*)w[{index}];  // {field.name}"]
-    if word.what == "table":
+    if parameter.what == "table":
         return [
-            f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {offset_text(word.offset)}"
+            f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {offset_text(parameter.offset)}"
         ]
-    if word.what == "permutations":
+    if parameter.what == "permutations":
         return [f"const int32_t* const n{index} = (const int32_t*)w[{index}];"]
-    if word.what == "phases":
+    if parameter.what == "phases":
         return [f"const JALI_REAL* const h{index} = (const JALI_REAL*)w[{index}];"]
-    if word.what == "key":
-        return [f"const philox_keys k{index} = philox_schedule(w[{index}]);  // {program.randoms[word.slot]}"]
-    if word.what == "scalar":
-        name, type = program.scalars[word.slot]
+    if parameter.what == "key":
+        return [
+            f"const philox_keys k{index} = philox_schedule(w[{index}]);  // {program.randoms[parameter.slot]}"
+        ]
+    if parameter.what == "scalar":
+        name, type = program.scalars[parameter.slot]
         if type.kind == "int":
             return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);  // {name}"]
         value = (
-            f"*(const double*)w[{index}]" if word.slot in variant.placed else f"double_of_bits(w[{index}])"
+            f"*(const double*)w[{index}]"
+            if parameter.slot in variant.placed
+            else f"double_of_bits(w[{index}])"
         )
         return [f"const real s{index} = splat((JALI_REAL){value});  // {name}"]
     return []
 
 
-__all__ = ["FIRST_WORD", "KernelText", "Variant", "Word", "counts_lost", "emit"]
+__all__ = ["FIRST_PARAMETER", "KernelParameter", "KernelText", "Variant", "counts_lost", "emit"]

@@ -1,6 +1,6 @@
-"""What the text of an operation may use: the variant that is written, words, values by name, and how fields are loaded.
+"""What the text of an operation may use: the variant that is written, parameters, values by name, and how fields are loaded.
 
-`Writer` needs from its heir the text and memory of a kernel (`emit.py`): lines, arrays, words.
+`Writer` needs from its heir the text and memory of a kernel (`emit.py`): lines, arrays, parameters.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Variant:
     wire: str = ""  # the storage format in which they do; "": as reals of the arithmetic
     adds: bool = False  # on a GPU: sums are added up by the kernel itself, not by another one
     gpu: bool = False  # a thread of a device computes a site, and loads it into registers
-    placed: frozenset[int] = frozenset()  # scalars whose words are addresses of doubles
+    placed: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
     several: bool = False  # or several sites (codegen.several)
     ahead: int = (
         0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead
@@ -39,8 +39,8 @@ class Variant:
 
 
 @dataclass(frozen=True)
-class Word:
-    """What a word of the kernel's argument list holds, from word 8 on."""
+class KernelParameter:
+    """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
     what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output, lost
     slot: int = 0
@@ -119,7 +119,7 @@ class Writer:
     def number(self, node: Node) -> int:
         raise AssertionError
 
-    def word(self, word: Word) -> int:
+    def parameter(self, parameter: KernelParameter) -> int:
         raise AssertionError
 
     def field(self, slot: int) -> str:
@@ -156,7 +156,7 @@ class Writer:
                     self.line(f"block_at<{reals}>({name}, {source}, x);")
                 else:
                     self.line(f"copy<{reals}>({name}, block_at<{reals}>({source}, x));")
-                phases = self.word(Word("phases", slot, offset, True))
+                phases = self.parameter(KernelParameter("phases", slot, offset, True))
                 self.line(f"apply_{'phase' if complex_factor else 'sign'}<{reals}>({name}, h{phases});")
             elif copied:
                 staged = self._staged(node, reals, whole)
@@ -168,7 +168,7 @@ class Writer:
             arguments = f"{staged}, {source}, {self.neighbour(offset, phased)}"
             kind = ""
             if phased and not late:
-                phases = self.word(Word("phases", slot, offset, True))
+                phases = self.parameter(KernelParameter("phases", slot, offset, True))
                 arguments += f", h{phases}"
                 kind = "_phased" if complex_factor else "_signed"
             self.line(
@@ -180,7 +180,7 @@ class Writer:
         decoded = self.result(node)
         self.line(f"{packing.decode}<{element.type.shape[0]}>({decoded}, {name});")
         if late:
-            phases = self.word(Word("phases", slot, offset, True))
+            phases = self.parameter(KernelParameter("phases", slot, offset, True))
             if any(offset):
                 entry = self.neighbour(offset, True)
                 self.line(f"phase_across<{node.type.reals}>({decoded}, {entry}, h{phases});")
@@ -232,15 +232,17 @@ class Writer:
         entry = "ahead"
         if any(offset):
             phased = (slot, offset) in self.variant.phased
-            entry = f"n{self.word(Word('table', offset=offset, windings=phased))}[ahead]"
+            entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=phased))}[ahead]"
         self.line(f"fetch_ahead<{reals}>({self.field(slot)}, {entry});")
 
     def neighbour(self, offset: tuple[int, ...], windings: bool) -> str:
         """The entry of the neighbour table at this position, and where there are lanes their permutations."""
-        entry = f"n{self.word(Word('table', offset=offset, windings=windings))}[x]"
+        entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=windings))}[x]"
         if self.variant.gpu:
             return entry
-        return f"{entry}, n{self.word(Word('permutations', offset=offset, windings=windings))}"
+        return (
+            f"{entry}, n{self.parameter(KernelParameter('permutations', offset=offset, windings=windings))}"
+        )
 
     def scope(self, loop: int) -> list[Node]:
         """The nodes that are written together with those of a loop's body, or with those outside of loops (-1)."""

@@ -44,7 +44,7 @@ def pages_of(traced: Traced, binary: Binary) -> list[StagePage]:
     """The pages of the stages that this machine code went through."""
     source = binary.source
     kernel, lowered = source.kernel, source.lowered
-    facts = {"lines": kernel.text.count("\n"), "words": [_word(word) for word in kernel.words]}
+    facts = {"lines": kernel.text.count("\n"), "parameters": [_parameter(p) for p in kernel.parameters]}
     where = {"source": binary.path, "runs on": "the host" if binary.function is None else "a device"}
     return [
         _traced(traced),
@@ -110,6 +110,6 @@ def _lowered(lowered: Lowered) -> StagePage:
     return page("lowered", facts)
 
 
-def _word(word: Any) -> str:
-    slot = f" {word.slot}" if word.what in ("field", "phases", "scalar", "key", "call") else ""
-    return f"{word.what}{slot}" + (f" at {offset_text(word.offset)}" if word.offset else "")
+def _parameter(parameter: Any) -> str:
+    slot = f" {parameter.slot}" if parameter.what in ("field", "phases", "scalar", "key", "call") else ""
+    return f"{parameter.what}{slot}" + (f" at {offset_text(parameter.offset)}" if parameter.offset else "")

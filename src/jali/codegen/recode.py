@@ -14,7 +14,7 @@ import numpy as np
 
 from jali.codegen import cache
 from jali.codegen.builder import Builder
-from jali.codegen.emit import FIRST_WORD, emit
+from jali.codegen.emit import FIRST_PARAMETER, emit
 from jali.codegen.formats import Stored
 from jali.codegen.ir import FieldSlot, SiteProgram, Store
 from jali.codegen.language import leaves
@@ -45,15 +45,17 @@ def recode(sites: np.ndarray, source: Stored, target: Stored, precision: str) ->
     text = emit(copy_program(source, target, precision, 1), Variant(lanes=1))
     address, _ = cache.load("recode", text.text, 1, precision)
     counters = np.zeros(2, np.int64)
-    words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
-    words[6] = counters.ctypes.data
-    for k, word in enumerate(text.words):
-        words[FIRST_WORD + k] = (sites, out)[word.slot].ctypes.data
-    _KERNEL(address)(words.ctypes.data, 0, out.size // target.site_bytes)
+    parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
+    parameters[6] = counters.ctypes.data
+    for k, parameter in enumerate(text.parameters):
+        parameters[FIRST_PARAMETER + k] = (sites, out)[parameter.slot].ctypes.data
+    _KERNEL(address)(parameters.ctypes.data, 0, out.size // target.site_bytes)
     return out, int(counters[1])
 
 
-def words_of_copy(text: Any, source: Any, target: Any) -> tuple[np.ndarray, list[tuple[int, Any]]]:
-    """The words of a launch of `copy_program`, and which of them are addresses of storages."""
-    words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
-    return words, [(FIRST_WORD + k, (source, target)[word.slot]) for k, word in enumerate(text.words)]
+def parameters_of_copy(text: Any, source: Any, target: Any) -> tuple[np.ndarray, list[tuple[int, Any]]]:
+    """The parameters of a launch of `copy_program`, and which of them are addresses of storages."""
+    parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
+    return parameters, [
+        (FIRST_PARAMETER + k, (source, target)[parameter.slot]) for k, parameter in enumerate(text.parameters)
+    ]

@@ -5,7 +5,7 @@
 | `Traced` | `trace_function` | a function and the types of its arguments | programs, and what they depend on besides |
 | `Analysed` | `analyse_program` | one program | reads, writes, what could race, halo items |
 | `Lowered` | `lower` | and a `Placement` on some lattice | the variant, and the producers of its halo items |
-| `Source` | `write` | and whether a thread computes several sites | text and argument words |
+| `Source` | `write` | and whether a thread computes several sites | text and parameters |
 | `Binary` | `compile_for_host`, `compile_for_device` | for a device, and a launch configuration | machine code in memory |
 | `Bound` | `jali.lattice.binding` | and fields | a launch that can run |
 
@@ -158,7 +158,7 @@ class Placement:
     gpu: bool = False
     adds: bool = False  # on a device: sums are added up by the kernel itself
     ahead: int = 0  # reads of each field that are asked for a position ahead
-    placed: frozenset[int] = frozenset()  # scalars whose words are addresses of doubles
+    placed: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,18 +212,20 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The text of a kernel and its argument words (`kernel`)."""
+    """The text of a kernel and its parameters (`kernel`)."""
 
     lowered: Lowered
     kernel: KernelText
 
 
 def write(lowered: Lowered, several: bool = False) -> Source:
-    """The text of a kernel; with `several`, of one whose threads compute several sites each. The words are the same."""
+    """The text of a kernel; with `several`, of one whose threads compute several sites each. The parameters are the same."""
 
     def make() -> Source:
         kernel = emit(lowered.analysed.program, replace(lowered.variant, several=several))
-        assert not several or kernel.words == write(lowered).kernel.words, "launches are bound once for all"
+        assert not several or kernel.parameters == write(lowered).kernel.parameters, (
+            "launches are bound once for all"
+        )
         return Source(lowered, kernel)
 
     return lowered.sources.get(several, make)

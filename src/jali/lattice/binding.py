@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from jali import _core
-from jali.codegen.emit import FIRST_WORD, KernelText, counts_lost
+from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_lost
 from jali.codegen.formats import on_the_wire
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
-from jali.codegen.operations import Variant, Word
+from jali.codegen.operations import Variant, KernelParameter
 from jali.codegen.stages import Binary
 from jali.comm import checking
 from jali.lattice.field import Field
@@ -37,7 +37,7 @@ class Cost:
 
 @dataclass
 class Chosen:
-    """How a launch runs, and why, in words; the tuner writes here."""
+    """How a launch runs, and why, in parameters; the tuner writes here."""
 
     launch: str = ""
     halo: str = ""
@@ -45,7 +45,7 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BoundKernel:
-    """One kernel with its argument words and its launch. What it is made of stays; numbers in `words`, of which `floats` is another
+    """One kernel with its argument parameters and its launch. What it is made of stays; numbers in `parameters`, of which `floats` is another
     view, open questions in `tunings` and what is `chosen` change from run to run. Made by `bind_kernel`.
     """
 
@@ -59,11 +59,11 @@ class BoundKernel:
     sites: Any
     launch: Any
     cost: Cost
-    words: np.ndarray
+    parameters: np.ndarray
     floats: memoryview[float]
-    scalar_words: tuple[tuple[int, Word], ...]
-    random_words: tuple[tuple[int, Word], ...]
-    held: tuple[Any, ...]  # arrays whose addresses are in the words
+    scalar_parameters: tuple[tuple[int, KernelParameter], ...]
+    random_parameters: tuple[tuple[int, KernelParameter], ...]
+    held: tuple[Any, ...]  # arrays whose addresses are in the parameters
     lost: tuple[LostSites, ...]
     tunings: list[Any]  # questions about this launch that are open (lattice.tuning)
     chosen: Chosen
@@ -98,7 +98,7 @@ def bind_kernel(
 
 
 class _Binding:
-    """A kernel that is being bound: its words are filled in, and what they point to is kept."""
+    """A kernel that is being bound: its parameters are filled in, and what they point to is kept."""
 
     def __init__(
         self,
@@ -120,27 +120,29 @@ class _Binding:
         self.lattice = lattice
         self.layout = layout
         self.sites = sites
-        self.words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
+        self.parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
         self.cost = self._cost(fields)
-        self.floats = memoryview(self.words.data).cast("B").cast("d")
-        self._held: list[Any] = []  # arrays whose addresses are in the words
+        self.floats = memoryview(self.parameters.data).cast("B").cast("d")
+        self._held: list[Any] = []  # arrays whose addresses are in the parameters
         self.lost: list[LostSites] = []
-        self.scalar_words: list[tuple[int, Word]] = []
-        self.random_words: list[tuple[int, Word]] = []
+        self.scalar_parameters: list[tuple[int, KernelParameter]] = []
+        self.random_parameters: list[tuple[int, KernelParameter]] = []
         items = {
             program.offset(item.offset): (item, self._item(item, producer)) for item, producer in producers
         }
         patches = []
-        for k, word in enumerate(text.words):
-            index = FIRST_WORD + k
-            if word.what == "field":
-                patches.append((index, fields[word.slot].storage))
-            elif word.what == "item":
-                patches.append((index, items[word.offset][1]))
-            elif word.what in ("scalar", "key", "call"):
-                (self.scalar_words if word.what == "scalar" else self.random_words).append((index, word))
+        for k, parameter in enumerate(text.parameters):
+            index = FIRST_PARAMETER + k
+            if parameter.what == "field":
+                patches.append((index, fields[parameter.slot].storage))
+            elif parameter.what == "item":
+                patches.append((index, items[parameter.offset][1]))
+            elif parameter.what in ("scalar", "key", "call"):
+                (self.scalar_parameters if parameter.what == "scalar" else self.random_parameters).append(
+                    (index, parameter)
+                )
             else:
-                self.words[index] = self._address(word)
+                self.parameters[index] = self._address(parameter)
         reads = []
         for slot, offsets in text.analysis.reads.items():
             for offset in offsets:
@@ -160,7 +162,7 @@ class _Binding:
             communicator=lattice.communicator.core,
             pool=lattice.pool,
             kernel=binary.address,
-            words=self.words,
+            parameters=self.parameters,
             patches=patches,
             reads=reads,
             writes=writes,
@@ -208,10 +210,10 @@ class _Binding:
             sites=self.sites,
             launch=self.launch,
             cost=self.cost,
-            words=self.words,
+            parameters=self.parameters,
             floats=self.floats,
-            scalar_words=tuple(self.scalar_words),
-            random_words=tuple(self.random_words),
+            scalar_parameters=tuple(self.scalar_parameters),
+            random_parameters=tuple(self.random_parameters),
             held=tuple(self._held),
             lost=tuple(self.lost),
             tunings=self.tunings,
@@ -229,49 +231,49 @@ class _Binding:
     def _item(self, item: Item, binary: Binary) -> Any:
         """Ghosts that are filled with what the item's producer computes at the sender."""
         text = binary.source.kernel
-        words = np.zeros(FIRST_WORD + len(text.words), np.uint64)
+        parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
         sources, output = [], 0
-        for k, word in enumerate(text.words):
-            if word.what == "field":
-                sources.append((FIRST_WORD + k, self.fields[word.slot].storage))
-            elif word.what == "output":
-                output = FIRST_WORD + k
-            elif word.what == "lost":
+        for k, parameter in enumerate(text.parameters):
+            if parameter.what == "field":
+                sources.append((FIRST_PARAMETER + k, self.fields[parameter.slot].storage))
+            elif parameter.what == "output":
+                output = FIRST_PARAMETER + k
+            elif parameter.what == "lost":
                 counts = LostOnTheWay(self.lattice.gpu)
-                words[FIRST_WORD + k] = counts.address
+                parameters[FIRST_PARAMETER + k] = counts.address
                 self.lost.append(LostSites(counts, f"a halo item of {self.program.name}"))
-            elif word.what == "phases":
+            elif parameter.what == "phases":
                 windings = self.lattice.windings_of_readers(self.program.offset(item.offset))
                 of_lanes = np.repeat(np.array(windings, np.int32)[None, :, None], self.layout.lanes, axis=2)
-                words[FIRST_WORD + k] = self._factors(word.slot, of_lanes)
+                parameters[FIRST_PARAMETER + k] = self._factors(parameter.slot, of_lanes)
             else:
-                words[FIRST_WORD + k] = self._address(word)
+                parameters[FIRST_PARAMETER + k] = self._address(parameter)
         label = f"halo item of {self.program.name} at {item.offset}"
         return _core.halo_item(
             self.layout,
             list(on_the_wire(item.reals, self.program.precision, self.variant.wire).memory),
             label,
             binary.address,
-            words,
+            parameters,
             sources,
             output,
             gpu_kernel=binary.function,
             threads=DEFAULT_LAUNCH.threads,
         )
 
-    def _address(self, word: Word) -> int:
-        if word.what == "blocks":
+    def _address(self, parameter: KernelParameter) -> int:
+        if parameter.what == "blocks":
             return int(self.layout.nblocks)
-        table = self.layout.neighbours(list(word.offset), word.windings)
-        if word.what == "table":
+        table = self.layout.neighbours(list(parameter.offset), parameter.windings)
+        if parameter.what == "table":
             if self.lattice.gpu is not None:
                 self._held.append(table)
                 return int(self.layout.on_device(table))
             array = table.entries
-        elif word.what == "permutations":
+        elif parameter.what == "permutations":
             array = table.permutations
         else:
-            return self._factors(word.slot, table.windings)
+            return self._factors(parameter.slot, table.windings)
         self._held.append(table)
         return int(array.ctypes.data)
 

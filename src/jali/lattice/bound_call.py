@@ -1,6 +1,6 @@
-"""A call of a site function, ready to run: the kernels of its programs, and which of their words come from which argument.
+"""A call of a site function, ready to run: the kernels of its programs, and which of their parameters come from which argument.
 
-What changes from run to run are numbers (words of scalars and of random numbers), set before the launches. Sums come back as they
+What changes from run to run are numbers (parameters of scalars and of random numbers), set before the launches. Sums come back as they
 were asked for, or stay as Scalars; a thread that records a graph appends the launches to its tape instead.
 """
 
@@ -31,7 +31,7 @@ from jali.lattice.sums import Sums, check_scalars, values_as_asked
 
 
 class BoundCall:
-    """The kernels of one call: which words of each come from which argument."""
+    """The kernels of one call: which parameters of each come from which argument."""
 
     def __init__(
         self,
@@ -63,14 +63,14 @@ class BoundCall:
         self.as_asked = values_as_asked(self.sums, per_slice)
         self.placed = bool(placed)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
-        self.listed: list[tuple[Any, int, int, int]] = []  # words, index, argument number, place in the list
+        self.listed: list[tuple[Any, int, int, int]] = []  # parameters, index, argument number, place in the list
         self.simple = self._simple_scalars(arguments)
         self.lattice = lattice
         self.lost = [lost for kernel in self.kernels for lost in kernel.lost]
         self.has_randoms = any(program.randoms for program in traced.programs)
 
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
-        """(words, index, argument number) if every scalar is a float, at top level or in a list there (which `listed` has); else None."""
+        """(parameters, index, argument number) if every scalar is a float, at top level or in a list there (which `listed` has); else None."""
         paths: list[tuple[int, int | None]] = []
         for k, argument in enumerate(arguments):
             if type(argument) is float:
@@ -81,8 +81,8 @@ class BoundCall:
             return None
         plan = []
         for kernel in self.kernels:
-            for index, word in kernel.scalar_words:
-                position, at = paths[word.slot]
+            for index, parameter in kernel.scalar_parameters:
+                position, at = paths[parameter.slot]
                 if at is None:
                     plan.append((kernel.floats, index, position))
                 else:
@@ -95,10 +95,10 @@ class BoundCall:
         result = None
         with self.lock:
             if self.simple is not None:
-                for words, index, position in self.simple:
-                    words[index] = arguments[position]
-                for words, index, position, at in self.listed:
-                    words[index] = arguments[position][at]
+                for parameters, index, position in self.simple:
+                    parameters[index] = arguments[position]
+                for parameters, index, position, at in self.listed:
+                    parameters[index] = arguments[position][at]
             else:
                 self._set_scalars(arguments)
             if self.has_randoms:
@@ -120,8 +120,8 @@ class BoundCall:
         if self.placed:
             settle_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
         for kernel in self.kernels:
-            for index, word in kernel.scalar_words:
-                _set_scalar(kernel, index, values[word.slot], word.component)
+            for index, parameter in kernel.scalar_parameters:
+                _set_scalar(kernel, index, values[parameter.slot], parameter.component)
 
     # ---- sums that stay, and graphs -----------------------------------------------------------------
 
@@ -191,7 +191,7 @@ class BoundCall:
                     nodes = [number(block, k) for k in range(sum(t.reals for t in self.sums))]
                     tape.written += nodes
                     run = functools.partial(launch.run_into, block)
-                saved = kernel.words.copy() if kernel.scalar_words else None
+                saved = kernel.parameters.copy() if kernel.scalar_parameters else None
                 tape.operations.append(_Repeated(kernel, run, saved))
                 tape.launches.append(launch)
             tape.held.append((arguments, self))
@@ -209,8 +209,8 @@ class BoundCall:
         # A source that is given twice is asked twice, so that the two arguments differ.
         drawn = [(rng.key, rng.next_call()) for rng in randoms_of(arguments)]
         for kernel in self.kernels:
-            for index, word in kernel.random_words:
-                kernel.words[index] = drawn[word.slot][word.what != "key"]
+            for index, parameter in kernel.random_parameters:
+                kernel.parameters[index] = drawn[parameter.slot][parameter.what != "key"]
 
 
 class _Repeated:
@@ -223,7 +223,7 @@ class _Repeated:
 
     def __call__(self) -> None:
         if self.saved is not None:
-            self.kernel.words[:] = self.saved
+            self.kernel.parameters[:] = self.saved
         if self.kernel.tunings:
             self.kernel.tune()
         self.run()
@@ -231,7 +231,7 @@ class _Repeated:
 
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:
     if isinstance(value, Scalar):
-        kernel.words[index] = address_of(value, component)
+        kernel.parameters[index] = address_of(value, component)
     elif isinstance(value, np.ndarray):
         flat = value.ravel()
         if value.dtype.kind == "c":
@@ -242,7 +242,7 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
     elif isinstance(value, int | np.integer):
         if not -(1 << 31) <= value < 1 << 31:
             raise trace_error(f"the whole number {value} does not fit 32 bits; pass it as a float")
-        kernel.words[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
+        kernel.parameters[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
         kernel.floats[index] = float(value.imag if component else value.real)
     else:

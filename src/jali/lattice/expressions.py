@@ -232,7 +232,7 @@ def _on_device(
     gpu: Any, order: list[Node], sums: Sequence[PendingSum], stores: Sequence[tuple[Node, Place]]
 ) -> Callable[[], None]:
     """What launches the kernel of an expression. Sums in it are taken, all of those of a launch."""
-    words: list[int] = []
+    parameters: list[int] = []
     names = {node: f"t{k}" for k, node in enumerate(order)}
     lines: list[str] = []
     count = sum(len(s.nodes) for s in sums)
@@ -241,8 +241,10 @@ def _on_device(
         first = 0
         for pending in sums:
             size = f"{len(pending.nodes)} * SUM_WORDS"
-            lines.append(f"take_words(words + {first} * SUM_WORDS, (int64_t*)a.w[{len(words)}], {size});")
-            words.append(pending.launch.words_of_sums)
+            lines.append(
+                f"take_words(words + {first} * SUM_WORDS, (int64_t*)a.w[{len(parameters)}], {size});"
+            )
+            parameters.append(pending.launch.words_of_sums)
             for k, node in enumerate(pending.nodes):
                 names[node] = f"values[{first + k}]"
             first += len(pending.nodes)
@@ -250,19 +252,19 @@ def _on_device(
     lines.append("if (block_in_grid() != 0 || thread_in_block() != 0) return;")
     for node in order:
         if node.place is not None:
-            lines.append(f"const double {names[node]} = *(const double*)a.w[{len(words)}];")
-            words.append(node.place[0].address(node.place[1]))
+            lines.append(f"const double {names[node]} = *(const double*)a.w[{len(parameters)}];")
+            parameters.append(node.place[0].address(node.place[1]))
         elif node.op == "constant":
-            lines.append(f"const double {names[node]} = double_of_bits(a.w[{len(words)}]);")
-            words.append(_bits(node.value))
+            lines.append(f"const double {names[node]} = double_of_bits(a.w[{len(parameters)}]);")
+            parameters.append(_bits(node.value))
         elif node.sum is None:
             text = OPERATIONS[node.op].text.format(*(names[a] for a in node.args))
             lines.append(f"const double {names[node]} = {text};")
     for node, (block, k) in stores:
-        lines.append(f"keep_number(a.w[{len(words)}], a.w[{len(words) + 1}], {names[node]});")
-        words += [block.address(k), block.mirror(k)]
-    function = _kernel(gpu.kind, gpu.ordinal, len(words), "\n    ".join(lines))
-    arguments = struct.pack(f"{len(words)}Q", *words)
+        lines.append(f"keep_number(a.w[{len(parameters)}], a.w[{len(parameters) + 1}], {names[node]});")
+        parameters += [block.address(k), block.mirror(k)]
+    function = _kernel(gpu.kind, gpu.ordinal, len(parameters), "\n    ".join(lines))
+    arguments = struct.pack(f"{len(parameters)}Q", *parameters)
     launches = [pending.launch for pending in sums]
 
     def run() -> None:
@@ -278,10 +280,10 @@ def _bits(value: float) -> int:
     return int(struct.unpack("Q", struct.pack("d", value))[0])
 
 
-def kernel_text(words: int, lines: str) -> str:
+def kernel_text(parameters: int, lines: str) -> str:
     """The text of a kernel that computes expressions."""
     return (
-        f"{_prelude()}\nstruct arguments {{ uint64_t w[{words}]; }};\n"
+        f"{_prelude()}\nstruct arguments {{ uint64_t w[{parameters}]; }};\n"
         f"JALI_KERNEL(kernel, arguments) {{\n    {lines}\n}}\n"
     )
 
@@ -296,11 +298,11 @@ def _prelude() -> str:
 
 
 @functools.lru_cache(maxsize=1024)
-def _kernel(kind: str, ordinal: int, words: int, lines: str) -> Any:
+def _kernel(kind: str, ordinal: int, parameters: int, lines: str) -> Any:
     from jali.codegen import cache  # numbers of the host need no kernels
 
     gpu = _core.Gpu.open(kind, ordinal)
-    return cache.load_on_device(gpu, "scalars", kernel_text(words, lines), "float64", THREADS)[0]
+    return cache.load_on_device(gpu, "scalars", kernel_text(parameters, lines), "float64", THREADS)[0]
 
 
 def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:

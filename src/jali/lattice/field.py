@@ -189,13 +189,13 @@ class Field(WithoutOperators):
             function, _ = cache.load_on_device(gpu, program.name, text.text, precision, *how)
         else:
             address, _ = cache.load(program.name, text.text, self.layout.lanes, precision)
-        words, patches = words_of_copy(text, other.storage, self.storage)
+        parameters, patches = parameters_of_copy(text, other.storage, self.storage)
         launch = _core.Launch(
             layout=self.layout,
             communicator=lattice.communicator.core,
             pool=lattice.pool,
             kernel=address,
-            words=words,
+            parameters=parameters,
             patches=patches,
             reads=[],
             writes=[(self.storage, 3)],

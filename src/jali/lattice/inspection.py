@@ -98,7 +98,7 @@ def bound_page(kernel: BoundKernel) -> StagePage:
         "bound",
         {
             "fields": [field.name for field in kernel.fields],
-            "words": len(kernel.words),
+            "parameters": len(kernel.parameters),
             "positions": sites.end - sites.begin if sites.blocks is None else len(sites.blocks),
             "bytes moved": kernel.cost.bytes_moved,
             "bytes least": kernel.cost.bytes_least,

@@ -36,7 +36,7 @@ def bind(
     sums: Any,
     placed: frozenset[int] = frozenset(),
 ) -> BoundKernel:
-    """Lowers a program for these fields and this domain, compiles and binds it. `placed`: scalars whose words are addresses. Raises
+    """Lowers a program for these fields and this domain, compiles and binds it. `placed`: scalars whose parameters are addresses. Raises
     TraceError for races, CompileError, DeviceError."""
     check_races(analysed, lattice, domain)
     program = analysed.program

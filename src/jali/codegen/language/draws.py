@@ -5,7 +5,7 @@ from __future__ import annotations
 from jali.codegen.builder import Builder
 from jali.codegen.ir import REAL, Node
 from jali.codegen.operation import operation
-from jali.codegen.operations import Word, Writer
+from jali.codegen.operations import KernelParameter, Writer
 from jali.codegen.types import Type
 
 
@@ -20,7 +20,7 @@ def _philox(w: Writer, node: Node) -> None:
     if node.number in w.values:
         return  # drawn together with another one
     name = w.result(node)
-    key, call = w.word(Word("key", slot)), w.word(Word("call", slot))
+    key, call = w.parameter(KernelParameter("key", slot)), w.parameter(KernelParameter("call", slot))
     draw = _number_of_draw(w, node)
     if kind == "uniform":
         # two counters at once: the rounds of one fill the latencies of the other

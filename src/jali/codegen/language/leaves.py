@@ -5,7 +5,7 @@ from __future__ import annotations
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
 from jali.codegen.operation import operation
-from jali.codegen.operations import Word, Writer, coordinate_text
+from jali.codegen.operations import KernelParameter, Writer, coordinate_text
 from jali.codegen.types import Type
 
 
@@ -44,9 +44,11 @@ def const(nodes: Builder, value: float | int | complex | bool) -> Node:
 def _scalar(w: Writer, node: Node) -> None:
     k = node.attrs[0]
     if node.type.kind == "int":
-        w.assign(node, [f"s{w.word(Word('scalar', k))}"])
+        w.assign(node, [f"s{w.parameter(KernelParameter('scalar', k))}"])
         return
-    w.assign(node, [f"s{w.word(Word('scalar', k, component=c))}" for c in range(node.type.reals)])
+    w.assign(
+        node, [f"s{w.parameter(KernelParameter('scalar', k, component=c))}" for c in range(node.type.reals)]
+    )
 
 
 @operation("scalar", _scalar)
