@@ -47,7 +47,7 @@ void bind_gpu_plan(nb::module_& m) {
     using Released = nb::call_guard<nb::gil_scoped_release>;
 
     nb::class_<DeviceProgram>(m, "DeviceProgram", "A rank's schedule as one launch on a device runs it.")
-        .def_ro("lanes", &DeviceProgram::lanes, "Blocks of threads.")
+        .def_ro("channels", &DeviceProgram::channels, "Blocks of threads.")
         .def_ro("iterations", &DeviceProgram::iterations)
         .def_prop_ro("wire",
                      [](const DeviceProgram& p) { return p.wire == Wire::flagged ? "flagged" : "slotted"; })

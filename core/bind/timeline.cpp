@@ -32,13 +32,13 @@ void bind_timeline(nb::module_& m) {
             },
             "The spans as jali.profile.spans.SPAN describes them; waits for devices.")
         .def_prop_ro("names", &Timeline::names)
-        .def_prop_ro("lanes", &Timeline::lanes)
+        .def_prop_ro("tracks", &Timeline::tracks)
         .def_prop_ro("dropped", &Timeline::dropped)
         .def_prop_ro("device_accuracy", &Timeline::device_accuracy, "Seconds.")
         .def(
             "add_region",
             [](Timeline& timeline, const std::string& name, std::int64_t begin, std::int64_t end) {
-                timeline.add(Phase::region, Timeline::host_lane, timeline.number_of(name), begin, end);
+                timeline.add(Phase::region, Timeline::host_track, timeline.number_of(name), begin, end);
             },
             "name"_a, "begin"_a, "end"_a, "A span of the program's own; times as now() gives them.")
         .def_static("now", &Timeline::now, "Nanoseconds of the steady clock.");

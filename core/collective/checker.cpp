@@ -364,7 +364,7 @@ class Checker : public PairedPlan {
                          step(rank, order.earlier).name + "', which " + verb(order.first_writes) + "it");
             }
         }
-        for (const auto& [first, second] : lane_orders_) {
+        for (const auto& [first, second] : envelope_orders_) {
             if (comes_before(2 * first, 2 * second)) continue;
             const int rank = rank_of(first);
             fail(Fault::message, rank, second - base_[rank],

@@ -255,14 +255,16 @@ class Compiler {
 
     void choose_wire() {
         const std::int64_t longest = pieces_.longest;
-        const std::int64_t wanted = (longest + parameters_.bytes_per_lane - 1) / parameters_.bytes_per_lane;
-        program_.lanes = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, parameters_.most_lanes));
+        const std::int64_t wanted =
+            (longest + parameters_.bytes_per_channel - 1) / parameters_.bytes_per_channel;
+        program_.channels = static_cast<int>(std::clamp<std::int64_t>(wanted, 1, parameters_.most_channels));
         const std::int64_t below =
             pieces_.combined ? parameters_.flagged_below_combining : parameters_.flagged_below;
-        const bool flagged = longest <= below && longest <= program_.lanes * parameters_.flagged.slot_bytes;
+        const bool flagged =
+            longest <= below && longest <= program_.channels * parameters_.flagged.slot_bytes;
         program_.wire = flagged ? Wire::flagged : Wire::slotted;
         const DeviceQueues& queues = flagged ? parameters_.flagged : parameters_.slotted;
-        const std::int64_t at_once = program_.lanes * queues.slot_bytes;
+        const std::int64_t at_once = program_.channels * queues.slot_bytes;
         program_.iterations = std::max<std::int64_t>(1, (longest + at_once - 1) / at_once);
         if (!flagged) return;
         for (int r = 0; r < program_.ranks; ++r) {
@@ -276,7 +278,7 @@ class Compiler {
     }
 
     std::int64_t chunk(std::size_t bytes) const {
-        const std::int64_t slices = program_.iterations * program_.lanes;
+        const std::int64_t slices = program_.iterations * program_.channels;
         const std::int64_t each = (static_cast<std::int64_t>(bytes) + slices - 1) / slices;
         return (each + 15) / 16 * 16;
     }
@@ -453,7 +455,7 @@ std::string DeviceProgram::describe() const {
         return o.where >= 0 ? "buffer " + std::to_string(o.where) + " + " + std::to_string(o.offset)
                             : "message " + std::to_string(o.packet) + " of rank " + std::to_string(~o.where);
     };
-    std::string text = std::to_string(lanes) + (lanes == 1 ? " lane, " : " lanes, ") +
+    std::string text = std::to_string(channels) + (channels == 1 ? " channel, " : " channels, ") +
                        std::to_string(iterations) + (iterations == 1 ? " iteration, " : " iterations, ") +
                        (wire == Wire::flagged ? "flagged" : "slotted") + " messages\n";
     for (const DeviceInstruction& i : instructions) {

@@ -5,10 +5,10 @@
 // a copy is an instruction with one source, a send one whose target is a message, and a receive that only
 // feeds a reduction is no instruction at all: the reduction reads the message where it arrived.
 //
-// Blocks of threads are *lanes*. Every region of a plan is cut in the same way into iterations x lanes
-// slices, and lane b of one rank exchanges messages with lane b of the others alone, in order, through a
-// queue of slots for each pair of ranks. Therefore lanes never wait for each other, any number of them does
-// the work, and no grid-wide agreement is needed. It is possible because dependent regions of a plan are
+// Blocks of threads are *channels*. Every region of a plan is cut in the same way into iterations x channels
+// slices, and channel b of one rank exchanges messages with channel b of the others alone, in order, through
+// a queue of slots for each pair of ranks. Therefore channels never wait for each other, any number of them
+// does the work, and no grid-wide agreement is needed. It is possible because dependent regions of a plan are
 // equal or disjoint; where a composition of the user overlaps regions in part, PlanError says so.
 //
 // Instructions run in the global order of the plan (see plan.hpp), sends of a stage first. A rank can wait
@@ -32,7 +32,7 @@ enum class Wire : std::uint8_t {
     slotted, // as they are; a word says that the slot is full
 };
 
-struct DeviceQueues { // of slots between two ranks and one lane; the same on all ranks
+struct DeviceQueues { // of slots between two ranks and one channel; the same on all ranks
     std::int64_t slot_bytes = 0, slots = 0;
 };
 
@@ -67,7 +67,7 @@ struct DeviceInstruction {
 };
 
 struct DeviceProgram {
-    int ranks = 0, rank = 0, lanes = 1;
+    int ranks = 0, rank = 0, channels = 1;
     std::int64_t iterations = 1;
     Wire wire = Wire::slotted;
     bool combines = false; // has sources to combine; else it only moves
@@ -85,11 +85,11 @@ struct DeviceProgram {
     std::string describe() const; // one line per instruction; "then" between rounds
 };
 
-// Measured on H200: lanes fill the device, larger slots hide more of the fences, small messages go faster in
-// many small lanes.
+// Measured on H200: channels fill the device, larger slots hide more of the fences, small messages go faster
+// in many small channels.
 struct DeviceProgramParameters {
-    int most_lanes = 128;              // blocks of threads
-    std::int64_t bytes_per_lane = 512; // at least, before there are more lanes
+    int most_channels = 128;              // blocks of threads
+    std::int64_t bytes_per_channel = 512; // at least, before there are more channels
     DeviceQueues flagged{4096, 16}, slotted{131072, 4};
     // Bytes of a piece up to which messages are flagged, in plans that only move and in those that combine.
     std::int64_t flagged_below = 256 << 10, flagged_below_combining = 256 << 10;

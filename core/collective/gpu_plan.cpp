@@ -3,8 +3,11 @@
 #include "settings/settings.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace jali {
@@ -19,13 +22,32 @@ std::int64_t whole_pages(std::int64_t bytes) {
     return (bytes + page - 1) / page * page;
 }
 
-// The experiment `device_queues`, a list such as "lanes=32,slot_bytes=65536"; must be the same on all ranks.
+// Sizes that had other names. A row may go one release after it came.
+constexpr std::pair<std::string_view, const char*> renamed[] = {{"lanes", "channels"},
+                                                                {"bytes_per_lane", "bytes_per_channel"}};
+
+// The name of today of a size; who uses an older one is told so, once.
+std::string name_of_today(const std::string& name) {
+    static std::atomic<bool> told{false};
+    for (const auto& [old, today] : renamed) {
+        if (name != old) continue;
+        if (!told.exchange(true))
+            std::fprintf(stderr,
+                         "jali: device_queues: '%s' is called '%s'; the next release knows it only so\n",
+                         name.c_str(), today);
+        return today;
+    }
+    return name;
+}
+
+// The experiment `device_queues`, a list such as "channels=32,slot_bytes=65536"; must be the same on all
+// ranks.
 void read_parameters(DeviceProgramParameters& p) {
     std::string rest = settings().device_queues;
-    std::int64_t lanes = p.most_lanes;
+    std::int64_t channels = p.most_channels;
     const std::pair<const char*, std::int64_t*> known[] = {
-        {"lanes", &lanes},
-        {"bytes_per_lane", &p.bytes_per_lane},
+        {"channels", &channels},
+        {"bytes_per_channel", &p.bytes_per_channel},
         {"slot_bytes", &p.slotted.slot_bytes},
         {"slots", &p.slotted.slots},
         {"flagged_bytes", &p.flagged.slot_bytes},
@@ -38,7 +60,7 @@ void read_parameters(DeviceProgramParameters& p) {
         const std::string item = rest.substr(0, comma);
         rest.erase(0, comma + 1);
         const auto equals = item.find('=');
-        const std::string name = item.substr(0, equals);
+        const std::string name = name_of_today(item.substr(0, equals));
         std::int64_t value = 0;
         try {
             if (equals != std::string::npos) value = std::stoll(item.substr(equals + 1));
@@ -59,7 +81,7 @@ void read_parameters(DeviceProgramParameters& p) {
                             ", each =<number>, bytes of slots in multiples of 16, slots a power of two");
         }
     }
-    p.most_lanes = static_cast<int>(lanes);
+    p.most_channels = static_cast<int>(channels);
 }
 
 } // namespace
@@ -74,13 +96,13 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
     if (size() > 2) parameters_.flagged_below_combining /= 2;
     if (size() > 4) parameters_.slotted.slot_bytes = size() <= 8 ? 65536 : 32768;
     read_parameters(parameters_);
-    const std::int64_t lanes = parameters_.most_lanes, ranks = size();
+    const std::int64_t channels = parameters_.most_channels, ranks = size();
     const std::int64_t bytes =
-        queues(Wire::slotted) + lanes * ranks * parameters_.slotted.slots * parameters_.slotted.slot_bytes;
+        queues(Wire::slotted) + channels * ranks * parameters_.slotted.slots * parameters_.slotted.slot_bytes;
     memory_.allocate(static_cast<std::size_t>(bytes), static_cast<std::size_t>(queues(Wire::slotted)),
                      "collective queues");
     Gpu& device = *this->gpu();
-    numbers_ = device.allocate(static_cast<std::size_t>(2 * lanes * ranks * 2) * sizeof(std::int64_t),
+    numbers_ = device.allocate(static_cast<std::size_t>(2 * channels * ranks * 2) * sizeof(std::int64_t),
                                "collective counters");
     device.fill(numbers_.address(), 0, numbers_.size());
     overflows_ = device.allocate(sizeof(std::int64_t), "collective counters");
@@ -91,7 +113,7 @@ PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
 
 std::int64_t PeerQueues::words(int which) const {
     const std::int64_t pairs =
-        parameters_.most_lanes * size() * static_cast<std::int64_t>(sizeof(std::int64_t));
+        parameters_.most_channels * size() * static_cast<std::int64_t>(sizeof(std::int64_t));
     return (which > arrived_slotted ? whole_pages(pairs * parameters_.slotted.slots) : 0) +
            (which > freed_slotted ? (which - freed_slotted) * whole_pages(pairs) : 0);
 }
@@ -99,8 +121,8 @@ std::int64_t PeerQueues::words(int which) const {
 std::int64_t PeerQueues::queues(Wire wire) const {
     const std::int64_t first = words(kinds_of_words);
     if (wire == Wire::flagged) return first;
-    return first +
-           parameters_.most_lanes * size() * parameters_.flagged.slots * 2 * parameters_.flagged.slot_bytes;
+    return first + parameters_.most_channels * size() * parameters_.flagged.slots * 2 *
+                       parameters_.flagged.slot_bytes;
 }
 
 void PeerQueues::order(void* stream, bool captured) {
@@ -182,7 +204,7 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.waits = count(program.waits);
     a.first_last_action = program.first_last_action;
     a.iterations = program.iterations;
-    a.lanes = program.lanes;
+    a.channels = program.channels;
     a.leads = program.leads;
     a.slots = 1;
     // no more threads than have something to do, in one instruction or side by side in some, and whole warps
@@ -213,7 +235,7 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.slots = wire.slots;
     a.slot_bytes = flagged ? 2 * wire.slot_bytes : wire.slot_bytes;
     a.numbers = queues_->numbers_.address() +
-                (flagged ? 0 : parameters.most_lanes * program.ranks * 2 * sizeof(std::int64_t));
+                (flagged ? 0 : parameters.most_channels * program.ranks * 2 * sizeof(std::int64_t));
     a.abandoned = queues_->memory_.abandoned();
 }
 
@@ -250,7 +272,7 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
         }
         if (stage.arguments.instructions == 0) continue;
         void* parameters[] = {&stage.arguments};
-        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.lanes), stage.threads, parameters,
+        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads, parameters,
                      stream);
     }
     span.reset();

@@ -77,7 +77,7 @@ class GpuPlan {
         GpuAddress buffers[most_buffers];
         GpuAddress table;
         std::int64_t table_words, instructions, sources, actions, waits, first_last_action;
-        std::int64_t iterations, lanes, ranks, rank, leads;
+        std::int64_t iterations, channels, ranks, rank, leads;
         GpuAddress memories, own_memory;
         std::int64_t arrived, freed, queues, slots, slot_bytes;
         GpuAddress numbers, abandoned, overflows;

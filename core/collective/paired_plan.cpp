@@ -235,14 +235,14 @@ void PairedPlan::pair_messages() {
     total_ = base_[ranks_];
     peer_.assign(total_, -1);
     struct Message {
-        std::uint64_t lane; // from, to, tag
+        std::uint64_t envelope; // from, to, tag
         int order, global;
         bool operator<(const Message& other) const {
-            return std::tie(lane, order) < std::tie(other.lane, other.order);
+            return std::tie(envelope, order) < std::tie(other.envelope, other.order);
         }
     };
     std::vector<Message> sends, receives;
-    auto lane = [](int from, int to, int tag) {
+    auto envelope = [](int from, int to, int tag) {
         return static_cast<std::uint64_t>(from) << 40 | static_cast<std::uint64_t>(to) << 16 |
                static_cast<std::uint64_t>(tag);
     };
@@ -252,18 +252,18 @@ void PairedPlan::pair_messages() {
             const int s = order[k];
             const auto& action = step(rank, s).action;
             if (const auto* a = std::get_if<Send>(&action))
-                sends.push_back({lane(rank, a->to, a->tag), k, base_[rank] + s});
+                sends.push_back({envelope(rank, a->to, a->tag), k, base_[rank] + s});
             else if (const auto* a = std::get_if<Receive>(&action))
-                receives.push_back({lane(a->from, rank, a->tag), k, base_[rank] + s});
+                receives.push_back({envelope(a->from, rank, a->tag), k, base_[rank] + s});
         }
     }
     std::sort(sends.begin(), sends.end());
     std::sort(receives.begin(), receives.end());
     for (std::size_t k = 0; k < sends.size() || k < receives.size(); ++k) {
         const bool unmet_send =
-            k < sends.size() && (k == receives.size() || sends[k].lane < receives[k].lane);
+            k < sends.size() && (k == receives.size() || sends[k].envelope < receives[k].envelope);
         const bool unmet_receive =
-            k < receives.size() && (k == sends.size() || receives[k].lane < sends[k].lane);
+            k < receives.size() && (k == sends.size() || receives[k].envelope < sends[k].envelope);
         if (unmet_send || unmet_receive) {
             const int global = (unmet_send ? sends : receives)[k].global;
             const int rank = rank_of(global), s = global - base_[rank];
@@ -296,9 +296,9 @@ void PairedPlan::pair_messages() {
         }
         peer_[sends[k].global] = receives[k].global;
         peer_[receives[k].global] = sends[k].global;
-        if (k > 0 && sends[k].lane == sends[k - 1].lane) {
-            lane_orders_.push_back({sends[k - 1].global, sends[k].global});
-            lane_orders_.push_back({receives[k - 1].global, receives[k].global});
+        if (k > 0 && sends[k].envelope == sends[k - 1].envelope) {
+            envelope_orders_.push_back({sends[k - 1].global, sends[k].global});
+            envelope_orders_.push_back({receives[k - 1].global, receives[k].global});
         }
     }
 }

@@ -36,8 +36,8 @@ class PairedPlan : public PlanWords {
   protected:
     void check_structure(); // buffers, regions, needs, peers, marks: each schedule by itself
 
-    // The k-th send of a lane (from, to, tag) meets its k-th receive. That they cannot come in another order
-    // is left to be proved (lane_orders_).
+    // The k-th send of an envelope (from, to, tag) meets its k-th receive. That they cannot come in another
+    // order is left to be proved (envelope_orders_).
     void pair_messages();
 
     // The steps of a rank in an order that respects its needs; the order of the schedule if that one does.
@@ -48,11 +48,11 @@ class PairedPlan : public PlanWords {
 
     int rank_of(int global) const;
 
-    int total_ = 0;                                // steps of all ranks
-    std::vector<int> base_;                        // first step of each rank
-    std::vector<char> written_;                    // per rank and buffer: does any step write it?
-    std::vector<int> peer_;                        // the other side of a message, or -1
-    std::vector<std::pair<int, int>> lane_orders_; // (first, second): steps that share rank, peer and tag
+    int total_ = 0;                                    // steps of all ranks
+    std::vector<int> base_;                            // first step of each rank
+    std::vector<char> written_;                        // per rank and buffer: does any step write it?
+    std::vector<int> peer_;                            // the other side of a message, or -1
+    std::vector<std::pair<int, int>> envelope_orders_; // (first, second): steps that share rank, peer and tag
 
   private:
     void check_region(int rank, int s, const Region& region, bool writes);

@@ -131,7 +131,7 @@ void PersistentPlan::wait() {
 void PersistentPlan::end() {
     keep_.reset();
     if (Timeline* const timeline = begun_ != 0 ? Timeline::of_this_thread() : nullptr)
-        timeline->add(Phase::collective, Timeline::plan_lane, timeline->number_of(what_), begun_,
+        timeline->add(Phase::collective, Timeline::plan_track, timeline->number_of(what_), begun_,
                       Timeline::now());
     const int window = std::exchange(window_, -1);
     space_->under_way_[window].reset(); // may be the last reference to this plan

@@ -294,13 +294,13 @@ void PlanGraph::add(TransferGraph& graph, int rank) const {
         first[static_cast<std::size_t>(channel) * steps * stages + stage] = next;
         next += sink.first_of_stage[stage + 1] - sink.first_of_stage[stage];
     });
-    // A tag comes again after so many messages of a lane, and its messages must not overtake each other.
-    struct Lane {
+    // A tag comes again after so many messages with a peer, and its messages must not overtake each other.
+    struct TagUse {
         std::int64_t count = 0;
         std::vector<std::pair<std::int64_t, int>> nodes; // (messages before it, node)
         std::size_t oldest = 0;
     };
-    std::map<std::pair<int, Kind>, Lane> lanes;
+    std::map<std::pair<int, Kind>, TagUse> uses;
     constexpr std::int64_t tags = max_tag + 1;
     std::int64_t messages = 0;
     for (const int kind : kind_of_)
@@ -320,19 +320,19 @@ void PlanGraph::add(TransferGraph& graph, int rank) const {
             Node node = entry.node;
             node.mark.channel = channel;
             if (tags_return && node.peer >= 0) {
-                Lane& lane = lanes[{node.peer, node.kind}];
+                TagUse& use = uses[{node.peer, node.kind}];
                 const int here = graph.nodes();
-                lane.nodes.emplace_back(lane.count, here);
-                lane.count += entry.messages;
-                // Messages [first, last) of this lane had the tags of this node's before.
-                const std::int64_t last = lane.count - tags, begin = last - entry.messages;
-                for (std::size_t j = lane.oldest; j < lane.nodes.size() && lane.nodes[j].first < last; ++j) {
-                    const std::int64_t end = j + 1 < lane.nodes.size() ? lane.nodes[j + 1].first : lane.count;
+                use.nodes.emplace_back(use.count, here);
+                use.count += entry.messages;
+                // Messages [first, last) with this peer had the tags of this node's before.
+                const std::int64_t last = use.count - tags, begin = last - entry.messages;
+                for (std::size_t j = use.oldest; j < use.nodes.size() && use.nodes[j].first < last; ++j) {
+                    const std::int64_t end = j + 1 < use.nodes.size() ? use.nodes[j + 1].first : use.count;
                     if (end <= begin) {
-                        lane.oldest = j + 1;
+                        use.oldest = j + 1;
                         continue;
                     }
-                    if (lane.nodes[j].second != here) needs.push_back(lane.nodes[j].second);
+                    if (use.nodes[j].second != here) needs.push_back(use.nodes[j].second);
                 }
                 std::sort(needs.begin(), needs.end());
                 needs.erase(std::unique(needs.begin(), needs.end()), needs.end());

@@ -146,8 +146,8 @@ class PlanWriter {
         }
         const Region whole = joined ? Region{rows[0].buffer, rows[0].offset, bytes}
                                     : Region{sink_.add_temporary(bytes), 0, bytes};
-        Lane& lane = lanes_[{first.peer, first.sending}];
-        const int tag = lane.next(), library = parameters_.libraries.size() > 1 ? first.level : 0;
+        Tags& tags = tags_[{first.peer, first.sending}];
+        const int tag = tags.next(), library = parameters_.libraries.size() > 1 ? first.level : 0;
         Copy moves; // into or out of the message
         std::size_t offset = 0;
         for (std::size_t k = 0; k < hops.size() && !joined; ++k) {
@@ -171,8 +171,8 @@ class PlanWriter {
                 if (hop->slot.temporary >= 0) places_[channel][hop->slot.temporary].arrival = step;
         }
         // Two messages with one tag must not overtake each other.
-        if (const int before = lane.steps[tag]; before >= 0) sink_.add_need(step, before);
-        lane.steps[tag] = step;
+        if (const int before = tags.steps[tag]; before >= 0) sink_.add_need(step, before);
+        tags.steps[tag] = step;
     }
 
     // Whether a piece stays in the message that brings it instead of being moved to a place of its own.
@@ -239,7 +239,7 @@ class PlanWriter {
     }
 
     // Tags of the messages from or to one rank: each its own, as far as they go.
-    struct Lane {
+    struct Tags {
         int count = 0;
         std::vector<int> steps; // last with each tag, or -1
         int next() {
@@ -259,7 +259,7 @@ class PlanWriter {
     const StepOfRank* part_ = nullptr;
     int number_ = 0;                         // of the step
     std::vector<std::vector<Place>> places_; // by channel and temporary slot
-    std::map<std::pair<int, bool>, Lane> lanes_;
+    std::map<std::pair<int, bool>, Tags> tags_;
     Mark mark_;
 };
 

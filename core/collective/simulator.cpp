@@ -33,7 +33,7 @@ class Simulation {
         }
         if (graph.symmetry_ != nullptr) order_ = graph.symmetry_->order();
         link_edges();
-        find_lanes();
+        find_connections();
     }
 
     SimulationResult run(bool summary);
@@ -59,9 +59,9 @@ class Simulation {
         int running = -1;
         std::set<Waiting> waiting;
     };
-    // Messages of one pair and library: their way, and the queue they stand in. With a symmetry the links are
-    // those that stand for all that shifts make of them, and so many transfers cross each at once.
-    struct Lane {
+    // Messages of one pair and library: their path, and the queue they stand in. With a symmetry the links
+    // are those that stand for all that shifts make of them, and so many transfers cross each at once.
+    struct Connection {
         int from = 0, to = 0;
         int library = 0;
         Path path;
@@ -83,7 +83,7 @@ class Simulation {
     }
 
     void link_edges();
-    void find_lanes();
+    void find_connections();
     void join_links();
     int link_root(int link);
     void ready(int node, double now);
@@ -103,8 +103,8 @@ class Simulation {
         next_shift_; // with a symmetry: where the earlier node is, seen from the later one
     std::vector<double> ready_at_, begin_, end_;
     std::vector<std::int32_t> cause_, cause_shift_;
-    std::vector<std::int32_t> lane_of_; // per transfer
-    std::vector<Lane> lanes_;
+    std::vector<std::int32_t> connection_of_; // per transfer
+    std::vector<Connection> connections_;
     std::vector<int> link_parent_; // links that shifts carry into each other, as a forest
     std::vector<Queue> engines_;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -141,8 +141,8 @@ void Simulation::link_edges() {
     });
 }
 
-void Simulation::find_lanes() {
-    lane_of_.assign(graph_.nodes(), -1);
+void Simulation::find_connections() {
+    connection_of_.assign(graph_.nodes(), -1);
     std::unordered_map<std::uint64_t, int> known;
     for (int k = 0; k < graph_.nodes(); ++k) {
         const Node& node = graph_.node(k);
@@ -150,18 +150,18 @@ void Simulation::find_lanes() {
         const std::uint64_t key =
             (static_cast<std::uint64_t>(node.rank) << 28 | static_cast<std::uint64_t>(node.peer)) << 8 |
             static_cast<std::uint64_t>(node.library);
-        const auto [at, inserted] = known.try_emplace(key, static_cast<int>(lanes_.size()));
+        const auto [at, inserted] = known.try_emplace(key, static_cast<int>(connections_.size()));
         if (inserted) {
             const int level = machine_.level_between(node.rank, node.peer);
             const int library = machine_.library(graph_.libraries()[node.library], level);
-            Lane& lane = lanes_.emplace_back();
-            lane.from = node.rank;
-            lane.to = node.peer;
-            lane.path = machine_.path(node.rank, node.peer, library);
-            lane.library = library;
-            std::fill_n(lane.times, 10, 1);
+            Connection& connection = connections_.emplace_back();
+            connection.from = node.rank;
+            connection.to = node.peer;
+            connection.path = machine_.path(node.rank, node.peer, library);
+            connection.library = library;
+            std::fill_n(connection.times, 10, 1);
         }
-        lane_of_[k] = at->second;
+        connection_of_[k] = at->second;
     }
     if (graph_.symmetry_ != nullptr) join_links();
 }
@@ -190,28 +190,30 @@ void Simulation::join_links() {
     std::vector<int> inside; // shifts that stay in a node
     for (int shift = 0; shift < node; ++shift)
         if (symmetry.shift_of(shift) == shift) inside.push_back(shift);
-    const auto path = [&](const Lane& lane, int from, int to) {
-        return machine_.path(from, to, lane.library);
+    const auto path = [&](const Connection& connection, int from, int to) {
+        return machine_.path(from, to, connection.library);
     };
-    for (Lane& lane : lanes_) {
-        const int by = symmetry.shift_of(lane.to);
-        const Path there = path(lane, symmetry.shifted_back(lane.from, by), lane.to - by);
-        for (int j = 0; j < lane.path.count; ++j) join(lane.path.links[j], there.links[j]);
-        std::fill_n(lane.times, 10, 0);
+    for (Connection& connection : connections_) {
+        const int by = symmetry.shift_of(connection.to);
+        const Path there = path(connection, symmetry.shifted_back(connection.from, by), connection.to - by);
+        for (int j = 0; j < connection.path.count; ++j) join(connection.path.links[j], there.links[j]);
+        std::fill_n(connection.times, 10, 0);
         for (const int shift : inside) {
-            const Path other =
-                path(lane, symmetry.shifted(lane.from, shift), symmetry.shifted(lane.to, shift));
-            for (int j = 0; j < lane.path.count; ++j) lane.times[j] += other.links[j] == lane.path.links[j];
+            const Path other = path(connection, symmetry.shifted(connection.from, shift),
+                                    symmetry.shifted(connection.to, shift));
+            for (int j = 0; j < connection.path.count; ++j)
+                connection.times[j] += other.links[j] == connection.path.links[j];
         }
     }
-    for (Lane& lane : lanes_)
-        for (int j = 0; j < lane.path.count; ++j) lane.path.links[j] = link_root(lane.path.links[j]);
+    for (Connection& connection : connections_)
+        for (int j = 0; j < connection.path.count; ++j)
+            connection.path.links[j] = link_root(connection.path.links[j]);
 }
 
 Simulation::Queue& Simulation::queue_of(int k) {
     const Node& node = graph_.node(k);
     if (node.kind != Kind::send) return engines_[node.rank];
-    return lanes_[lane_of_[k]].queue;
+    return connections_[connection_of_[k]].queue;
 }
 
 void Simulation::ready(int k, double now) {
@@ -239,7 +241,7 @@ void Simulation::start(int k, double now, int after) {
     }
     if (node.kind == Kind::send) {
         // The latency of a message that had to wait overlaps what it waited for.
-        const double at = std::max(now, ready_at_[k] + lanes_[lane_of_[k]].path.latency);
+        const double at = std::max(now, ready_at_[k] + connections_[connection_of_[k]].path.latency);
         if (at > now)
             events_.push({at, urgency(node.mark), k});
         else
@@ -256,8 +258,8 @@ void Simulation::start(int k, double now, int after) {
 
 void Simulation::flow(int k, double now) {
     const Node& node = graph_.node(k);
-    const Lane& lane = lanes_[lane_of_[k]];
-    const Path& path = lane.path;
+    const Connection& connection = connections_[connection_of_[k]];
+    const Path& path = connection.path;
     Shares::Crossing used[10];
     int count = 0;
     double narrowest = unlimited;
@@ -265,7 +267,7 @@ void Simulation::flow(int k, double now) {
         const double capacity = shares_.capacity(path.links[j]);
         if (std::isinf(capacity)) continue;
         narrowest = std::min(narrowest, capacity);
-        used[count++] = {path.links[j], lane.times[j]};
+        used[count++] = {path.links[j], connection.times[j]};
     }
     // The gap holds the links as if the message were longer.
     double bytes = node.bytes / path.efficiency;
@@ -387,11 +389,12 @@ SimulationResult Simulation::result(bool summary) {
         stage.end = std::max(stage.end, end_[k]);
         stage.bytes += node.bytes * order_;
         stage.transfers += order_;
-        const Lane& lane = lanes_[lane_of_[k]];
-        for (int j = 0; j < lane.path.count; ++j) {
-            const int link = lane.path.links[j];
-            bytes[link] += node.bytes * lane.times[j];
-            load[link] += node.bytes / lane.path.efficiency * lane.times[j] / shares_.capacity(link);
+        const Connection& connection = connections_[connection_of_[k]];
+        for (int j = 0; j < connection.path.count; ++j) {
+            const int link = connection.path.links[j];
+            bytes[link] += node.bytes * connection.times[j];
+            load[link] +=
+                node.bytes / connection.path.efficiency * connection.times[j] / shares_.capacity(link);
         }
     }
     if (last >= 0) r.time = end_[last];
@@ -424,20 +427,22 @@ SimulationResult Simulation::result(bool summary) {
 // From the links that stand for others to all.
 void Simulation::spread_links(std::vector<LinkUse>& uses) {
     struct Source {
-        const Lane* lane = nullptr;
+        const Connection* connection = nullptr;
         int slot = 0;
     };
     std::unordered_map<int, Source> source; // of a link
-    for (const Lane& lane : lanes_)
-        for (int j = 0; j < lane.path.count; ++j) source.try_emplace(lane.path.links[j], Source{&lane, j});
+    for (const Connection& connection : connections_)
+        for (int j = 0; j < connection.path.count; ++j)
+            source.try_emplace(connection.path.links[j], Source{&connection, j});
     const std::vector<int> shifts = graph_.symmetry_->shifts();
     std::vector<LinkUse> all;
     for (const LinkUse& use : uses) {
-        const auto [lane, slot] = source.at(use.link);
+        const auto [connection, slot] = source.at(use.link);
         const std::size_t first = all.size();
         for (const int shift : shifts) {
-            const Path path = machine_.path(graph_.symmetry_->shifted(lane->from, shift),
-                                            graph_.symmetry_->shifted(lane->to, shift), lane->library);
+            const Path path =
+                machine_.path(graph_.symmetry_->shifted(connection->from, shift),
+                              graph_.symmetry_->shifted(connection->to, shift), connection->library);
             all.push_back({path.links[slot], use.bytes, use.busy});
         }
         const auto begin = all.begin() + static_cast<std::ptrdiff_t>(first);

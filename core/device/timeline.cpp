@@ -32,7 +32,7 @@ std::vector<std::string> phase_names() {
 // ---- recording -----------------------------------------------------------------------------------------
 
 Timeline::Timeline(std::size_t capacity)
-    : capacity_(std::max<std::size_t>(capacity, 1)), names_{""}, lanes_{"host", "messages", "collectives"} {
+    : capacity_(std::max<std::size_t>(capacity, 1)), names_{""}, tracks_{"host", "messages", "collectives"} {
 }
 
 Timeline::~Timeline() {
@@ -84,7 +84,7 @@ void Timeline::keep(const Span& span) {
     ++dropped_;
 }
 
-void Timeline::add(Phase phase, FixedLane lane, std::uint32_t name, std::int64_t begin, std::int64_t end,
+void Timeline::add(Phase phase, FixedTrack track, std::uint32_t name, std::int64_t begin, std::int64_t end,
                    const Work& work) {
     Span span;
     span.begin = begin;
@@ -93,7 +93,7 @@ void Timeline::add(Phase phase, FixedLane lane, std::uint32_t name, std::int64_t
     span.name = name;
     span.detail = detail_;
     span.call = call_;
-    span.lane = lane;
+    span.track = track;
     span.phase = static_cast<std::uint8_t>(phase);
     keep(span);
 }
@@ -141,22 +141,22 @@ int Timeline::clock_of(Gpu& gpu) {
 }
 
 // A stream that is not the device's own is named after what is first seen on it.
-std::uint16_t Timeline::lane_of(void* stream, int clock, Phase phase) {
-    for (std::size_t k = 0; k < device_lanes_.size(); ++k)
-        if (device_lanes_[k].stream == stream && device_lanes_[k].clock == clock)
-            return static_cast<std::uint16_t>(fixed_lanes + k);
+std::uint16_t Timeline::track_of(void* stream, int clock, Phase phase) {
+    for (std::size_t k = 0; k < device_tracks_.size(); ++k)
+        if (device_tracks_[k].stream == stream && device_tracks_[k].clock == clock)
+            return static_cast<std::uint16_t>(fixed_tracks + k);
     const Gpu& gpu = *clocks_[clock].gpu;
     const std::string device = gpu.kind() + ":" + std::to_string(gpu.ordinal());
-    device_lanes_.push_back({stream, clock});
+    device_tracks_.push_back({stream, clock});
     std::string name = device + (stream == gpu.stream() ? " main stream"
                                  : phase == Phase::bulk ? " bulk stream"
                                                         : " other stream");
-    const auto others = std::count_if(lanes_.begin(), lanes_.end(), [&](const std::string& other) {
+    const auto others = std::count_if(tracks_.begin(), tracks_.end(), [&](const std::string& other) {
         return other.compare(0, name.size(), name) == 0;
     });
     if (others > 0) name += " " + std::to_string(others + 1);
-    lanes_.push_back(name);
-    return static_cast<std::uint16_t>(lanes_.size() - 1);
+    tracks_.push_back(name);
+    return static_cast<std::uint16_t>(tracks_.size() - 1);
 }
 
 bool Timeline::begin_on(Gpu& gpu, void* stream, Phase phase, Pending& pending) {
@@ -167,7 +167,7 @@ bool Timeline::begin_on(Gpu& gpu, void* stream, Phase phase, Pending& pending) {
         return false;
     }
     pending.clock = clock_of(gpu);
-    pending.span.lane = lane_of(stream, pending.clock, phase);
+    pending.span.track = track_of(stream, pending.clock, phase);
     pending.span.phase = static_cast<std::uint8_t>(phase);
     pending.begin = take_event(clocks_[pending.clock]);
     pending.end = take_event(clocks_[pending.clock]);
@@ -231,8 +231,8 @@ std::vector<std::byte> Timeline::bytes() {
     std::vector<std::byte> out(spans_.size() * sizeof(Span));
     for (std::size_t k = 0; k < spans_.size(); ++k) {
         Span span = spans_[(first_ + k) % spans_.size()];
-        if (span.lane >= fixed_lanes) {
-            const Clock& clock = clocks_[device_lanes_[span.lane - fixed_lanes].clock];
+        if (span.track >= fixed_tracks) {
+            const Clock& clock = clocks_[device_tracks_[span.track - fixed_tracks].clock];
             span.begin = clock.origin + std::llround(clock.rate * static_cast<double>(span.begin));
             span.end = clock.origin + std::llround(clock.rate * static_cast<double>(span.end));
         }
@@ -256,7 +256,7 @@ void HostSpan::open(Phase phase, std::string_view name, const Work& work) {
 
 void HostSpan::close() noexcept {
     if (timeline_ != nullptr && timeline_ == timeline_of_thread)
-        timeline_->add(phase_, Timeline::host_lane, name_, begin_, Timeline::now(), work_);
+        timeline_->add(phase_, Timeline::host_track, name_, begin_, Timeline::now(), work_);
     if (ranged_) pop_range();
 }
 

@@ -1,4 +1,4 @@
-// What a rank did when: spans on lanes (the host's thread, its messages, streams of devices), for profiles.
+// What a rank did when: spans on tracks (the host's thread, its messages, streams of devices), for profiles.
 //
 // A Timeline records what the thread that started it does, and its virtual rank or process with it. Nothing
 // is recorded until one is started: a place that could record a span then looks at one number and goes on.
@@ -55,7 +55,7 @@ struct Span {
     std::int64_t sites = 0, bytes = 0, moved = 0, flops = 0;
     std::uint32_t name = 0, detail = 0; // numbers in names()
     std::uint32_t call = 0;             // of which launch it is a part; 0: none
-    std::uint16_t lane = 0;
+    std::uint16_t track = 0;
     std::uint8_t phase = 0, real_bytes = 0;
 
     void set(const Work& work) {
@@ -70,7 +70,7 @@ static_assert(sizeof(Span) == 64);
 
 class Timeline {
   public:
-    enum FixedLane : std::uint16_t { host_lane, message_lane, plan_lane, fixed_lanes };
+    enum FixedTrack : std::uint16_t { host_track, message_track, plan_track, fixed_tracks };
 
     explicit Timeline(std::size_t capacity); // spans that are kept
     ~Timeline();
@@ -85,13 +85,13 @@ class Timeline {
     // host's. Throws GpuError.
     std::vector<std::byte> bytes();
     const std::vector<std::string>& names() const { return names_; } // number 0 is empty
-    const std::vector<std::string>& lanes() const { return lanes_; }
+    const std::vector<std::string>& tracks() const { return tracks_; }
     std::uint64_t dropped() const { return dropped_; }
     double device_accuracy() const; // seconds by which device times may be off against the host's
 
     static Timeline* of_this_thread();
     static std::int64_t now(); // ns
-    void add(Phase phase, FixedLane lane, std::uint32_t name, std::int64_t begin, std::int64_t end,
+    void add(Phase phase, FixedTrack track, std::uint32_t name, std::int64_t begin, std::int64_t end,
              const Work& work = {});
     std::uint32_t number_of(std::string_view name);
 
@@ -118,7 +118,7 @@ class Timeline {
         std::int64_t host, uncertainty;
         std::unique_ptr<GpuEvent> event;
     };
-    struct Lane {
+    struct DeviceTrack {
         void* stream;
         int clock;
     };
@@ -126,7 +126,7 @@ class Timeline {
     int clock_of(Gpu& gpu);
     Moment meet(Clock& clock); // an event and the host's time when it was reached
     std::unique_ptr<GpuEvent> take_event(Clock& clock);
-    std::uint16_t lane_of(void* stream, int clock, Phase phase);
+    std::uint16_t track_of(void* stream, int clock, Phase phase);
     bool begin_on(Gpu& gpu, void* stream, Phase phase,
                   Pending& pending); // false: there is no room, or a graph is made
     void end_on(void* stream, Pending&& pending);
@@ -137,9 +137,9 @@ class Timeline {
     std::vector<Span> spans_;
     std::deque<Pending> pending_;
     std::vector<Clock> clocks_;
-    std::vector<std::string> names_, lanes_;
+    std::vector<std::string> names_, tracks_;
     std::unordered_map<std::string, std::uint32_t> numbers_;
-    std::vector<Lane> device_lanes_; // of lane fixed_lanes + k
+    std::vector<DeviceTrack> device_tracks_; // of track fixed_tracks + k
     std::string looked_up_;
     std::uint32_t call_ = 0, calls_ = 0, detail_ = 0;
     std::uint64_t dropped_ = 0;

@@ -77,7 +77,7 @@ struct VirtualRanks::State {
         pair_messages();
     }
 
-    // Sends and receives of one lane meet in the order of the schedules.
+    // Sends and receives of one envelope meet in the order of the schedules.
     void pair_messages() {
         using Key = std::tuple<int, int, int, int, int>; // from, to, tag, library, task
         std::vector<Key> sends, receives;
@@ -163,7 +163,8 @@ struct VirtualRanks::State {
         } else if (ready[partner[task]]) {
             offer(is_send(task) ? partner[task] : task);
         }
-        if (const int next = graphs[r].next_in_lane(task - first[r]); next >= 0) happened(first[r] + next);
+        if (const int next = graphs[r].next_of_envelope(task - first[r]); next >= 0)
+            happened(first[r] + next);
     }
 
     void ended(int task) {

@@ -163,14 +163,14 @@ struct Executor::State {
         const Envelope e = envelope(message);
         const Step& step = *tasks[message].step;
         timeline->add(step.mark.phase.value_or(e.sending ? Phase::send : Phase::receive),
-                      Timeline::message_lane, timeline->number_of(step.name), begun[message], Timeline::now(),
-                      bytes_only(e.bytes));
+                      Timeline::message_track, timeline->number_of(step.name), begun[message],
+                      Timeline::now(), bytes_only(e.bytes));
     }
 
     void note_wait(std::int64_t begin, std::int64_t end) {
         Timeline* const timeline = Timeline::of_this_thread();
         if (timeline != nullptr && end - begin >= least_wait)
-            timeline->add(Phase::wait, Timeline::host_lane, timeline->number_of("messages"), begin, end);
+            timeline->add(Phase::wait, Timeline::host_track, timeline->number_of("messages"), begin, end);
     }
 
     // A step that is ready.
@@ -215,7 +215,7 @@ struct Executor::State {
     void started(int message) {
         if (!begun.empty()) begun[message] = Timeline::now();
         in_flight.push_back(message);
-        if (const int next = graph.next_in_lane(message); next >= 0) happened(next);
+        if (const int next = graph.next_of_envelope(message); next >= 0) happened(next);
     }
 
     // Runs what is ready and what that enables, until nothing is; kernels only if asked. True if something

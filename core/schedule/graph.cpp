@@ -17,12 +17,12 @@ static_assert(std::is_same_v<std::variant_alternative_t<1, decltype(Step::action
 static_assert(std::is_same_v<std::variant_alternative_t<4, decltype(Step::action)>, Kernel>);
 constexpr int kernel_urgency = 4;
 
-struct Lane {
+struct Envelope {
     int sending, peer, tag, library;
-    auto operator<=>(const Lane&) const = default;
+    auto operator<=>(const Envelope&) const = default;
 };
 
-Lane lane_of(const Step& step) {
+Envelope envelope_of(const Step& step) {
     if (const auto* a = std::get_if<Receive>(&step.action)) return {0, a->from, a->tag, a->library};
     const auto& a = std::get<Send>(step.action);
     return {1, a.to, a.tag, a.library};
@@ -77,15 +77,15 @@ Graph::Graph(const Schedule& schedule) {
     std::vector<std::int32_t> filled(begin_.begin(), begin_.end() - 1);
     for_each_need([&](int k, const Port& need) { followers_[filled[first[need.step] + need.part]++] = k; });
 
-    next_in_lane_.assign(messages_, -1);
-    std::vector<std::pair<Lane, std::int32_t>> lanes;
-    lanes.reserve(messages_);
-    for (int k = 0; k < messages_; ++k) lanes.emplace_back(lane_of(steps[ports_[k].step]), k);
-    std::sort(lanes.begin(), lanes.end());
-    for (std::size_t i = 1; i < lanes.size(); ++i) {
-        if (lanes[i - 1].first != lanes[i].first) continue;
-        next_in_lane_[lanes[i - 1].second] = lanes[i].second;
-        ++waits_for_[lanes[i].second];
+    next_of_envelope_.assign(messages_, -1);
+    std::vector<std::pair<Envelope, std::int32_t>> envelopes;
+    envelopes.reserve(messages_);
+    for (int k = 0; k < messages_; ++k) envelopes.emplace_back(envelope_of(steps[ports_[k].step]), k);
+    std::sort(envelopes.begin(), envelopes.end());
+    for (std::size_t i = 1; i < envelopes.size(); ++i) {
+        if (envelopes[i - 1].first != envelopes[i].first) continue;
+        next_of_envelope_[envelopes[i - 1].second] = envelopes[i].second;
+        ++waits_for_[envelopes[i].second];
     }
 
     std::vector<std::int32_t> open = waits_for_;
@@ -101,7 +101,7 @@ Graph::Graph(const Schedule& schedule) {
         const int k = ready.first();
         ready.erase(k);
         order_.push_back(k);
-        if (const int next = next_in_lane(k); next >= 0) happened(next);
+        if (const int next = next_of_envelope(k); next >= 0) happened(next);
         for (int next : followers(k)) happened(next);
     }
     if (static_cast<int>(order_.size()) == total) return;

@@ -3,8 +3,8 @@
 //
 // Parts are numbered by urgency (start receives, start sends, copy, reduce, compute) and, within it, by their
 // place in the schedule: among the parts that are ready the one with the smallest number runs first. Messages
-// of one lane (direction, peer, tag, library) start in the order of the schedule, whenever they become ready,
-// so that both ends count them alike.
+// of one envelope (direction, peer, tag, library) start in the order of the schedule, whenever they become
+// ready, so that both ends count them alike.
 #pragma once
 
 #include "schedule/schedule.hpp"
@@ -28,7 +28,7 @@ class Graph {
     const Port& port(int part) const { return ports_[part]; }
 
     // How many things must happen before the part starts: needed parts that end, and the start of the message
-    // before it in its lane.
+    // before it in its envelope.
     const std::vector<std::int32_t>& waits_for() const { return waits_for_; }
     // Parts that wait for the end of this one.
     std::span<const std::int32_t> followers(int part) const {
@@ -36,14 +36,14 @@ class Graph {
     }
     // Where the need of another part is listed twice, it is also counted twice.
     // The message that waits for the start of this one; -1: none.
-    int next_in_lane(int part) const { return part < messages_ ? next_in_lane_[part] : -1; }
+    int next_of_envelope(int part) const { return part < messages_ ? next_of_envelope_[part] : -1; }
 
     // All parts in an order in which they may run, smallest ready number first.
     const std::vector<std::int32_t>& order() const { return order_; }
 
   private:
     std::vector<Port> ports_;
-    std::vector<std::int32_t> waits_for_, begin_, followers_, next_in_lane_, order_;
+    std::vector<std::int32_t> waits_for_, begin_, followers_, next_of_envelope_, order_;
     int messages_ = 0, first_kernel_ = 0;
 };
 

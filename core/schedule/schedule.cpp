@@ -228,7 +228,7 @@ class Checker {
     }
 
     // Which parts follow which, for `width` earlier parts at a time: a row of bits per part, handed on along
-    // the order. Ends of parts only: that messages of a lane start in turn orders no memory.
+    // the order. Ends of parts only: that messages of an envelope start in turn orders no memory.
     void prove_claims() const {
         constexpr int width = 4096;
         const int n = graph_.size();
@@ -347,8 +347,8 @@ std::string Schedule::describe() const {
 }
 
 void check_messages(std::span<const Schedule* const> of_ranks) {
-    using Lane = std::tuple<int, int, int, std::string>; // from, to, tag, library: sizes in order
-    std::map<Lane, std::vector<std::size_t>> sent, expected;
+    using Envelope = std::tuple<int, int, int, std::string>; // from, to, tag, library: sizes in order
+    std::map<Envelope, std::vector<std::size_t>> sent, expected;
     const int ranks = static_cast<int>(of_ranks.size());
     for (int here = 0; here < ranks; ++here) {
         const auto& libraries = of_ranks[here]->libraries();
@@ -368,10 +368,10 @@ void check_messages(std::span<const Schedule* const> of_ranks) {
         }
     }
     for (const auto* side : {&sent, &expected}) {
-        for (const auto& [lane, sizes] : *side) {
-            const auto& other = (side == &sent ? expected : sent)[lane];
+        for (const auto& [envelope, sizes] : *side) {
+            const auto& other = (side == &sent ? expected : sent)[envelope];
             if (sizes == other) continue;
-            const auto& [from, to, tag, library] = lane;
+            const auto& [from, to, tag, library] = envelope;
             auto list = [](const std::vector<std::size_t>& bytes) {
                 std::string text;
                 for (auto b : bytes) text += (text.empty() ? "" : ", ") + std::to_string(b);
@@ -379,8 +379,8 @@ void check_messages(std::span<const Schedule* const> of_ranks) {
             };
             throw ScheduleError("messages from rank " + std::to_string(from) + " to rank " +
                                 std::to_string(to) + ", tag " + std::to_string(tag) +
-                                (library.empty() ? "" : ", by " + library) + ": " + list(sent[lane]) +
-                                " sent, " + list(expected[lane]) + " received");
+                                (library.empty() ? "" : ", by " + library) + ": " + list(sent[envelope]) +
+                                " sent, " + list(expected[envelope]) + " received");
         }
     }
 }

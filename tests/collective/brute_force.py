@@ -128,7 +128,7 @@ class Graph:
         self.steps = [(rank, s, step) for rank, one in enumerate(plan) for s, step in enumerate(one["steps"])]
         self.base = np.cumsum([0] + [len(one["steps"]) for one in plan]).tolist()
         self.peer: dict[int, int] = {}
-        self.lanes: list[list[int]] = []
+        self.envelopes: list[list[int]] = []
         sends: dict[tuple, list[int]] = defaultdict(list)
         receives: dict[tuple, list[int]] = defaultdict(list)
         for g, (rank, _, step) in enumerate(self.steps):
@@ -136,19 +136,20 @@ class Graph:
                 sends[rank, step["peer"], step["tag"]].append(g)
             elif step["kind"] == "receive":
                 receives[step["peer"], rank, step["tag"]].append(g)
-        for lane in sends.keys() | receives.keys():
-            if len(sends[lane]) != len(receives[lane]):
+        for envelope in sends.keys() | receives.keys():
+            if len(sends[envelope]) != len(receives[envelope]):
                 raise WrongError(
-                    "message", f"{len(sends[lane])} sends, {len(receives[lane])} receives in {lane}"
+                    "message",
+                    f"{len(sends[envelope])} sends, {len(receives[envelope])} receives in {envelope}",
                 )
-            for s, r in zip(sends[lane], receives[lane], strict=True):
+            for s, r in zip(sends[envelope], receives[envelope], strict=True):
                 if self.steps[s][2]["region"][2] != self.steps[r][2]["region"][2]:
-                    raise WrongError("message", f"sizes differ in {lane}")
+                    raise WrongError("message", f"sizes differ in {envelope}")
                 libraries = [plan[self.steps[g][0]]["libraries"][self.steps[g][2]["library"]] for g in (s, r)]
                 if libraries[0] != libraries[1]:
-                    raise WrongError("message", f"libraries differ in {lane}")
+                    raise WrongError("message", f"libraries differ in {envelope}")
                 self.peer[s], self.peer[r] = r, s
-            self.lanes += [sends[lane], receives[lane]]
+            self.envelopes += [sends[envelope], receives[envelope]]
 
     def before(self, node: int, rendezvous: bool) -> list[int]:
         g = node // 2
@@ -213,11 +214,11 @@ def prove(spec: Spec, plan: Plan, scratch_limit: int | None = None) -> None:
     def comes_first(a: int, b: int) -> bool:
         return bool(ancestors[b] >> a & 1)
 
-    # Messages of a lane cannot overtake each other.
-    for lane in graph.lanes:
-        for first, second in itertools.pairwise(lane):
+    # Messages of an envelope cannot overtake each other.
+    for envelope in graph.envelopes:
+        for first, second in itertools.pairwise(envelope):
             if not comes_first(2 * first, 2 * second):
-                raise WrongError("message", "two messages of a lane may overtake each other")
+                raise WrongError("message", "two messages of an envelope may overtake each other")
 
     # All pairs of accesses to all elements.
     uses: dict[tuple[int, int, int], list[tuple[int, int, bool]]] = defaultdict(list)
@@ -403,7 +404,7 @@ def run(
         urgency[g] += 10
     eager = dice.random() < 0.3
     early = [dice.random() < 0.5 for _ in steps]  # a send's bytes leave when it starts, not when it arrives
-    lanes: dict[tuple[int, int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+    envelopes: dict[tuple[int, int, int], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     wire: dict[int, np.ndarray] = {}
     flying: list[dict[int, tuple[int, int, int]]] = [
         {} for _ in plan
@@ -473,10 +474,10 @@ def run(
                 sending = step["kind"] == "send"
                 if not 0 <= step["peer"] < len(plan) or step["peer"] == rank:
                     return "message"
-                lane = lanes[
+                envelope = envelopes[
                     (rank, step["peer"], step["tag"]) if sending else (step["peer"], rank, step["tag"])
                 ]
-                lane[0 if sending else 1].append(g)
+                envelope[0 if sending else 1].append(g)
                 place = touch(rank, step["region"], not sending)
                 flying[rank][g] = step["region"]
                 if sending and (eager or early[g]):
@@ -485,9 +486,9 @@ def run(
                     place[:] = 5 * POISON + g
                 if sending and eager:
                     finish(g)
-                count = len(lane[0 if sending else 1])
-                if count <= len(lane[1 if sending else 0]):
-                    landing.append((lane[0][count - 1], lane[1][count - 1]))
+                count = len(envelope[0 if sending else 1])
+                if count <= len(envelope[1 if sending else 0]):
+                    landing.append((envelope[0][count - 1], envelope[1][count - 1]))
             else:
                 rows = list(step["rows"])
                 dice.shuffle(rows)
@@ -513,5 +514,5 @@ def run(
         return "memory"
     except (IndexError, ValueError):
         return "bounds"
-    unmet = any(len(sends) != len(receives) for sends, receives in lanes.values())
+    unmet = any(len(sends) != len(receives) for sends, receives in envelopes.values())
     return "deadlock" if ended < len(steps) or unmet else None

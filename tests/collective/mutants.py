@@ -48,7 +48,7 @@ def pick(dice: random.Random, choices: list) -> Any:
 
 
 def partner(plan: Plan, rank: int, s: int) -> tuple[int, int]:
-    """The other side of a message: as many of its lane before it there as here."""
+    """The other side of a message: as many of its envelope before it there as here."""
     step = plan[rank]["steps"][s]
     other = {"send": "receive", "receive": "send"}[step["kind"]]
     earlier = sum(

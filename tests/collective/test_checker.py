@@ -111,7 +111,7 @@ def test_an_exchange_that_only_buffering_could_save_is_a_deadlock():
         check(*(lambda s, d: (s, d.plan))(*exchange_with_one_place()))
 
 
-def test_two_messages_of_one_lane_have_to_be_ordered_on_both_sides():
+def test_two_messages_of_one_envelope_have_to_be_ordered_on_both_sides():
     spec = Spec(2)
     a, b = spec.buffer("a", 2), spec.buffer("b", 2, False)
     spec.multicast((a, 0), (b, 0), 2, 0, [1])

@@ -21,7 +21,7 @@ from jali.errors import ParameterError, RankError
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
     use_fake_gpus(monkeypatch, 2)
-    use_settings(device_queues="lanes=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
+    use_settings(device_queues="channels=4,slot_bytes=1024,flagged_bytes=512,flagged_below=1024")
 
 
 def test_the_command_measures_and_draws(tmp_path: Path) -> None:

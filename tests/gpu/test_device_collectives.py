@@ -36,9 +36,9 @@ def enough_devices(request: pytest.FixtureRequest, four_devices: None) -> None:
 @pytest.fixture(autouse=True)
 def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
     use_fake_gpus(monkeypatch, 4)
-    # small queues: a few KiB take several lanes and iterations
+    # small queues: a few KiB take several channels and iterations
     use_settings(
-        device_queues="lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256"
+        device_queues="channels=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_channel=256"
     )
 
 
@@ -267,6 +267,25 @@ def side_by_side(algorithm: str, name: str, place: bool) -> int:
             for written in one[0]:
                 assert not any(overlap(written, region) for region in other[0] + other[1]), instructions
     return max(map(len, found))
+
+
+def first_line(algorithm: str) -> str:
+    c = comm.current()
+    call = Call("all_reduce", "fp32", 4096, 0, "sum", False, algorithm, False)
+    return str(c.collectives.on_device(open_gpu()).explain(call)).splitlines()[0]
+
+
+@pytest.mark.ranks(2)
+def test_older_names_of_sizes_of_queues_are_read_with_a_warning(
+    use_settings: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    use_settings(device_queues="channels=3,bytes_per_channel=256")
+    wanted = comm.virtual_ranks(2, first_line, "two_step")
+    assert ": 3 channels, " in wanted[0]
+    assert capfd.readouterr().err == ""
+    use_settings(device_queues="lanes=3,bytes_per_lane=256")
+    assert comm.virtual_ranks(2, first_line, "two_step") == wanted
+    assert "jali: device_queues: 'lanes' is called 'channels'" in capfd.readouterr().err
 
 
 @pytest.mark.ranks(4)

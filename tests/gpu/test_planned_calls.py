@@ -26,7 +26,7 @@ RANKS = 2
 def two_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
     monkeypatch.setenv("JALI_FAKE_GPUS", "2")
     use_settings(
-        device_queues="lanes=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_lane=256"
+        device_queues="channels=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_channel=256"
     )
     if REAL and _core.Gpu.count("cuda") < RANKS:
         pytest.skip("ranks of one process need a device each")

@@ -1,4 +1,4 @@
-"""Recordings of devices: lanes and order of every halo policy, the same bits, graphs as one span, no events when nobody records."""
+"""Recordings of devices: tracks and order of every halo policy, the same bits, graphs as one span, no events when nobody records."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def reference() -> list[tuple[bytes, float]]:
     return [(links, mean) for links, mean, _ in jali.virtual_ranks(2, results, False, "cpu")]
 
 
-def lane(span: Any) -> str:
-    return " ".join(span.lane.split()[1:])
+def track(span: Any) -> str:
+    return " ".join(span.track.split()[1:])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def lane(span: Any) -> str:
         for name in POLICIES
     ],
 )
-def test_exchanges_have_their_lanes_and_order(policy, reference, use_settings):
+def test_exchanges_have_their_tracks_and_order(policy, reference, use_settings):
     if REAL and _core.Gpu.count("cuda") < 2 and not policy.startswith("staged"):
         pytest.skip("ranks of one process need a device each")
     use_settings(halo_policy=policy)
@@ -85,13 +85,13 @@ def test_exchanges_have_their_lanes_and_order(policy, reference, use_settings):
         arrivals = (phases["transport"] if straight else []) + phases["unpack"]
         last_of_halo = max(s.end for s in arrivals)
         for span in phases["unpack"] + phases["pack"]:
-            assert lane(span) == "main stream"
+            assert track(span) == "main stream"
         for span in phases["bulk"]:
-            assert lane(span) == "bulk stream"
+            assert track(span) == "bulk stream"
         boundaries = phases["kernel"] + phases["boundary"]
-        assert lane(max(boundaries, key=lambda span: span.begin)) == "main stream"
-        assert {lane(s) for s in boundaries} <= {"main stream", "bulk stream"}
-        assert {lane(s) or s.lane for s in phases["transport"]} <= {"main stream", "host"}
+        assert track(max(boundaries, key=lambda span: span.begin)) == "main stream"
+        assert {track(s) for s in boundaries} <= {"main stream", "bulk stream"}
+        assert {track(s) or s.track for s in phases["transport"]} <= {"main stream", "host"}
         for pack in phases["pack"]:
             assert pack.end <= min(s.begin for s in phases["transport"]) + slack
         for transport in phases["transport"]:
@@ -125,7 +125,7 @@ def test_no_events_are_put_on_streams_while_nobody_records():
     results(False)
     assert timed_events() == before
     links, _, found = results(True)
-    on_streams = [s for s in found.spans if s.lane.startswith("cuda")]
+    on_streams = [s for s in found.spans if s.track.startswith("cuda")]
     assert timed_events() >= before + 2 * len(on_streams) > before
 
 
@@ -158,7 +158,7 @@ def in_a_graph() -> tuple[bool, Any]:
 def test_a_graph_is_one_span_and_has_no_events_inside():
     same, found = in_a_graph()
     assert same
-    on_device = [span for span in found.spans if span.lane.startswith("cuda")]
+    on_device = [span for span in found.spans if span.track.startswith("cuda")]
     assert [span.phase for span in on_device] == ["graph"] * 3
     for one, other in itertools.pairwise(on_device):
         assert one.end <= other.begin + 1e-6
@@ -225,9 +225,9 @@ def test_the_command_profiles_devices_of_two_processes(fake_environment, tmp_pat
     assert "roofs of a rank: cuda:0 imaginary GPU 0" in done.stdout
     assert "of which computing hid" in done.stdout
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
-    lanes = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+    tracks = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
     for rank in (0, 1):
-        assert {(rank, f"cuda:{rank} main stream"), (rank, f"cuda:{rank} bulk stream")} <= lanes
+        assert {(rank, f"cuda:{rank} main stream"), (rank, f"cuda:{rank} bulk stream")} <= tracks
     assert {"bulk", "boundary", "transport", "unpack"} <= {e.get("cat") for e in events}
 
 

@@ -81,7 +81,7 @@ def test_an_exchange_packs_then_computes_its_bulk_while_messages_travel_then_its
     for phases in exchanges:
         (bulk,), (boundary,) = phases["bulk"], phases["boundary"]
         assert bulk.policy == "overlap"
-        assert (bulk.lane, phases["transport"][0].lane) == ("host", "messages")
+        assert (bulk.track, phases["transport"][0].track) == ("host", "messages")
         for pack in phases["pack"]:
             assert pack.end <= bulk.begin
         for message in phases["transport"]:
@@ -149,7 +149,7 @@ def test_collectives_show_their_steps():
         mine = [s for s in found.spans if s.rank == rank]
         (whole,) = (s for s in mine if s.phase == "collective")
         assert "all_reduce" in whole.name
-        assert whole.lane == "collectives"
+        assert whole.track == "collectives"
         phases = {s.phase for s in mine}
         assert {"send", "receive"} <= phases
         assert phases & {"copy", "reduce"}

@@ -15,8 +15,8 @@ from jali.profile import Roofs, Span, make_table, trace_events
 from jali.profile.table import KINDS, common_length, find_overlap, union
 
 
-def span(phase: str, begin: float, end: float, lane: str = "host", **more: Any) -> Span:
-    return Span(more.pop("name", phase), phase, more.pop("rank", 0), lane, begin, end, **more)
+def span(phase: str, begin: float, end: float, track: str = "host", **more: Any) -> Span:
+    return Span(more.pop("name", phase), phase, more.pop("rank", 0), track, begin, end, **more)
 
 
 def recorded() -> Any:
@@ -167,7 +167,7 @@ def test_a_trace_has_a_process_per_rank_and_an_event_per_span(found, tmp_path):
     assert all(e["name"].endswith("(bulk)") and e["args"]["policy"] == "overlap" for e in overlapped)
 
 
-def test_spans_that_overlap_on_a_lane_go_to_tracks_of_their_own():
+def test_spans_that_overlap_on_a_track_go_to_threads_of_their_own():
     spans = [span("transport", *times, "messages") for times in ((0, 3), (1, 4), (2, 2.5), (3.5, 5))]
     events = trace_events(spans)
     check_trace(events)

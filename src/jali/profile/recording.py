@@ -74,7 +74,7 @@ class Recording:
         offsets = _core.clock_offsets(ranks.core)
         head = {
             "names": timeline.names,
-            "lanes": timeline.lanes,
+            "tracks": timeline.tracks,
             "dropped": timeline.dropped,
             "seconds": 1e-9 * (end - self._origin),
             "origin": self._origin,
@@ -89,8 +89,8 @@ class Recording:
         all_data = self._to_root(data)
         for rank, theirs in all_data.items():
             ahead = offsets[rank][0]
-            names, lanes = heads[rank]["names"], heads[rank]["lanes"]
-            self.spans += decode(theirs, names, lanes, rank, heads[0]["origin"] + ahead)
+            names, tracks = heads[rank]["names"], heads[rank]["tracks"]
+            self.spans += decode(theirs, names, tracks, rank, heads[0]["origin"] + ahead)
         self.spans.sort(key=lambda span: span.begin)
 
     def _to_root(self, data: bytes) -> dict[int, bytes | np.ndarray]:

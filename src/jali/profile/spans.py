@@ -22,7 +22,7 @@ SPAN = np.dtype(
         ("name", "u4"),
         ("detail", "u4"),
         ("call", "u4"),
-        ("lane", "u2"),
+        ("track", "u2"),
         ("phase", "u1"),
         ("real_bytes", "u1"),
     ]
@@ -43,7 +43,7 @@ _PRECISIONS = {8: "float64", 4: "float32"}
 class Span:
     """One thing that a rank did.
 
-    Times are in seconds since the recording began on rank 0, by rank 0's clock. `lane` is where it happened: the host's
+    Times are in seconds since the recording began on rank 0, by rank 0's clock. `track` is where it happened: the host's
     thread, its messages, its collectives, or a stream of a device. `bytes` are those that had to be moved (a kernel:
     each field once), `moved` those that were moved without any cache. `call` is the same for all spans of one call of a
     site function, and 0 for others; `policy` is the row of the halo table that it used, `precision` what it computed in.
@@ -52,7 +52,7 @@ class Span:
     name: str
     phase: str
     rank: int
-    lane: str
+    track: str
     begin: float
     end: float
     sites: int = 0
@@ -69,7 +69,7 @@ class Span:
         return self.end - self.begin
 
 
-def decode(data: Any, names: Sequence[str], lanes: Sequence[str], rank: int, origin: int) -> list[Span]:
+def decode(data: Any, names: Sequence[str], tracks: Sequence[str], rank: int, origin: int) -> list[Span]:
     """Spans of a rank from the bytes that the core hands out, in the order in which they began; times since `origin` (ns)."""
     found = np.frombuffer(data, SPAN)
     found = found[np.argsort(found["begin"], kind="stable")]
@@ -78,7 +78,7 @@ def decode(data: Any, names: Sequence[str], lanes: Sequence[str], rank: int, ori
             names[name],
             PHASES[phase],
             rank,
-            lanes[lane],
+            tracks[track],
             1e-9 * (begin - origin),
             1e-9 * (end - origin),
             sites,
@@ -89,5 +89,5 @@ def decode(data: Any, names: Sequence[str], lanes: Sequence[str], rank: int, ori
             names[detail] if call else "",
             _PRECISIONS.get(real_bytes, ""),
         )
-        for begin, end, sites, moved_least, moved, flops, name, detail, call, lane, phase, real_bytes in found.tolist()
+        for begin, end, sites, moved_least, moved, flops, name, detail, call, track, phase, real_bytes in found.tolist()
     ]

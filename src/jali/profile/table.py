@@ -222,8 +222,8 @@ def find_overlap(spans: Sequence[Span], rank: int) -> Overlap:
     hidden = common_length(under_way, union((s.begin, s.end) for s in computing))
     # of which the thread that computes did something for the halo itself
     own = common_length(
-        union((s.begin, s.end) for s in exchanging if s.lane == "host"),
-        union((s.begin, s.end) for s in computing if s.lane == "host"),
+        union((s.begin, s.end) for s in exchanging if s.track == "host"),
+        union((s.begin, s.end) for s in computing if s.track == "host"),
     )
     sent = sum(s.bytes for s in exchanging if s.phase == "transport" and _sends(s))
     return Overlap(

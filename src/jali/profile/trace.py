@@ -1,7 +1,7 @@
-"""Spans as a trace that Perfetto opens: a process per rank, a thread per lane, an event per span.
+"""Spans as a trace that Perfetto opens: a process per rank, a thread per track, an event per span.
 
 The format is the trace event format of Chrome: complete events (`ph: "X"`) with times in microseconds. Events of one
-thread must lie inside one another or apart, so what overlaps on a lane (messages under way) goes to lanes of its own.
+thread must lie inside one another or apart, so what overlaps on a track (messages under way) goes to threads of its own.
 An arrow leads from the end of each exchange to the kernel that waited for it.
 """
 
@@ -14,22 +14,22 @@ from typing import Any
 
 from jali.profile.spans import COMPUTING, EXCHANGING, Span
 
-# In which order lanes are shown: first what a sweep is about.
+# In which order tracks are shown: first what a sweep is about.
 _ORDER = ("main stream", "bulk stream", "host", "messages", "collectives")
 
 
 def trace_events(spans: Sequence[Span]) -> list[dict[str, Any]]:
-    """The events of a trace: names of ranks and lanes first, then spans in the order in which they began."""
+    """The events of a trace: names of ranks and threads first, then spans in the order in which they began."""
     events: list[dict[str, Any]] = []
     for rank in sorted({span.rank for span in spans}):
         events += _metadata("process", rank, 0, f"rank {rank}", rank)
         mine = [span for span in spans if span.rank == rank]
-        tracks = _tracks(mine)
-        for tid, lane in enumerate(tracks):
-            events += _metadata("thread", rank, tid, lane, tid)
-        for tid, on_track in enumerate(tracks.values()):
-            events += [_event(span, tid) for span in on_track]
-        events += _flows(tracks)
+        threads = _threads(mine)
+        for tid, name in enumerate(threads):
+            events += _metadata("thread", rank, tid, name, tid)
+        for tid, on_thread in enumerate(threads.values()):
+            events += [_event(span, tid) for span in on_thread]
+        events += _flows(threads)
     return events
 
 
@@ -56,31 +56,31 @@ def _metadata(what: str, pid: int, tid: int, name: str, index: int) -> list[dict
     ]
 
 
-def _tracks(spans: Sequence[Span]) -> dict[str, list[Span]]:
-    """Lanes with their spans; what overlaps without lying inside goes to a further lane of the same name."""
-    lanes = sorted({span.lane for span in spans}, key=_place)
-    tracks: dict[str, list[Span]] = {}
-    for lane in lanes:
-        stacks: list[list[float]] = []  # ends of what is open on each track of this lane
+def _threads(spans: Sequence[Span]) -> dict[str, list[Span]]:
+    """Tracks with their spans; what overlaps without lying inside goes to a further thread of the same name."""
+    tracks = sorted({span.track for span in spans}, key=_place)
+    threads: dict[str, list[Span]] = {}
+    for track in tracks:
+        stacks: list[list[float]] = []  # ends of what is open on each thread of this track
         placed: list[list[Span]] = []
-        for span in sorted((s for s in spans if s.lane == lane), key=lambda s: (s.begin, -s.end)):
-            for stack, track in zip(stacks, placed, strict=True):
+        for span in sorted((s for s in spans if s.track == track), key=lambda s: (s.begin, -s.end)):
+            for stack, thread in zip(stacks, placed, strict=True):
                 while stack and stack[-1] <= span.begin:
                     stack.pop()
                 if not stack or span.end <= stack[-1]:
                     stack.append(span.end)
-                    track.append(span)
+                    thread.append(span)
                     break
             else:
                 stacks.append([span.end])
                 placed.append([span])
-        for k, track in enumerate(placed):
-            tracks[lane if k == 0 else f"{lane} {k + 1}"] = track
-    return tracks
+        for k, thread in enumerate(placed):
+            threads[track if k == 0 else f"{track} {k + 1}"] = thread
+    return threads
 
 
-def _place(lane: str) -> tuple[int, str]:
-    return next((k for k, word in enumerate(_ORDER) if word in lane), len(_ORDER)), lane
+def _place(track: str) -> tuple[int, str]:
+    return next((k for k, word in enumerate(_ORDER) if word in track), len(_ORDER)), track
 
 
 def _event(span: Span, tid: int) -> dict[str, Any]:
@@ -112,11 +112,11 @@ def _event(span: Span, tid: int) -> dict[str, Any]:
     }
 
 
-def _flows(tracks: dict[str, list[Span]]) -> list[dict[str, Any]]:
+def _flows(threads: dict[str, list[Span]]) -> list[dict[str, Any]]:
     """Arrows from the last thing that an exchange does to the kernel that needed it."""
     arrivals: dict[int, tuple[Span, int]] = {}
     users: dict[int, tuple[Span, int]] = {}
-    for tid, spans in enumerate(tracks.values()):
+    for tid, spans in enumerate(threads.values()):
         for span in spans:
             if span.call == 0:
                 continue

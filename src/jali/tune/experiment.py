@@ -28,7 +28,7 @@ def experiment(
     kernels begin before those in front of them have ended. `halo_off`: parts of every exchange that are left out, of "pack",
     "transport", "bulk", "boundary", so that the cost of the rest is seen; results are wrong then. `device_tile`: extents of the tiles
     in which sites on GPUs are stored; for lattices that are made inside. `device_queues`: sizes of the queues of collectives between
-    GPUs, like "lanes=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "peer" or "ccl".
+    GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "peer" or "ccl".
     `message_way`: "store", "copy", "ccl" or "staged". Raises ParameterError, at once or where a value is used first.
     """
     given: dict[str, settings.Value] = {

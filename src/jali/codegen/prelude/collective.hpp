@@ -2,8 +2,8 @@
 // compiles. elements.hpp says how elements are combined, and JALI_STORED, JALI_VALUE and JALI_OPERATION which; with JALI_CHECKED
 // numbers that overflow a 16-bit type are counted. JALI_FLAGGED is for plans of flagged messages, without it they are slotted.
 //
-// A block is a lane: it does slice `lane` of every iteration, and has queues of its own from and to every other
-// rank. A queue is a ring of slots in the memory of the receiver. Messages between two lanes are numbered for
+// A block is a channel: it does slice `channel` of every iteration, and has queues of its own from and to every other
+// rank. A queue is a ring of slots in the memory of the receiver. Messages between two channels are numbered for
 // ever; numbers live in device memory, so that a launch may be part of a graph. *Slotted* messages are announced by a word of
 // their slot, behind a fence; *flagged* ones carry their number beside every 4 bytes, so that the reader
 // sees by itself what is there. Either way the reader says how many it has read, and their slots are free; of flagged ones only
@@ -28,14 +28,14 @@ struct collective_arguments {
     char* buffers[16];
     const int64_t* table; // instructions, sources, actions, waits, then two int32_t per rank: messages per iteration
     int64_t table_words, instructions, sources, actions, waits, first_last_action;
-    int64_t iterations, lanes, ranks, rank;
+    int64_t iterations, channels, ranks, rank;
     int64_t leads; // instructions at the beginning that send what needs nothing, one iteration ahead of the others
     char* const* memories; // of all ranks, as this device sees them
     char* own_memory;
-    int64_t arrived, freed; // bytes to the words [lane][sender][slot] and [lane][rank] in a memory
-    int64_t queues;         // bytes to [lane][sender][slot]
+    int64_t arrived, freed; // bytes to the words [channel][sender][slot] and [channel][rank] in a memory
+    int64_t queues;         // bytes to [channel][sender][slot]
     int64_t slots, slot_bytes;
-    int64_t* numbers;       // [lane][rank][2]: messages sent and received so far
+    int64_t* numbers;       // [channel][rank][2]: messages sent and received so far
     const int64_t* abandoned;
     int64_t* overflows;
     int64_t small_table[SMALL_TABLE_WORDS]; // the table, if it is no larger: then it need not be fetched
@@ -156,7 +156,7 @@ struct located {
     bool message;
 };
 
-struct lane_state {
+struct channel_state {
     const collective_arguments* a;
     const instruction* instructions;
     const operand* sources;
@@ -164,19 +164,19 @@ struct lane_state {
     const int32_t* per_iteration; // [rank][2]: sent, received
     const int64_t* numbers;       // [rank][2] at the beginning
     char* const* memories;        // [rank]
-    int64_t lane, iteration;
+    int64_t channel, iteration;
 
     JALI_MEMBER int64_t number(int peer, int packet, int received) const {
         return numbers[2 * peer + received] + iteration * per_iteration[2 * peer + received] + packet;
     }
     JALI_MEMBER char* slot(int owner, int sender, int64_t number) const {
-        return memories[owner] + a->queues + ((lane * a->ranks + sender) * a->slots + (number & (a->slots - 1))) * a->slot_bytes;
+        return memories[owner] + a->queues + ((channel * a->ranks + sender) * a->slots + (number & (a->slots - 1))) * a->slot_bytes;
     }
     JALI_MEMBER int64_t* arrived(int owner, int sender, int64_t number) const {
-        return (int64_t*)(memories[owner] + a->arrived) + (lane * a->ranks + sender) * a->slots + (number & (a->slots - 1));
+        return (int64_t*)(memories[owner] + a->arrived) + (channel * a->ranks + sender) * a->slots + (number & (a->slots - 1));
     }
     JALI_MEMBER int64_t* freed(int owner, int by) const {
-        return (int64_t*)(memories[owner] + a->freed) + lane * a->ranks + by;
+        return (int64_t*)(memories[owner] + a->freed) + channel * a->ranks + by;
     }
     JALI_MEMBER located locate(const operand& o, int64_t begin, bool target) const {
         if (o.where >= 0) return {a->buffers[o.where] + o.offset + begin, 0, false};
@@ -226,7 +226,7 @@ JALI_INLINE void store_packet(char* to, int64_t packet, const bytes16& q, int64_
 #if defined(JALI_FLAGGED)
 
 // Packets of a slice from `first` on in steps; any number of sources, anywhere.
-JALI_INLINE void do_flagged_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes, int64_t first,
+JALI_INLINE void do_flagged_slice(const channel_state& s, const instruction& i, int64_t begin, int64_t bytes, int64_t first,
                                   int64_t step) {
 #if defined(JALI_MOVES)
     const int AT_ONCE = 1;
@@ -275,7 +275,7 @@ JALI_INLINE void do_flagged_slice(const lane_state& s, const instruction& i, int
     }
 }
 // Instructions that do not need each other are dealt out to the warps of the block.
-JALI_INLINE void do_flagged(const lane_state& s) {
+JALI_INLINE void do_flagged(const channel_state& s) {
     const int width = lanes_of_warp(), thread = int(thread_in_block());
     const int warps = int(threads_in_block()) / width, warp = thread / width;
     for (int64_t round = 0; round < s.a->instructions;) {
@@ -283,7 +283,7 @@ JALI_INLINE void do_flagged(const lane_state& s) {
         if (round > 0) meet();
         for (int k = warp % together; k < together; k += warps) {
             const instruction& i = s.instructions[round + k];
-            const int64_t begin = s.lane * i.chunk;
+            const int64_t begin = s.channel * i.chunk;
             if (begin >= i.bytes) continue; // nothing is in this slice, though its message is counted
             const int helpers = warps > together ? (warps - 1 - k) / together + 1 : 1; // warps that do this one
             do_flagged_slice(s, i, begin, i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk,
@@ -297,11 +297,11 @@ JALI_INLINE void do_flagged(const lane_state& s) {
 
 // Packets of a slice, each by the thread that has it in every instruction: what another instruction left there was left
 // by the same thread. Any number of sources, anywhere.
-JALI_INLINE bytes16 take(const lane_state& s, const operand& o, int64_t begin, int64_t packet, int64_t valid) {
+JALI_INLINE bytes16 take(const channel_state& s, const operand& o, int64_t begin, int64_t packet, int64_t valid) {
     const located from = s.locate(o, begin, false);
     return from.message ? fresh((const bytes16*)from.at + packet) : load_packet(from.at, packet, valid);
 }
-JALI_INLINE void do_any_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes) {
+JALI_INLINE void do_any_slice(const channel_state& s, const instruction& i, int64_t begin, int64_t bytes) {
     const located to = s.locate(i.to, begin, true);
     const operand* sources = s.sources + i.first_source;
     for (int64_t p = thread_in_block(); p < (bytes + 15) / 16; p += threads_in_block()) {
@@ -323,7 +323,7 @@ JALI_INLINE void do_any_slice(const lane_state& s, const instruction& i, int64_t
 
 // The same for whole packets and a known number of sources, several packets at a time.
 template <int N>
-JALI_INLINE void do_slice(const lane_state& s, const instruction& i, int64_t begin, int64_t bytes) {
+JALI_INLINE void do_slice(const channel_state& s, const instruction& i, int64_t begin, int64_t bytes) {
     const int TOGETHER = N == 1 ? 8 : PER_PACKET > 4 || N > 4 ? 1 : 4 / N;
     const int64_t packets = bytes / 16, step = threads_in_block();
     bytes16* to = (bytes16*)s.locate(i.to, begin, true).at;
@@ -357,7 +357,7 @@ JALI_INLINE void do_slice(const lane_state& s, const instruction& i, int64_t beg
         }
     }
 }
-JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
+JALI_INLINE void do_instruction(const channel_state& s, const instruction& i) {
     if (i.meets != 0) {
         meet();
         for (int64_t k = thread_in_block(); k < i.actions; k += threads_in_block())
@@ -365,7 +365,7 @@ JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
         for (int64_t k = thread_in_block(); k < i.waits; k += threads_in_block()) s.wait(s.waits[i.first_wait + k]);
         meet();
     }
-    const int64_t begin = (s.iteration * s.a->lanes + s.lane) * i.chunk;
+    const int64_t begin = (s.iteration * s.a->channels + s.channel) * i.chunk;
     if (begin >= i.bytes) return; // nothing is in this slice, though its message is counted
     const int64_t bytes = i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk;
     // messages always begin at multiples of 16 bytes
@@ -389,7 +389,7 @@ JALI_INLINE void do_instruction(const lane_state& s, const instruction& i) {
         do_any_slice(s, i, begin, bytes);
     }
 }
-JALI_INLINE void do_slotted(lane_state& s) {
+JALI_INLINE void do_slotted(channel_state& s) {
     const collective_arguments& a = *s.a;
     // all that is sent without waiting for others goes ahead, so that it travels while the iteration before is waited for
     s.iteration = 0;
@@ -418,7 +418,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
     JALI_SHARED int64_t table_here[TABLE_WORDS];
     JALI_SHARED int64_t numbers[2 * MOST_RANKS];
     JALI_SHARED char* memories[MOST_RANKS];
-    for (int64_t lane = block_in_grid(); lane < a.lanes; lane += blocks_in_grid()) {
+    for (int64_t channel = block_in_grid(); channel < a.channels; channel += blocks_in_grid()) {
         const int64_t* table = a.table;
         if (a.table_words <= TABLE_WORDS) {
             const int64_t* from = a.table_words <= SMALL_TABLE_WORDS ? a.small_table : a.table;
@@ -429,20 +429,20 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
         meet();
         const int32_t* per_iteration = (const int32_t*)(table + a.table_words - a.ranks);
         after_previous();
-        int64_t* lasting = a.numbers + lane * 2 * a.ranks;
+        int64_t* lasting = a.numbers + channel * 2 * a.ranks;
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
             numbers[2 * k] = lasting[2 * k];
             numbers[2 * k + 1] = lasting[2 * k + 1];
 #if defined(JALI_FLAGGED)
             // all messages fit their queues: one look at the beginning tells whether there is room
-            const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + lane * a.ranks + k;
+            const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + channel * a.ranks + k;
             const int64_t room = *(const volatile int64_t*)freed + a.slots;
             if (per_iteration[2 * k] > 0 && numbers[2 * k] + per_iteration[2 * k] > room)
                 wait_until(freed, numbers[2 * k] + per_iteration[2 * k] - a.slots, a.abandoned);
 #endif
         }
         meet();
-        lane_state s;
+        channel_state s;
         s.a = &a;
         s.instructions = (const instruction*)table;
         s.sources = (const operand*)(s.instructions + a.instructions);
@@ -451,7 +451,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
         s.per_iteration = (const int32_t*)(s.waits + a.waits);
         s.numbers = numbers;
         s.memories = memories;
-        s.lane = lane;
+        s.channel = channel;
         s.iteration = 0;
 #if defined(JALI_FLAGGED)
         do_flagged(s);
