@@ -279,12 +279,12 @@ def test_resuming_a_damaged_checkpoint_is_refused(parameter_file, tmp_path, caps
 def test_the_chain_of_an_earlier_version_goes_on_exactly_or_not_at_all(words, refused, tmp_path):
     """Its state had no purpose. What it would have drawn next is what a caller's Random draws."""
     import jali
+    from jali.cli.markov_chain import MarkovChain
     from jali.cli.parameters import parse_parameters
-    from jali.cli.simulation import Simulation
 
     parameters = parse_parameters("", overrides=["extents=4,4", "group=SU2", *words])
     ranks = jali.comm.current()
-    before = Simulation.start(parameters, ranks)
+    before = MarkovChain.start(parameters, ranks)
     before.rng = jali.Random(parameters.run.seed, parameters.run.stream)
     before.rng.call = 7
     state = {name: value for name, value in before.rng.state.items() if name != "purpose"}
@@ -294,9 +294,9 @@ def test_the_chain_of_an_earlier_version_goes_on_exactly_or_not_at_all(words, re
     checkpoint = jali.io.open_checkpoint(tmp_path / "c")
     if refused:
         with pytest.raises(jali.errors.JaliError, match=refused):
-            Simulation.restore(parameters, ranks, checkpoint)
+            MarkovChain.restore(parameters, ranks, checkpoint)
         return
-    after = Simulation.restore(parameters, ranks, checkpoint)
+    after = MarkovChain.restore(parameters, ranks, checkpoint)
     before.advance()
     after.advance()
     assert np.array_equal(before.U.local_links(), after.U.local_links())
@@ -304,12 +304,12 @@ def test_the_chain_of_an_earlier_version_goes_on_exactly_or_not_at_all(words, re
 
 def test_a_run_and_a_script_with_the_same_seed_share_no_numbers(tmp_path):
     import jali
+    from jali.cli.markov_chain import MarkovChain
     from jali.cli.parameters import parse_parameters
-    from jali.cli.simulation import Simulation
     from jali.gauge import SU, GaugeField
 
     parameters = parse_parameters("", overrides=["extents=8,8,8,8", "group=SU2", "beta=2.0", "run.seed=1"])
-    links = [Simulation.start(parameters, jali.comm.current()).U.local_links().ravel()]
+    links = [MarkovChain.start(parameters, jali.comm.current()).U.local_links().ravel()]
     lattice = jali.Lattice(8, 8, 8, 8)
     for source in (1, jali.Random(1)):
         links.append(GaugeField(lattice, SU(2)).hot_start(source).local_links().ravel())

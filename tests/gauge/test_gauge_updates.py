@@ -30,8 +30,8 @@ from jali.gauge.heatbath import (
     heat_bath_u1,
     needs_creutz,
 )
+from jali.gauge.markov_chain import simulate
 from jali.gauge.overrelaxation import overrelax, overrelax_u1
-from jali.gauge.simulation import simulate
 from jali.gauge.updates import link_colours
 
 

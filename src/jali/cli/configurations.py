@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from jali import io
+from jali.cli.markov_chain import LINKS
 from jali.cli.parameters import parse_parameters
 from jali.cli.run_directory import CHECKPOINT
-from jali.cli.simulation import LINKS
 from jali.comm import Communicator
 from jali.devices import device_names, parse_device
 from jali.errors import DeviceError, FileFormatError, ParameterError

@@ -11,8 +11,8 @@ import math
 from typing import Any
 
 from jali import _core
+from jali.cli.markov_chain import group_order
 from jali.cli.schema import Parameters
-from jali.cli.simulation import group_order
 from jali.codegen import target
 from jali.codegen.formats import plain
 from jali.codegen.types import SU, Algebra, Element, Matrix

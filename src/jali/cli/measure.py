@@ -13,7 +13,7 @@ from typing import Any
 
 from jali import comm
 from jali.cli.configurations import Configuration, add_source_arguments, load_configuration, warn
-from jali.cli.simulation import flow_profile, flow_steps
+from jali.cli.markov_chain import flow_profile, flow_steps
 from jali.errors import FileFormatError, JaliError, ParameterError
 from jali.files import RECORD
 from jali.gauge import link_trace, plaquettes, polyakov_loop

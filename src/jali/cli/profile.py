@@ -15,9 +15,9 @@ from typing import Any
 
 from jali import comm
 from jali.cli.configurations import add_device_argument
+from jali.cli.markov_chain import MarkovChain
 from jali.cli.parameters import load_parameters
 from jali.cli.schema import toml_value
-from jali.cli.simulation import Simulation
 from jali.errors import ParameterError
 from jali.io.parallel import together
 from jali.profile import Recording, Roofs, Table, measure_roofs, recording
@@ -62,23 +62,23 @@ def execute(arguments: argparse.Namespace) -> int:
         parameters = load_parameters(arguments.parameters, arguments.overrides)
         if ranks.rank == 0 and arguments.output is not None:
             arguments.output.mkdir(parents=True, exist_ok=True)
-    simulation = Simulation.start(parameters, ranks)
-    measuring = simulation.parameters.run.measure_every > 0
+    chain = MarkovChain.start(parameters, ranks)
+    measuring = chain.parameters.run.measure_every > 0
     for _ in range(arguments.warm_up):
-        simulation.advance()
+        chain.advance()
         if measuring:
-            simulation.measure()
-    gpu = simulation.U.lattice.gpu
+            chain.measure()
+    gpu = chain.U.lattice.gpu
     roofs = [] if arguments.no_roofs else gather_roofs(ranks, gpu)
     if gpu is not None:
         gpu.synchronize()
     with recording(ranks) as found:
         for _ in range(arguments.sweeps):
-            with found.span(f"sweep {simulation.sweep + 1}"):
-                simulation.advance()
-            if measuring and simulation.is_due(parameters.run.measure_every):
+            with found.span(f"sweep {chain.sweep + 1}"):
+                chain.advance()
+            if measuring and chain.is_due(parameters.run.measure_every):
                 with found.span("measurement"):
-                    simulation.measure()
+                    chain.measure()
         if gpu is not None:
             gpu.synchronize()  # what is recorded is what the sweeps take
     with together(ranks):

@@ -2,7 +2,7 @@
 
 A run lives in a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/ and
 report.html. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
-resumed or not. The physics is in `jali.cli.simulation`, the files in `jali.cli.run_directory`; here they meet
+resumed or not. The physics is in `jali.cli.markov_chain`, the files in `jali.cli.run_directory`; here they meet
 signals, progress and the person who watches.
 """
 
@@ -22,6 +22,7 @@ from typing import Any, TextIO
 from jali import comm, io
 from jali.cli.configurations import add_device_argument
 from jali.cli.interruption import SAME_PRESS, Interrupted, Interruption
+from jali.cli.markov_chain import MarkovChain, total_sweeps
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
 from jali.cli.progress import Progress, show_progress
 from jali.cli.run_directory import (
@@ -33,7 +34,6 @@ from jali.cli.run_directory import (
     tables_of,
 )
 from jali.cli.schema import Parameters, rows, toml_value
-from jali.cli.simulation import Simulation, total_sweeps
 from jali.comm.stopping import end_job, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, ParameterError, RankError
@@ -142,11 +142,11 @@ class Run:
     """
 
     def __init__(
-        self, directory: Path, simulation: Simulation, tables: dict[str, Table], ranks: comm.Communicator
+        self, directory: Path, chain: MarkovChain, tables: dict[str, Table], ranks: comm.Communicator
     ) -> None:
         self.directory = directory
-        self.simulation = simulation
-        self.parameters = simulation.parameters
+        self.chain = chain
+        self.parameters = chain.parameters
         self._tables = tables
         self._ranks = ranks
         self._saved: int | None = None
@@ -163,13 +163,13 @@ class Run:
                 held = closing.enter_context(HeldDirectory.for_new_run(directory))
         tables: dict[str, Table] = {}
         try:
-            simulation = Simulation.start(parameters, ranks)
+            chain = MarkovChain.start(parameters, ranks)
             with together(ranks):
                 if held is not None:
                     held.create_parameters(parameters)
                     for name in tables_of(parameters):
                         tables[name] = closing.enter_context(held.create_table(name))
-            run = cls(directory, simulation, tables, ranks)
+            run = cls(directory, chain, tables, ranks)
             run.save()
         except BaseException:
             # Without its first checkpoint there is no run: leave nothing that would be in the way of the next try.
@@ -211,7 +211,7 @@ class Run:
             except (KeyError, TypeError, ValueError) as error:
                 raise FileFormatError(f"{checkpoint.path} is not that of a run: it lacks {error}") from None
             _check_changes(before, parameters, done)
-        simulation = Simulation.restore(parameters, ranks, checkpoint)
+        chain = MarkovChain.restore(parameters, ranks, checkpoint)
         tables = {}
         with together(ranks):
             if ranks.rank == 0:
@@ -219,8 +219,8 @@ class Run:
                     table = Table.reopen(directory / f"{name}.csv", mark)
                     tables[name] = closing.enter_context(table)
                 replace_parameters(directory, parameters)
-        run = cls(directory, simulation, tables, ranks)
-        run._saved = simulation.sweep if parameters == before else None
+        run = cls(directory, chain, tables, ranks)
+        run._saved = chain.sweep if parameters == before else None
         return run
 
     def proceed(self, interruption: Interruption, stream: TextIO | None) -> signal.Signals | None:
@@ -228,18 +228,18 @@ class Run:
 
         `stream` is where progress goes, on the rank that shows it.
         """
-        simulation, run = self.simulation, self.parameters.run
+        chain, run = self.chain, self.parameters.run
         interruption.at_once = False
         signalled = interruption.agreed(self._ranks)
         progress = self._progress(stream) if stream else None
         with progress or contextlib.nullcontext():
-            while not simulation.finished and signalled is None:
-                interruption.saved = self._saved == simulation.sweep
+            while not chain.finished and signalled is None:
+                interruption.saved = self._saved == chain.sweep
                 self._step()
                 interruption.saved = False
                 if progress is not None:
-                    progress.advance(simulation.sweep, self._plaquette)
-                if simulation.is_due(run.checkpoint_every):
+                    progress.advance(chain.sweep, self._plaquette)
+                if chain.is_due(run.checkpoint_every):
                     self.save()
                 signalled = interruption.agreed(self._ranks)
         self.save()
@@ -247,9 +247,9 @@ class Run:
 
     def _progress(self, stream: TextIO) -> Progress:
         """The display of what is to be done, below a line that says what it is."""
-        first, total = self.simulation.sweep, total_sweeps(self.parameters)
+        first, total = self.chain.sweep, total_sweeps(self.parameters)
         print(_headline(self), file=stream, flush=True)
-        if self.simulation.finished:
+        if self.chain.finished:
             print(
                 f"all {total} sweeps are done; --set update.sweeps=N with a larger N prolongs the run",
                 file=stream,
@@ -259,7 +259,7 @@ class Run:
 
     def save(self) -> None:
         """Write a checkpoint, unless the last one is as new."""
-        if self._saved == self.simulation.sweep:
+        if self._saved == self.chain.sweep:
             return
         marks = {}
         with together(self._ranks):
@@ -269,26 +269,26 @@ class Run:
             "parameters": render_parameters(self.parameters),
             "tables": json.loads(self._ranks.broadcast_bytes(json.dumps(marks).encode(), 0)),
         }
-        self.simulation.save(self.directory / CHECKPOINT, state)
-        self._saved = self.simulation.sweep
+        self.chain.save(self.directory / CHECKPOINT, state)
+        self._saved = self.chain.sweep
 
     def _step(self) -> None:
         """One sweep, its measurements and its rows."""
-        simulation, parameters = self.simulation, self.parameters
+        chain, parameters = self.chain, self.parameters
         new: dict[str, list[Sequence[float | None]]] = {}
         begun = time.perf_counter()
-        simulation.advance()
+        chain.advance()
         updated = time.perf_counter()
-        if simulation.is_due(parameters.run.measure_every):
-            row = simulation.measure()
+        if chain.is_due(parameters.run.measure_every):
+            row = chain.measure()
             self._plaquette = row[1]
             new["history"] = [row]
-        thermalised = simulation.sweep > parameters.update.thermalisation
-        if parameters.measure.flow and thermalised and simulation.is_due(parameters.measure.flow_every):
-            new["flow"] = list(simulation.measure_flow())
+        thermalised = chain.sweep > parameters.update.thermalisation
+        if parameters.measure.flow and thermalised and chain.is_due(parameters.measure.flow_every):
+            new["flow"] = list(chain.measure_flow())
         measured = time.perf_counter()
-        speed = simulation.passes * simulation.U.links / (updated - begun)
-        new["timing"] = [(simulation.sweep, updated - begun, measured - updated, speed)]
+        speed = chain.passes * chain.U.links / (updated - begun)
+        new["timing"] = [(chain.sweep, updated - begun, measured - updated, speed)]
         with together(self._ranks):
             for name, table in self._tables.items():
                 table.append(new.get(name, ()))
@@ -346,7 +346,7 @@ def _check(arguments: argparse.Namespace, ranks: comm.Communicator) -> int:
 
 
 def _headline(run: Run) -> str:
-    p, lattice = run.parameters, run.simulation.U.lattice
+    p, lattice = run.parameters, run.chain.U.lattice
     update = p.update
     algorithm = f"{update.heatbath} {algorithms()[update.algorithm].title}"
     ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
@@ -356,7 +356,7 @@ def _headline(run: Run) -> str:
         f"{update.thermalisation} + {update.sweeps} sweeps of {algorithm} + {update.overrelaxation} "
         f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}{place}"
     )
-    return text if run.simulation.sweep == 0 else f"{text}; resumed after sweep {run.simulation.sweep}"
+    return text if run.chain.sweep == 0 else f"{text}; resumed after sweep {run.chain.sweep}"
 
 
 def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None:
@@ -366,7 +366,7 @@ def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None
 
     report = write_report(run.directory)
     summary = summarise(run.directory)
-    done, total = run.simulation.sweep, total_sweeps(run.parameters)
+    done, total = run.chain.sweep, total_sweeps(run.parameters)
     exhausted = exhausted_attempts()
     if as_json:
         result: dict[str, Any] = {
@@ -406,9 +406,9 @@ def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None
                 known += f": {summary.deviation:+.1f} sigma"
             parts.append(known + (f" ({reference.caution})" if reference.caution else ""))
         print("; ".join(parts))
-    if run.simulation.acceptance is not None:
+    if run.chain.acceptance is not None:
         title = algorithms()[run.parameters.update.algorithm].title
-        print(f"{title} acceptance in the last sweep: {run.simulation.acceptance:.3f}")
+        print(f"{title} acceptance in the last sweep: {run.chain.acceptance:.3f}")
     if exhausted:
         print(f"{exhausted} heat-bath draws ended without an accepted proposal and kept the old link")
     print(f"report: {report}")

@@ -22,6 +22,7 @@ from jali.gauge.field import GaugeField
 from jali.gauge.flow import Flow, FlowPoint, reference_time, reference_width, wilson_flow
 from jali.gauge.literature import Reference, plaquette_reference
 from jali.gauge.loops import wilson_loop, wilson_loops
+from jali.gauge.markov_chain import Measurement, simulate
 from jali.gauge.observables import (
     link_trace,
     plaquette,
@@ -30,7 +31,6 @@ from jali.gauge.observables import (
     polyakov_loop,
 )
 from jali.gauge.plaquettes import plaquette_trace
-from jali.gauge.simulation import Measurement, simulate
 from jali.gauge.smearing import ape_smear, stout_smear
 from jali.gauge.staples import staple, staple_sum
 from jali.gauge.updates import (

@@ -43,7 +43,7 @@ FLOW_POINTS = 10
 MOST_FLOW_STEPS = 1_000_000
 
 
-class Simulation:
+class MarkovChain:
     """A chain of gauge configurations. Made by `start` or `restore`."""
 
     def __init__(self, parameters: Parameters, ranks: Communicator) -> None:
@@ -60,26 +60,26 @@ class Simulation:
         self.acceptance: float | None = None
 
     @classmethod
-    def start(cls, parameters: Parameters, ranks: Communicator) -> Simulation:
+    def start(cls, parameters: Parameters, ranks: Communicator) -> MarkovChain:
         """The chain before its first sweep, started cold, hot or from a file.
 
         Raises LayoutError, FileFormatError (also where a file's links do not agree with its header), OSError.
         """
-        simulation = cls(parameters, ranks)
+        chain = cls(parameters, ranks)
         gauge = parameters.gauge
         if gauge.start == "file":
-            simulation._read_links(gauge.start_file)
+            chain._read_links(gauge.start_file)
         elif gauge.start == "hot":
-            simulation.U.hot_start(simulation.rng)
+            chain.U.hot_start(chain.rng)
         else:
-            simulation.U.cold_start()
-        return simulation
+            chain.U.cold_start()
+        return chain
 
     @classmethod
-    def restore(cls, parameters: Parameters, ranks: Communicator, checkpoint: io.Checkpoint) -> Simulation:
+    def restore(cls, parameters: Parameters, ranks: Communicator, checkpoint: io.Checkpoint) -> MarkovChain:
         """The chain as a checkpoint holds it, bit for bit. Raises LayoutError, FileFormatError, OSError."""
-        simulation = cls(parameters, ranks)
-        lattice, U = simulation.U.lattice, simulation.U
+        chain = cls(parameters, ranks)
+        lattice, U = chain.U.lattice, chain.U
         found = checkpoint.fields.get(LINKS)
         wanted = (lattice.ndim, U.n, U.n)
         with together(ranks):
@@ -90,11 +90,11 @@ class Simulation:
                 )
             _refuse_other_numbers(parameters, checkpoint)
         with raised_alike():
-            U.set_local_links(checkpoint.read(LINKS, simulation._box))
+            U.set_local_links(checkpoint.read(LINKS, chain._box))
         with together(ranks):
-            simulation.rng = Random.from_state(checkpoint.rng)
-        simulation.sweep = int(checkpoint.state["sweep"])
-        return simulation
+            chain.rng = Random.from_state(checkpoint.rng)
+        chain.sweep = int(checkpoint.state["sweep"])
+        return chain
 
     @property
     def finished(self) -> bool:
