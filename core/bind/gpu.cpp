@@ -229,12 +229,12 @@ void bind_gpu(nb::module_& m) {
             },
             "address"_a, "array"_a)
         .def(
-            "set_kit",
+            "set_builtin_kernels",
             [](Gpu& gpu, const nb::bytes& image) {
                 const auto bytes = bytes_of(image);
-                gpu.set_kit({bytes.begin(), bytes.end()});
+                gpu.set_builtin_kernels({bytes.begin(), bytes.end()});
             },
-            "image"_a, "jali's own kernels, compiled for this device.")
+            "image"_a, "The builtin kernels, compiled for this device.")
         .def(
             "function",
             [](Gpu& gpu, const nb::bytes& image, const std::string& name) {

@@ -354,21 +354,22 @@ int Gpu::occupancy(const GpuFunction& function, int threads) const {
     return blocks;
 }
 
-void Gpu::set_kit(std::vector<std::byte> image) {
+void Gpu::set_builtin_kernels(std::vector<std::byte> image) {
     std::lock_guard lock(mutex_);
-    if (kit_image_.empty()) kit_image_ = std::move(image);
+    if (builtin_image_.empty()) builtin_image_ = std::move(image);
 }
 
-const GpuFunction& Gpu::kit(const std::string& name) {
+const GpuFunction& Gpu::builtin(const std::string& name) {
     {
         std::lock_guard lock(mutex_);
-        const auto found = kit_.find(name);
-        if (found != kit_.end()) return found->second;
-        if (kit_image_.empty()) throw GpuError("jali's own kernels have not been given to this device");
+        const auto found = builtin_.find(name);
+        if (found != builtin_.end()) return found->second;
+        if (builtin_image_.empty()) throw GpuError("the builtin kernels have not been given to this device");
     }
-    GpuFunction loaded = function(kit_image_, name); // without the lock, since it may wait for other ranks
+    GpuFunction loaded =
+        function(builtin_image_, name); // without the lock, since it may wait for other ranks
     std::lock_guard lock(mutex_);
-    return kit_.emplace(name, std::move(loaded)).first->second;
+    return builtin_.emplace(name, std::move(loaded)).first->second;
 }
 
 // ---- streams, events, graphs ---------------------------------------------------------------------------

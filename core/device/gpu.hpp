@@ -176,8 +176,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
     const Ledger& ledger() const { return ledger_; }
 
-    // How other processes shall map this device's memory: the type that JALI_PEER_HANDLES names, else the first
-    // by which the driver exports any. The pool's memory is made for it from then on.
+    // How other processes shall map this device's memory: the type that JALI_PEER_HANDLES names, else the
+    // first by which the driver exports any. The pool's memory is made for it from then on.
     HandleType handle_type() const { return handle_type_; }
     // Whether JALI_PEER_HANDLES leaves this type in.
     bool allows(HandleType type) const { return !forced_handle_type_ || *forced_handle_type_ == type; }
@@ -219,10 +219,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void wait_for(void* stream);
     void let_wait(void* stream);
 
-    // jali's own kernels that need no site function (src/jali/codegen/prelude/kit.hpp); set once, by who has
-    // a compiler.
-    void set_kit(std::vector<std::byte> image);
-    const GpuFunction& kit(const std::string& name); // throws GpuError if there is no kit or no such kernel
+    // Builtin kernels, which need no site function (src/jali/codegen/prelude/builtin.hpp); set once, by who
+    // has a compiler.
+    void set_builtin_kernels(std::vector<std::byte> image);
+    const GpuFunction& builtin(const std::string& name); // throws GpuError if there is no such kernel
 
     ~Gpu();
 
@@ -275,8 +275,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     std::optional<HandleType> forced_handle_type_;
     std::atomic<HandleType> handle_type_{HandleType::ipc};
     bool network_reads_virtual_ = false;
-    std::vector<std::byte> kit_image_;
-    std::map<std::string, GpuFunction> kit_;
+    std::vector<std::byte> builtin_image_;
+    std::map<std::string, GpuFunction> builtin_;
 };
 
 } // namespace jali

@@ -131,7 +131,7 @@ void GpuExchange::pack(void* stream) {
     const char* name = !remote ? "pack" : arguments.last ? "pack, store and await" : "pack and store";
     const DeviceSpan span(*gpu_, stream, remote ? Phase::transport : Phase::pack, name,
                           watched() ? sent() : Work{});
-    gpu_->launch(gpu_->kit(kernel), static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)),
+    gpu_->launch(gpu_->builtin(kernel), static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)),
                  pack_blocks_.threads, parameters, stream, Urgency::first);
 }
 
@@ -143,7 +143,7 @@ void GpuExchange::await_stage(std::size_t s, void* stream) {
                                mailbox_->epoch(), s + 1 == stages_.size(), mailbox_->abandoned()};
     void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await");
-    gpu_->launch(gpu_->kit("await_halos"), 1, await_threads, parameters, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("await_halos"), 1, await_threads, parameters, stream, Urgency::first);
 }
 
 void GpuExchange::receive_stage(std::size_t s, void* stream) {
@@ -160,7 +160,7 @@ void GpuExchange::receive_stage(std::size_t s, void* stream) {
                                mailbox_->abandoned()};
     void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await and place", watched() ? received(s) : Work{});
-    gpu_->launch(gpu_->kit("receive_halos"), static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)),
+    gpu_->launch(gpu_->builtin("receive_halos"), static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)),
                  halo_blocks.threads, parameters, stream, Urgency::first);
 }
 
@@ -240,7 +240,7 @@ void GpuExchange::copy_to_mailboxes(void* stream) {
     AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch(),
                          mailbox_->abandoned()};
     void* awaited[] = {&await};
-    gpu_->launch(gpu_->kit("await_slots"), 1, halo_blocks.threads, awaited, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("await_slots"), 1, halo_blocks.threads, awaited, stream, Urgency::first);
     const std::uint64_t slot = mailbox_->enqueued % 2 * mailbox_->slot_bytes();
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
@@ -249,7 +249,7 @@ void GpuExchange::copy_to_mailboxes(void* stream) {
                       "copying halos to another device");
     SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch()};
     void* signalled[] = {&signal};
-    gpu_->launch(gpu_->kit("signal_halos"), 1, halo_blocks.threads, signalled, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("signal_halos"), 1, halo_blocks.threads, signalled, stream, Urgency::first);
 }
 
 Work GpuExchange::carried(const Stage& stage) const {

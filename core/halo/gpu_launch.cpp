@@ -15,7 +15,7 @@ namespace {
 constexpr unsigned deposit_threads = 256;
 constexpr std::int64_t values_per_thread = 16; // of a deposit, at least, where there are enough
 
-// What the kit's deposit takes; see prelude/kit.hpp.
+// What the builtin kernel deposit takes; see prelude/builtin.hpp.
 struct DepositArguments {
     GpuAddress values;
     std::int64_t stride;
@@ -256,7 +256,7 @@ void GpuLaunch::deposit(GpuAddress order) {
     const std::int64_t jobs = static_cast<std::int64_t>(d.sums.nslices) * d.sums.count * deposit_blocks_;
     void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, gpu_->stream(), Phase::sums, d.cost.name);
-    gpu_->launch(gpu_->kit("deposit"), static_cast<unsigned>(std::min<std::int64_t>(jobs, 1 << 20)),
+    gpu_->launch(gpu_->builtin("deposit"), static_cast<unsigned>(std::min<std::int64_t>(jobs, 1 << 20)),
                  deposit_threads, parameters, gpu_->stream());
 }
 
@@ -269,8 +269,9 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
                                 static_cast<std::int64_t>(reduced_.size()), ++turn_};
     const std::int64_t hand_over_blocks = (arguments.count + deposit_threads - 1) / deposit_threads;
     void* parameters[] = {&arguments};
-    gpu_->launch(gpu_->kit("hand_over"), static_cast<unsigned>(std::min<std::int64_t>(hand_over_blocks, 256)),
-                 deposit_threads, parameters, gpu_->stream());
+    gpu_->launch(gpu_->builtin("hand_over"),
+                 static_cast<unsigned>(std::min<std::int64_t>(hand_over_blocks, 256)), deposit_threads,
+                 parameters, gpu_->stream());
     totals_are_zero_ = true;
     const auto* here = reinterpret_cast<const std::int64_t*>(totals_here_.data());
     gpu_->wait_for_word(here + reduced_.size(), turn_);

@@ -1,9 +1,9 @@
 // A launch whose kernel runs on the layout's device.
 //
 // Everything is put on the device's stream and run() returns without waiting, unless there are sums to be
-// returned to the host. Contributions to sums are written by the kernel and cut into digits by the kit
-// (prelude/kit.hpp): integers, so that the order of threads does not matter, in the words that ranks add.
-// Counters stay on the device until somebody asks.
+// returned to the host. Contributions to sums are written by the kernel and cut into digits by a builtin
+// kernel (prelude/builtin.hpp): integers, so that the order of threads does not matter, in the words that
+// ranks add. Counters stay on the device until somebody asks.
 #pragma once
 
 #include "halo/gpu_exchange.hpp"

@@ -1,4 +1,4 @@
-// FieldStorage on a device: the same operations, done by kernels of the kit (prelude/kit.hpp).
+// FieldStorage on a device: the same operations, done by builtin kernels (prelude/builtin.hpp).
 #include "device/timeline.hpp"
 #include "halo/storage.hpp"
 
@@ -9,7 +9,7 @@ namespace jali {
 
 namespace {
 
-// What the kernels of the kit take; see kit.hpp.
+// What the builtin kernels take; see builtin.hpp.
 struct SectionOnDevice {
     std::int64_t units, packet_units, first, site_bytes;
 };
@@ -24,7 +24,7 @@ struct ReorderArguments {
     GpuAddress from, to, places;
 };
 
-constexpr unsigned kit_threads = 256;
+constexpr unsigned builtin_threads = 256;
 constexpr std::size_t box_piece = std::size_t{64} << 20; // bytes of an array on the device at a time
 
 // Calls f(suffix of the kernel's name, section) for every section of a site.
@@ -39,14 +39,14 @@ void for_each_section(const SiteMemory& memory, F f) {
 }
 
 template <class Arguments>
-void run_kit(Gpu& gpu, const std::string& name, Arguments arguments, std::int64_t work) {
+void run_builtin(Gpu& gpu, const std::string& name, Arguments arguments, std::int64_t work) {
     if (work == 0) return;
     gpu.make_current();
     void* parameters[] = {&arguments};
-    const std::int64_t blocks = std::min<std::int64_t>((work + kit_threads - 1) / kit_threads,
+    const std::int64_t blocks = std::min<std::int64_t>((work + builtin_threads - 1) / builtin_threads,
                                                        std::int64_t{32} * gpu.multiprocessors());
     const DeviceSpan span(gpu, gpu.stream(), Phase::move, name);
-    gpu.launch(gpu.kit(name), static_cast<unsigned>(blocks), kit_threads, parameters, gpu.stream());
+    gpu.launch(gpu.builtin(name), static_cast<unsigned>(blocks), builtin_threads, parameters, gpu.stream());
 }
 
 } // namespace
@@ -96,10 +96,10 @@ void FieldStorage::box_to_device(const std::byte* array, const std::int32_t* blo
         const auto count = std::min(piece, sites - first);
         gpu.copy_in(staged.address(), array + first * site_bytes, count * site_bytes);
         for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
-            run_kit(gpu, "box_in" + suffix,
-                    BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
-                                 address()},
-                    count * section.units);
+            run_builtin(gpu, "box_in" + suffix,
+                        BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
+                                     address()},
+                        count * section.units);
         });
     }
     gpu.synchronize(); // the caller's array may change
@@ -115,10 +115,10 @@ void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks,
     for (std::int64_t first = 0; first < sites; first += piece) {
         const auto count = std::min(piece, sites - first);
         for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
-            run_kit(gpu, "box_out" + suffix,
-                    BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
-                                 address()},
-                    count * section.units);
+            run_builtin(gpu, "box_out" + suffix,
+                        BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
+                                     address()},
+                        count * section.units);
         });
         gpu.copy_out(array + first * site_bytes, staged.address(), count * site_bytes);
     }
@@ -144,9 +144,9 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
         places = gpu.upload(list.data(), list.size() * sizeof list[0], "sites on their way");
     }
     for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
-        run_kit(gpu, "reorder" + suffix,
-                ReorderArguments{to.nblocks(), section, other.address(), address(), places.address()},
-                to.nblocks() * section.units);
+        run_builtin(gpu, "reorder" + suffix,
+                    ReorderArguments{to.nblocks(), section, other.address(), address(), places.address()},
+                    to.nblocks() * section.units);
     });
 }
 

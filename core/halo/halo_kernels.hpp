@@ -1,4 +1,4 @@
-// What the kernels that carry halos between devices take; the same structures as in prelude/kit.hpp.
+// What the kernels that carry halos between devices take; the same structures as in prelude/builtin.hpp.
 #pragma once
 
 #include "device/gpu.hpp"

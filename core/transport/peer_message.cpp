@@ -49,7 +49,7 @@ PeerPost::PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> commu
       words_(gpu_->allocate(most_messages * place_bytes, "message counters", true)),
       watch_(gpu_, communicator_, "waited for its device, where messages of other ranks may be missing"),
       beside_(gpu_), fork_(gpu_, false), join_(gpu_, false) {
-    gpu_->kit("pass_messages"); // not to be loaded while something waits on the device
+    gpu_->builtin("pass_messages"); // not to be loaded while something waits on the device
     gpu_->fill(words_.address(), 0, words_.size());
     gpu_->synchronize();
     const HandleExporter exporter(*gpu_, words_.address(), words_.size()); // until all have mapped it
@@ -194,7 +194,7 @@ struct PeerMessage::Launch {
         for (std::int64_t m = 0; m < arguments.outgoing; ++m)
             stores = stores || (arguments.out[m].deeds & put) != 0;
         void* parameters[] = {&arguments};
-        post.gpu_->launch(post.gpu_->kit("pass_messages"),
+        post.gpu_->launch(post.gpu_->builtin("pass_messages"),
                           static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks)),
                           stores ? storing_threads : waiting_threads, parameters, stream);
     }

@@ -52,7 +52,7 @@ def open_device(name: str | None, communicator: Any) -> Any:
     from jali.codegen import cache  # programs without a device do without these
     from jali.comm.ccl import find_library
 
-    gpu.set_kit(cache.gpu_kit(gpu))
+    gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
     _core.suggest_ccl_library(kind, find_library(kind))
     return gpu
 

@@ -1,4 +1,4 @@
-"""Rows of two imaginary jalis that sleep: what a comparison finds is then known."""
+"""Rows of two fake jalis that sleep: what a comparison finds is then known."""
 
 import os
 import subprocess

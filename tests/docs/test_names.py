@@ -25,7 +25,7 @@ FILE = re.compile(r"\b(?:benchmarks|core|docs|examples|src|tests|tools)/[\w./-]+
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*[a-z]\b")
 # Macros of generated kernels, and what several variables begin with.
 NO_VARIABLES = {"JALI_REAL", "JALI_MEMBER", "JALI_KERNEL", "JALI_ONE_THREAD", "JALI_PYTHON"}
-# What only the tests and their imaginary driver read.
+# What only the tests and their fake driver read.
 OF_TESTS = ("JALI_TEST_", "JALI_FAKE_", "JALI_SHADOW")
 # Options of other programs: CMake and NVRTC.
 OF_OTHERS = {"--build", "--fmad", "--install", "--parallel", "--prefix"}

@@ -1,4 +1,4 @@
-"""What the tests of NCCL and RCCL share: ranks that are threads, each with an imaginary GPU, and numbers whose sums are exact."""
+"""What the tests of NCCL and RCCL share: ranks that are threads, each with a fake GPU, and numbers whose sums are exact."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from jali.comm.device_arrays import element_dtype
 FLOATING = ("fp16", "bf16", "fp32", "fp64")
 
 # what a module of such tests names as its `pytestmark`
-IMAGINARY = [
+FAKE = [
     pytest.mark.skipif(REAL, reason="CUDA's driver is the machine's in this run"),
-    pytest.mark.usefixtures("imaginary_ccl"),
+    pytest.mark.usefixtures("fake_ccl"),
 ]
 
 

@@ -29,29 +29,29 @@ def fake_driver() -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def fake_devices(fake_driver: Path) -> Iterator[None]:
     """This process and its children find the fake drivers, unless they shall find a real GPU."""
-    if REAL:  # the driver of CUDA is the machine's; HIP stays imaginary
+    if REAL:  # the driver of CUDA is the machine's; HIP stays fake
         assert "JALI_CUDA_DRIVER" not in os.environ, (
             "JALI_TEST_REAL_GPU=1 with a driver named in JALI_CUDA_DRIVER"
         )
-    imaginary = [name for kind, names in FILES.items() for name in names if not (REAL and kind == "cuda")]
-    with pytest.MonkeyPatch.context() as patch, settings.using(**dict.fromkeys(imaginary, str(fake_driver))):
-        for name in imaginary:
+    fake = [name for kind, names in FILES.items() for name in names if not (REAL and kind == "cuda")]
+    with pytest.MonkeyPatch.context() as patch, settings.using(**dict.fromkeys(fake, str(fake_driver))):
+        for name in fake:
             patch.setenv(f"JALI_{name.upper()}", str(fake_driver))
         yield
 
 
 @pytest.fixture
 def fake_environment(fake_driver: Path) -> dict[str, str]:
-    """Environment of a program for which both kinds of device are imaginary."""
+    """Environment of a program for which both kinds of device are fake."""
     named = {f"JALI_{name.upper()}": str(fake_driver) for names in FILES.values() for name in names}
     return {**settings.environment(), **named}
 
 
 @pytest.fixture
-def imaginary_ccl(
+def fake_ccl(
     monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
 ) -> Iterator[str]:
-    """Both kinds of library are imaginary, like both kinds of device; four devices."""
+    """Both kinds of library are fake, like both kinds of device; four devices."""
     library = str(make_fake_ccl())
     use_settings(nccl=library, rccl=library)
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)

@@ -2,7 +2,7 @@
 // functions of NCCL and RCCL that jali calls, for ranks that are threads or processes of one host.
 //
 // Ranks exchange files in a folder that is named by the group's id, one file for each pair of ranks and
-// operation. Operations are as lazy as the streams of the imaginary driver, and as blocking as those of the
+// operation. Operations are as lazy as the streams of the fake driver, and as blocking as those of the
 // real library: a send ends when it has been received, so ranks that send and receive in turn without a group
 // hang. Ranks that call different collectives get an error.
 //
@@ -332,7 +332,7 @@ struct Operation {
         const int only = number("JALI_FAKE_CCL_ONLY", comm->rank);
         if (only == comm->rank) {
             const int most = number("JALI_FAKE_CCL_ERROR_AFTER", -1);
-            if (most >= 0 && place >= most) return fail(remote, "the imaginary cable is unplugged"), false;
+            if (most >= 0 && place >= most) return fail(remote, "the fake cable is unplugged"), false;
             const int last = number("JALI_FAKE_CCL_HANG_AFTER", -1);
             if (last >= 0 && place >= last) return false;
         }

@@ -36,7 +36,7 @@ def make_fake_ccl(*options: str) -> Path:
 
 
 def use_fake_gpus(patch: pytest.MonkeyPatch, count: int, *, folder: Path | None = None) -> None:
-    """From now on there are so many imaginary devices in this process and its children; the imaginary library of collectives keeps
+    """From now on there are so many fake devices in this process and its children; the fake library of collectives keeps
     its files in `folder`."""
     patch.setenv("JALI_FAKE_GPUS", str(count))
     if folder is not None:
@@ -44,14 +44,14 @@ def use_fake_gpus(patch: pytest.MonkeyPatch, count: int, *, folder: Path | None 
 
 
 def use_fake_ccl(use_settings: Callable[..., None]) -> None:
-    """From now on this process finds the imaginary library of collectives, where it is not that of the machine."""
+    """From now on this process finds the fake library of collectives, where it is not that of the machine."""
     if not REAL:
         use_settings(nccl=str(make_fake_ccl()))
 
 
 def run_on_devices(ranks: int, text: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run Python text, which can import the modules of this folder, on so many MPI ranks with four imaginary devices and the
-    imaginary library of collectives."""
+    """Run Python text, which can import the modules of this folder, on so many MPI ranks with four fake devices and the
+    fake library of collectives."""
     env = {**environment, "JALI_FAKE_GPUS": "4", "JALI_NCCL": str(make_fake_ccl())}
     return run_program(on_ranks(ranks, sys.executable, "-c", text), env=env, path=PATH)
 

@@ -57,7 +57,7 @@ BOTH(cuDeviceGet, hipDeviceGet, (int* device, int ordinal), (device, ordinal)) {
     return 0;
 }
 BOTH(cuDeviceGetName, hipDeviceGetName, (char* name, int length, int device), (name, length, device)) {
-    std::snprintf(name, length, "imaginary GPU %d", device);
+    std::snprintf(name, length, "fake GPU %d", device);
     return 0;
 }
 API cuDeviceGetAttribute(int* value, int which, int) {
@@ -485,6 +485,6 @@ BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error,
 }
 BOTH(cuGetErrorString, hipDrvGetErrorString, (int error, const char** text), (error, text)) {
     (void)error;
-    *text = "as the imaginary driver says";
+    *text = "as the fake driver says";
     return 0;
 }

@@ -1,4 +1,4 @@
-// The run-time compiler that belongs to the imaginary driver of fake_gpu.cpp: it runs the host's. Part of
+// The run-time compiler that belongs to the fake driver of fake_gpu.cpp: it runs the host's. Part of
 // fake_gpu.cpp and included nowhere else.
 #pragma once
 #include <cstdlib>

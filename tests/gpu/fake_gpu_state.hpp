@@ -1,4 +1,4 @@
-// What the imaginary driver of fake_gpu.cpp remembers: streams with their late work, events, graphs, memory.
+// What the fake driver of fake_gpu.cpp remembers: streams with their late work, events, graphs, memory.
 // Part of fake_gpu.cpp and included nowhere else.
 #pragma once
 #include <algorithm>

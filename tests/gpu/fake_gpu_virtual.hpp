@@ -1,4 +1,4 @@
-// The imaginary driver's memory with handles: made of files in memory, so that other processes can map it.
+// The fake driver's memory with handles: made of files in memory, so that other processes can map it.
 // Part of fake_gpu.cpp and included nowhere else; left out with WITHOUT_VIRTUAL_MEMORY, as in old drivers.
 #pragma once
 #include "fake_gpu_state.hpp"

@@ -11,7 +11,7 @@ from programs import PATIENCE, need_mpi, package_of_jali
 from jali.bench.compare import pairs
 
 
-@pytest.mark.skipif(REAL, reason="on imaginary devices")
+@pytest.mark.skipif(REAL, reason="on fake devices")
 @pytest.mark.parametrize(
     ("name", "ranks"),
     [

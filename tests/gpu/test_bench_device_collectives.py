@@ -1,4 +1,4 @@
-"""`jali bench collectives --device`: the table, the plots and what is refused, on imaginary devices and an imaginary NCCL."""
+"""`jali bench collectives --device`: the table, the plots and what is refused, on fake devices and a fake NCCL."""
 
 from __future__ import annotations
 

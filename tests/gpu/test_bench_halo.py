@@ -1,4 +1,4 @@
-"""`jali bench halo`: what it measures of which policy, on the host and on imaginary devices, and what it makes of numbers."""
+"""`jali bench halo`: what it measures of which policy, on the host and on fake devices, and what it makes of numbers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_unknown_policies_are_refused_with_those_of_the_place():
 
 
 @pytest.mark.mpi
-@pytest.mark.skipif(REAL, reason="counts on imaginary devices")
+@pytest.mark.skipif(REAL, reason="counts on fake devices")
 def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
     policies = [
         "ghosts-overlap",

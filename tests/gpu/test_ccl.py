@@ -1,6 +1,6 @@
-"""Collectives and messages of NCCL and RCCL against NumPy, on an imaginary library and driver.
+"""Collectives and messages of NCCL and RCCL against NumPy, on a fake library and driver.
 
-Ranks are threads of this process, each with an imaginary GPU of its own. Streams are lazy, so a missing wait shows in the
+Ranks are threads of this process, each with a fake GPU of its own. Streams are lazy, so a missing wait shows in the
 numbers. Faults are in test_ccl_faults.py, arrays that change hands in test_foreign_arrays.py.
 """
 
@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ccl_ranks import FLOATING, IMAGINARY, on_device, on_host, on_ranks, values
+from ccl_ranks import FAKE, FLOATING, on_device, on_host, on_ranks, values
 
 from jali import _core
 from jali.comm import CclCommunicator, DeviceArray
 from jali.comm.elements import SIZES
 from jali.errors import DeviceError, ParameterError
 
-pytestmark = IMAGINARY
+pytestmark = FAKE
 RANKS = (1, 2, 3)
 MOVED = tuple(SIZES)
 COMBINED = tuple(name for name in SIZES if name not in ("int16", "uint16") and not name.startswith("complex"))

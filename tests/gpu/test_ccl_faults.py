@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ccl_ranks import IMAGINARY, on_device, on_ranks
+from ccl_ranks import FAKE, on_device, on_ranks
 from programs import need_mpi, run_program
 from programs import on_ranks as on_processes
 
@@ -18,7 +18,7 @@ from jali import _core, settings
 from jali.comm import CclCommunicator, current, virtual_ranks
 from jali.errors import DeviceError, RankError
 
-pytestmark = IMAGINARY
+pytestmark = FAKE
 
 
 def how_it_ends(ranks: int, body: Callable[[CclCommunicator], Any]) -> list[Exception | None]:
@@ -49,7 +49,7 @@ def test_error_of_the_library_is_told_to_all_ranks(monkeypatch: pytest.MonkeyPat
     assert isinstance(second, DeviceError)
     text = (
         "NCCL on rank 1 of 3: an error while it ran: remote process exited or there was a network error, "
-        "the imaginary cable is unplugged"
+        "the fake cable is unplugged"
     )
     assert str(second) == text
     for other in (first, third):
@@ -163,7 +163,7 @@ def test_two_ranks_on_one_gpu_are_told_what_to_do() -> None:
         return str(caught.value)
 
     for text in virtual_ranks(4, run):
-        assert text.startswith("ranks 0 and 2 use one GPU (imaginary GPU 0, 01")
+        assert text.startswith("ranks 0 and 2 use one GPU (fake GPU 0, 01")
         assert "start as many ranks per host as it has GPUs" in text
 
 
@@ -189,7 +189,7 @@ def test_missing_library_says_what_was_tried_and_what_to_install(use_settings: C
     indirect=["ccl_library"],
 )
 def test_ranks_with_different_libraries_are_told_so(
-    imaginary_ccl: str,
+    fake_ccl: str,
     ccl_library: str,
     text: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -197,7 +197,7 @@ def test_ranks_with_different_libraries_are_told_so(
 ) -> None:
     use_settings(nccl=None)
     monkeypatch.setattr(
-        "jali.comm.ccl.find_library", lambda kind: ccl_library if current().rank == 1 else imaginary_ccl
+        "jali.comm.ccl.find_library", lambda kind: ccl_library if current().rank == 1 else fake_ccl
     )
 
     def run() -> str:
@@ -212,11 +212,11 @@ def test_ranks_with_different_libraries_are_told_so(
 
 
 def test_library_of_the_installed_package_is_found(
-    imaginary_ccl: str, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
+    fake_ccl: str, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
 ) -> None:
     wheel = tmp_path / "site" / "nvidia" / "nccl" / "lib"
     wheel.mkdir(parents=True)
-    (wheel / "libnccl.so.2").symlink_to(imaginary_ccl)
+    (wheel / "libnccl.so.2").symlink_to(fake_ccl)
     use_settings(nccl=None)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "site")])
     assert (
@@ -225,9 +225,9 @@ def test_library_of_the_installed_package_is_found(
 
 
 def test_old_library_is_refused_with_its_version(
-    imaginary_ccl: str, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
+    fake_ccl: str, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path
 ) -> None:
-    (tmp_path / "old.so").symlink_to(imaginary_ccl)
+    (tmp_path / "old.so").symlink_to(fake_ccl)
     use_settings(nccl=str(tmp_path / "old.so"))
     monkeypatch.setenv("JALI_FAKE_CCL_VERSION", "2708")
     with pytest.raises(DeviceError, match=r"NCCL 2\.7\.8 .* is too old; jali needs 2\.10\.0 or newer"):

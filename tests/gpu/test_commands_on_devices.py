@@ -39,7 +39,7 @@ flow_step = 0.05
 
 @pytest.fixture
 def jali_command(fake_environment, tmp_path):
-    """`jali WORDS...` as a program on imaginary devices; returns what it printed."""
+    """`jali WORDS...` as a program on fake devices; returns what it printed."""
     (tmp_path / "p.toml").write_text(PARAMETERS)
 
     def run(*words: object, status: int = 0, **more: str) -> str:
@@ -105,10 +105,10 @@ def test_programs_take_the_device_of_the_environment_where_the_parameters_do_not
 ):
     short = ("--set", "sweeps=0", "--set", "measure.flow=false")
     said = jali_command("run", "p.toml", "--output", "a", *short, JALI_DEVICE="cuda")
-    assert "imaginary GPU 0" in said
+    assert "fake GPU 0" in said
     assert 'device = ""' in (tmp_path / "a" / "parameters.toml").read_text()
     said = jali_command("run", "p.toml", "--output", "b", *short, "--device", "cpu", JALI_DEVICE="cuda")
-    assert "imaginary GPU" not in said
+    assert "fake GPU" not in said
     assert (tmp_path / "a" / "history.csv").read_bytes() == (tmp_path / "b" / "history.csv").read_bytes()
 
 
@@ -135,12 +135,12 @@ def test_info_lists_drivers_devices_and_compilers(jali_command, fake_driver):
     assert cuda["driver"] == {"path": str(fake_driver), "version": "13.0"}
     assert hip["driver"]["version"] == "6.3"
     assert cuda["compiler"] == {"path": str(fake_driver), "version": "0.1"}
-    assert [gpu["name"] for gpu in cuda["gpus"]] == ["imaginary GPU 0", "imaginary GPU 1"]
+    assert [gpu["name"] for gpu in cuda["gpus"]] == ["fake GPU 0", "fake GPU 1"]
     assert cuda["gpus"][1]["bytes"] == 1 << 30
     assert (cuda["gpus"][0]["architecture"], hip["gpus"][0]["architecture"]) == ("sm_90", "")
     text = jali_command("info", JALI_FAKE_GPUS="2")
     assert re.search(r"^cuda +2 devices, driver for 13\.0  /", text, re.MULTILINE)
-    assert re.search(r"^ +cuda:1  imaginary GPU 1, sm_90, 1\.0 of 1\.0 GiB free$", text, re.MULTILINE)
+    assert re.search(r"^ +cuda:1  fake GPU 1, sm_90, 1\.0 of 1\.0 GiB free$", text, re.MULTILINE)
     assert re.search(r"^hip +2 devices, driver for 6\.3 .*never run on AMD hardware$", text, re.MULTILINE)
 
 

@@ -26,7 +26,7 @@ COLLECT = Path(__file__).parent / "collect_kernels.py"
 # Each takes the assembler 8 to 15 seconds in SU(3) and float64; the short run has them in SU(2) and float32.
 SLOW = ("metropolis_kernel", "_sums", "_force")
 # What the short test for AMD and for other NVIDIA architectures compiles.
-CHOSEN = ("kit", "_wilson", "overrelax", "plaquette_sums", "_set_haar")
+CHOSEN = ("builtin", "_wilson", "overrelax", "plaquette_sums", "_set_haar")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def compile_all(nvrtc: GpuCompiler, texts: dict[str, str], architecture: str) ->
         kernels = resources_of(nvrtc.compile(text, name_of(stem), architecture))
         own = {name: r for name, r in kernels.items() if not name.startswith("$")}
         assert own
-        if name_of(stem) != "kit":
+        if name_of(stem) != "builtin":
             assert list(own) == ["kernel"]
         for name, resources in own.items():
             assert 0 < resources.registers <= 255, (stem, name)

@@ -456,7 +456,7 @@ def test_sizes_of_elements_are_known_to_the_kernels() -> None:
 
 
 @pytest.fixture
-def imaginary_nccl(use_settings: Callable[..., None]) -> None:
+def fake_nccl(use_settings: Callable[..., None]) -> None:
     if REAL:
         pytest.skip("CUDA's driver is the machine's in this run")
     from fake_driver import make_fake_ccl
@@ -486,7 +486,7 @@ def over_the_library(carrier: str) -> None:
 @pytest.mark.ranks(4)
 @pytest.mark.parametrize("carrier", ["ccl", "peer"])
 def test_algorithms_over_the_vendors_library(
-    carrier: str, imaginary_nccl: None, use_settings: Callable[..., None]
+    carrier: str, fake_nccl: None, use_settings: Callable[..., None]
 ) -> None:
     use_settings(device_carrier=carrier)
     comm.virtual_ranks(4, over_the_library, carrier)
@@ -508,7 +508,7 @@ def both_carriers() -> None:
 
 
 @pytest.mark.ranks(4)
-def test_one_schedule_over_the_library_and_the_memory_of_peers(imaginary_nccl: None) -> None:
+def test_one_schedule_over_the_library_and_the_memory_of_peers(fake_nccl: None) -> None:
     comm.virtual_ranks(4, both_carriers)
 
 
@@ -527,5 +527,5 @@ def chosen_way() -> None:
 
 
 @pytest.mark.ranks(3)
-def test_the_vendors_collectives_are_rows(imaginary_nccl: None) -> None:
+def test_the_vendors_collectives_are_rows(fake_nccl: None) -> None:
     comm.virtual_ranks(3, chosen_way)

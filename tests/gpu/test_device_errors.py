@@ -60,7 +60,7 @@ def test_driver_that_is_too_old(fake_environment):
 
 def test_driver_that_does_not_start_says_why(fake_environment):
     said = run("fails(lambda: Lattice(4, device='cuda'))", fake_environment, JALI_FAKE_INIT_ERROR="100")
-    assert "DeviceError: NVIDIA's driver cannot be used: NO_DEVICE, as the imaginary driver says" in said
+    assert "DeviceError: NVIDIA's driver cannot be used: NO_DEVICE, as the fake driver says" in said
 
 
 def test_no_device(fake_environment):
@@ -105,9 +105,9 @@ print(again[3, 4][0, 0].real, lattice.gpu.memory_held < held)
         "out of device memory: 'one too many' asked for 36.0 KiB" in first or "out of device memory" in first
     )
     assert "'one too many' asked for" in first
-    assert "of 1.0 MiB are left on device 0 (imaginary GPU 0)" in first.replace(
-        "1.00 MiB", "1.0 MiB"
-    ).replace("1 MiB", "1.0 MiB")
+    assert "of 1.0 MiB are left on device 0 (fake GPU 0)" in first.replace("1.00 MiB", "1.0 MiB").replace(
+        "1 MiB", "1.0 MiB"
+    )
     assert "jali holds" in first
     assert "links 0" in first
     assert last == "1.0 True"
@@ -193,7 +193,7 @@ def test_damaged_image_is_made_again(fake_environment, tmp_path, damage):
     code = CONSTANT + "constant(f); print(f[0])"
     run(code, fake_environment, JALI_CACHE_DIR=str(folder))
     images = sorted(folder.glob("*.bin"))
-    assert len(images) == 2  # of the kernel and of jali's own kernels
+    assert len(images) == 2  # of the kernel and of the builtin kernels
     good = [image.read_bytes() for image in images]
     for image, whole in zip(images, good, strict=True):
         middle = len(whole) // 2
@@ -209,7 +209,7 @@ def test_second_process_compiles_nothing(fake_environment, tmp_path):
     folder = tmp_path / "cache"
     code = CONSTANT + "constant(f); print(f[0])"
     assert run(code, fake_environment, JALI_CACHE_DIR=str(folder)) == "3.0\n"
-    # without a C++ compiler the imaginary one makes nothing
+    # without a C++ compiler the fake one makes nothing
     assert run(code, fake_environment, JALI_CACHE_DIR=str(folder), CXX="/nowhere/c++") == "3.0\n"
     assert not list(Path(folder).glob("*.lock"))
 

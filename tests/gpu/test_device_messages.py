@@ -81,7 +81,7 @@ def test_what_is_sent_arrives_at_every_start(way: str | None) -> None:
     assert told[0] == told[1] == [way or "store"] * len(SIZES)
 
 
-@pytest.mark.skipif(REAL, reason="needs an imaginary library")
+@pytest.mark.skipif(REAL, reason="needs a fake library")
 @pytest.mark.parametrize("peers", [True, False])
 def test_the_library_carries_messages_if_it_must_or_shall(
     peers: bool, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
@@ -94,7 +94,7 @@ def test_the_library_carries_messages_if_it_must_or_shall(
     assert told == [["ccl", "ccl"]] * 2
 
 
-@pytest.mark.skipif(REAL, reason="needs imaginary devices")
+@pytest.mark.skipif(REAL, reason="needs fake devices")
 def test_without_peers_and_library_messages_go_through_the_host_and_say_why(
     monkeypatch: pytest.MonkeyPatch,
     use_settings: Callable[..., None],
@@ -383,7 +383,7 @@ def test_a_rank_that_waits_for_an_end_that_is_never_made_stops() -> None:
 
 
 def on_processes(text: str, environment: dict[str, str], ranks: int = 2) -> list[str]:
-    """Words that ranks which are processes print, each with an imaginary device; `t` in their text is this module."""
+    """Words that ranks which are processes print, each with a fake device; `t` in their text is this module."""
     return run_on_devices(ranks, "import test_device_messages as t\n" + text, environment).stdout.split()
 
 
@@ -449,7 +449,7 @@ def from_elsewhere(way: str, exported: bool) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.skipif(REAL, reason="takes memory from an imaginary driver")
+@pytest.mark.skipif(REAL, reason="takes memory from a fake driver")
 @pytest.mark.full
 def test_arrays_of_other_libraries_at_odd_addresses_exported_or_not(fake_environment: dict[str, str]) -> None:
     for exported in (True, False):

@@ -1,6 +1,6 @@
 """Arrays that change hands between jali and other libraries: streams are put in order, what does not fit is refused.
 
-The other library is made here, on an imaginary driver whose streams are lazy, so a missing wait shows in the numbers.
+The other library is made here, on a fake driver whose streams are lazy, so a missing wait shows in the numbers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from ccl_ranks import IMAGINARY, on_device, on_host, on_ranks, values
+from ccl_ranks import FAKE, on_device, on_host, on_ranks, values
 
 from jali import _core
 from jali.comm import CclCommunicator, DeviceArray
@@ -22,7 +22,7 @@ from jali.comm.device_arrays import stream_handle, view_of
 from jali.comm.elements import SIZES
 from jali.errors import DeviceError, ParameterError
 
-pytestmark = IMAGINARY
+pytestmark = FAKE
 
 
 class Foreign:
@@ -207,7 +207,7 @@ def test_views_refuse_what_is_not_a_contiguous_array_of_this_device(fake_driver:
     )
     refused(other.array(numbers, typestr="<M8[s]"), ParameterError, "datetime64")
     refused(other.array(numbers, "dlpack", device=0), DeviceError, "on device 0, but this rank uses device 1")
-    refused(numbers, DeviceError, "a ndarray in host memory is not on imaginary GPU 1")
+    refused(numbers, DeviceError, "a ndarray in host memory is not on fake GPU 1")
     refused([1.0], DeviceError, "a list is not in device memory")
 
     class WithGradients:  # as PyTorch's

@@ -26,7 +26,7 @@ EXTENTS = (4, 4, 4, 8)
 
 @pytest.fixture(autouse=True)
 def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path) -> None:
-    """Imaginary devices and, for these, an imaginary library of collectives."""
+    """Fake devices and, for these, a fake library of collectives."""
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     use_fake_ccl(use_settings)
 
@@ -468,12 +468,12 @@ def test_a_rank_that_loads_a_kernel_or_frees_memory_while_a_device_waits_keeps_n
     assert jali.virtual_ranks(2, one_ahead_of_the_other, another) == [True, True]
 
 
-@pytest.mark.skipif(REAL, reason="needs an imaginary library of collectives")
+@pytest.mark.skipif(REAL, reason="needs a fake library of collectives")
 def test_an_error_of_the_library_while_it_carries_halos_is_told_by_all(monkeypatch, use_settings):
     use_settings(halo_policy="ccl-overlap")
     monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "6")
     monkeypatch.setenv("JALI_FAKE_CCL_ONLY", "1")
-    with pytest.raises(DeviceError, match="the imaginary cable is unplugged"):
+    with pytest.raises(DeviceError, match="the fake cable is unplugged"):
         jali.virtual_ranks(2, exchanged_and_waited)
 
 
@@ -491,7 +491,7 @@ def exchanged_and_waited() -> None:
     y.local()
 
 
-@pytest.mark.skipif(REAL, reason="looks into the folder of an imaginary library")
+@pytest.mark.skipif(REAL, reason="looks into the folder of a fake library")
 def test_all_lattices_of_the_same_ranks_share_one_group_of_the_library(use_settings, tmp_path):
     use_settings(halo_policy="ccl-overlap")
 
@@ -565,7 +565,7 @@ except jali.DeviceError as error:
 def on_processes(
     text: str, policy: str, environment: dict[str, str], ranks: int = 2, said: str = ""
 ) -> list[str]:
-    """Words that ranks which are processes print, each with an imaginary device; `t` in their text is this module."""
+    """Words that ranks which are processes print, each with a fake device; `t` in their text is this module."""
     head = "import hashlib, jali, test_halos_between_devices as t\n"
     done = run_on_devices(ranks, head + text, {**environment, "JALI_HALO_POLICY": policy})
     assert done.stderr.count(said) == 1 or not said, done.stderr

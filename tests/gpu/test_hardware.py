@@ -26,7 +26,7 @@ def total_of(X, a, total, squares):
 def test_device_says_what_it_is():
     gpu = jali.Lattice(4, device="cuda").gpu
     assert gpu.kind == "cuda"
-    assert "imaginary" not in gpu.name
+    assert "fake" not in gpu.name
     assert gpu.architecture.startswith("sm_")
     assert gpu.multiprocessors > 8
     assert 0 < gpu.free_memory < gpu.total_memory

@@ -26,16 +26,16 @@ SECOND_WAY = {
 }
 ROWS = ("ghosts-overlap", "ghosts-wait", "store-overlap", "copy-overlap")
 
-imaginary = pytest.mark.skipif(REAL, reason="needs an imaginary driver")
+needs_fake_driver = pytest.mark.skipif(REAL, reason="needs a fake driver")
 
 
 def on_processes(text: str, environment: dict[str, str], ranks: int = 2, fails: bool = False) -> str:
     """What `ranks` processes print that have this module as `t`; if they shall fail, what they say about it too."""
-    imaginary = {} if REAL else {"JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())}
+    fake = {} if REAL else {"JALI_FAKE_GPUS": "2", "JALI_NCCL": str(make_fake_ccl())}
     done = run_program(
         on_ranks(ranks, sys.executable, "-c", f"import test_peer_handles as t\n{text}"),
         status=None if fails else 0,
-        env={**environment, **imaginary},
+        env={**environment, **fake},
         path=PATH,
     )
     assert (done.returncode != 0) == fails, done.stderr
@@ -107,7 +107,7 @@ def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
 
 
 @pytest.mark.mpi
-@imaginary
+@needs_fake_driver
 @pytest.mark.parametrize(
     ("device", "how"),
     [
@@ -242,14 +242,14 @@ def from_elsewhere(beside: bool) -> None:
 
 @pytest.mark.full
 @pytest.mark.mpi
-@imaginary
+@needs_fake_driver
 def test_pieces_of_another_library_are_mapped_one_behind_the_other(fake_environment: dict[str, str]) -> None:
     """As PyTorch's expandable segments are made, which IPC handles cannot pass on."""
     assert on_processes("t.from_elsewhere(False)", fake_environment).split() == ["True", "True"]
 
 
 @pytest.mark.mpi
-@imaginary
+@needs_fake_driver
 @pytest.mark.full
 def test_pieces_of_another_library_land_beside_where_only_ipc_is_allowed(
     fake_environment: dict[str, str],
@@ -266,7 +266,7 @@ NO_WAY = [
 
 
 @pytest.mark.mpi
-@imaginary
+@needs_fake_driver
 @pytest.mark.parametrize(
     ("settings", "reasons"),
     [NO_WAY[0], *(pytest.param(*case, marks=pytest.mark.full) for case in NO_WAY[1:])],
@@ -304,7 +304,7 @@ except jali.DeviceError as error:
 
 @pytest.mark.full
 @pytest.mark.mpi
-@imaginary
+@needs_fake_driver
 def test_a_rank_that_fails_beside_mapped_memory_stops_the_others(fake_environment: dict[str, str]) -> None:
     text = """
 t.halos("cuda")
@@ -317,7 +317,7 @@ t.halos("cuda")
     assert "rank 1 has had enough" in said
 
 
-@imaginary
+@needs_fake_driver
 def test_an_old_driver_has_one_way(fake_environment: dict[str, str]) -> None:
     driver = str(make_fake_driver("-DWITHOUT_VIRTUAL_MEMORY", "-Wno-unused-function", "-Wno-unused-variable"))
     environment = {**fake_environment, "JALI_CUDA_DRIVER": driver, "JALI_HIP_DRIVER": driver}
@@ -343,7 +343,7 @@ except jali.DeviceError as error:
     assert "the driver lacks cuMemCreate" in said
 
 
-@imaginary
+@needs_fake_driver
 def test_the_pool_of_memory_with_handles_gives_back_what_it_took(fake_environment: dict[str, str]) -> None:
     text = """
 gpu = t._core.Gpu.open("cuda", 0)
@@ -371,7 +371,7 @@ except MemoryError as error:
     assert alone(text, {**fake_environment, "JALI_PEER_HANDLES": "virtual"}) == "fine\n"
 
 
-@imaginary
+@needs_fake_driver
 @pytest.mark.parametrize(
     ("settings", "words"),
     [

@@ -368,7 +368,7 @@ def test_a_communicator_is_dropped_while_its_work_waits_for_the_other_rank() -> 
     assert run_python(text).stdout.split() == ["done"]
 
 
-@pytest.mark.skipif(REAL, reason="fills the memory of an imaginary device")
+@pytest.mark.skipif(REAL, reason="fills the memory of a fake device")
 def test_other_ranks_go_on_while_memory_for_a_result_is_got() -> None:
     """Memory has to be given back first, for which the device is waited for, and it waits for a rank that has yet to call.
 

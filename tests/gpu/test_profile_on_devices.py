@@ -222,7 +222,7 @@ def test_the_command_profiles_devices_of_two_processes(fake_environment, tmp_pat
     words = ["profile", tmp_path / "small.toml", "--sweeps", "1", "--device", "cuda", "-n", "2"]
     environment = {**fake_environment, "JALI_FAKE_GPUS": "2"}
     done = run_jali(*words, "--output", tmp_path / "out", env=environment)
-    assert "roofs of a rank: cuda:0 imaginary GPU 0" in done.stdout
+    assert "roofs of a rank: cuda:0 fake GPU 0" in done.stdout
     assert "of which computing hid" in done.stdout
     events = json.loads((tmp_path / "out" / "trace.json").read_text())["traceEvents"]
     tracks = {(e["pid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}

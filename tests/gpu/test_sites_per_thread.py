@@ -427,7 +427,7 @@ def test_launches_compile_for_sm_90_and_keep_all_sites_in_registers(
         attempts.kernels(x, jali.Random(1), lattice=lattice, sums=Sums())
     several = set()
     for source in sorted(tmp_path.glob("*.cu")):
-        if source.stem.startswith("kit"):
+        if source.stem.startswith("builtin"):
             continue
         text, name = source.read_text(), source.stem.rpartition("-")[0]
         if "JALI_SITES" in text:

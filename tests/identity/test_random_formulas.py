@@ -35,7 +35,7 @@ PRECISIONS = ["float64", "float64", "float32"]
 
 @pytest.fixture(scope="module", autouse=True)
 def devices():
-    """The imaginary driver, unless the machine's own is asked for."""
+    """The fake driver, unless the machine's own is asked for."""
     with jali.settings.using(**{} if REAL else dict.fromkeys(FILES["cuda"], str(make_fake_driver()))):
         yield
 

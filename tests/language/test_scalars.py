@@ -26,7 +26,7 @@ def cache(tmp_path, use_settings):
 def compiled(cache: Path) -> int:
     """Kernels in the cache for where lattices are: jali's own for devices do not count, nor what is repeated elsewhere (tests/gpu)."""
     found = cache.rglob("*.so" if Lattice(2).gpu is None else "*.bin")
-    return sum(not path.name.startswith("kit-") for path in found)
+    return sum(not path.name.startswith("builtin-") for path in found)
 
 
 @pytest.fixture

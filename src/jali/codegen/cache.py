@@ -201,12 +201,12 @@ def _loaded_function(gpu: Any, key: str, image: bytes, name: str) -> Any:
     return found
 
 
-def gpu_kit(gpu: Any) -> bytes:
-    """Machine code of jali's own kernels for a device (of the core)."""
+def builtin_kernels(gpu: Any) -> bytes:
+    """Machine code of the builtin kernels for a device (of the core)."""
     folder = Path(__file__).parent / "prelude"
-    text = (folder / "kit.hpp").read_text() + (folder / "messages.hpp").read_text()
+    text = (folder / "builtin.hpp").read_text() + (folder / "messages.hpp").read_text()
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 256\n#define JALI_BLOCKS 1\n"
-    return _image(gpu, "kit", head, text)[0]
+    return _image(gpu, "builtin", head, text)[0]
 
 
 # How elements are stored on devices, and as what they are combined.

@@ -154,7 +154,7 @@ class DeviceMessages:
 
     def __init__(self, communicator: Communicator, gpu: _core.Gpu) -> None:
         self.gpu, self.rank, self.size = gpu, communicator.rank, communicator.size
-        gpu.set_kit(cache.gpu_kit(gpu))
+        gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
         communicator.core.barrier("setting up device messages")  # says what is made
         self._control = communicator.core.duplicate()
         self._data = communicator.core.duplicate()

@@ -1,4 +1,4 @@
-// Kernels of jali's own that need no site function: bytes of NumPy arrays in and out of fields, fields in another order of
+// Builtin kernels, which need no site function: bytes of NumPy arrays in and out of fields, fields in another order of
 // sites, and the order-free sums of core/sum, digit by digit the same as on the host.
 
 // A section of a site's bytes: so many units in packets, behind the bytes of the sections before it.
