@@ -301,15 +301,15 @@ the paper's with the best of its variants and of depths {", ".join(map(str, DEPT
 {table(("machine", "collective", "paper's parameters", "our choice", "ratio", "what is chosen"), choice_rows)}
 ## Pipeline depth (Fig. 9)
 
-Four nodes of Perlmutter. Trees (gather, scatter) are saturated with a few channels, rings (broadcast, reduce) gain up
-to many; channels that are too small for the latency cost throughput.
+Four nodes of Perlmutter. Trees (gather, scatter) are saturated with a few chunks, rings (broadcast, reduce) gain up
+to many; chunks that are too small for the latency cost throughput.
 
 {table(("collective", "size", *(f"m = {m}" for m in depths)), depth_rows)}
 ![depth](images/collectives-paper-9.svg)
 
 ## Scaling of the all-reduce (Fig. 10)
 
-Reduce-scatter, then all-gather, down binary trees between nodes, 16 channels; 8.6 GB (Perlmutter), 17.2 GB (Frontier).
+Reduce-scatter, then all-gather, down binary trees between nodes, 16 chunks; 8.6 GB (Perlmutter), 17.2 GB (Frontier).
 The last column is the time that planning and simulating took, in seconds, on one core that was shared with other work.
 
 {table(("machine", "GPUs", "GB/s", "bound", "of bound", "simulated in s"), scaling_rows)}
@@ -360,7 +360,7 @@ def plots(
                 axis.loglog(depths, rates, "o-", markersize=3, base=2, label=f"{size / 1e6:.0f} MB")
         axis.axhline(reachable(Machine.load("perlmutter"), collective), color="grey", linestyle="dotted")
         axis.set_title(collective)
-        axis.set_xlabel("channels")
+        axis.set_xlabel("chunks")
     axes[0].set_ylabel("GB/s")
     axes[0].legend(fontsize=7)
     save(figure, "collectives-paper-9.svg")

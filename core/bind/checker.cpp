@@ -90,7 +90,7 @@ nb::dict dict_of(const Step& step) {
     nb::list needs;
     for (const Port& need : step.parts.at(0).needs) needs.append(need.step);
     result["needs"] = needs;
-    result["mark"] = nb::make_tuple(step.mark.stage, step.mark.channel, step.mark.level);
+    result["mark"] = nb::make_tuple(step.mark.stage, step.mark.chunk, step.mark.level);
     return result;
 }
 
@@ -124,8 +124,8 @@ std::shared_ptr<Schedule> schedule_from_dict(const nb::dict& dict) {
         const auto name = get<std::string>(step, "name");
         std::vector<Port> needs;
         for (int need : get<std::vector<int>>(step, "needs")) needs.push_back({need, 0});
-        const auto [stage, channel, level] = get<std::tuple<int, int, int>>(step, "mark");
-        const Mark mark{stage, channel, level};
+        const auto [stage, chunk, level] = get<std::tuple<int, int, int>>(step, "mark");
+        const Mark mark{stage, chunk, level};
         if (kind == "receive" || kind == "send") {
             const Region region = region_of(get<RegionTuple>(step, "region"));
             const int peer = get<int>(step, "peer"), tag = get<int>(step, "tag");

@@ -112,9 +112,9 @@ void bind_plan(nb::module_& m) {
             std::vector<std::tuple<int, std::size_t, int, int, int>> result;
             for (const Step& step : schedule.steps())
                 if (const auto* send = std::get_if<Send>(&step.action))
-                    result.emplace_back(send->to, send->from.bytes, step.mark.stage, step.mark.channel,
+                    result.emplace_back(send->to, send->from.bytes, step.mark.stage, step.mark.chunk,
                                         step.mark.level);
             return result;
         },
-        "schedule"_a, "(to, bytes, stage, channel, level) of each message that this rank sends.");
+        "schedule"_a, "(to, bytes, stage, chunk, level) of each message that this rank sends.");
 }

@@ -102,7 +102,7 @@ void bind_simulator(nb::module_& m) {
             "source"_a, "to"_a, "library"_a = "", "Links of a message, and its latency in seconds.");
 
     nb::class_<TransferGraph>(m, "TransferGraph",
-                              "What all ranks send and compute; marks are (stage, channel, level).")
+                              "What all ranks send and compute; marks are (stage, chunk, level).")
         .def(nb::init<int, bool>(), "ranks"_a, "coalesce"_a = true)
         .def("add", &TransferGraph::add, "rank"_a, "schedule"_a)
         .def(
@@ -130,11 +130,11 @@ void bind_simulator(nb::module_& m) {
                     const auto& node = self.node(k);
                     rows.emplace_back(static_cast<int>(node.kind), node.rank, node.peer,
                                       node.peer < 0 ? "" : self.libraries()[node.library], node.mark.stage,
-                                      node.mark.channel, node.bytes, self.needs(k));
+                                      node.mark.chunk, node.bytes, self.needs(k));
                 }
                 return rows;
             },
-            "(kind, rank, peer, library, stage, channel, bytes, needs) of every node");
+            "(kind, rank, peer, library, stage, chunk, bytes, needs) of every node");
 
     nb::class_<SimulationResult>(m, "SimulationResult", "Times in seconds from the start, sizes in bytes.")
         .def_ro("time", &SimulationResult::time)
@@ -173,11 +173,11 @@ void bind_simulator(nb::module_& m) {
             [](const SimulationResult& r) {
                 std::vector<std::tuple<std::string, int, int, int, int, double, double, double>> all;
                 for (const auto& c : r.critical_path)
-                    all.emplace_back(name_of(c.kind), c.rank, c.peer, c.mark.stage, c.mark.channel, c.begin,
+                    all.emplace_back(name_of(c.kind), c.rank, c.peer, c.mark.stage, c.mark.chunk, c.begin,
                                      c.end, c.bytes);
                 return all;
             },
-            "(kind, rank, peer, stage, channel, begin, end, bytes), first to last");
+            "(kind, rank, peer, stage, chunk, begin, end, bytes), first to last");
 
     nb::class_<PlanSimulation>(m, "PlanSimulation", "A simulated plan.")
         .def_ro("result", &PlanSimulation::result)

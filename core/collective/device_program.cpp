@@ -116,7 +116,7 @@ class Compiler {
         for (std::size_t begin = 0, end; begin < drafts_.size(); begin = end) {
             end = begin + 1;
             while (end < drafts_.size() && drafts_[end].mark.stage == drafts_[begin].mark.stage &&
-                   drafts_[end].mark.channel == drafts_[begin].mark.channel)
+                   drafts_[end].mark.chunk == drafts_[begin].mark.chunk)
                 ++end;
             if (most_messages(begin, end) > parameters_.slotted.slots) continue;
             std::vector<Draft> first, rest;
@@ -185,7 +185,7 @@ class Compiler {
             const Draft& d = drafts_[k];
             const int user = d.only_receives() ? only_user(k) : -1;
             if (user < 0 || drafts_[user].mark.stage != d.mark.stage ||
-                drafts_[user].mark.channel != d.mark.channel ||
+                drafts_[user].mark.chunk != d.mark.chunk ||
                 messages_of_stage(k) > parameters_.slotted.slots) {
                 ++k;
                 continue;
@@ -202,7 +202,7 @@ class Compiler {
         const Mark& mark = drafts_[of].mark;
         std::size_t begin = of, end = of + 1;
         const auto same = [&](std::size_t k) {
-            return drafts_[k].mark.stage == mark.stage && drafts_[k].mark.channel == mark.channel;
+            return drafts_[k].mark.stage == mark.stage && drafts_[k].mark.chunk == mark.chunk;
         };
         while (begin > 0 && same(begin - 1)) --begin;
         while (end < drafts_.size() && same(end)) ++end;
@@ -418,7 +418,7 @@ std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks,
     for (std::size_t begin = 0, end; begin < steps.size() || stages.empty(); begin = end) {
         end = begin;
         while (end < steps.size() && (one_stage || (steps[end].mark.stage == steps[begin].mark.stage &&
-                                                    steps[end].mark.channel == steps[begin].mark.channel)))
+                                                    steps[end].mark.chunk == steps[begin].mark.chunk)))
             ++end;
         DeviceStage stage;
         own.clear();

@@ -65,8 +65,7 @@ PersistentPlan::PersistentPlan(std::shared_ptr<const Schedule> schedule, std::sh
     const int tag = largest_tag_of(*schedule);
     if (tag >= space_->tags()) {
         throw PlanError(what_ + " uses tags up to " + std::to_string(tag) + ", but a plan has " +
-                        std::to_string(space_->tags()) +
-                        " here; use fewer channels (depth) or larger pieces");
+                        std::to_string(space_->tags()) + " here; use fewer chunks (depth) or larger pieces");
     }
     for (const std::string& library : schedule->libraries()) carriers_.push_back(&space_->carrier(library));
     const auto& buffers = schedule->buffers();

@@ -25,7 +25,7 @@ void check_parameters(const Composition& composition, const PlanParameters& para
                         " nodes");
     if (parameters.ring > 1) static_cast<void>(parameters.hierarchy.below_ring(parameters.ring));
     if (parameters.depth < 1)
-        throw PlanError("depth " + number(parameters.depth) + ": a pipeline has 1 channel or more");
+        throw PlanError("depth " + number(parameters.depth) + ": a pipeline has 1 chunk or more");
     const auto& weights = parameters.stripe_weights;
     if (!weights.empty()) {
         if (static_cast<int>(weights.size()) != ranks)
@@ -56,7 +56,7 @@ Schedule plan_rank(const Composition& composition, const PlanParameters& paramet
     } catch (const ScratchError& error) {
         throw PlanError("rank " + std::to_string(rank) + ": " + error.what() +
                         "; allow more, or take a deeper pipeline than " + std::to_string(parameters.depth) +
-                        (parameters.depth == 1 ? " channel" : " channels"));
+                        (parameters.depth == 1 ? " chunk" : " chunks"));
     }
 }
 

@@ -1,9 +1,9 @@
 // From a composition to one rank's schedule.
 //
-// Every primitive becomes a tree of hops: its piece is cut into channels (pipeline), striped over ranks near
+// Every primitive becomes a tree of hops: its piece is cut into chunks (pipeline), striped over ranks near
 // the root, handed along a ring of nodes and down the levels of the hierarchy; reductions run the same trees
 // backwards. All ranks enumerate hops in one global order, each only its own: hops of one pair, stage and
-// channel travel as one message, dependences follow from the regions that steps touch. Because every
+// chunk travel as one message, dependences follow from the regions that steps touch. Because every
 // dependence points backwards in that order, no plan can deadlock, however small its scratch.
 #pragma once
 
@@ -26,7 +26,7 @@ struct PlanParameters {
     int stripe = 1;                     // ranks over which a root spreads a piece
     std::vector<double> stripe_weights; // per rank: what it can carry (share of a NIC); empty: all alike
     int ring = 1;                       // nodes of the ring; 1: no ring
-    int depth = 1;                      // channels of the pipeline
+    int depth = 1;                      // chunks of the pipeline
     bool reproducible = false; // combine in the order of ranks, at the root: the same bits for any plan
     std::size_t scratch_limit = std::numeric_limits<std::size_t>::max(); // bytes per rank
     std::size_t pack_below = 65536; // regions below this size share a message; larger ones travel alone

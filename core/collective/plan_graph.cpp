@@ -83,8 +83,8 @@ class Uses {
     Parts parts_;
 };
 
-// What one channel of one rank does: nodes by stage, their needs, the messages in each.
-class ChannelSink {
+// What one chunk of one rank does: nodes by stage, their needs, the messages in each.
+class ChunkSink {
   public:
     static constexpr bool named = false;
 
@@ -98,7 +98,7 @@ class ChannelSink {
         return -static_cast<int>(temporaries_.size());
     }
 
-    // Tags that come again are the business of PlanGraph, which sees all channels.
+    // Tags that come again are the business of PlanGraph, which sees all chunks.
     void add_need(int, int) {}
 
     template <class Action>
@@ -127,7 +127,7 @@ class ChannelSink {
                 read(row.from, step);
             }
             for (const CopyRows& row : action.rows) write(row.to, step);
-            for (const int need : needs_) { // of this channel, as all here
+            for (const int need : needs_) { // of this chunk, as all here
                 const Node& before = of_nodes[node_of_[need]].node;
                 if (before.kind == Kind::receive && before.mark.stage == mark.stage) node.order = 1;
             }
@@ -148,7 +148,7 @@ class ChannelSink {
         return step;
     }
 
-    struct NodeOfChannel {
+    struct NodeOfChunk {
         Node node;
         int messages = 0; // steps, to be exact
         std::vector<int> needs;
@@ -164,8 +164,8 @@ class ChannelSink {
         for (int k = 0; k < stages; ++k) first_of_stage[k + 1] += first_of_stage[k];
     }
 
-    std::vector<NodeOfChannel> of_nodes; // by stage, then in the order of their first steps
-    std::vector<int> first_of_stage;     // one more at the end
+    std::vector<NodeOfChunk> of_nodes; // by stage, then in the order of their first steps
+    std::vector<int> first_of_stage;   // one more at the end
 
   private:
     void read(const Region& region, int step) {
@@ -223,7 +223,7 @@ PlanGraph::PlanGraph(const Composition& composition, const PlanParameters& param
     if (apart_) find_kinds();
 }
 
-// Channels are of one kind if for every count that occurs they have pieces of one size, and lie alike at the
+// Chunks are of one kind if for every count that occurs they have pieces of one size, and lie alike at the
 // ends.
 void PlanGraph::find_kinds() {
     std::vector<std::int64_t> counts;
@@ -234,37 +234,37 @@ void PlanGraph::find_kinds() {
     counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
     std::map<std::vector<std::int64_t>, int> known;
     std::vector<std::int64_t> kind;
-    for (int channel = 0; channel < parameters_.depth; ++channel) {
+    for (int chunk = 0; chunk < parameters_.depth; ++chunk) {
         kind.clear();
         for (const std::int64_t count : counts) {
-            const auto [begin, end] = routes_.piece(count, channel, 0, -1);
+            const auto [begin, end] = routes_.piece(count, chunk, 0, -1);
             kind.push_back(4 * (end - begin) + 2 * (begin == 0) + (end == count));
         }
-        const auto [at, inserted] = known.try_emplace(kind, static_cast<int>(channels_.size()));
-        if (inserted) channels_.push_back(channel);
+        const auto [at, inserted] = known.try_emplace(kind, static_cast<int>(chunks_.size()));
+        if (inserted) chunks_.push_back(chunk);
         kind_of_.push_back(at->second);
     }
 }
 
-static std::vector<ChannelSink> written(const Composition& composition, const PlanParameters& parameters,
-                                        const Routes& routes, const std::vector<int>& channels, int rank) {
+static std::vector<ChunkSink> written(const Composition& composition, const PlanParameters& parameters,
+                                      const Routes& routes, const std::vector<int>& chunks, int rank) {
     std::vector<StepOfRank> parts;
     for (const auto& step : composition.steps())
         parts.push_back(step_of_rank(composition, parameters, routes, step, rank));
     const int stages = routes.stages() * static_cast<int>(parts.size());
-    std::vector<ChannelSink> sinks;
-    for (const int channel : channels) {
-        ChannelSink& sink = sinks.emplace_back();
-        PlanWriter(composition, parameters, routes, rank, sink).write_channel(parts, channel);
+    std::vector<ChunkSink> sinks;
+    for (const int chunk : chunks) {
+        ChunkSink& sink = sinks.emplace_back();
+        PlanWriter(composition, parameters, routes, rank, sink).write_chunk(parts, chunk);
         sink.finish(stages);
     }
     return sinks;
 }
 
 void PlanGraph::add_kinds(TransferGraph& graph, int rank) const {
-    const auto sinks = written(composition_, parameters_, routes_, channels_, rank);
+    const auto sinks = written(composition_, parameters_, routes_, chunks_, rank);
     graph.begin_rank(rank, libraries_);
-    for (const ChannelSink& sink : sinks) {
+    for (const ChunkSink& sink : sinks) {
         const int first = graph.nodes();
         for (const auto& entry : sink.of_nodes) graph.add_node(entry.node, entry.needs, first);
     }
@@ -275,10 +275,10 @@ void PlanGraph::add(TransferGraph& graph, int rank) const {
         graph.add(rank, plan_rank(composition_, parameters_, rank));
         return;
     }
-    const auto sinks = written(composition_, parameters_, routes_, channels_, rank);
+    const auto sinks = written(composition_, parameters_, routes_, chunks_, rank);
     const int depth = parameters_.depth, stages = routes_.stages();
     const int steps = static_cast<int>(composition_.steps().size());
-    // In the global order: step of the composition, stage plus channel, stage.
+    // In the global order: step of the composition, stage plus chunk, stage.
     const auto in_order = [&](auto&& visit) {
         for (int step = 0; step < steps; ++step)
             for (int column = 0; column < stages + depth - 1; ++column)
@@ -287,11 +287,11 @@ void PlanGraph::add(TransferGraph& graph, int rank) const {
                     visit(step * stages + stage, column - stage);
     };
     graph.begin_rank(rank, libraries_);
-    std::vector<int> first(static_cast<std::size_t>(steps) * stages * depth); // node of (channel, stage)
+    std::vector<int> first(static_cast<std::size_t>(steps) * stages * depth); // node of (chunk, stage)
     int next = graph.nodes();
-    in_order([&](int stage, int channel) {
-        const ChannelSink& sink = sinks[kind_of_[channel]];
-        first[static_cast<std::size_t>(channel) * steps * stages + stage] = next;
+    in_order([&](int stage, int chunk) {
+        const ChunkSink& sink = sinks[kind_of_[chunk]];
+        first[static_cast<std::size_t>(chunk) * steps * stages + stage] = next;
         next += sink.first_of_stage[stage + 1] - sink.first_of_stage[stage];
     });
     // A tag comes again after so many messages with a peer, and its messages must not overtake each other.
@@ -307,9 +307,9 @@ void PlanGraph::add(TransferGraph& graph, int rank) const {
         for (const auto& entry : sinks[kind].of_nodes) messages += entry.messages;
     const bool tags_return = messages > tags;
     std::vector<int> needs;
-    in_order([&](int stage, int channel) {
-        const ChannelSink& sink = sinks[kind_of_[channel]];
-        const int* base = &first[static_cast<std::size_t>(channel) * steps * stages];
+    in_order([&](int stage, int chunk) {
+        const ChunkSink& sink = sinks[kind_of_[chunk]];
+        const int* base = &first[static_cast<std::size_t>(chunk) * steps * stages];
         for (int k = sink.first_of_stage[stage]; k < sink.first_of_stage[stage + 1]; ++k) {
             const auto& entry = sink.of_nodes[k];
             needs.clear();
@@ -318,7 +318,7 @@ void PlanGraph::add(TransferGraph& graph, int rank) const {
                 needs.push_back(base[other] + need - sink.first_of_stage[other]);
             }
             Node node = entry.node;
-            node.mark.channel = channel;
+            node.mark.chunk = chunk;
             if (tags_return && node.peer >= 0) {
                 TagUse& use = uses[{node.peer, node.kind}];
                 const int here = graph.nodes();

@@ -97,7 +97,7 @@ PlanSimulation simulate_plan(const Composition& composition, const PlanParameter
     // all ranks simulated, chance decides, and times differ by up to a hundredth.
     const bool settles = parameters.ring == 1;
     const bool small = ranks < many_ranks && symmetric == Symmetric::exactly;
-    if (symmetric != Symmetric::never && !(small && !settles) && plan.channels_apart() &&
+    if (symmetric != Symmetric::never && !(small && !settles) && plan.chunks_apart() &&
         roots_alike(composition)) {
         const bool searching = symmetric == Symmetric::everywhere;
         Comparison compare(plan, ranks, searching || ranks >= many_ranks);

@@ -1,5 +1,5 @@
 // One rank's part of a plan before it becomes a schedule: its hops, copies and reductions, stage by stage,
-// the same in every channel. Private to the planner (plan.cpp) and its simulation (plan_graph.cpp).
+// the same in every chunk. Private to the planner (plan.cpp) and its simulation (plan_graph.cpp).
 #pragma once
 
 #include "collective/routes.hpp"
@@ -25,7 +25,7 @@ struct PieceId {
     auto operator<=>(const PieceId&) const = default;
 };
 
-// What this rank does in one stage, in every channel alike.
+// What this rank does in one stage, in every chunk alike.
 struct HopOfRank {
     int peer = 0; // rank
     bool sending = false;

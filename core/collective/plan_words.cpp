@@ -27,7 +27,7 @@ std::string PlanWords::say_step(int rank, int s) const {
         if (value >= 0) marks += (marks.empty() ? "" : ", ") + std::string(what) + std::to_string(value);
     };
     add("stage ", mark.stage);
-    add("channel ", mark.channel);
+    add("chunk ", mark.chunk);
     add("level ", mark.level);
     return marks.empty() ? text : text + " (" + marks + ")";
 }

@@ -1,4 +1,4 @@
-// Stages of one rank become steps, channel by channel. What the steps become is the sink's business: a
+// Stages of one rank become steps, chunk by chunk. What the steps become is the sink's business: a
 // schedule (ScheduleBuilder), or nodes of a transfer graph (plan_graph.cpp). Private to these two.
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace jali {
 
 // Writes the stages of one rank into a sink, in the global order: step of the composition, stage plus
-// channel, stage. A sink has add_buffer, add_temporary, add and add_need of a ScheduleBuilder; `Sink::named`
+// chunk, stage. A sink has add_buffer, add_temporary, add and add_need of a ScheduleBuilder; `Sink::named`
 // says whether it wants names of steps.
 template <class Sink>
 class PlanWriter {
@@ -27,12 +27,12 @@ class PlanWriter {
             sink_.add_buffer(buffer.name, buffer.count(rank) * size_, buffer.input);
     }
 
-    // All channels. `parts`: step_of_rank of each step of the composition.
+    // All chunks. `parts`: step_of_rank of each step of the composition.
     void write(const std::vector<StepOfRank>& parts) {
         const int stages = routes_.stages(), depth = parameters_.depth;
         for (std::size_t k = 0; k < parts.size(); ++k) {
             begin_step(k, parts[k]);
-            for (int channel = 0; channel < depth; ++channel) begin_channel(channel);
+            for (int chunk = 0; chunk < depth; ++chunk) begin_chunk(chunk);
             for (int column = 0; column < stages + depth - 1; ++column) {
                 const int last = std::min(column, stages - 1);
                 for (int stage = std::max(0, column - depth + 1); stage <= last; ++stage)
@@ -41,44 +41,44 @@ class PlanWriter {
         }
     }
 
-    // One channel alone.
-    void write_channel(const std::vector<StepOfRank>& parts, int channel) {
+    // One chunk alone.
+    void write_chunk(const std::vector<StepOfRank>& parts, int chunk) {
         for (std::size_t k = 0; k < parts.size(); ++k) {
             begin_step(k, parts[k]);
-            begin_channel(channel);
-            for (int stage = 0; stage < routes_.stages(); ++stage) add(stage, channel);
+            begin_chunk(chunk);
+            for (int stage = 0; stage < routes_.stages(); ++stage) add(stage, chunk);
         }
     }
 
   private:
-    // Where a temporary slot lies in one channel, and the message that brought it (a step).
+    // Where a temporary slot lies in one chunk, and the message that brought it (a step).
     struct Place {
         Region region{};
         int arrival = -1;
         bool known = false;
     };
 
-    std::pair<std::int64_t, std::int64_t> elements(PieceId piece, int channel) const {
-        return routes_.piece((*step_)[piece.primitive].count, channel, piece.origin, piece.stripe);
+    std::pair<std::int64_t, std::int64_t> elements(PieceId piece, int chunk) const {
+        return routes_.piece((*step_)[piece.primitive].count, chunk, piece.origin, piece.stripe);
     }
 
-    std::size_t bytes_of(PieceId piece, int channel) const {
-        const auto [begin, end] = elements(piece, channel);
+    std::size_t bytes_of(PieceId piece, int chunk) const {
+        const auto [begin, end] = elements(piece, chunk);
         return static_cast<std::size_t>((end - begin) * size_);
     }
 
-    Region region(const Slot& slot, PieceId piece, int channel) {
-        const auto [begin, end] = elements(piece, channel);
+    Region region(const Slot& slot, PieceId piece, int chunk) {
+        const auto [begin, end] = elements(piece, chunk);
         const auto bytes = static_cast<std::size_t>((end - begin) * size_);
         if (slot.temporary < 0)
             return {slot.buffer, static_cast<std::size_t>((slot.offset + begin) * size_), bytes};
         const PieceId& held = part_->temporaries[slot.temporary];
-        Place& place = places_[channel][slot.temporary];
+        Place& place = places_[chunk][slot.temporary];
         if (!place.known) {
-            const std::size_t held_bytes = bytes_of(held, channel);
+            const std::size_t held_bytes = bytes_of(held, chunk);
             place = {{sink_.add_temporary(held_bytes), 0, held_bytes}, -1, true};
         }
-        const auto inside = static_cast<std::size_t>((begin - elements(held, channel).first) * size_);
+        const auto inside = static_cast<std::size_t>((begin - elements(held, chunk).first) * size_);
         return {place.region.buffer, place.region.offset + inside, bytes};
     }
 
@@ -89,15 +89,15 @@ class PlanWriter {
         places_.resize(parameters_.depth);
     }
 
-    void begin_channel(int channel) { places_[channel].assign(part_->temporaries.size(), {}); }
+    void begin_chunk(int chunk) { places_[chunk].assign(part_->temporaries.size(), {}); }
 
-    void add(int stage_number, int channel) {
-        mark_ = {number_ * routes_.stages() + stage_number, channel, -1};
+    void add(int stage_number, int chunk) {
+        mark_ = {number_ * routes_.stages() + stage_number, chunk, -1};
         const StageOfRank& stage = part_->stages[stage_number];
         Copy own;
         for (const CopyOfRank& copy : stage.copies) {
-            const Region from = region(copy.from, copy.piece, channel);
-            const Region to = region(copy.to, copy.piece, channel);
+            const Region from = region(copy.from, copy.piece, chunk);
+            const Region to = region(copy.to, copy.piece, chunk);
             if (from.bytes > 0) own.rows.push_back({from, to, from.bytes, nullptr, 0});
         }
         if (!own.rows.empty()) sink_.add(name("copy"), std::move(own), mark_);
@@ -106,28 +106,28 @@ class PlanWriter {
             while (end < stage.hops.size() && stage.hops[end].peer == stage.hops[begin].peer &&
                    stage.hops[end].sending == stage.hops[begin].sending)
                 ++end;
-            add_messages(std::span(stage.hops).subspan(begin, end - begin), channel);
+            add_messages(std::span(stage.hops).subspan(begin, end - begin), chunk);
         }
-        add_reduces(stage.reduces, channel);
+        add_reduces(stage.reduces, chunk);
     }
 
     // Small pieces for one rank travel together, in the order that both sides know; large ones alone.
-    void add_messages(std::span<const HopOfRank> hops, int channel) {
+    void add_messages(std::span<const HopOfRank> hops, int chunk) {
         std::vector<const HopOfRank*> together;
         for (const HopOfRank& hop : hops) {
-            const std::size_t bytes = bytes_of(hop.piece, channel);
+            const std::size_t bytes = bytes_of(hop.piece, chunk);
             if (bytes == 0) continue;
             if (bytes < parameters_.pack_below) {
                 together.push_back(&hop);
             } else {
                 const HopOfRank* alone = &hop;
-                add_message({&alone, 1}, channel);
+                add_message({&alone, 1}, chunk);
             }
         }
-        if (!together.empty()) add_message(together, channel);
+        if (!together.empty()) add_message(together, chunk);
     }
 
-    void add_message(std::span<const HopOfRank* const> hops, int channel) {
+    void add_message(std::span<const HopOfRank* const> hops, int chunk) {
         const HopOfRank& first = *hops[0];
         Mark mark = mark_;
         mark.level = first.level;
@@ -135,9 +135,9 @@ class PlanWriter {
         std::size_t bytes = 0;
         bool joined = true; // one after the other in memory
         for (const HopOfRank* hop : hops) {
-            const bool lands = hops.size() > 1 && lands_in_message(*hop, channel);
+            const bool lands = hops.size() > 1 && lands_in_message(*hop, chunk);
             const Region row =
-                lands ? Region{0, 0, bytes_of(hop->piece, channel)} : region(hop->slot, hop->piece, channel);
+                lands ? Region{0, 0, bytes_of(hop->piece, chunk)} : region(hop->slot, hop->piece, chunk);
             joined = joined && !lands &&
                      (rows.empty() || (rows.back().buffer == row.buffer &&
                                        rows.back().offset + rows.back().bytes == row.offset));
@@ -154,8 +154,8 @@ class PlanWriter {
             const Region inside{whole.buffer, offset, rows[k].bytes};
             if (first.sending)
                 moves.rows.push_back({rows[k], inside, inside.bytes, nullptr, 0});
-            else if (lands_in_message(*hops[k], channel))
-                places_[channel][hops[k]->slot.temporary] = {inside, -1, true};
+            else if (lands_in_message(*hops[k], chunk))
+                places_[chunk][hops[k]->slot.temporary] = {inside, -1, true};
             else
                 moves.rows.push_back({inside, rows[k], inside.bytes, nullptr, 0});
             offset += rows[k].bytes;
@@ -168,7 +168,7 @@ class PlanWriter {
             step = sink_.add(name("from", first.peer), Receive{whole, first.peer, tag, library}, mark);
             if (!moves.rows.empty()) sink_.add(name("unpack from", first.peer), std::move(moves), mark_);
             for (const HopOfRank* hop : hops)
-                if (hop->slot.temporary >= 0) places_[channel][hop->slot.temporary].arrival = step;
+                if (hop->slot.temporary >= 0) places_[chunk][hop->slot.temporary].arrival = step;
         }
         // Two messages with one tag must not overtake each other.
         if (const int before = tags.steps[tag]; before >= 0) sink_.add_need(step, before);
@@ -176,13 +176,13 @@ class PlanWriter {
     }
 
     // Whether a piece stays in the message that brings it instead of being moved to a place of its own.
-    bool lands_in_message(const HopOfRank& hop, int channel) const {
-        return !hop.sending && hop.slot.temporary >= 0 && !places_[channel][hop.slot.temporary].known &&
+    bool lands_in_message(const HopOfRank& hop, int chunk) const {
+        return !hop.sending && hop.slot.temporary >= 0 && !places_[chunk][hop.slot.temporary].known &&
                part_->temporaries[hop.slot.temporary] == hop.piece;
     }
 
     // Rows whose inputs came with the same messages make one step.
-    void add_reduces(const std::vector<ReduceOfRank>& reduces, int channel) {
+    void add_reduces(const std::vector<ReduceOfRank>& reduces, int chunk) {
         Reduce step;
         std::vector<int> arrivals, before;
         int reduction = -1;
@@ -195,10 +195,10 @@ class PlanWriter {
             ReduceRow row;
             arrivals.clear();
             for (const Slot& slot : reduce.from) {
-                row.from.push_back(region(slot, reduce.piece, channel));
-                if (slot.temporary >= 0) arrivals.push_back(places_[channel][slot.temporary].arrival);
+                row.from.push_back(region(slot, reduce.piece, chunk));
+                if (slot.temporary >= 0) arrivals.push_back(places_[chunk][slot.temporary].arrival);
             }
-            row.into = region(reduce.to, reduce.piece, channel);
+            row.into = region(reduce.to, reduce.piece, chunk);
             if (row.into.bytes == 0) continue;
             const Reduction& how = composition_.reductions()[(*step_)[reduce.piece.primitive].reduction];
             const int which = (*step_)[reduce.piece.primitive].reduction;
@@ -233,8 +233,8 @@ class PlanWriter {
 
     std::string name(const char* doing, int peer = -1) const {
         if constexpr (!Sink::named) return {};
-        std::string text = "stage " + std::to_string(mark_.stage) + " channel " +
-                           std::to_string(mark_.channel) + ": " + doing;
+        std::string text =
+            "stage " + std::to_string(mark_.stage) + " chunk " + std::to_string(mark_.chunk) + ": " + doing;
         return peer < 0 ? text : text + " rank " + std::to_string(peer);
     }
 
@@ -258,7 +258,7 @@ class PlanWriter {
     const std::vector<Primitive>* step_ = nullptr;
     const StepOfRank* part_ = nullptr;
     int number_ = 0;                         // of the step
-    std::vector<std::vector<Place>> places_; // by channel and temporary slot
+    std::vector<std::vector<Place>> places_; // by chunk and temporary slot
     std::map<std::pair<int, bool>, Tags> tags_;
     Mark mark_;
 };

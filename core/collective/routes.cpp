@@ -105,11 +105,11 @@ int Routes::stripe_position(int root, int stripe) const {
     return group.begin + (root - group.begin + step) % group.size();
 }
 
-std::pair<std::int64_t, std::int64_t> Routes::piece(std::int64_t count, int channel, int root,
+std::pair<std::int64_t, std::int64_t> Routes::piece(std::int64_t count, int chunk, int root,
                                                     int stripe) const {
     const int depth = parameters_.depth;
-    const std::int64_t begin = cut(count, static_cast<double>(channel) / depth, depth);
-    const std::int64_t end = channel + 1 == depth ? count : cut(count, (channel + 1.0) / depth, depth);
+    const std::int64_t begin = cut(count, static_cast<double>(chunk) / depth, depth);
+    const std::int64_t end = chunk + 1 == depth ? count : cut(count, (chunk + 1.0) / depth, depth);
     if (stripe < 0 || stripe_ == 1) return {begin, end};
     const auto& weights = parameters_.stripe_weights;
     double before = stripe, weight = 1, all = stripe_;

@@ -41,8 +41,8 @@ class Routes {
     // stripes), evenly spread; stripe 0 stays at the root.
     int stripe_position(int root, int stripe) const;
 
-    // The part of `count` elements that channel `channel` and stripe `stripe` (-1: all stripes) carry.
-    std::pair<std::int64_t, std::int64_t> piece(std::int64_t count, int channel, int root, int stripe) const;
+    // The part of `count` elements that chunk `chunk` and stripe `stripe` (-1: all stripes) carry.
+    std::pair<std::int64_t, std::int64_t> piece(std::int64_t count, int chunk, int root, int stripe) const;
 
   private:
     class Targets; // members of a set in a range of positions, quickly

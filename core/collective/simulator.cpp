@@ -17,9 +17,9 @@ namespace jali {
 using Node = TransferGraph::Node;
 using Kind = TransferGraph::Kind;
 
-// Earlier channels first, then earlier stages: old chunks drain before new ones enter.
+// Earlier chunks first, then earlier stages: old chunks drain before new ones enter.
 static std::uint64_t urgency(const Mark& mark) {
-    return static_cast<std::uint64_t>(mark.channel + 1) << 32 | static_cast<std::uint32_t>(mark.stage + 1);
+    return static_cast<std::uint64_t>(mark.chunk + 1) << 32 | static_cast<std::uint32_t>(mark.stage + 1);
 }
 
 class Simulation {

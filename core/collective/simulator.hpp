@@ -2,7 +2,7 @@
 //
 // It works on the transfer graph of the schedules. A transfer begins when both its sides are ready
 // (rendezvous) and the earlier messages of its pair and library have gone; transfers under way share links.
-// In links of one direction those of an earlier channel and stage go first, as in a queue; what binds both
+// In links of one direction those of an earlier chunk and stage go first, as in a queue; what binds both
 // directions together is shared in a max-min fair way. A rank computes one thing at a time. It moves no data
 // and checks no results.
 #pragma once

@@ -70,7 +70,7 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
     const auto coalesced = [&](Node node) {
         if (!coalesce_ || node.mark.stage < 0) return new_node(node);
         const Key key{static_cast<std::uint64_t>(node.kind) << 16 | static_cast<std::uint16_t>(node.library),
-                      pack(node.mark.stage, node.mark.channel),
+                      pack(node.mark.stage, node.mark.chunk),
                       pack(static_cast<std::int32_t>(node.order), node.peer)};
         const auto [at, inserted] = known.try_emplace(key, -1);
         if (inserted)
@@ -95,12 +95,12 @@ void TransferGraph::add(int rank, const Schedule& schedule) {
         return coalesced(node);
     };
 
-    // Copies out of messages wait for them, copies into messages of the same stage and channel must not.
+    // Copies out of messages wait for them, copies into messages of the same stage and chunk must not.
     const auto unpacks = [&](const Step& step) {
         for (const Port& need : step.parts[0].needs) {
             const Step& before = schedule.steps()[need.step];
             if (std::holds_alternative<Receive>(before.action) && before.mark.stage == step.mark.stage &&
-                before.mark.channel == step.mark.channel)
+                before.mark.chunk == step.mark.chunk)
                 return 1;
         }
         return 0;
@@ -181,7 +181,7 @@ std::optional<double> TransferGraph::difference(const TransferGraph& other, cons
             const Node& node = graph.nodes_[k];
             const bool message = node.peer >= 0;
             if (only_messages && !message) continue;
-            places.push_back({{static_cast<int>(node.kind), node.mark.stage, node.mark.channel,
+            places.push_back({{static_cast<int>(node.kind), node.mark.stage, node.mark.chunk,
                                message && peers != nullptr ? (*peers)[node.peer] : node.peer,
                                message ? graph.libraries_[node.library] : "", node.order},
                               k});
@@ -243,7 +243,7 @@ void TransferGraph::finish(const Symmetry* symmetry, double slack) {
     std::unordered_map<Key, int, KeyHash> sends;
     sends.reserve(nodes_.size() / 2);
     const auto key_of = [](const Node& node, int from, int to) {
-        return Key{pack(from, to), pack(node.mark.stage, node.mark.channel),
+        return Key{pack(from, to), pack(node.mark.stage, node.mark.chunk),
                    static_cast<std::uint64_t>(node.order) * 64 + static_cast<std::uint64_t>(node.library)};
     };
     for (int k = 0; k < nodes(); ++k) {
@@ -253,8 +253,8 @@ void TransferGraph::finish(const Symmetry* symmetry, double slack) {
     }
     const auto lonely = [](const Node& node, const char* what, const char* other) {
         return ScheduleError("rank " + std::to_string(node.rank) + what + std::to_string(node.peer) +
-                             " in stage " + std::to_string(node.mark.stage) + ", channel " +
-                             std::to_string(node.mark.channel) + ", which " + other);
+                             " in stage " + std::to_string(node.mark.stage) + ", chunk " +
+                             std::to_string(node.mark.chunk) + ", which " + other);
     };
     for (int k = 0; k < nodes(); ++k) {
         const Node& node = nodes_[k];

@@ -1,7 +1,7 @@
 // What all ranks send and compute, as one compact graph: the simulator's view of schedules.
 //
-// Schedules come rank by rank and shrink at once: sends and receives of one pair, stage, channel and library
-// become one transfer, reductions of one rank, stage and channel one piece of work, copies two: those into
+// Schedules come rank by rank and shrink at once: sends and receives of one pair, stage, chunk and library
+// become one transfer, reductions of one rank, stage and chunk one piece of work, copies two: those into
 // messages and those out of them. The two sides
 // of a transfer are joined at the end; it needs what either side needs.
 #pragma once

@@ -94,10 +94,10 @@ struct Part {
     std::vector<Port> needs;
 };
 
-// Where a step stands in the plan of a collective, for explanations and the simulator: its stage, its channel
+// Where a step stands in the plan of a collective, for explanations and the simulator: its stage, its chunk
 // of the pipeline, and the level of the hierarchy that its message crosses. -1: nowhere.
 struct Mark {
-    int stage = -1, channel = -1, level = -1;
+    int stage = -1, chunk = -1, level = -1;
     std::optional<Phase> phase{}; // in profiles; none: that of its action
 };
 

@@ -59,7 +59,7 @@ def test_too_deep_a_pipeline_hurts_small_messages_and_helps_large_ones():
         small, large = curves[collective, 1e6], curves[collective, 4e9]
         assert small[2] < small[0]
         assert large[2] > 1.25 * large[0]
-    # A tree is saturated with few channels, a ring is not.
+    # A tree is saturated with few chunks, a ring is not.
     assert curves["gather", 4e9][1] > 0.95 * curves["gather", 4e9][2]
     assert curves["broadcast", 4e9][1] < 0.9 * curves["broadcast", 4e9][2]
 

@@ -25,24 +25,24 @@ def line(nodes, bandwidth=25e9, gap=0.0, duplex=INF):
 
 def ring(nodes, depth, size):
     graph = _core.TransferGraph(nodes)
-    for channel in range(depth):
+    for chunk in range(depth):
         needs = []
         for hop in range(nodes - 1):
-            needs = [graph.add_transfer(hop, hop + 1, size / depth, needs, (hop, channel, 0))]
+            needs = [graph.add_transfer(hop, hop + 1, size / depth, needs, (hop, chunk, 0))]
     graph.finish()
     return graph
 
 
 def tree(nodes, depth, size):
     graph = _core.TransferGraph(nodes)
-    for channel in range(depth):
+    for chunk in range(depth):
         have = {0: []}
         for stage in range(nodes.bit_length() - 1):
             step = nodes >> (stage + 1)
             for rank in list(have):
                 needs = have[rank]
                 have[rank + step] = [
-                    graph.add_transfer(rank, rank + step, size / depth, needs, (stage, channel, stage))
+                    graph.add_transfer(rank, rank + step, size / depth, needs, (stage, chunk, stage))
                 ]
     graph.finish()
     return graph
@@ -153,7 +153,7 @@ def test_rest_of_a_link_goes_to_those_who_can_use_it():
     assert _core.simulate_graph(graph, core).time == pytest.approx(1.0, rel=1e-3)
 
 
-def test_earlier_channel_leaves_first():
+def test_earlier_chunk_leaves_first():
     graph = _core.TransferGraph(3)
     graph.add_transfer(0, 1, 25e9, mark=(0, 1, 0))
     graph.add_transfer(0, 2, 25e9, mark=(0, 0, 0))

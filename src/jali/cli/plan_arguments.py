@@ -64,7 +64,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True) -> No
         "--stripe", type=whole_argument, metavar="S", help="ranks over which a root spreads a piece"
     )
     how.add_argument("--ring", type=whole_argument, metavar="R", help="nodes of the ring (1: none)")
-    how.add_argument("--depth", type=whole_argument, metavar="M", help="channels of the pipeline")
+    how.add_argument("--depth", type=whole_argument, metavar="M", help="chunks of the pipeline")
     how.add_argument("--reproducible", action="store_true", help="combine in the order of ranks")
 
 

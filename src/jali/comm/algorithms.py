@@ -29,7 +29,7 @@ COLLECTIVES = (
 @dataclass(frozen=True)
 class Algorithm:
     """One way: `form` of the composition, `hierarchy` flat, binary (halves of halves) or hosts; `ring` over all ranks
-    or hosts; `chunk` bytes per channel of the pipeline (0: one channel)."""
+    or hosts; `chunk` bytes of a chunk of the pipeline (0: all in one)."""
 
     name: str
     collectives: tuple[str, ...]
@@ -135,7 +135,7 @@ ALGORITHMS = (
         ("all_reduce", "reduce"),
         "composed",
         "flat",
-        "two steps in channels: a channel is gathered while the next is reduced",
+        "two steps in chunks: a chunk is gathered while the next is reduced",
         chunk=1 << 20,
     ),
     Algorithm(
@@ -152,13 +152,13 @@ ALGORITHMS = (
         ("all_reduce",),
         "composed",
         "hosts",
-        "reduce-scatter and all-gather, inside hosts and between them, in channels",
+        "reduce-scatter and all-gather, inside hosts and between them, in chunks",
         chunk=1 << 21,
     ),
 )
 LARGEST_DEPTH = 32
 
-# For arrays in device memory there are the rows without hosts and channels, each as one launch, and these.
+# For arrays in device memory there are the rows without hosts and chunks, each as one launch, and these.
 ON_DEVICES = (
     Algorithm("ccl", COLLECTIVES, "", "", "the library of the device's vendor (NCCL, RCCL)"),
     Algorithm("staged", COLLECTIVES, "", "", "copied to the host, done there, copied back"),
@@ -259,5 +259,5 @@ def choose_on_device(collective: str, payload: int, ranks: int) -> str:
 
 
 def depth_of(row: Algorithm, payload: int) -> int:
-    """Channels of the pipeline for a payload in bytes."""
+    """Chunks of the pipeline for a payload in bytes."""
     return max(1, min(LARGEST_DEPTH, payload // row.chunk)) if row.chunk else 1

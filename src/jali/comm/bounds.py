@@ -86,7 +86,7 @@ def reachable(machine: Machine, collective: str) -> float:
 def ring_time(
     size: float, nodes: int, depth: int, bandwidth: float, latency: float, inside: bool = True
 ) -> float:
-    """Eq. (1): seconds of a broadcast of `size` bytes along a ring of nodes in `depth` channels.
+    """Eq. (1): seconds of a broadcast of `size` bytes along a ring of nodes in `depth` chunks.
 
     `bandwidth` is a node's in bytes/s, `latency` in seconds. `inside`: with the two stages within nodes.
     """

@@ -239,11 +239,11 @@ class _Estimate:
     empty: float  # seconds without data
     full: float  # seconds with data
     load: float  # seconds that the busiest link needs
-    per_channel: float  # seconds that each further channel costs
+    per_chunk: float  # seconds that each further chunk costs
 
     def at(self, depth: int) -> float:
         moving = max(0.0, self.full - self.empty - self.load)
-        return self.load + moving / depth + self.empty + (depth - 1) * self.per_channel
+        return self.load + moving / depth + self.empty + (depth - 1) * self.per_chunk
 
     def best(self) -> float:
         return min(self.at(depth) for depth in DEPTHS)
@@ -392,7 +392,7 @@ class _Search:
         except (PlanError, ValueError):
             return None
         self.note(parameters, full.time)
-        # A further channel costs each rank's messages their gap once more.
+        # A further chunk costs each rank's messages their gap once more.
         messages = 2 * full.transfers / max(1, self.ranks)
         gap = max(
             (at.gap for library in self.machine.libraries.values() for at in library.at.values()), default=0.0

@@ -313,7 +313,7 @@ class Composition:
           by level, like [[3, 5]] for uneven nodes; or "flat", "binary", a `_core.Hierarchy` (with an order of ranks).
         - `libraries`: who carries messages, one name per level of the hierarchy or one for all; by default any.
         - `stripe`: ranks over which a root spreads a piece; `stripe_weights`: what each rank can carry.
-        - `ring`: nodes of a ring (1: none). `depth`: channels of the pipeline.
+        - `ring`: nodes of a ring (1: none). `depth`: chunks of the pipeline.
         - `reproducible`: combine in the order of ranks: the same bits with any parameters.
         - `scratch_limit`: bytes per rank that the plan may need beside the buffers.
         - `pack_below`: pieces below this many bytes travel together.

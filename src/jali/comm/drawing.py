@@ -1,4 +1,4 @@
-"""Pictures of plans: who sends how much to whom in each stage, how channels overlap, which links are loaded.
+"""Pictures of plans: who sends how much to whom in each stage, how chunks overlap, which links are loaded.
 
 One figure, three rows. The pipeline is drawn over time if the plan was simulated, else over the columns of the
 skewed table. matplotlib is imported when a picture is asked for.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 SHOWN_LINKS = 12
-SHOWN_CHANNELS = 32
+SHOWN_CHUNKS = 32
 PANELS = 6  # stages beside each other
 
 
@@ -105,18 +105,18 @@ def _pipeline(axis: Any, plan: Plan, stages: list[int], result: Result | None) -
         axis.set_xlabel("ms; black: the chain that decides the time")
         axis.invert_yaxis()
         return
-    depth = min(plan.parameters.depth, SHOWN_CHANNELS)
+    depth = min(plan.parameters.depth, SHOWN_CHUNKS)
     sizes: dict[tuple[int, int], int] = defaultdict(int)
-    for _, _, size, stage, channel, _ in plan.messages:
-        sizes[stage, channel] += size
+    for _, _, size, stage, chunk, _ in plan.messages:
+        sizes[stage, chunk] += size
     for place, stage in enumerate(stages):
-        for channel in range(depth):
-            if sizes[stage, channel]:
-                axis.barh(channel, 0.95, left=channel + place, color=colours(place % 20), height=0.8)
+        for chunk in range(depth):
+            if sizes[stage, chunk]:
+                axis.barh(chunk, 0.95, left=chunk + place, color=colours(place % 20), height=0.8)
     for place, stage in enumerate(stages):
         axis.barh(0, 0, color=colours(place % 20), label=plan.stages[stage].name)
     axis.set_xlabel("column of the pipeline")
-    axis.set_ylabel("channel")
+    axis.set_ylabel("chunk")
     axis.invert_yaxis()
     if stages:
         axis.legend(fontsize=6, ncols=min(4, len(stages)), frameon=False)

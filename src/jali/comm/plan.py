@@ -36,7 +36,7 @@ COUNTED = 512  # ranks up to which messages are counted one by one
 
 @dataclass(frozen=True)
 class StageFacts:
-    """A stage of a plan: messages and bytes over all ranks and channels, per level of the hierarchy."""
+    """A stage of a plan: messages and bytes over all ranks and chunks, per level of the hierarchy."""
 
     name: str
     step: int
@@ -128,7 +128,7 @@ class Plan:
 
     @cached_property
     def messages(self) -> list[tuple[int, int, int, int, int, int]]:
-        """(from, to, bytes, stage, channel, level) of every message. PlanError beyond 512 ranks."""
+        """(from, to, bytes, stage, chunk, level) of every message. PlanError beyond 512 ranks."""
         if self.ranks > COUNTED:
             raise PlanError(f"messages of {self.ranks} ranks are not listed one by one; up to {COUNTED} are")
         return [(rank, *m) for rank in range(self.ranks) for m in _core.messages_of(self.schedule(rank))]
@@ -208,7 +208,7 @@ class Plan:
                 lines.append(f"  {title:<22}{stage.messages:>10}{size_text(stage.bytes):>12}   {where}")
         if p.depth > 1:
             lines.append(
-                f"  in {p.depth} channels: a piece moves on when it is there, so {p.depth + len(self.stages) - 1} "
+                f"  in {p.depth} chunks: a piece moves on when it is there, so {p.depth + len(self.stages) - 1} "
                 "columns overlap"
             )
         result = self.result

@@ -29,7 +29,7 @@ class RunningPlan:
 
     All ranks start plans of one communicator in the same order. Arrays must be C-contiguous, of exactly the buffer's
     size and type; None where a buffer has no elements on this rank. Arrays in device memory are taken as well, all of them then:
-    the plan runs on jali's stream, with libraries "peer" and "ccl", and slices of the device's queues take the place of channels
+    the plan runs on jali's stream, with libraries "peer" and "ccl", and slices of the device's queues take the place of chunks
     (`depth`).
     """
 

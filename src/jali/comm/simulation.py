@@ -27,7 +27,7 @@ class Link:
 
 @dataclass(frozen=True)
 class StageWindow:
-    """First start and last end (seconds) of a stage over all ranks and channels, and its messages."""
+    """First start and last end (seconds) of a stage over all ranks and chunks, and its messages."""
 
     stage: int
     name: str
@@ -45,7 +45,7 @@ class CriticalStep:
     rank: int
     peer: int
     stage: int
-    channel: int
+    chunk: int
     begin: float
     end: float
     bytes: float
