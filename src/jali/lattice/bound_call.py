@@ -63,7 +63,8 @@ class BoundCall:
         self.as_asked = values_as_asked(self.sums, per_slice)
         self.placed = bool(placed)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
-        self.listed: list[tuple[Any, int, int, int]] = []  # parameters, index, argument number, place in the list
+        # parameters, index, argument number, place in the list
+        self.listed: list[tuple[Any, int, int, int]] = []
         self.simple = self._simple_scalars(arguments)
         self.lattice = lattice
         self.lost = [lost for kernel in self.kernels for lost in kernel.lost]

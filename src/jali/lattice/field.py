@@ -176,7 +176,7 @@ class Field(WithoutOperators):
         from jali.codegen import cache
         from jali.codegen.emit import counts_lost, emit
         from jali.codegen.operations import Variant
-        from jali.codegen.recode import copy_program, words_of_copy
+        from jali.codegen.recode import copy_program, parameters_of_copy
         from jali.tune import DEFAULT_LAUNCH
 
         lattice, gpu = self.lattice, self.lattice.gpu
