@@ -690,8 +690,8 @@ def test_error_names_the_line_of_the_helper_that_is_wrong():
 @pytest.mark.parametrize(
     ("make_it", "message"),
     [
-        (lambda: Lattice(), "1 to 5 dimensions, not 0"),
-        (lambda: Lattice(2, 2, 2, 2, 2, 2), "1 to 5 dimensions, not 6"),
+        (lambda: Lattice(), "1 to 8 dimensions, not 0"),
+        (lambda: Lattice(*[2] * 9), "1 to 8 dimensions, not 9"),
         (lambda: Lattice(4, 0), "positive whole numbers, not 0"),
         (lambda: Lattice(4, 2.5), "positive whole numbers, not 2.5"),
         (lambda: Lattice(4, 4, grid=(2, 2)), "4 ranks, but 1 are running"),
