@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from jali.codegen.formats import Stored, on_the_wire
 from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
+from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
 from jali.codegen.operations import KernelParameter, Value, Variant, Writer, coordinate_text, offset_text
 from jali.codegen.passes import Analysis, analyse, reachable
@@ -64,17 +65,13 @@ class _Emitter(Writer):
         self.values: dict[int, Value] = {}
         self.parameters: list[KernelParameter] = []
         self.constants: dict[str, str] = {}
-        self.free: dict[int, list[str]] = {}
-        self.sizes: dict[str, int] = {}
-        self.owned: dict[int, list[str]] = {}
-        self.roots: dict[int, frozenset[int]] = {}
-        self.last: dict[int, int] = {}
         self.loop: int | None = None
         self.position = 0
         self.branch: Item | None = None
         self.kept: dict[int, list[list[str]]] = {}  # what repeat_untils leave behind
         self.numbers: dict[int, int] = {}
         self.item_of = {node.number: item for item in variant.items for node in item.cut}
+        self.arrays = LocalArrays(program, analysis, self.item_of)
 
     def number(self, node: Node) -> int:
         """Numbers values in the order they are written, so that equal programs have equal text."""
@@ -87,59 +84,7 @@ class _Emitter(Writer):
 
     def buffer(self, reals: int, owner: Node) -> str:
         """A local array; given back when the last value that lives in it has been used."""
-        waiting = self.free.get(reals)
-        if waiting and self.loop is None:
-            name = waiting.pop()
-        else:
-            name = f"b{len(self.sizes)}"
-            self.sizes[name] = reals
-        self.owned.setdefault(owner.number, []).append(name)
-        return name
-
-    def _plan_memory(self) -> None:
-        for node in [n for body in self.analysis.bodies.values() for n in body] + self.analysis.order:
-            self._roots(node)
-        for position, node in enumerate(self.analysis.order):
-            for a in self._arguments(node):
-                for root in self._roots(a):
-                    self.last[root] = position
-        for effect in self.program.effects:
-            for root in self._roots(effect.value):
-                self.last[root] = len(self.analysis.order)
-
-    def _arguments(self, node: Node) -> list[Node]:
-        """The values a node reads when it is written, through fused products and loop bodies."""
-        out: list[Node] = []
-        for a in node.args:
-            if a.number in self.analysis.fused:
-                out += a.args
-            else:
-                out.append(a)
-        if node.op == "repeat":
-            for inner in self.analysis.bodies[node.attrs[0]]:
-                out += self._arguments(inner)
-        if node.number in self.item_of:
-            return []  # what an item needs is written inside its own branch
-        return out
-
-    def _roots(self, node: Node) -> frozenset[int]:
-        found = self.roots.get(node.number)
-        if found is None:
-            found = frozenset({node.number})
-            item = self.item_of.get(node.number)
-            if item is not None:
-                found = found | item.cone | {n.number for n in item.cut}
-            elif OPERATIONS[node.op].renames or node.number in self.analysis.fused:
-                found = found.union(*(self._roots(a) for a in node.args))
-            self.roots[node.number] = found
-        return found
-
-    def _release(self, position: int) -> None:
-        for number, names in list(self.owned.items()):
-            if self.last.get(number, -1) <= position:
-                for name in names:
-                    self.free.setdefault(self.sizes[name], []).append(name)
-                del self.owned[number]
+        return self.arrays.take(reals, owner, fresh=self.loop is not None)
 
     # ---- values ----------------------------------------------------------------------------------
 
@@ -204,11 +149,10 @@ class _Emitter(Writer):
 
     def run(self) -> KernelText:
         program, analysis = self.program, self.analysis
-        self._plan_memory()
         for position, node in enumerate(analysis.order):
             self.position = position
             self.emit(node)
-            self._release(position)
+            self.arrays.release(position)
         self.position = len(analysis.order)
         self._effects()
         neighbours = most_neighbours(program, self.variant, analysis)
@@ -353,7 +297,7 @@ class _Emitter(Writer):
         head += lanes
         out += ["    " + line for line in head]
         of_site = ["        " + line for line in numbering]
-        of_site += [f"        real {name}[{reals}];" for name, reals in self.sizes.items()]
+        of_site += [f"        real {name}[{reals}];" for name, reals in self.arrays.sizes.items()]
         of_site = ["    " * (self.depth - 2) + line for line in of_site] + self.lines
         if self.several is not None:
             out += self.several.text(of_site, counts=bool(analysis.bodies))

@@ -14,6 +14,7 @@ from jali.codegen.target import BLOCK_BITS
 
 if TYPE_CHECKING:
     from jali.codegen.items import Item
+    from jali.codegen.local_arrays import LocalArrays
     from jali.codegen.passes import Analysis
 
 
@@ -77,8 +78,7 @@ class Writer:
     branch: Item | None
     depth: int
     position: int
-    owned: dict[int, list[str]]
-    last: dict[int, int]
+    arrays: LocalArrays
     kept: dict[int, list[list[str]]]
 
     # ---- what the heir provides ------------------------------------------------------------------

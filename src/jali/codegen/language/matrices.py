@@ -70,18 +70,14 @@ def _multiply_add(w: Writer, node: Node, left: Node, product: Node) -> None:
 def _accumulator(w: Writer, node: Node, left: Node, keep: set[str]) -> str:
     """An array that holds `left` and may be overwritten with the node's value; never one of `keep`."""
     array = w.value(left).array
-    owned = w.owned.get(left.number, [])
-    last = w.last.get(left.number, -1) <= w.position and w.loop is None
     if (
         array is not None
-        and array in owned
         and array not in keep
-        and last
+        and w.loop is None
         and not OPERATIONS[left.op].renames
         and left.op != "load"
+        and w.arrays.hand_over(array, left, node, w.position)
     ):
-        owned.remove(array)
-        w.owned.setdefault(node.number, []).append(array)
         w.values[node.number] = Value(node.type.reals, array)
         return array
     source = w.value(left)

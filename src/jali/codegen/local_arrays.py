@@ -1,0 +1,91 @@
+"""Which local arrays the values of a kernel live in, and from when on others may have them.
+
+An array is given back when the last value that lives in it has been used: a renaming operation or a fused product lives in the arrays
+of its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jali.codegen.ir import Node, SiteProgram
+from jali.codegen.items import Item
+from jali.codegen.operation import OPERATIONS
+from jali.codegen.passes import Analysis
+
+
+class LocalArrays:
+    """The arrays of one kernel, by name. Positions are those of the order in which values are written."""
+
+    def __init__(self, program: SiteProgram, analysis: Analysis, item_of: Mapping[int, Item]):
+        self.sizes: dict[str, int] = {}  # reals
+        self._analysis = analysis
+        self._item_of = item_of
+        self._free: dict[int, list[str]] = {}  # by size
+        self._owned: dict[int, list[str]] = {}  # by the number of the value
+        self._roots: dict[int, frozenset[int]] = {}  # the values in whose arrays a value lives
+        self._last: dict[int, int] = {}  # where a value is used for the last time
+        for node in [n for body in analysis.bodies.values() for n in body] + analysis.order:
+            self._roots_of(node)
+        for position, node in enumerate(analysis.order):
+            for argument in self._arguments(node):
+                for root in self._roots_of(argument):
+                    self._last[root] = position
+        for effect in program.effects:
+            for root in self._roots_of(effect.value):
+                self._last[root] = len(analysis.order)
+
+    def take(self, reals: int, owner: Node, fresh: bool) -> str:
+        """An array for a value; with `fresh`, one that no other value has had."""
+        waiting = self._free.get(reals)
+        if waiting and not fresh:
+            name = waiting.pop()
+        else:
+            name = f"b{len(self.sizes)}"
+            self.sizes[name] = reals
+        self._owned.setdefault(owner.number, []).append(name)
+        return name
+
+    def hand_over(self, array: str, owner: Node, heir: Node, position: int) -> bool:
+        """Give an array of a value to another one, if no one uses the first behind this position; whether that was so."""
+        mine = self._owned.get(owner.number, [])
+        if array not in mine or self._last.get(owner.number, -1) > position:
+            return False
+        mine.remove(array)
+        self._owned.setdefault(heir.number, []).append(array)
+        return True
+
+    def release(self, position: int) -> None:
+        """Take back what nobody uses behind this position."""
+        for number, names in list(self._owned.items()):
+            if self._last.get(number, -1) <= position:
+                for name in names:
+                    self._free.setdefault(self.sizes[name], []).append(name)
+                del self._owned[number]
+
+    def _arguments(self, node: Node) -> list[Node]:
+        """The values a node reads when it is written, through fused products and loop bodies."""
+        out: list[Node] = []
+        for a in node.args:
+            if a.number in self._analysis.fused:
+                out += a.args
+            else:
+                out.append(a)
+        if node.op == "repeat":
+            for inner in self._analysis.bodies[node.attrs[0]]:
+                out += self._arguments(inner)
+        if node.number in self._item_of:
+            return []  # what an item needs is written inside its own branch
+        return out
+
+    def _roots_of(self, node: Node) -> frozenset[int]:
+        found = self._roots.get(node.number)
+        if found is None:
+            found = frozenset({node.number})
+            item = self._item_of.get(node.number)
+            if item is not None:
+                found = found | item.cone | {n.number for n in item.cut}
+            elif OPERATIONS[node.op].renames or node.number in self._analysis.fused:
+                found = found.union(*(self._roots_of(a) for a in node.args))
+            self._roots[node.number] = found
+        return found
