@@ -13,9 +13,9 @@ from jali import SU, Algebra, Complex, Field, Integer, Lattice, Real, Spinor, St
 from jali.codegen.cache import with_gpu_prelude
 from jali.codegen.emit import emit
 from jali.codegen.formats import FORMATS, stored, wires
-from jali.codegen.operations import Variant
 from jali.codegen.recode import copy_program
 from jali.codegen.stages import Placement, analyse_program, lower, write
+from jali.codegen.writer import Variant
 from jali.comm.virtual import virtual_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))

@@ -14,9 +14,9 @@ from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
-from jali.codegen.operations import KernelParameter, Value, Variant, Writer, coordinate_text, offset_text
 from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.several import SeveralSites, most_neighbours
+from jali.codegen.writer import KernelParameter, Value, Variant, Writer, coordinate_text, offset_text
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it

@@ -14,7 +14,7 @@ from jali.codegen.ir import Node
 
 if TYPE_CHECKING:
     from jali.codegen.builder import Builder
-    from jali.codegen.operations import Writer
+    from jali.codegen.writer import Writer
 
 Make = Callable[..., Node]
 Text = Callable[["Writer", Node], None]

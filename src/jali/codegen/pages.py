@@ -6,10 +6,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from jali.codegen.ir import SiteProgram, Store, Sum
-from jali.codegen.operations import offset_text
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Analysed, Binary, Lowered, Traced
+from jali.codegen.writer import offset_text
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from jali.codegen.emit import FIRST_PARAMETER, emit
 from jali.codegen.formats import Stored
 from jali.codegen.ir import FieldSlot, SiteProgram, Store
 from jali.codegen.language import leaves
-from jali.codegen.operations import Variant
+from jali.codegen.writer import Variant
 
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 

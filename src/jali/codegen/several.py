@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from jali.codegen.formats import WIDEST_PACKET
 from jali.codegen.ir import SiteProgram
-from jali.codegen.operations import Variant
 from jali.codegen.passes import Analysis
+from jali.codegen.writer import Variant
 
 
 @dataclass

@@ -27,11 +27,11 @@ from jali.codegen.captured import Watch, watched
 from jali.codegen.emit import KernelText, emit
 from jali.codegen.ir import Output, SiteProgram, Store
 from jali.codegen.items import Item, find_items
-from jali.codegen.operations import Variant
 from jali.codegen.passes import Analysis, analyse
 from jali.codegen.stage_cache import COUNTS, StageCache
 from jali.codegen.target import BLOCK_BITS
 from jali.codegen.trace import trace
+from jali.codegen.writer import Variant
 
 Offset = tuple[int, ...]
 

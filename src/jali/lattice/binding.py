@@ -14,8 +14,8 @@ from jali.codegen.emit import FIRST_PARAMETER, KernelText, counts_lost
 from jali.codegen.formats import on_the_wire
 from jali.codegen.ir import SiteProgram
 from jali.codegen.items import Item
-from jali.codegen.operations import KernelParameter, Variant
 from jali.codegen.stages import Binary
+from jali.codegen.writer import KernelParameter, Variant
 from jali.comm import checking
 from jali.lattice.field import Field
 from jali.lattice.lost import LostOnTheWay, LostSites

@@ -175,8 +175,8 @@ class Field(WithoutOperators):
         """What takes the values of a field that has the same layout and is stored otherwise."""
         from jali.codegen import cache
         from jali.codegen.emit import counts_lost, emit
-        from jali.codegen.operations import Variant
         from jali.codegen.recode import copy_program, parameters_of_copy
+        from jali.codegen.writer import Variant
         from jali.tune import DEFAULT_LAUNCH
 
         lattice, gpu = self.lattice, self.lattice.gpu

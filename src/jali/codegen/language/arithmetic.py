@@ -10,7 +10,7 @@ from jali.codegen.language.conversions import KINDS, common, convert, pairs
 from jali.codegen.language.leaves import const, is_zero
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Fusion, operation
-from jali.codegen.operations import Writer
+from jali.codegen.writer import Writer
 
 
 def elementwise(real: int) -> Callable[[Node], int]:

@@ -7,7 +7,7 @@ from jali.codegen.ir import BOOL, Node
 from jali.codegen.language.conversions import common
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation, Text, operation
-from jali.codegen.operations import Writer
+from jali.codegen.writer import Writer
 
 
 def _comparison(name: str, sign: str) -> Operation:

@@ -9,8 +9,8 @@ from jali.codegen.ir import COMPLEX, Node
 from jali.codegen.language.leaves import const
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
-from jali.codegen.operations import Writer
 from jali.codegen.types import Type
+from jali.codegen.writer import Writer
 
 KINDS = {"bool": 0, "int": 1, "real": 2, "complex": 3}  # values are converted upwards only
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from jali.codegen.builder import Builder
 from jali.codegen.ir import REAL, Node
 from jali.codegen.operation import operation
-from jali.codegen.operations import KernelParameter, Writer
 from jali.codegen.types import Type
+from jali.codegen.writer import KernelParameter, Writer
 
 
 def _number_of_draw(w: Writer, node: Node) -> str:

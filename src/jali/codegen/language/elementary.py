@@ -11,7 +11,7 @@ from jali.codegen.language.conversions import convert
 from jali.codegen.language.matrices import norm2
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
-from jali.codegen.operations import Writer
+from jali.codegen.writer import Writer
 
 _OF_COMPLEX = ("exp", "log", "sqrt")
 _COMPANIONS = {"sin": "cos", "cos": "sin"}  # computed together where both are wanted

@@ -7,7 +7,7 @@ from jali.codegen.ir import COMPLEX, Node
 from jali.codegen.language.conversions import convert
 from jali.codegen.language.matrices import need_matrix
 from jali.codegen.operation import Text, operation
-from jali.codegen.operations import Writer
+from jali.codegen.writer import Writer
 
 
 def _function(name: str) -> Text:

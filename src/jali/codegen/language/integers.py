@@ -6,7 +6,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import INT, Node
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation, operation
-from jali.codegen.operations import Writer
+from jali.codegen.writer import Writer
 
 
 def _division(name: str, function: str) -> Operation:

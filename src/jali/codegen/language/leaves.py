@@ -5,8 +5,8 @@ from __future__ import annotations
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
 from jali.codegen.operation import operation
-from jali.codegen.operations import KernelParameter, Writer, coordinate_text
 from jali.codegen.types import Type
+from jali.codegen.writer import KernelParameter, Writer, coordinate_text
 
 
 def is_zero(a: Node) -> bool:

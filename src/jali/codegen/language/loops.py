@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.operation import operation
-from jali.codegen.operations import Writer
 from jali.codegen.types import Type
+from jali.codegen.writer import Writer
 
 
 def _repeat(w: Writer, node: Node) -> None:

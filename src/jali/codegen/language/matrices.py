@@ -11,8 +11,8 @@ from jali.codegen.language.arithmetic import add, conj, mul, neg
 from jali.codegen.language.conversions import build, common, convert, element, pairs
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Fusion, operation
-from jali.codegen.operations import Value, Writer
 from jali.codegen.types import Type
+from jali.codegen.writer import Value, Writer
 
 
 def need_matrix(a: Node, what: str, square: bool = False) -> None:

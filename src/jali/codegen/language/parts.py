@@ -12,8 +12,8 @@ from jali.codegen.language.leaves import const
 from jali.codegen.language.matrices import retrace_mul
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
-from jali.codegen.operations import Writer
 from jali.codegen.types import Type
+from jali.codegen.writer import Writer
 
 
 def _diagonal_sum(nodes: Builder, a: Node, part: Callable[[Builder, Node], Node]) -> Node:
