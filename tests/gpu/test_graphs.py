@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 import pytest
-from fake_driver import use_fake_gpus
+from fake_driver import REAL, use_fake_gpus
 
 import jali
 from jali import EVEN, ODD, Field, Lattice, Real, _core, comm
@@ -262,6 +262,8 @@ def test_what_ranks_do_together_is_refused_on_every_rank():
 
 def test_what_devices_do_together_is_refused_on_every_rank(monkeypatch):
     """Also calls that the core knows and would not ask Python about."""
+    if REAL and _core.Gpu.count("cuda") < 2:
+        pytest.skip("needs two GPUs")
 
     def run():
         c = comm.current()
