@@ -2,12 +2,14 @@
 #include "bind/errors.hpp"
 #include "halo/gpu_exchange.hpp"
 #include "halo/policy.hpp"
+#include "halo/site_table.hpp"
 #include "halo/storage.hpp"
 
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <nanobind/nanobind.h>
@@ -17,6 +19,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
@@ -150,6 +153,19 @@ void bind_partition(nb::module_& m) {
         "none fits.");
 }
 
+using VisitedObject = std::variant<const PlacedLayout*, const RowBlocks*>;
+
+// int32 [block][lane]: global coordinates in a direction.
+nb::object coordinates_of(const VisitedBlocks& blocks, int d, int ndim) {
+    auto* found = new std::vector<std::int32_t>;
+    found->reserve(static_cast<std::size_t>(blocks.count) * blocks.lanes);
+    for (std::int64_t block = 0; block < blocks.count; ++block) {
+        for (int lane = 0; lane < blocks.lanes; ++lane)
+            found->push_back(static_cast<std::int32_t>(blocks.coordinate(d, ndim, block, lane)));
+    }
+    return owned(found, {static_cast<std::size_t>(blocks.count), static_cast<std::size_t>(blocks.lanes)});
+}
+
 void bind_layout(nb::module_& m) {
     nb::class_<NeighbourTable>(m, "NeighbourTable", "For one offset: where each block's neighbours are.")
         .def_prop_ro("offset", [](const NeighbourTable& t) { return tuple_of(t.offset); })
@@ -188,6 +204,13 @@ void bind_layout(nb::module_& m) {
              "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(), "block_bits"_a = fewest_block_bits,
              "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage "
              "order; gpu: the device where fields live; block_bits: at least so many, for tests.")
+        .def_static(
+            "c_ordered",
+            [](Partition partition, int rank) {
+                return std::make_shared<PlacedLayout>(std::move(partition), rank);
+            },
+            "partition"_a, "rank"_a, "The layout of C-ordered arrays of a rank's box, on the host.")
+        .def_prop_ro("c_order", &PlacedLayout::c_order)
         .def_prop_ro("block_bits", &PlacedLayout::block_bits, "Bits of a table's entry that hold the block.")
         .def_prop_ro("gpu", [](const PlacedLayout& l) { return l.gpu(); })
         .def_prop_ro("partition", &PlacedLayout::partition)
@@ -213,18 +236,8 @@ void bind_layout(nb::module_& m) {
         .def(
             "site_coordinates",
             [](const PlacedLayout& l, int d) {
-                const auto n = static_cast<std::size_t>(l.ndim());
                 if (d < 0 || d >= l.ndim()) throw nb::index_error("a layout has no such direction");
-                auto* found = new std::vector<std::int32_t>;
-                found->reserve(l.sites());
-                for (std::int64_t block = 0; block < l.nblocks(); ++block) {
-                    const std::int32_t* at = l.coordinates().data() + block;
-                    const auto set = at[n * l.nblocks()];
-                    for (int lane = 0; lane < l.lanes(); ++lane)
-                        found->push_back(at[d * l.nblocks()] + l.lane_offsets()[set + d * l.lanes() + lane]);
-                }
-                return owned(found,
-                             {static_cast<std::size_t>(l.nblocks()), static_cast<std::size_t>(l.lanes())});
+                return coordinates_of(VisitedBlocks::of(l), d, l.ndim());
             },
             "direction"_a, "int32 [block][lane]: global coordinates in a direction.")
         .def_prop_ro(
@@ -276,6 +289,78 @@ void bind_layout(nb::module_& m) {
             "communicator"_a, "policy"_a,
             "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")
         .def_prop_ro("halo_counters", [](const PlacedLayout& l) { return dict_of(l.counters); });
+
+    nb::class_<RowBlocks>(m, "RowBlocks",
+                          "Pieces of the rows of C-ordered arrays of a rank's box, a site for each lane.")
+        .def(
+            "__init__",
+            [](RowBlocks* self, const PlacedLayout& layout, int lanes) {
+                new (self) RowBlocks(layout.geometry(), lanes);
+            },
+            "layout"_a, "lanes"_a)
+        .def_prop_ro("lanes", &RowBlocks::lanes)
+        .def_prop_ro("nblocks", &RowBlocks::nblocks)
+        .def_prop_ro("filled", &RowBlocks::filled, "Whether every lane is a site.")
+        .def(
+            "inside",
+            [](const RowBlocks& r) {
+                auto* found = new std::vector<std::int32_t>;
+                for (std::int64_t block = 0; block < r.nblocks(); ++block) found->push_back(r.inside(block));
+                return owned(found, {static_cast<std::size_t>(r.nblocks())});
+            },
+            "int32 [block]: lanes that are sites.")
+        .def(
+            "site_coordinates",
+            [](const RowBlocks& r, int d) {
+                const VisitedBlocks blocks = VisitedBlocks::of(r);
+                const int n = static_cast<int>(r.lane_offsets().size()) / r.lanes();
+                if (d < 0 || d >= n) throw nb::index_error("a layout has no such direction");
+                return coordinates_of(blocks, d, n);
+            },
+            "direction"_a, "int32 [block][lane]: global coordinates in a direction.");
+    nb::class_<SiteTable>(m, "SiteTable", "Where the lanes of visited blocks read fields of another layout.")
+        .def(
+            "__init__",
+            [](SiteTable* self, const VisitedObject& visited, PlacedLayout& layout, Extents coarser,
+               Extents finer, const Offset& offset, bool windings) {
+                const VisitedBlocks blocks =
+                    std::visit([](auto* v) { return VisitedBlocks::of(*v); }, visited);
+                const LatticeRatio ratio{std::move(coarser), std::move(finer)};
+                nb::gil_scoped_release released;
+                new (self) SiteTable(std::move(*make_site_table(blocks, layout, ratio, offset, windings)));
+            },
+            "visited"_a, "layout"_a, "coarser"_a, "finer"_a, "offset"_a, "windings"_a = false,
+            "LayoutError where a site belongs to another rank. All ranks must ask alike.")
+        .def_prop_ro(
+            "entries",
+            [](nb::object self) {
+                const auto& t = nb::cast<const SiteTable&>(self);
+                return view(t.entries, {t.entries.size()}, self);
+            },
+            "uint32 [block]: the first of consecutive sites, or 2^31 | a row of the lists, 2^30 where that "
+            "is two runs.")
+        .def_prop_ro(
+            "lists",
+            [](nb::object self) {
+                const auto& t = nb::cast<const SiteTable&>(self);
+                return view(t.lists, {t.lists.size()}, self);
+            },
+            "uint32 [row][lanes + 3]: sites; the beginnings of two runs and the lanes of the first.")
+        .def_prop_ro(
+            "list_classes",
+            [](nb::object self) {
+                const auto& t = nb::cast<const SiteTable&>(self);
+                return view(t.list_classes, {t.list_classes.size()}, self);
+            },
+            "uint16 [row][lane], with windings: classes.")
+        .def_prop_ro(
+            "windings",
+            [](nb::object self) {
+                const auto& t = nb::cast<const SiteTable&>(self);
+                const auto classes = static_cast<std::size_t>(t.classes);
+                return view(t.windings, {classes, t.windings.size() / classes, std::size_t{1}}, self);
+            },
+            "int32 [class][direction][1]: crossings of the global boundary, + minus -.");
 }
 
 void bind_storage(nb::module_& m) {
@@ -290,6 +375,28 @@ void bind_storage(nb::module_& m) {
             },
             "layout"_a, "memory"_a, "label"_a, "pool"_a = nb::none(),
             "Zeroed. memory: [(units, bytes of a unit, units of a packet on devices)] of a site.")
+        .def(
+            "__init__",
+            [](FieldStorage* self, std::shared_ptr<PlacedLayout> layout, const Sections& memory,
+               std::string label, nb::object array) {
+                auto held = nb::cast<Array>(array, false);
+                const auto bytes = held.nbytes();
+                if (bytes != static_cast<std::size_t>(layout->sites() * memory_of(memory).bytes()))
+                    throw LayoutError("field '" + label + "': an array of " + std::to_string(bytes) +
+                                      " bytes; the local box has " + std::to_string(layout->sites()) +
+                                      " sites of " + std::to_string(memory_of(memory).bytes()));
+                std::byte* data = bytes_of(held);
+                // Dropped by whoever uses the storage last, with or without the interpreter's lock.
+                std::shared_ptr<void> owner(new nb::object(std::move(array)), [](void* p) {
+                    if (!nb::is_alive()) return;
+                    nb::gil_scoped_acquire acquired;
+                    delete static_cast<nb::object*>(p);
+                });
+                new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), data,
+                                        std::move(owner));
+            },
+            "layout"_a, "memory"_a, "label"_a, "array"_a,
+            "In a C-ordered, writable array of the local box, whose memory it uses as long as it lives.")
         .def_prop_ro("layout", &FieldStorage::layout)
         .def_prop_ro("site_bytes", &FieldStorage::site_bytes)
         .def_prop_ro("label", &FieldStorage::label)

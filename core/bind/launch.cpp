@@ -63,10 +63,17 @@ void bind_launch(nb::module_& m) {
                std::optional<nb::ndarray<const std::int32_t, nb::c_contig, nb::device::cpu>> slices,
                int nslices, bool fast, int ncounters, const std::string& policy,
                const GpuFunction* gpu_kernel, int threads, bool adds, const std::string& name,
-               std::tuple<std::int64_t, std::int64_t, std::int64_t, std::uint8_t> cost) {
+               std::tuple<std::int64_t, std::int64_t, std::int64_t, std::uint8_t> cost,
+               std::shared_ptr<RowBlocks> rows,
+               std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>> apart,
+               std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> away) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
+                d.rows = std::move(rows);
+                for (auto& [field, offsets] : apart)
+                    d.apart.push_back({std::move(field), std::move(offsets)});
+                d.away = std::move(away);
                 if (blocks) {
                     d.domain.blocks.assign(blocks->data(), blocks->data() + blocks->size());
                     d.domain.begin = d.domain.end = 0;
@@ -107,12 +114,16 @@ void bind_launch(nb::module_& m) {
             "masks"_a = nb::none(), "nsums"_a = 0, "slices"_a = nb::none(), "nslices"_a = 1, "fast"_a = false,
             "ncounters"_a = 0, "policy"_a = "", "gpu_kernel"_a.none() = nb::none(), "threads"_a = 0,
             "adds"_a = false, "name"_a = "kernel", "cost"_a = std::make_tuple(0, 0, 0, 0),
+            "rows"_a.none() = nb::none(),
+            "apart"_a = std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>>(),
+            "away"_a = std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>(),
             "parameters (uint64) is kept and read at every run: change scalars in place. patches: "
             "[(parameter, "
             "field)]; reads: "
             "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
-            "list. cost: bytes that must be moved, bytes moved without caches, operations, all per site, and "
-            "bytes of a real.")
+            "list, of the layout or of rows of arrays. cost: bytes that must be moved, bytes moved without "
+            "caches, operations, all per site, and bytes of a real. apart: [(field, offsets)] that tables of "
+            "sites find; away: [(parameter, field)], how far its ghosts are away.")
         .def(
             "run",
             [](BoundLaunch& self) -> nb::object {

@@ -154,6 +154,11 @@ void bind_transport(nb::module_& m) {
         .def("fail", &Communicator::fail, "cause"_a, Released())
         .def("failed_alike", &failed_alike, "cause"_a,
              "Other MPI ranks that have said so far that they failed with this very cause.")
+        .def("stopping", &stopping, Released(),
+             "Tells the other MPI ranks that this one has said why it stops, unless it has told them "
+             "anything before.")
+        .def("all_have_spoken", &all_have_spoken, Released(),
+             "Whether every other MPI rank has told anything: that it failed, stops or has left.")
         .def("check", &Communicator::check)
         .def(
             "leave",

@@ -43,12 +43,13 @@ void fill_device_parameters(std::uint64_t* parameters, PlacedLayout& layout) {
     parameters[7] = tables.extents.address();
 }
 
-int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field) {
-    const auto found = std::find(fields_.begin(), fields_.end(), field);
+int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field, bool ghosts) {
+    const auto found = std::find(fields_.begin(), fields_.end(), std::pair(field, ghosts));
     if (found != fields_.end()) return first_field_buffer + static_cast<int>(found - fields_.begin());
-    fields_.push_back(field);
-    const auto blocks = layout_->first_ghost() + layout_->ghost_blocks();
-    return schedule.add_buffer(field->label(), static_cast<std::size_t>(blocks) * field->block_bytes(), true);
+    fields_.emplace_back(field, ghosts);
+    const auto blocks = ghosts ? layout_->ghost_blocks() : layout_->nblocks();
+    return schedule.add_buffer((ghosts ? "ghosts of " : "") + field->label(),
+                               static_cast<std::size_t>(blocks) * field->block_bytes(), true);
 }
 
 int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to) {
@@ -144,9 +145,8 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
             if (m.direct) {
                 FieldStorage* field = requests[parts[0]].field.get();
                 const auto first = slab.first[stale[2 * parts[0]] ? 0 : 1];
-                into = {buffer_of(*schedule, field),
-                        static_cast<std::size_t>(layout_->first_ghost() + first) * field->block_bytes(),
-                        m.receive_bytes};
+                into = {buffer_of(*schedule, field, true),
+                        static_cast<std::size_t>(first) * field->block_bytes(), m.receive_bytes};
             }
             int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.box.from, slab.number},
                                      {}, marked(Phase::transport));
@@ -155,15 +155,16 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
                 std::size_t offset = m.receive_offset;
                 for (std::size_t k : parts) {
                     FieldStorage* field = requests[k].field.get();
-                    std::int64_t block = layout_->first_ghost() + slab.first[stale[2 * k] ? 0 : 1];
+                    const std::int64_t block = slab.first[stale[2 * k] ? 0 : 1];
                     std::int64_t count =
                         (stale[2 * k] ? slab.count[0] : 0) + (stale[2 * k + 1] ? slab.count[1] : 0);
                     const std::size_t bytes = count * field->block_bytes();
-                    unpack.rows.push_back({{receive_buffer, offset, bytes},
-                                           {buffer_of(*schedule, field), block * field->block_bytes(), bytes},
-                                           field->block_bytes(),
-                                           nullptr,
-                                           0});
+                    unpack.rows.push_back(
+                        {{receive_buffer, offset, bytes},
+                         {buffer_of(*schedule, field, true), block * field->block_bytes(), bytes},
+                         field->block_bytes(),
+                         nullptr,
+                         0});
                     offset += bytes;
                 }
                 last = schedule->add("unpack " + slab_name(slab), std::move(unpack), {{last, 0}},
@@ -212,8 +213,8 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
     kernel.writes.resize(parts.size());
     for (const Filled& f : filled_) {
         const Slab& slab = layout_->slabs()[f.slab];
-        const auto block = layout_->first_ghost() + slab.first[f.parity];
-        kernel.reads.back().push_back({buffer_of(*schedule, f.field), block * f.field->block_bytes(),
+        const auto block = slab.first[f.parity];
+        kernel.reads.back().push_back({buffer_of(*schedule, f.field, true), block * f.field->block_bytes(),
                                        slab.count[f.parity] * f.field->block_bytes()});
     }
     for (FieldStorage* field : written) {
@@ -229,7 +230,10 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
 void HaloExchange::run(Communicator& communicator) {
     addresses_[send_buffer] = layout_->send_space(send_bytes_);
     addresses_[receive_buffer] = layout_->receive_space(receive_bytes_);
-    for (std::size_t k = 0; k < fields_.size(); ++k) addresses_[first_field_buffer + k] = fields_[k]->data();
+    for (std::size_t k = 0; k < fields_.size(); ++k) {
+        const auto& [field, ghosts] = fields_[k];
+        addresses_[first_field_buffer + k] = ghosts ? field->ghosts() : field->data();
+    }
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     executor_->run(addresses_, communicator);
     for (const Filled& f : filled_) {

@@ -37,13 +37,13 @@ class HaloExchange {
         int slab, parity;
         std::uint64_t version;
     };
-    int buffer_of(Schedule& schedule, FieldStorage* field);
+    int buffer_of(Schedule& schedule, FieldStorage* field, bool ghosts = false);
     // Adds the steps that write this field's part of the message at `to`; returns the last.
     int add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to);
 
     std::shared_ptr<PlacedLayout> layout_;
-    std::vector<std::shared_ptr<FieldStorage>> kept_; // keeps the fields below alive
-    std::vector<FieldStorage*> fields_;               // of buffer 2 + k
+    std::vector<std::shared_ptr<FieldStorage>> kept_;    // keeps the fields below alive
+    std::vector<std::pair<FieldStorage*, bool>> fields_; // of buffer 2 + k: its owned blocks, or its ghosts
     std::vector<Filled> filled_;
     std::vector<std::pair<FieldStorage*, HaloCounters>> counts_; // per run
     HaloCounters total_;                                         // per run

@@ -104,6 +104,7 @@ void GpuLaunch::fill_parameters() {
     fill_device_parameters(parameters, *d.layout);
     parameters[6] = counters_->on_device().address();
     for (const auto& [index, field] : d.patches) parameters[index] = field->address();
+    for (const auto& [index, field] : d.away) parameters[index] = 0; // ghosts follow
 }
 
 std::int64_t GpuLaunch::blocks_for(const Positions& positions) const {
@@ -154,8 +155,12 @@ void GpuLaunch::compute() {
 }
 
 void GpuLaunch::drop_exchanges() {
-    if (recorded_) recorded_plans_.push_back(std::move(plans_));
+    if (recorded_) {
+        recorded_plans_.push_back(std::move(plans_));
+        recorded_apart_.push_back(std::move(apart_plans_));
+    }
     plans_.clear();
+    apart_plans_.clear();
 }
 
 void GpuLaunch::compute_between(const std::vector<char>& stale) {
@@ -198,6 +203,7 @@ void GpuLaunch::fall_back(const std::string& carrier, const std::string& trouble
 
 GpuAddress GpuLaunch::run_kernel() {
     prepare();
+    exchange_apart();
     GpuAddress order = whole_order_.address();
     if (requests_.empty() || !find_stale()) {
         compute();
@@ -328,6 +334,31 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
         throw;
     }
     return plan;
+}
+
+void GpuLaunch::exchange_apart(const ApartHalos& halos) {
+    auto& d = definition_;
+    recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
+    const auto key = std::pair(static_cast<const PlacedLayout*>(halos.layout.get()), halos.stale);
+    const auto make = [&] {
+        apart_plans_[key] = std::make_unique<GpuExchange>(halos.layout, halos.requests, halos.stale,
+                                                          *d.policy, d.communicator, decltype(d.writes)());
+    };
+    if (apart_plans_.count(key) == 0) {
+        if (d.any_policy && needs_peers(d.policy->carrier)) {
+            const std::string& trouble = halos.layout->why_no_mailbox(*d.communicator);
+            if (!trouble.empty()) fall_back("staged", trouble);
+        }
+        try {
+            make();
+        } catch (const CannotMap& error) {
+            if (!d.any_policy || d.policy->carrier != HaloCarrier::ghosts) throw;
+            drop_exchanges();
+            fall_back("store", error.what());
+            make();
+        }
+    }
+    apart_plans_.at(key)->run(GpuExchange::Bulk(), [](int, void*) {}, false);
 }
 
 const Schedule* GpuLaunch::schedule_for(const std::vector<char>& stale) {

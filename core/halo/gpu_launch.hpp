@@ -31,6 +31,8 @@ class GpuLaunch : public Launch {
     void compute_between(const std::vector<char>& stale) override;
     void prepare_exchange(const std::vector<char>& stale) override { plan_for(stale); }
     void drop_exchanges() override;
+    void exchange_apart(const ApartHalos& halos) override;
+    using Launch::exchange_apart;
     void kernel_changed() override;
     std::vector<double> time(int repetitions, const std::function<void()>& work) override;
 
@@ -73,8 +75,12 @@ class GpuLaunch : public Launch {
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;
     std::vector<std::int64_t> reduced_;
     std::map<std::vector<char>, Plan> plans_;
+    using ApartPlans =
+        std::map<std::pair<const PlacedLayout*, std::vector<char>>, std::unique_ptr<GpuExchange>>;
+    ApartPlans apart_plans_;
     std::vector<std::map<std::vector<char>, Plan>> recorded_plans_; // of other rows: graphs still use them
-    bool recorded_ = false;                                         // an exchange is part of a graph
+    std::vector<ApartPlans> recorded_apart_;
+    bool recorded_ = false; // an exchange is part of a graph
 };
 
 } // namespace jali

@@ -41,7 +41,7 @@ void HostLaunch::prepare_sums() {
     const auto& d = definition_;
     const auto& sums = d.sums;
     if (sums.count == 0) return;
-    const std::int64_t lanes = d.layout->lanes();
+    const std::int64_t lanes = visited().lanes;
     chunk_ = std::max<std::int64_t>(contribution_reals / (sums.count * lanes), 8);
     const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.count;
     for (auto& worker : workers_) {
@@ -100,12 +100,21 @@ void HostLaunch::run_with_halos(Plan& plan) {
     plan.exchange->leave_out();
 }
 
+void HostLaunch::exchange_apart(const ApartHalos& halos) {
+    auto& exchange = apart_plans_[{halos.layout.get(), halos.stale}];
+    if (!exchange)
+        exchange = std::make_unique<HaloExchange>(halos.layout, halos.requests, halos.stale, false,
+                                                  std::vector<FieldStorage*>(), [](int, const Progress*) {});
+    if (halo_switches().transport) return exchange->run(*definition_.communicator);
+    exchange->leave_out();
+}
+
 const Schedule* HostLaunch::schedule_for(const std::vector<char>& stale) {
     return &plan_for(stale).exchange->schedule();
 }
 
 Work HostLaunch::work_of(const LaunchDomain& domain) const {
-    std::int64_t sites = domain.size() * definition_.layout->lanes();
+    std::int64_t sites = domain.size() * visited().lanes;
     if (!domain.masks.empty()) {
         sites = 0;
         for (std::uint32_t mask : domain.masks) sites += std::popcount(mask);
@@ -152,7 +161,7 @@ void HostLaunch::run_piece(int thread, std::int64_t begin, std::int64_t end) {
 
 void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     const auto& sums = definition_.sums;
-    const std::int64_t lanes = definition_.layout->lanes(), n = (end - begin) * lanes;
+    const std::int64_t lanes = visited().lanes, n = (end - begin) * lanes;
     if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.parameters[1])) {
         for (int k = 0; k < sums.count; ++k) {
             double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
@@ -249,8 +258,13 @@ void HostLaunch::prepare() {
     Worker& first = workers_[0];
     std::memcpy(first.parameters.data(), d.parameters, d.nparameters * sizeof(std::uint64_t));
     fill_standard_parameters(first.parameters.data(), *d.layout, nullptr);
+    const VisitedBlocks blocks = visited();
+    first.parameters[4] = reinterpret_cast<std::uint64_t>(blocks.coordinates->data());
+    first.parameters[5] = reinterpret_cast<std::uint64_t>(blocks.lane_offsets->data());
     for (const auto& [index, field] : d.patches)
         first.parameters[index] = reinterpret_cast<std::uint64_t>(field->data());
+    for (const auto& [index, field] : d.away)
+        first.parameters[index] = static_cast<std::uint64_t>(field->ghosts_away());
     for (std::size_t w = 1; w < workers_.size(); ++w) {
         std::memcpy(workers_[w].parameters.data(), first.parameters.data(),
                     d.nparameters * sizeof(std::uint64_t));
@@ -270,6 +284,7 @@ void HostLaunch::run(double* sums) {
     const auto& d = definition_;
     const CallScope call(d.policy->name);
     prepare();
+    exchange_apart();
     if (requests_.empty() || !find_stale()) {
         compute();
     } else {

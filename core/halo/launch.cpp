@@ -15,6 +15,38 @@ std::string read_name(const LaunchRead& read) {
     return text + ")";
 }
 
+// Fills `stale`, [request][parity], and counts what is avoided; false if nothing is stale.
+bool find_stale_of(const std::vector<HaloRequest>& requests, std::vector<char>& stale, PlacedLayout& layout) {
+    bool any = false;
+    std::int64_t avoided = 0;
+    for (std::size_t k = 0; k < requests.size(); ++k) {
+        const auto& request = requests[k];
+        for (int parity = 0; parity < 2; ++parity) {
+            const bool read = request.parities >> parity & 1;
+            stale[2 * k + parity] =
+                read && (request.field->borrowed() || request.field->stale(request.slab, parity));
+            any |= stale[2 * k + parity] != 0;
+            const bool valid = read && !stale[2 * k + parity];
+            avoided += valid;
+            request.field->counters.avoided += valid;
+        }
+    }
+    if (avoided > 0) {
+        layout.counters.avoided += avoided;
+        count_in_process({0, avoided, 0, 0});
+    }
+    return any;
+}
+
+// The request for a slab of a field, added if need be.
+HaloRequest& request_for(std::vector<HaloRequest>& requests, const std::shared_ptr<FieldStorage>& field,
+                         int slab) {
+    auto same = [&](const HaloRequest& r) { return r.field == field && r.slab == slab; };
+    auto found = std::find_if(requests.begin(), requests.end(), same);
+    if (found == requests.end()) found = requests.insert(requests.end(), {field, slab, 0});
+    return *found;
+}
+
 } // namespace
 
 std::unique_ptr<Launch> Launch::make(LaunchDefinition definition) {
@@ -50,15 +82,16 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
     if (d.nparameters < 8 || d.parameters == nullptr)
         refuse(std::to_string(d.nparameters) + " parameters; the ABI has at least 8");
     if (d.policy == nullptr) d.policy = &halo_policy("", layout.gpu() != nullptr);
+    const VisitedBlocks blocks = visited();
     if (d.domain.blocks.empty()) {
-        if (d.domain.begin < 0 || d.domain.end < d.domain.begin || d.domain.end > layout.nblocks()) {
+        if (d.domain.begin < 0 || d.domain.end < d.domain.begin || d.domain.end > blocks.count) {
             refuse("blocks " + std::to_string(d.domain.begin) + " to " + std::to_string(d.domain.end) +
-                   " of " + std::to_string(layout.nblocks()));
+                   " of " + std::to_string(blocks.count));
         }
     } else {
         for (auto block : d.domain.blocks) {
-            if (block < 0 || block >= layout.nblocks()) {
-                refuse("block " + std::to_string(block) + " of " + std::to_string(layout.nblocks()) +
+            if (block < 0 || block >= blocks.count) {
+                refuse("block " + std::to_string(block) + " of " + std::to_string(blocks.count) +
                        " in the block list");
             }
         }
@@ -68,11 +101,14 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
             refuse(std::to_string(d.domain.masks.size()) + " lane masks for " +
                    std::to_string(d.domain.size()) + " blocks");
         }
-        if (layout.lanes() > 32)
-            refuse("lane masks have 32 bits, the layout has " + std::to_string(layout.lanes()) + " lanes");
+        if (blocks.lanes > 32)
+            refuse("lane masks have 32 bits, the blocks " + std::to_string(blocks.lanes) + " lanes");
     }
     auto add_touched = [&](FieldStorage* field) {
-        if (field->layout() != d.layout) refuse("field '" + field->label() + "' has another layout");
+        const bool apart = std::any_of(d.apart.begin(), d.apart.end(),
+                                       [&](const LaunchApart& a) { return a.field.get() == field; });
+        if (!apart && (field->layout() != d.layout || d.rows))
+            refuse("field '" + field->label() + "' has another layout");
         if (std::find(touched_.begin(), touched_.end(), field) == touched_.end()) touched_.push_back(field);
     };
     for (auto& [index, field] : d.patches) {
@@ -86,7 +122,9 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
         if (field->producer() != nullptr) refuse("writes halo item '" + field->label() + "'");
         add_touched(field.get());
     }
+    for (const auto& [field, reads] : d.apart) add_touched(field.get());
     add_requests();
+    add_apart();
     for (const auto& request : requests_) {
         add_touched(request.field.get());
         if (const auto* producer = request.field->producer()) {
@@ -103,12 +141,7 @@ void Launch::add_requests() {
         if (read.field->layout() != d.layout)
             throw LayoutError("launch: " + read_name(read) + " has another layout");
         const auto table = d.layout->neighbours(read.offset);
-        for (int slab : table->slabs) {
-            auto same = [&](const HaloRequest& r) { return r.field == read.field && r.slab == slab; };
-            auto found = std::find_if(requests_.begin(), requests_.end(), same);
-            if (found == requests_.end()) found = requests_.insert(requests_.end(), {read.field, slab, 0});
-            found->parities |= read.parities;
-        }
+        for (int slab : table->slabs) request_for(requests_, read.field, slab).parities |= read.parities;
         if (table->slabs.empty()) continue;
         for (std::int64_t p = 0; p < d.domain.size(); ++p) {
             const std::int64_t ghost =
@@ -129,14 +162,34 @@ void Launch::add_requests() {
     stale_.assign(2 * requests_.size(), 0);
 }
 
+void Launch::add_apart() {
+    for (const auto& [field, reads] : definition_.apart) {
+        const auto& layout = field->layout();
+        if (layout->gpu() != definition_.layout->gpu())
+            throw LayoutError("launch: field '" + field->label() + "' is not where the kernel runs");
+        std::vector<int> slabs;
+        for (const Offset& offset : reads) {
+            const auto at = layout->slabs_at(offset);
+            slabs.insert(slabs.end(), at.begin(), at.end());
+        }
+        if (slabs.empty()) continue;
+        auto same = [&](const ApartHalos& halos) { return halos.layout == layout; };
+        auto found = std::find_if(apart_.begin(), apart_.end(), same);
+        if (found == apart_.end()) found = apart_.insert(apart_.end(), {layout, {}, {}});
+        for (int slab : slabs) request_for(found->requests, field, slab).parities = 3;
+        found->stale.assign(2 * found->requests.size(), 0);
+    }
+}
+
 void Launch::check_sums() const {
     const auto& d = definition_;
     const auto& sums = d.sums;
     if (sums.count == 0) return;
     if (!sums.slice.empty()) {
-        if (static_cast<std::int64_t>(sums.slice.size()) != d.layout->sites()) {
+        const std::int64_t sites = visited().count * visited().lanes;
+        if (static_cast<std::int64_t>(sums.slice.size()) != sites) {
             throw LayoutError("launch: " + std::to_string(sums.slice.size()) + " slice numbers for " +
-                              std::to_string(d.layout->sites()) + " sites");
+                              std::to_string(sites) + " sites");
         }
         for (auto slice : sums.slice) {
             if (slice < 0 || slice >= sums.nslices) {
@@ -183,24 +236,13 @@ bool Launch::halos_stale() const {
 }
 
 bool Launch::find_stale() {
-    bool any = false;
-    std::int64_t avoided = 0;
-    for (std::size_t k = 0; k < requests_.size(); ++k) {
-        const auto& request = requests_[k];
-        for (int parity = 0; parity < 2; ++parity) {
-            const bool read = request.parities >> parity & 1;
-            const bool stale = read && request.field->stale(request.slab, parity);
-            stale_[2 * k + parity] = stale;
-            any |= stale;
-            avoided += read && !stale;
-            request.field->counters.avoided += read && !stale;
-        }
+    return find_stale_of(requests_, stale_, *definition_.layout);
+}
+
+void Launch::exchange_apart() {
+    for (ApartHalos& halos : apart_) {
+        if (find_stale_of(halos.requests, halos.stale, *halos.layout)) exchange_apart(halos);
     }
-    if (avoided > 0) {
-        definition_.layout->counters.avoided += avoided;
-        count_in_process({0, avoided, 0, 0});
-    }
-    return any;
 }
 
 std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {

@@ -10,6 +10,7 @@
 #include "device/gpu.hpp"
 #include "device/timeline.hpp"
 #include "halo/policy.hpp"
+#include "halo/site_table.hpp"
 #include "halo/storage.hpp"
 #include "schedule/schedule.hpp"
 #include "transport/communicator.hpp"
@@ -26,6 +27,13 @@ struct LaunchRead {
     std::shared_ptr<FieldStorage> field;
     Offset offset;
     int parities; // of the sites read: 1 even, 2 odd, 3 both
+};
+
+// A field that the kernel finds by tables of sites, since its layout is not the launch's, and the offsets at
+// which these read it.
+struct LaunchApart {
+    std::shared_ptr<FieldStorage> field;
+    std::vector<Offset> reads;
 };
 
 // Where a launch runs: a list of blocks, or, if the list is empty, the blocks begin..end-1.
@@ -59,6 +67,7 @@ struct LaunchCost {
 
 struct LaunchDefinition {
     std::shared_ptr<PlacedLayout> layout;
+    std::shared_ptr<const RowBlocks> rows; // what is visited, if not the layout's blocks
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<ThreadPool> pool;
     KernelFunction kernel = nullptr; // on the host,
@@ -71,7 +80,10 @@ struct LaunchDefinition {
     int nparameters = 0;
     std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
         patches; // parameter that holds the field's address
+    std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>
+        away; // parameter that says how far a field's ghosts are away, in bytes
     std::vector<LaunchRead> reads;
+    std::vector<LaunchApart> apart;
     std::vector<std::pair<std::shared_ptr<FieldStorage>, int>> writes; // field, parities
     LaunchDomain domain;
     LaunchSums sums;
@@ -149,6 +161,19 @@ class Launch {
     // For trials: seconds of so many runs of `work`, each by itself.
     virtual std::vector<double> time(int repetitions, const std::function<void()>& work) = 0;
 
+    // Ghosts of fields of one other layout. They are exchanged before the kernel begins.
+    struct ApartHalos {
+        std::shared_ptr<PlacedLayout> layout;
+        std::vector<HaloRequest> requests;
+        std::vector<char> stale; // [request][parity]
+    };
+    virtual void exchange_apart(const ApartHalos& halos) = 0;
+    void exchange_apart(); // what is stale
+
+    VisitedBlocks visited() const {
+        return definition_.rows ? VisitedBlocks::of(*definition_.rows)
+                                : VisitedBlocks::of(*definition_.layout);
+    }
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is
     // Per position of the domain: the highest direction into which a slab reaches whose stale ghosts it
     // reads; -1: it reads none.
@@ -162,12 +187,14 @@ class Launch {
 
     LaunchDefinition definition_;
     std::vector<HaloRequest> requests_;
+    std::vector<ApartHalos> apart_;
     std::vector<FieldStorage*> touched_; // fields whose ghosts must have room
     std::vector<char> stale_;            // [request][parity]
     std::shared_ptr<LaunchCounters> counters_;
 
   private:
     void add_requests();
+    void add_apart();
     void check_sums() const;
 };
 

@@ -6,6 +6,16 @@
 
 namespace jali {
 
+std::int64_t c_index(std::span<const std::int64_t> site, std::span<const std::int64_t> box) {
+    std::int64_t index = 0;
+    for (std::size_t d = 0; d < box.size(); ++d) index = index * box[d] + site[d];
+    return index;
+}
+
+void c_site(std::int64_t index, std::span<const std::int64_t> box, std::span<std::int64_t> site) {
+    for (std::size_t d = box.size(); d-- > 0; index /= box[d]) site[d] = index % box[d];
+}
+
 Layout::Layout(Geometry geometry, int wanted_lanes, BlockOrder order, int block_bits)
     : geometry_(std::move(geometry)), order_(std::move(order)),
       lane_grid_(jali::lane_grid(partition(), wanted_lanes)), b_(extents()), block_bits_(block_bits) {
@@ -29,6 +39,10 @@ Layout::Layout(Geometry geometry, int wanted_lanes, BlockOrder order, int block_
         ++block_bits_;
     if (largest >= static_cast<double>(most_blocks())) too_many_blocks(static_cast<std::int64_t>(largest), 0);
 
+    if (c_order()) {
+        if (lanes_ != 1 || !tile.empty()) throw LayoutError("a C-ordered array has one lane and no tiles");
+        return;
+    }
     const std::vector<std::uint8_t> parity = parities();
     const auto stored = site_order(b_, tile, parity, order_.across);
     even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
@@ -73,15 +87,56 @@ std::pair<std::int64_t, int> Layout::locate(std::span<const std::int64_t> site) 
     return locate_inside(site);
 }
 
-std::pair<std::int64_t, int> Layout::locate_inside(std::span<const std::int64_t> site) const {
-    std::int64_t lane = 0, index = 0;
+int Layout::lane_of(std::span<const std::int64_t> site, std::span<std::int64_t> block) const {
+    std::int64_t lane = 0;
     for (int d = ndim() - 1; d >= 0; --d) lane = lane * lane_grid_.nodes[d] + site[d] / b_[d];
     const bool shifted = lane_grid_.along >= 0 && lane_grid_.shifted(lane);
-    for (int d = ndim() - 1; d >= 0; --d) {
+    for (int d = 0; d < ndim(); ++d) {
         const bool moved = shifted && d == lane_grid_.along;
-        index = index * b_[d] + (site[d] + (moved ? b_[d] / 2 : 0)) % b_[d];
+        block[d] = (site[d] + (moved ? b_[d] / 2 : 0)) % b_[d];
     }
-    return {block_of_[index], static_cast<int>(lane)};
+    return static_cast<int>(lane);
+}
+
+std::pair<std::int64_t, int> Layout::locate_inside(std::span<const std::int64_t> site) const {
+    std::array<std::int64_t, max_dimensions> block;
+    const std::span<std::int64_t> c(block.data(), site.size());
+    const int lane = lane_of(site, c);
+    return {block_at(c), lane};
+}
+
+std::int64_t Layout::find(std::span<const std::int64_t> site, std::span<std::int64_t> crossed) const {
+    const auto n = static_cast<std::size_t>(ndim());
+    std::array<std::int64_t, max_dimensions> inside, block;
+    const std::span<std::int64_t> c(block.data(), n);
+    Offset key;
+    for (std::size_t d = 0; d < n; ++d) {
+        const Landing landing = geometry_.landing(static_cast<int>(d), site[d], extents()[d]);
+        inside[d] = landing.c;
+        crossed[d] = landing.crossed;
+        if (landing.key == 0) continue;
+        key.resize(n);
+        key[d] = landing.key;
+    }
+    const int lane = lane_of({inside.data(), n}, c);
+    if (key.empty()) return block_at(c) * lanes_ + lane;
+    const auto slab =
+        std::find_if(slabs_.begin(), slabs_.end(), [&](const Slab& s) { return s.box.key == key; });
+    return (first_ghost() + slab->place[lexicographic(c, blocks_of(key))]) * lanes_ + lane;
+}
+
+std::vector<int> Layout::slabs_at(const Offset& offset) {
+    geometry_.check_halo(offset);
+    std::vector<int> numbers;
+    for (const Offset& key : geometry_.slab_keys(offset)) numbers.push_back(slab_for(key));
+    return numbers;
+}
+
+std::int64_t Layout::box_site_in_c_order(std::int64_t block) const {
+    std::array<std::int64_t, max_dimensions> site;
+    const std::span<std::int64_t> c(site.data(), b_.size());
+    c_site(block, b_, c);
+    return lexicographic(c, b_);
 }
 
 void Layout::too_many_blocks(std::int64_t blocks, std::int64_t ghosts) const {
@@ -137,7 +192,7 @@ int Layout::slab_for(const Offset& key) {
                 ++slab.count[parity];
             }
             if (geometry_.parity(mine) == parity) {
-                send->push_back(block_of_[lexicographic(mine, b_)]);
+                send->push_back(static_cast<std::int32_t>(block_at(mine)));
                 ++slab.send_count[parity];
             }
         });
@@ -224,7 +279,6 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
     std::uint32_t last_class = 0;
     Offset key(n);
     Extents target(n);
-    std::int64_t index = 0;
     for_each_site(b_, [&](const Extents& c) {
         bool ghost = false, moved = false;
         for (int d = 0; d < n; ++d) {
@@ -250,9 +304,9 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
             const Slab& slab = slabs_[slab_of_key.at(key)];
             block = first_ghost() + slab.place[lexicographic(target, blocks_of(key))];
         } else {
-            block = block_of_[lexicographic(target, b_)];
+            block = block_at(target);
         }
-        table->entries[block_of_[index++]] = last_class << block_bits_ | static_cast<std::uint32_t>(block);
+        table->entries[block_at(c)] = last_class << block_bits_ | static_cast<std::uint32_t>(block);
     });
     tables_[{offset, windings}] = table;
     return table;

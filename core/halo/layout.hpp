@@ -55,12 +55,18 @@ struct Slab {
     int parity_of(std::int64_t ghost) const { return ghost >= first[1] && ghost < first[1] + count[1]; }
 };
 
-// How blocks are stored: in groups of so many, and tile by tile as `site_order` has it.
+// How blocks are stored: in groups of so many, and tile by tile as `site_order` has it; or as the elements of
+// a C-ordered array [x_0]...[x_{d-1}], the last direction fastest and parities mixed, a site to a block.
 struct BlockOrder {
     Extents tile;            // in blocks; empty: one tile
     std::int64_t across = 0; // tiles
     int group = 1;
+    bool c_order = false;
 };
+
+// The place of a site in a C-ordered array of a box, and the inverse.
+std::int64_t c_index(std::span<const std::int64_t> site, std::span<const std::int64_t> box);
+void c_site(std::int64_t index, std::span<const std::int64_t> box, std::span<std::int64_t> site);
 
 class Layout {
   public:
@@ -84,6 +90,7 @@ class Layout {
     const Extents& block_extents() const { return b_; }
     // All blocks, the even and then the odd ones of each tile, so that neighbours are visited together.
     std::vector<std::int32_t> tile_by_tile() const;
+    bool c_order() const { return order_.c_order; }
     int lanes() const { return lanes_; }
     std::int64_t sites() const { return nblocks_ * lanes_; }
     std::int64_t nblocks() const { return nblocks_; }
@@ -94,6 +101,7 @@ class Layout {
     std::int64_t first_ghost() const { return whole_groups(nblocks_); }
     std::int64_t ghost_blocks() const { return ghosts_; } // groups filled up included
 
+    // Where the tables below are not kept, all follows from the order: C-ordered arrays may be large.
     // [ndim][block]: global coordinates of lane 0; behind them, [block], where in lane_offsets the block's
     // set begins: the first, or the second where shifted lanes wrap around the lattice.
     const std::vector<std::int32_t>& coordinates() const { return coordinates_; }
@@ -104,12 +112,20 @@ class Layout {
         return box_lane_.data() + (coordinates_[ndim() * nblocks_ + block] != 0) * lanes_;
     }
     std::int64_t box_site(std::int64_t block, int lane) const {
-        return box_index_[block] + box_lanes(block)[lane];
+        return c_order() ? box_site_in_c_order(block) : box_index_[block] + box_lanes(block)[lane];
     }
 
     // (block, lane) of a site given by local coordinates; throws LayoutError outside the local box.
     std::pair<std::int64_t, int> locate(std::span<const std::int64_t> site) const;
     std::pair<std::int64_t, int> locate_inside(std::span<const std::int64_t> site) const; // without looking
+
+    // The number (block * lanes + lane) of the site that local coordinates name, which may lie around the
+    // box; beyond a split direction it is a ghost of one of `slabs_at`. `crossed`, [ndim]: boundaries of the
+    // lattice between it and the box, + minus -.
+    std::int64_t find(std::span<const std::int64_t> site, std::span<std::int64_t> crossed) const;
+    // Numbers of the slabs that reads at an offset fall into. Throws LayoutError as Geometry::check_halo
+    // does.
+    std::vector<int> slabs_at(const Offset& offset);
 
     // Throws LayoutError as Geometry::check_halo does, or where there are too many classes.
     std::shared_ptr<const NeighbourTable> neighbours(const Offset& offset, bool windings = false);
@@ -124,7 +140,13 @@ class Layout {
     [[noreturn]] void too_many_blocks(std::int64_t blocks, std::int64_t ghosts) const;
     std::vector<std::uint8_t> parities() const; // by lexicographic index
     Extents blocks_of(const Offset& key) const; // of the slab, in blocks
-    int slab_for(const Offset& key);            // its number, made if need be
+    std::int64_t box_site_in_c_order(std::int64_t block) const;
+    std::int64_t block_at(std::span<const std::int64_t> c) const { // c: in blocks
+        return c_order() ? c_index(c, b_) : block_of_[lexicographic(c, b_)];
+    }
+    // The lane that holds a site, and the coordinates of its block, in blocks.
+    int lane_of(std::span<const std::int64_t> site, std::span<std::int64_t> block) const;
+    int slab_for(const Offset& key); // its number, made if need be
 
     Geometry geometry_;
     BlockOrder order_;

@@ -22,6 +22,10 @@ PlacedLayout::PlacedLayout(Partition partition, int rank, int wanted_lanes, Exte
       gpu_(std::move(gpu)) {
 }
 
+PlacedLayout::PlacedLayout(Partition partition, int rank)
+    : Layout(Geometry(std::move(partition), rank), 1, {{}, 0, 1, true}) {
+}
+
 void* PlacedLayout::bulk_stream() {
     if (!bulk_stream_) bulk_stream_ = std::make_unique<GpuStream>(gpu_);
     return bulk_stream_->handle();

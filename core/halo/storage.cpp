@@ -183,6 +183,17 @@ FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memo
 }
 
 FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
+                           std::byte* array, std::shared_ptr<void> owner)
+    : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
+      label_(std::move(label)), owner_(std::move(owner)), base_(array) {
+    check_memory(memory_of_site_, label_);
+    if (!layout_->c_order() || layout_->gpu())
+        throw LayoutError("field '" + label_ + "': arrays have a layout in C order, on the host");
+    block_bytes_ = static_cast<std::size_t>(site_bytes_);
+    allocate(nullptr);
+}
+
+FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                            HaloProducer producer)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
       label_(std::move(label)), producer_(std::make_unique<HaloProducer>(std::move(producer))) {
@@ -226,6 +237,7 @@ void FieldStorage::allocate(ThreadPool* pool) {
     });
     memory_ = std::move(bigger);
     ghosts_ = ghosts;
+    if (owner_) return;
     base_ = memory_.data() - (layout_->first_ghost() - owned_) * static_cast<std::int64_t>(block_bytes_);
 }
 
@@ -370,7 +382,8 @@ void FieldStorage::copy_from(const FieldStorage& other, ThreadPool* pool) {
         copy_on_device(other);
         return mark_written(3);
     }
-    if (layout_ == other.layout_ || (to.box_index() == from.box_index() && to.lanes() == from.lanes())) {
+    if (layout_ == other.layout_ || (to.c_order() == from.c_order() && to.box_index() == from.box_index() &&
+                                     to.lanes() == from.lanes())) {
         for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {
             std::memcpy(base_ + b * block_bytes_, other.base_ + b * block_bytes_, (e - b) * block_bytes_);
         });

@@ -62,6 +62,10 @@ class FieldStorage {
     // Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
     FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr);
+    // In memory of somebody else: a C-ordered array of the local box on the host, which `owner` keeps alive.
+    // Its ghosts lie apart.
+    FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label, std::byte* array,
+                 std::shared_ptr<void> owner);
     // A halo item: ghosts only.
     FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                  HaloProducer producer);
@@ -81,6 +85,17 @@ class FieldStorage {
     // Address of block 0, on the host or on the layout's device. For a halo item that block does not exist,
     // but ghosts are found in the same way. Valid until the next reserve_ghosts that grows.
     std::byte* data() const { return base_; }
+    // On the host: of the first ghost block, and how far it is from where it would be if ghosts followed the
+    // owned blocks.
+    std::byte* ghosts() const {
+        return owner_ ? memory_.data()
+                      : base_ + layout_->first_ghost() * static_cast<std::int64_t>(block_bytes_);
+    }
+    // Whether the owned blocks are in somebody else's memory, of whose changes nobody tells.
+    bool borrowed() const { return owner_ != nullptr; }
+    std::int64_t ghosts_away() const {
+        return ghosts() - (base_ + layout_->first_ghost() * static_cast<std::int64_t>(block_bytes_));
+    }
     GpuAddress address() const { return reinterpret_cast<GpuAddress>(base_); }
     bool lacks_ghosts() const { return ghosts_ < layout_->ghost_blocks(); }
     void
@@ -132,6 +147,7 @@ class FieldStorage {
     int site_bytes_;
     std::string label_;
     std::unique_ptr<HaloProducer> producer_;
+    std::shared_ptr<void> owner_; // of the owned blocks, where they are somebody else's
     std::size_t block_bytes_;
     Memory memory_;
     GpuMemory device_;

@@ -186,6 +186,8 @@ class MpiCommunicator final : public Communicator {
 
     void fail(const std::string& cause) noexcept override { notices_->fail(cause); }
     std::vector<int> failed_alike(const std::string& cause) { return notices_->failed_alike(cause); }
+    void stopping() { notices_->stopping(); }
+    bool all_have_spoken() { return notices_->all_have_spoken(); }
 
     void check() override {
         notices_->read();
@@ -411,6 +413,15 @@ std::shared_ptr<Communicator> make_mpi_communicator(std::uintptr_t handle, const
 std::vector<int> failed_alike(Communicator& communicator, const std::string& cause) {
     auto* mpi = dynamic_cast<MpiCommunicator*>(&communicator);
     return mpi ? mpi->failed_alike(cause) : std::vector<int>();
+}
+
+void stopping(Communicator& communicator) {
+    if (auto* mpi = dynamic_cast<MpiCommunicator*>(&communicator)) mpi->stopping();
+}
+
+bool all_have_spoken(Communicator& communicator) {
+    auto* mpi = dynamic_cast<MpiCommunicator*>(&communicator);
+    return mpi == nullptr || mpi->all_have_spoken();
 }
 
 } // namespace jali

@@ -34,7 +34,20 @@ void MpiNotices::fail(const std::string& cause) noexcept {
     failed_ = true;
     failed_rank_ = rank_;
     cause_ = cause;
+    spoken_ = true;
     tell(Notice::failed, cause);
+}
+
+void MpiNotices::stopping() noexcept {
+    if (spoken_ || leaving_ || mpi_.finalized()) return;
+    spoken_ = true;
+    tell(Notice::stops, "");
+}
+
+bool MpiNotices::all_have_spoken() {
+    if (mpi_.finalized()) return true;
+    for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
+    return waiting_for_.empty();
 }
 
 std::vector<int> MpiNotices::failed_alike(const std::string& cause) {

@@ -1,4 +1,5 @@
-// What MPI ranks tell each other outside of their messages: "this rank failed", "this rank has ended".
+// What MPI ranks tell each other outside of their messages: "this rank failed", "this rank has ended", "this
+// rank stops since another one failed, and has said so".
 //
 // Travels on an MPI communicator of its own. A rank says one thing at most, so a receive from every other
 // rank is posted once; whoever waits for anything reads them now and then, in turn. (Not one from any source:
@@ -18,6 +19,10 @@ namespace jali {
 // The other ranks that have said so far that they failed with this very cause, so that one of them can speak
 // for all; numbered as in RankFailure. None where ranks are not MPI's.
 std::vector<int> failed_alike(Communicator& communicator, const std::string& cause);
+// Tells the other ranks that this one has said why it stops, unless it has told them something before.
+void stopping(Communicator& communicator);
+// Whether every other rank has told something. True where ranks are not MPI's.
+bool all_have_spoken(Communicator& communicator);
 
 class MpiNotices {
   public:
@@ -36,12 +41,14 @@ class MpiNotices {
 
     void fail(const std::string& cause) noexcept; // as Communicator::fail, and so on
     std::vector<int> failed_alike(const std::string& cause);
+    void stopping() noexcept;
+    bool all_have_spoken();
     void leave() noexcept;
     void await_others_leaving();
 
   private:
     struct Notice {
-        enum Kind : std::int32_t { failed = 1, left = 2 };
+        enum Kind : std::int32_t { failed = 1, left = 2, stops = 3 };
         std::int32_t kind;
         std::int32_t rank;
         char text[1016];
@@ -62,6 +69,7 @@ class MpiNotices {
     std::size_t next_ = 0;                          // of waiting_for_, to look at
 
     std::vector<int> failures_; // ranks whose word was that they failed, as heard
+    bool spoken_ = false;       // has told something
     bool failed_ = false;
     bool leaving_ = false;
     int failed_rank_ = -1;

@@ -622,16 +622,6 @@ def test_fields_of_two_lattices_are_an_error():
         f(make(Real()), Field(Lattice(4, 4, 4), Real()))
 
 
-@pytest.mark.skipif(LATTICE.gpu is not None, reason="sites of devices lie alike in all precisions")
-def test_fields_of_two_precisions_are_an_error():
-    @jali.site_function
-    def f(X, a, b):
-        a[X] = b[X]
-
-    with pytest.raises(jali.LayoutError, match=r"f mixes precisions .*\.astype\(precision\)"):
-        f(make(Real()), Field(LATTICE, Real(), precision="float32"))
-
-
 def test_call_without_fields_is_an_error():
     @jali.site_function
     def f(X, x):

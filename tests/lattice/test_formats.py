@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
 import jali
 import jali.fermions
 import jali.io
-from jali import SU, Algebra, Field, Integer, Lattice, LayoutError, Real, Spinor, StorageError, Vector
+from jali import SU, Algebra, Field, Integer, Lattice, Real, Spinor, StorageError, Vector
 from jali.codegen import formats
 from jali.codegen.formats import FORMATS, Format, add_format, section
 from jali.codegen.target import host
@@ -232,17 +230,6 @@ def test_precisions_meet_on_a_processor_where_vectors_have_one_length(grid):
         assert np.array_equal(narrow[...], expected.astype(np.float32))
 
     virtual_ranks(grid[0], body)
-
-
-def test_precisions_that_lie_differently_say_what_would_make_them_meet():
-    lattice = Lattice(4, 4, 4, 8)
-    x, y = Field(lattice, Real(), precision="float32"), Field(lattice, Real())
-    with pytest.raises(LayoutError, match=r"lanes=\d+\)") as refused:
-        add_ahead(y, x, y)
-    lanes = int(re.search(r"lanes=(\d+)", str(refused.value))[1])
-    lattice = Lattice(4, 4, 4, 8, lanes=lanes)
-    x, y = Field(lattice, Real(), precision="float32"), Field(lattice, Real())
-    add_ahead(y, x, y)
 
 
 @jali.site_function

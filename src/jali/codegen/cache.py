@@ -31,6 +31,7 @@ PRELUDE = (
     "lanes.hpp",
     "storage.hpp",
     "memory_cpu.hpp",
+    "sites_cpu.hpp",
     "elementary.hpp",
     "matrix.hpp",
     "group.hpp",

@@ -207,7 +207,14 @@ class _Emitter(Writer):
                 place = self.several.store(self.field(slot), reals, ctype, counted)
                 self.line(f"copy<{reals}>({place}, {array});")
                 continue
-            if self.variant.masked:
+            if (apart := self.apart(slot)) is not None:
+                active = "active" if self.variant.masked else "all_lanes(true)"
+                table = self.sites(apart, (0,) * self.program.ndim)
+                scatter = "scatter" if storage.format.scalar else "scatter_coded"
+                self.line(
+                    f"{scatter}<{apart.lanes}, {reals}>({self.field(slot)}, {table}, x, {array}, {active}{counted});"
+                )
+            elif self.variant.masked:
                 self.line(f"store_element_masked<{reals}>({self.field(slot)}, x, {array}, active{counted});")
             else:
                 self.line(f"store_element<{reals}>({self.field(slot)}, x, {array}{counted});")
@@ -329,7 +336,7 @@ class _Emitter(Writer):
 
     def _streams(self) -> bool:
         """Whether memory is read that sites do not share and that is not written, and enough to pay for the order."""
-        if self.variant.gpu:
+        if self.variant.gpu or self.variant.apart:
             return False
         reads, writes = self.analysis.reads, self.analysis.writes
         local = not any(any(offset) for at in reads.values() for offset in at)
@@ -417,6 +424,11 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
         return [
             f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {offset_text(parameter.offset)}"
         ]
+    if parameter.what in ("sites", "site_lists"):
+        comment = f"  // sites at {offset_text(parameter.offset)}" if parameter.what == "sites" else ""
+        return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];{comment}"]
+    if parameter.what == "site_classes":
+        return [f"const uint16_t* const c{index}_ = (const uint16_t*)w[{index}];"]
     if parameter.what == "permutations":
         return [f"const int32_t* const n{index} = (const int32_t*)w[{index}];"]
     if parameter.what == "phases":

@@ -53,6 +53,7 @@ class Packing:
     encode: str = ""  # template over the n of n x n; "": all numbers, as they come
     decode: str = ""
     text: str = ""
+    exact: bool = False  # all numbers come back as they were
 
 
 def _is_group(element: Element, *orders: int) -> bool:
@@ -61,13 +62,34 @@ def _is_group(element: Element, *orders: int) -> bool:
     return n > 0 and element == SU(n) and (not orders or n in orders)
 
 
-PLAIN = Packing("plain", lambda e: e.type.reals, lambda e: e.codec != "algebra")
+PLAIN = Packing("plain", lambda e: e.type.reals, lambda e: e.codec != "algebra", exact=True)
 ALGEBRA = Packing(
     "algebra",
     lambda e: e.stored_reals,
     lambda e: e.codec == "algebra",
     "algebra_encode",
     "algebra_decode",
+    exact=True,
+)
+SPIN_FIRST = Packing(
+    "spin-first",
+    lambda e: e.type.reals,
+    lambda e: e.spinor,
+    "spin_first_encode",
+    "spin_first_decode",
+    """// Spinors of N colours as NumPy has them, spin by spin.
+template <int N>
+JALI_INLINE void spin_first_encode(real* p, const real* u) {
+    for (int i = 0; i < N; ++i)
+        for (int k = 0; k < 8; ++k) p[k / 2 * 2 * N + 2 * i + k % 2] = u[8 * i + k];
+}
+template <int N>
+JALI_INLINE void spin_first_decode(real* u, const real* p) {
+    for (int i = 0; i < N; ++i)
+        for (int k = 0; k < 8; ++k) u[8 * i + k] = p[k / 2 * 2 * N + 2 * i + k % 2];
+}
+""",
+    exact=True,
 )
 
 _ROWS = """// All rows but the last of a special unitary matrix; the last is the conjugate of their cross product.
@@ -215,7 +237,7 @@ class Stored:
 
     def exact(self, precision: str) -> bool:
         """Whether all values of this arithmetic come back bit for bit."""
-        return precision in self.format.exact and self.packing in (PLAIN, ALGEBRA)
+        return precision in self.format.exact and self.packing.exact
 
     def counts(self, precision: str) -> bool:
         """Whether a kernel that stores looks for values that cannot be held."""
@@ -409,6 +431,8 @@ for _row in list(FORMATS.values()):
     for _packing in (ROWS_OF_SU3, EIGHT_OF_SU3, ROWS_OF_SU2):
         if "complex" in _row.kinds:
             add_format(replace(_row.of_group or _row, name=f"{_row.name}-{_packing.name}", packing=_packing))
+for _row in (FORMATS["float64"], FORMATS["float32"]):
+    add_format(replace(_row, name=f"{_row.name}-{SPIN_FIRST.name}", packing=SPIN_FIRST))
 
 
 def stored(name: str, element: Element, precision: str) -> Stored:

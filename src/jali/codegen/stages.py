@@ -31,7 +31,7 @@ from jali.codegen.passes import Analysis, analyse
 from jali.codegen.stage_cache import COUNTS, StageCache
 from jali.codegen.target import BLOCK_BITS
 from jali.codegen.trace import trace
-from jali.codegen.writer import Variant
+from jali.codegen.writer import Apart, Variant
 
 Offset = tuple[int, ...]
 
@@ -159,6 +159,7 @@ class Placement:
     adds: bool = False  # on a device: sums are added up by the kernel itself
     ahead: int = 0  # reads of each field that are asked for a position ahead
     placed: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
+    apart: tuple[Apart | None, ...] = ()  # fields, by slot, whose sites lie otherwise; (): none do
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,6 +204,7 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
         gpu=placement.gpu,
         ahead=placement.ahead,
         placed=placement.placed,
+        apart=placement.apart,
     )
     return Lowered(analysed, variant, tuple(producers))
 

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Apart:
+    """A field whose sites lie otherwise than those of the kernel: it is found by tables of sites, which fields of a group share."""
+
+    group: int
+    lanes: int  # of its layout
+
+
+@dataclass(frozen=True)
 class Variant:
     """How one program is lowered: everything that changes the text and is not physics."""
 
@@ -37,13 +45,15 @@ class Variant:
     ahead: int = (
         0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead
     )
+    apart: tuple[Apart | None, ...] = ()  # by slot; (): none is
 
 
 @dataclass(frozen=True)
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output, lost
+    what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output, lost; of fields that are apart (slot:
+    # their group, or the field) sites, site_lists, site_classes, first_ghost, away
     slot: int = 0
     offset: tuple[int, ...] = ()
     windings: bool = False
@@ -138,14 +148,25 @@ class Writer:
         name = f"p{self.number(node)}"
         source = self.field(slot)
         phased = (slot, offset) in self.variant.phased
+        apart = self.apart(slot)
         late = phased and packing not in (PLAIN, ALGEBRA)  # the factor is that of what is decoded
         complex_factor = element.type.kind == "complex" and element.codec == "plain"
         copied = storage.widened(self.program.precision) or self.variant.gpu
         whole = node.type.kind == "int"
         ctype = "integer" if whole else "real"
-        if self.variant.ahead:
+        if self.variant.ahead and apart is None:
             self._fetch_ahead(slot, offset, reals)
-        if not any(offset):
+        if apart is not None:
+            staged = self._staged(node, reals, whole)
+            table, ghosts = self.sites(apart, offset, phased), self._ghosts(apart, slot)
+            gather = "gather" if storage.format.scalar else "gather_coded"
+            self.line(
+                f"const {ctype}* const {name} = {gather}<{apart.lanes}, {reals}>({staged}, {source}, {table}, x, {ghosts});"
+                f"  // {self.program.fields[slot].name} at {offset_text(offset)}"
+            )
+            if phased and not late:
+                self._turn("phase" if complex_factor else "sign", reals, staged, apart, slot, offset)
+        elif not any(offset):
             if self.variant.several and self.loop is None:
                 self.line(f"const {ctype}* const {name} = {self.load_ahead(name, source, reals, ctype)};")
             elif (
@@ -179,13 +200,39 @@ class Writer:
             return
         decoded = self.result(node)
         self.line(f"{packing.decode}<{element.type.shape[0]}>({decoded}, {name});")
-        if late:
+        if late and apart is not None:
+            self._turn("phase", node.type.reals, decoded, apart, slot, offset)
+        elif late:
             phases = self.parameter(KernelParameter("phases", slot, offset, True))
             if any(offset):
                 entry = self.neighbour(offset, True)
                 self.line(f"phase_across<{node.type.reals}>({decoded}, {entry}, h{phases});")
             else:
                 self.line(f"apply_phase<{node.type.reals}>({decoded}, h{phases});")
+
+    def apart(self, slot: int) -> Apart | None:
+        """How a field is found whose sites lie otherwise than the kernel's; None: it is not."""
+        return self.variant.apart[slot] if self.variant.apart else None
+
+    def sites(self, apart: Apart, offset: tuple[int, ...], windings: bool = False) -> str:
+        """The table of sites of a group of fields at an offset."""
+        entries = self.parameter(KernelParameter("sites", apart.group, offset, windings))
+        lists = self.parameter(KernelParameter("site_lists", apart.group, offset, windings))
+        return f"(site_table{{n{entries}, n{lists}}})"
+
+    def _ghosts(self, apart: Apart, slot: int) -> str:
+        first = self.parameter(KernelParameter("first_ghost", apart.group))
+        away = self.parameter(KernelParameter("away", slot))
+        return f"(ghost_place{{(int64_t)w[{first}], (int64_t)w[{away}]}})"
+
+    def _turn(
+        self, factor: str, reals: int, array: str, apart: Apart, slot: int, offset: tuple[int, ...]
+    ) -> None:
+        """Boundary factors of what a table of sites names."""
+        classes = self.parameter(KernelParameter("site_classes", apart.group, offset, True))
+        phases = self.parameter(KernelParameter("phases", slot, offset, True))
+        table = self.sites(apart, offset, True)
+        self.line(f"{factor}_sites<{reals}>({array}, {table}, c{classes}_, x, h{phases});")
 
     def _staged(self, node: Node, reals: int, whole: bool) -> str:
         """An array that a field's value is loaded into."""

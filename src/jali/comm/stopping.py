@@ -22,10 +22,13 @@ from jali.comm.communicator import Communicator, as_cause, came_from_elsewhere
 from jali.comm.place import place_under_launcher
 from jali.errors import RankError
 
-MOMENT = 1.0  # seconds that the other ranks get to print why they stop before the job is ended
+MOMENT = 1.0  # seconds that the other ranks get to print why they stop before the job is ended,
+LONGEST = (
+    5.0  # and at most, as long as one of them has not told that it did: it may wait for a busy processor
+)
 SKEW = 0.5  # seconds in which ranks that make the same mistake are expected to make it; less than MOMENT
 PATIENCE = (
-    3.0  # seconds in which a rank that only heard of a failure expects to be ended by the rank that had it
+    8.0  # seconds in which a rank that only heard of a failure expects to be ended by the rank that had it
 )
 
 _watched: list[Communicator] = []
@@ -82,7 +85,15 @@ def end_job(error: BaseException, status: int = 1, *, silent: bool = False) -> N
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
-    time.sleep(PATIENCE if silent or came_from_elsewhere(error, _watched[0].rank) else MOMENT)
+    if silent or came_from_elsewhere(error, _watched[0].rank):
+        _watched[0].core.stopping()
+        time.sleep(PATIENCE)
+    else:
+        time.sleep(MOMENT)
+        limit = time.monotonic() + LONGEST - MOMENT
+        with contextlib.suppress(RankError):  # where nothing can be heard any more
+            while not _watched[0].core.all_have_spoken() and time.monotonic() < limit:
+                time.sleep(0.01)
     _mpi.COMM_WORLD.Abort(status)
     os._exit(status)
 

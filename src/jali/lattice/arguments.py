@@ -165,16 +165,8 @@ def common_lattice(name: str, fields: list[Field], lattice: Any) -> Any:
     return lattice
 
 
-def common_precision(name: str, fields: list[Field]) -> str:
-    """The arithmetic of a call: the widest precision of its fields (`formats.py`), whose sites must lie alike."""
-    if len({id(f.layout) for f in fields}) > 1:
-        listing = ", ".join(f"{f.name}: {f.precision}" for f in fields)
-        lanes = fields[0].lattice.layout("float64").lanes
-        raise LayoutError(
-            f"{name} mixes precisions ({listing}), whose sites lie differently in the vectors of this processor; convert a field "
-            "with .astype(precision), choose its memory alone, Field(..., precision='float64', storage='float32'), or make the "
-            f"lattice with vectors of one length, Lattice(..., lanes={lanes})"
-        )
+def common_precision(fields: list[Field]) -> str:
+    """The arithmetic of a call: the widest precision of its fields (`formats.py`)."""
     return max((f.precision for f in fields), key=PRECISIONS.index, default="float64")
 
 

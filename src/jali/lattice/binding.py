@@ -19,6 +19,7 @@ from jali.codegen.writer import KernelParameter, Variant
 from jali.comm import checking
 from jali.lattice.field import Field
 from jali.lattice.lost import LostOnTheWay, LostSites
+from jali.lattice.visit import Visit
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 
@@ -89,12 +90,12 @@ def bind_kernel(
     producers: list[tuple[Item, Binary]],
     fields: list[Field],
     lattice: Any,
-    layout: Any,
+    visit: Visit,
     sites: Any,
     sums: Any,
 ) -> BoundKernel:
     """The last stage: `binary` with fields, on the sites of a domain, and the producers of its halo items. Raises LayoutError, DeviceError."""
-    return _Binding(binary, config, producers, fields, lattice, layout, sites, sums).bound()
+    return _Binding(binary, config, producers, fields, lattice, visit, sites, sums).bound()
 
 
 class _Binding:
@@ -107,7 +108,7 @@ class _Binding:
         producers: list[tuple[Item, Binary]],
         fields: list[Field],
         lattice: Any,
-        layout: Any,
+        visit: Visit,
         sites: Any,
         sums: Any,
     ):
@@ -118,8 +119,10 @@ class _Binding:
         self.text = text = binary.source.kernel
         self.fields = fields
         self.lattice = lattice
-        self.layout = layout
+        self.visit = visit
+        self.layout = layout = visit.layout
         self.sites = sites
+        self.tables: dict[Any, Any] = {}  # of sites
         self.parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
         self.cost = self._cost(fields)
         self.floats = memoryview(self.parameters.data).cast("B").cast("d")
@@ -130,11 +133,13 @@ class _Binding:
         items = {
             program.offset(item.offset): (item, self._item(item, producer)) for item, producer in producers
         }
-        patches = []
+        patches, away = [], []
         for k, parameter in enumerate(text.parameters):
             index = FIRST_PARAMETER + k
             if parameter.what == "field":
                 patches.append((index, fields[parameter.slot].storage))
+            elif parameter.what == "away":
+                away.append((index, fields[parameter.slot].storage))
             elif parameter.what == "item":
                 patches.append((index, items[parameter.offset][1]))
             elif parameter.what in ("scalar", "key", "call"):
@@ -143,9 +148,16 @@ class _Binding:
                 )
             else:
                 self.parameters[index] = self._address(parameter)
-        reads = []
+        reads: list[Any] = []
+        apart: list[Any] = []
+        if variant.apart:
+            apart = [
+                (fields[slot].storage, [list(offset) for offset in text.analysis.reads.get(slot, ())])
+                for slot in {**text.analysis.reads, **text.analysis.writes}
+                if variant.apart[slot]
+            ]
         for slot, offsets in text.analysis.reads.items():
-            for offset in offsets:
+            for offset in () if variant.apart and variant.apart[slot] else offsets:
                 if offset not in items or slot not in items[offset][0].slots:
                     parities = layout.reach(sites.parities, list(offset))
                     reads.append((fields[slot].storage, list(offset), parities))
@@ -155,7 +167,7 @@ class _Binding:
         nsums = sum(t.reals for t in program.sums)
         slices, nslices = None, 1
         if sums is not None and sums.per is not None:
-            slices = lattice.slices_of(sums.per, layout)
+            slices = lattice.slices_of(sums.per, visit.blocks)
             nslices = lattice.extents[sums.per]
         self.launch = _core.Launch(
             layout=layout,
@@ -185,6 +197,9 @@ class _Binding:
                 self.cost.flops,
                 8 if program.precision == "float64" else 4,
             ),
+            rows=visit.rows,
+            apart=apart,
+            away=away,
         )
         self.tunings: list[Any] = []  # questions about this launch that are open (lattice.tuning)
         if lattice.communicator.checked and (nsums or any(any(offset) for _, offset, _ in reads)):
@@ -261,9 +276,27 @@ class _Binding:
             threads=DEFAULT_LAUNCH.threads,
         )
 
+    def _table(self, group: int, offset: tuple[int, ...], windings: bool) -> Any:
+        """A table of sites, held as long as the launch."""
+        key = group, offset, windings
+        if key not in self.tables:
+            self.tables[key] = self.visit.table(*key)
+            self._held.append(self.tables[key])
+        return self.tables[key]
+
     def _address(self, parameter: KernelParameter) -> int:
         if parameter.what == "blocks":
-            return int(self.layout.nblocks)
+            return int(self.visit.blocks.nblocks)
+        if parameter.what == "first_ghost":
+            layout = self.visit.groups[parameter.slot]
+            return int(layout.sites)
+        if parameter.what in ("sites", "site_lists", "site_classes"):
+            sites = self._table(parameter.slot, parameter.offset, parameter.windings)
+            kept = {"sites": sites.entries, "site_lists": sites.lists, "site_classes": sites.list_classes}
+            return int(kept[parameter.what].ctypes.data)
+        apart = self.variant.apart[parameter.slot] if self.variant.apart else None
+        if parameter.what == "phases" and apart:
+            return self._factors(parameter.slot, self._table(apart.group, parameter.offset, True).windings)
         table = self.layout.neighbours(list(parameter.offset), parameter.windings)
         if parameter.what == "table":
             if self.lattice.gpu is not None:

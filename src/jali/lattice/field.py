@@ -15,7 +15,7 @@ from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
-from jali.codegen.types import Element
+from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Vector
 from jali.errors import LayoutError
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
@@ -62,7 +62,8 @@ class Field(WithoutOperators):
     `precision` is that of the arithmetic, `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
-    rank receives the values. Raises LayoutError for unknown precisions, conditions and shapes.
+    rank receives the values. `array` is the memory of a field that `Lattice.wrap` makes, None where it is jali's own. Raises LayoutError
+    for unknown precisions, conditions and shapes.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Field(WithoutOperators):
         storage: str | None = None,
         boundary: Any = None,
         name: str = "",
+        array: np.ndarray | None = None,
     ):
         recording.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
@@ -98,9 +100,11 @@ class Field(WithoutOperators):
             )
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
-        self.layout = lattice.layout(precision)
+        self.array = array
+        self.layout = lattice.layout(precision) if array is None else lattice.array_layout()
+        last = lattice.pool if array is None else array
         with lattice.lock:
-            self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, lattice.pool)
+            self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, last)
         self._lost: list[LostSites] = []  # of launches that write here
         weakref.finalize(self, lattice.left.add, self._lost).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
@@ -129,7 +133,10 @@ class Field(WithoutOperators):
             raise LayoutError(
                 f"like changes element, precision, storage, boundary and name, not {', '.join(sorted(unknown))}"
             )
-        return Field(self.lattice, options.pop("element", self.element), **options)
+        element = options.pop("element", self.element)
+        if self.array is not None and "storage" in options and "storage" not in changes:
+            options["array"] = np.zeros_like(self.array)  # an array, too
+        return Field(self.lattice, element, **options)
 
     def copy(self) -> Field:
         """A field with the same values."""
@@ -457,6 +464,56 @@ class Field(WithoutOperators):
             outer.append([h[0] for h in hits])
             inner.append([h[1] for h in hits])
         return np.ix_(*outer), np.ix_(*inner)
+
+
+def wrapped(
+    lattice: Lattice, array: Any, element: Element | None, precision: str | None, boundary: Any, name: str
+) -> Field:
+    """A field in somebody's array; see `Lattice.wrap`."""
+    if not isinstance(array, np.ndarray):
+        raise LayoutError(f"wrap takes a NumPy array, not a {type(array).__name__}")
+    box, shape = lattice.local_extents, array.shape
+    if shape[: lattice.ndim] != box:
+        raise LayoutError(f"this rank's box has {box} sites, an array of it this shape first; it has {shape}")
+    inner = shape[lattice.ndim :]
+    if element is None:
+        element = _element_of(array.dtype, inner)
+    if element.codec != "plain":
+        raise LayoutError(
+            f"{element} is kept as {element.stored_reals} numbers, not as a matrix; wrap a Matrix"
+        )
+    if inner != element.numpy_shape:
+        raise LayoutError(
+            f"an array of {element} on this rank's box has shape {box + element.numpy_shape}, this one {shape}"
+        )
+    kept = "float32" if array.dtype.itemsize == (8 if array.dtype.kind == "c" else 4) else "float64"
+    if array.dtype != element.numpy_dtype(kept):
+        possible = " or ".join(str(element.numpy_dtype(p)) for p in reversed(PRECISIONS))
+        raise LayoutError(f"an array of {element} is one of {possible}, not of {array.dtype}")
+    if not array.flags.c_contiguous or not array.flags.writeable or not array.flags.aligned:
+        raise LayoutError(
+            "an array that is wrapped is C-ordered, aligned and writable, so that kernels can use it where it is; "
+            "np.ascontiguousarray copies one that is not"
+        )
+    storage = kept
+    if element.type.kind == "int":
+        storage = {"float64": "int64", "float32": "int32"}[kept]
+    elif element.spinor:
+        storage = f"{kept}-spin-first"
+    return Field(lattice, element, precision or kept, storage, boundary, name, array)
+
+
+def _element_of(dtype: np.dtype[Any], inner: tuple[int, ...]) -> Element:
+    if dtype.kind == "i" and not inner:
+        return Integer()
+    if dtype.kind not in "fc" or len(inner) > 2:
+        raise LayoutError(
+            f"an array of {dtype} with {inner} at each site is no element that is known; name it with element="
+        )
+    kind = "complex" if dtype.kind == "c" else "real"
+    if not inner:
+        return Complex() if kind == "complex" else Real()
+    return Vector(inner[0], kind) if len(inner) == 1 else Matrix(inner[0], inner[1], kind)
 
 
 def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:

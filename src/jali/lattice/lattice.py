@@ -22,7 +22,7 @@ from jali.errors import LayoutError, ParameterError
 from jali.files import value_shown
 from jali.lattice.base import LatticeBase
 from jali.lattice.domain import ALL, Domain, as_domain
-from jali.lattice.field import Field
+from jali.lattice.field import Field, wrapped
 from jali.lattice.lost import LeftCounts
 from jali.lattice.scalars import Scalar, variable
 from jali.lattice.sums import Sums, as_site_function
@@ -154,7 +154,9 @@ class Lattice(LatticeBase):
             )
         self.left = LeftCounts()  # of sites that could not be stored
         self._layouts: dict[int, Any] = {}
-        self._slices: dict[tuple[int, int], np.ndarray] = {}
+        self._array_layout: Any = None
+        self._rows: dict[int, Any] = {}
+        self._slices: dict[Any, np.ndarray] = {}
         self._sites: dict[Any, SiteRange] = {}
 
     def __repr__(self) -> str:
@@ -202,6 +204,24 @@ class Lattice(LatticeBase):
     def field(self, element: Element, **options: Any) -> Field:
         """A field of zeros on this lattice; see `Field`."""
         return Field(self, element, **options)
+
+    def wrap(
+        self,
+        array: Any,
+        element: Element | None = None,
+        precision: str | None = None,
+        boundary: Any = None,
+        name: str = "",
+    ) -> Field:
+        """A field whose values are those of a C-ordered NumPy array, without a copy: what is written to one is in the other.
+
+        `array` has the shape `(*local_extents, *element.numpy_shape)`, this rank's box, the first index being the first
+        direction. Without `element` its trailing indices say what it is: none a number, one a `Vector`, two a `Matrix`.
+        Computing is in `precision`, by default that of the array. Site functions give the same bits on it as on a field of jali's
+        own, which lies better in vectors: scalars are about as fast, matrices are slower. Where ranks need each other's sites they
+        exchange them at every call, since nobody tells when an array changes. Raises LayoutError for arrays that do not fit.
+        """
+        return wrapped(self, array, element, precision, boundary, name)
 
     def sum(
         self,
@@ -264,6 +284,27 @@ class Lattice(LatticeBase):
             self._layouts[lanes] = layout
         return self._layouts[lanes]
 
+    def array_layout(self) -> Any:
+        """The core's layout for C-ordered arrays of this rank's box. Raises LayoutError on devices."""
+        if self.gpu is not None:
+            raise LayoutError(
+                "arrays of other libraries are fields on lattices of the host only; on a device, set a field from one: f[...] = array"
+            )
+        with self.lock:
+            if self._array_layout is None:
+                self._array_layout = _core.Layout.c_ordered(self.partition, self.rank)
+            return self._array_layout
+
+    def rows(self, precision: str) -> Any:
+        """What kernels visit where all fields are arrays: pieces of rows, no longer than the row needs."""
+        wanted = self._wanted_lanes(precision)
+        lanes = min(wanted, 1 << (self.local_extents[-1] - 1).bit_length())
+        layout = self.array_layout()
+        with self.lock:
+            if lanes not in self._rows:
+                self._rows[lanes] = _core.RowBlocks(layout, lanes)
+            return self._rows[lanes]
+
     def _device_tile(self) -> list[int]:
         """Extents of the tiles in which a device's sites are stored: the sites of a block of threads share neighbours."""
         text = settings.current().device_tile or "8,4,4,2"
@@ -277,14 +318,16 @@ class Lattice(LatticeBase):
     def sites_of(
         self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool = True
     ) -> SiteRange:
-        """A domain, moved by `shift`, in a layout; `stencil`: neighbours are read, so their order matters."""
-        key = (domain, shift, layout.lanes, stencil)
+        """A domain, moved by `shift`, in a layout or rows of arrays; `stencil`: neighbours are read, so their order matters."""
+        key = (domain, shift, type(layout), layout.lanes, stencil)
         with self.lock:
             if key not in self._sites:
                 self._sites[key] = self._find_sites(domain, shift, layout, stencil)
             return self._sites[key]
 
     def _find_sites(self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool) -> SiteRange:
+        if isinstance(layout, _core.RowBlocks):
+            return self._find_in_rows(domain, shift, layout)
         if domain.colouring is None and domain.parities == 3:
             if self.gpu is not None and stencil:
                 return SiteRange(3, 0, 0, layout.tile_by_tile())
@@ -297,6 +340,19 @@ class Lattice(LatticeBase):
                 SiteRange(parities, 0, even) if parities == 1 else SiteRange(parities, even, layout.nblocks)
             )
         inside = self._inside(domain, [c - s for c, s in zip(self._coordinates(layout), shift, strict=True)])
+        return self._listed(inside, layout)
+
+    def _find_in_rows(self, domain: Domain, shift: tuple[int, ...], rows: Any) -> SiteRange:
+        if domain is ALL and rows.filled:
+            return SiteRange(3, 0, rows.nblocks)
+        inside = np.arange(rows.lanes) < rows.inside()[:, None]
+        if domain is not ALL:
+            moved = [c - s for c, s in zip(self._coordinates(rows), shift, strict=True)]
+            inside &= self._inside(domain, moved)
+        return self._listed(inside, rows)
+
+    def _listed(self, inside: np.ndarray, layout: Any) -> SiteRange:
+        """Blocks and masks of the sites `[block][lane]` that are inside a domain."""
         bits = (inside.astype(np.uint32) << np.arange(layout.lanes, dtype=np.uint32)).sum(
             axis=1, dtype=np.uint32
         )
@@ -352,8 +408,9 @@ class Lattice(LatticeBase):
 
     def slices_of(self, axis: int, layout: Any) -> np.ndarray:
         """Global coordinate in direction `axis` of every `[block][lane]`, int32."""
-        key = (axis, layout.lanes)
+        key = (axis, layout.lanes, type(layout))
         with self.lock:
             if key not in self._slices:
-                self._slices[key] = layout.site_coordinates(axis)
+                # lanes beyond the end of a row add nothing
+                self._slices[key] = layout.site_coordinates(axis) % np.int32(self.extents[axis])
             return self._slices[key]

@@ -22,6 +22,7 @@ from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of
+from jali.lattice.visit import Visit, visit_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
@@ -40,15 +41,19 @@ def bind(
     TraceError for races, CompileError, DeviceError."""
     check_races(analysed, lattice, domain)
     program = analysed.program
-    layout = lattice.layout(program.precision)
-    sites = lattice.sites_of(domain, program.shift, layout, analysed.stencil)
-    prefetch = prefetch_of(analysed.analysis.reads, fields, lattice, layout.lanes)
-    lowered = lower(analysed, _placement(analysed, fields, lattice, layout, sites, sums, prefetch, placed))
-    tunings = tunings_of(write(lowered).kernel, program, lattice, sites, layout)
+    visit = visit_of(lattice, fields, program.precision)
+    sites = lattice.sites_of(domain, program.shift, visit.blocks, analysed.stencil)
+    prefetch = (
+        Prefetch()
+        if visit.rows
+        else prefetch_of(analysed.analysis.reads, fields, lattice, visit.blocks.lanes)
+    )
+    lowered = lower(analysed, _placement(analysed, fields, lattice, visit, sites, sums, prefetch, placed))
+    tunings = tunings_of(write(lowered).kernel, program, lattice, sites, visit.layout)
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
     producers = [(item, _compiled(producer, lattice.gpu)) for item, producer in lowered.producers]
     bound = bind_kernel(
-        compiled(tunings.config), tunings.config, producers, fields, lattice, layout, sites, sums
+        compiled(tunings.config), tunings.config, producers, fields, lattice, visit, sites, sums
     )
     bound.chosen.launch = prefetch.words
     tunings.attach(bound, lambda config: compiled(config).function)
@@ -63,7 +68,7 @@ def _placement(
     analysed: Analysed,
     fields: list[Field],
     lattice: Any,
-    layout: Any,
+    visit: Visit,
     sites: Any,
     sums: Any,
     prefetch: Prefetch,
@@ -76,10 +81,10 @@ def _placement(
         for offset in offsets
         if fields[slot].boundary.matters(offset)
     )
-    crossing = _crossing(analysed, phased, lattice)
+    crossing = () if visit.apart else _crossing(analysed, phased, lattice)
     return Placement(
-        layout.lanes,
-        layout.block_bits,
+        visit.blocks.lanes,
+        visit.layout.block_bits,
         masked=sites.masks is not None,
         phased=phased,
         crossing=crossing,
@@ -89,6 +94,7 @@ def _placement(
         adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
         ahead=prefetch.ahead,
         placed=placed,
+        apart=visit.apart,
     )
 
 

@@ -190,7 +190,7 @@ class SiteFunction:
         shapes = tuple(describe(a, n) for a, n in zip(arguments, self.parameters, strict=False))
         fields = list(fields_of(arguments))
         lattice = common_lattice(self.__name__, fields, lattice)
-        precision = common_precision(self.__name__, fields)
+        precision = common_precision(fields)
         with lattice.lock:
             traced = self._traced(arguments, shapes, fields, (lattice.ndim, precision, nsums))
             if key is None:

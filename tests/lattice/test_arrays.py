@@ -1,0 +1,323 @@
+"""Fields in somebody's array: the same bytes as on a field of jali's own, whatever the array, the domain and the ranks."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import jali
+from jali import (
+    ALL,
+    EVEN,
+    ODD,
+    SU,
+    Algebra,
+    Colouring,
+    Complex,
+    Field,
+    Integer,
+    Lattice,
+    LayoutError,
+    Matrix,
+    Random,
+    Real,
+    Spinor,
+    Vector,
+)
+
+pytestmark = pytest.mark.lanes
+
+BOXES = [
+    (7,),
+    (16,),
+    (5, 9),
+    (6, 10),
+    (4, 6, 17),
+    (3, 5, 4, 7),
+    (2, 2, 2, 2, 6),
+    (1, 1),
+    (2, 1, 2, 1, 2, 3, 1, 5),
+]
+ELEMENTS = [
+    (Real(), "float64"),
+    (Complex(), "float64"),
+    (Real(), "float32"),
+    (Complex(), "float32"),
+    (Vector(3), "float64"),
+    (Vector(2, "real"), "float32"),
+    (Matrix(2, 3), "float64"),
+    (Spinor(3), "float64"),
+    (Spinor(2), "float32"),
+]
+
+
+@jali.site_function
+def laplacian(X, out, f):
+    total = -2.0 * X.ndim * f[X]
+    for mu in X.directions():
+        total += f[X + mu] + f[X - mu]
+    out[X] = total
+
+
+@jali.site_function
+def far(X, out, f):
+    mu, nu = X.directions()[0], X.directions()[-1]
+    out[X] = 0.5 * f[X + 2 * mu - nu] - 0.25 * f[X - 3 * nu] + out[X]
+
+
+@jali.site_function
+def norms(X, f, total, at):
+    total += f[X].norm2()
+    at += f[X].norm2() * X.coordinate(0)
+
+
+@jali.site_function
+def drawn(X, f, rng):
+    f[X] = rng.gaussian(X) + rng.uniform(X) * X.coordinate(X.ndim - 1)
+
+
+def values(shape, element, precision, seed=1):
+    rng = np.random.default_rng(seed)
+    kind = element.numpy_dtype(precision)
+    made = rng.normal(size=shape + element.numpy_shape)
+    if kind.kind == "c":
+        made = made + 1j * rng.normal(size=made.shape)
+    return np.ascontiguousarray(made.astype(kind))
+
+
+def both(lattice, element, precision, box, seed=1, boundary=None):
+    """The same values in an array and in a field: the array, its field, the field."""
+    part = tuple(slice(o, o + n) for o, n in zip(lattice.local_origin, lattice.local_extents, strict=True))
+    array = np.ascontiguousarray(values(box, element, precision, seed)[part])
+    inner = lattice.wrap(array, element, boundary=boundary)
+    field = Field(lattice, element, precision, boundary=boundary)
+    field.set_local(array)
+    return array, inner, field
+
+
+def same(array, field):
+    assert array.tobytes() == np.ascontiguousarray(field.local()).tobytes()
+
+
+@pytest.mark.parametrize("box", BOXES, ids=str)
+@pytest.mark.parametrize(("element", "precision"), ELEMENTS, ids=str)
+def test_stencils_give_the_bytes_of_a_field_on_every_domain(box, element, precision):
+    lattice = Lattice(*box)
+    three = Colouring(3, lambda x: (x[0] + 2 * x[-1]) % 3)
+    array, inner, field = both(lattice, element, precision, box)
+    out, outer, result = both(lattice, element, precision, box, seed=2)
+    for domain in (ALL, EVEN, ODD, *three):
+        for function in (laplacian, far):
+            function[domain](outer, inner)
+            function[domain](result, field)
+            same(out, result)
+    same(array, field)
+
+
+@pytest.mark.parametrize("box", BOXES, ids=str)
+def test_sums_slices_and_random_numbers_are_those_of_a_field(box):
+    lattice = Lattice(*box)
+    array, inner, field = both(lattice, Complex(), "float64", box)
+    assert lattice.sum(norms, inner) == lattice.sum(norms, field)
+    for axis in range(lattice.ndim):
+        for mine, theirs in zip(
+            lattice.sum(norms, inner, per=axis), lattice.sum(norms, field, per=axis), strict=True
+        ):
+            assert mine.tobytes() == theirs.tobytes()
+    drawn(inner, Random(5))
+    drawn(field, Random(5))
+    same(array, field)
+    assert lattice.sum(norms, inner, over=ODD) == lattice.sum(norms, field, over=ODD)
+
+
+@pytest.mark.parametrize("boundary", ["antiperiodic", "open", 0.6 + 0.8j])
+@pytest.mark.parametrize("element", [Complex(), Vector(3), Spinor(3)], ids=str)
+def test_boundaries_are_those_of_a_field(boundary, element):
+    lattice = Lattice(4, 5, 6)
+    array, inner, field = both(lattice, element, "float64", (4, 5, 6), boundary=boundary)
+    out, outer, result = both(lattice, element, "float64", (4, 5, 6), 2)
+    for function in (laplacian, far):
+        function(outer, inner)
+        function(result, field)
+        same(out, result)
+
+
+@pytest.mark.parametrize("grid", [(2, 1), (1, 2), (2, 2), (3, 1), (1, 4)])
+def test_ranks_exchange_what_their_arrays_lack(grid):
+    box = (7, 13)
+
+    def run():
+        lattice = Lattice(*box, grid=grid)
+        array, inner, field = both(lattice, Complex(), "float64", box, boundary="antiperiodic")
+        out, outer, result = both(lattice, Complex(), "float64", box, 2)
+        for turn in range(3):
+            for function in (laplacian, far):
+                function(outer, inner)
+                function(result, field)
+                same(out, result)
+            array *= 0.5 + turn  # which nobody is told
+            field.set_local(array)
+        assert lattice.sum(norms, inner) == lattice.sum(norms, field)
+        laplacian[EVEN](inner, outer)
+        laplacian[EVEN](field, result)
+        laplacian(outer, inner)
+        laplacian(result, field)
+        same(out, result)
+
+    jali.virtual_ranks(int(np.prod(grid)), run)
+
+
+@pytest.mark.parametrize("box", [(6, 10), (16, 16), (5, 7, 3)], ids=str)
+def test_arrays_and_fields_meet_in_a_kernel(box):
+    lattice = Lattice(*box)
+    array, inner, field = both(lattice, Vector(3), "float64", box)
+    out, outer, result = both(lattice, Vector(3), "float64", box, 2)
+    for function in (laplacian, far):
+        function(result, inner)  # an array into a field
+        function(outer, field)  # and the reverse
+        same(out, result)
+    laplacian[ODD](outer, field)
+    laplacian[ODD](result, field)
+    same(out, result)
+
+
+@pytest.mark.parametrize("box", [(6, 10), (16, 16), (5, 7, 3)], ids=str)
+def test_fields_of_two_precisions_meet_in_a_kernel(box):
+    """Their sites lie differently in vectors; arithmetic is the wider one's."""
+    lattice = Lattice(*box)
+    single, double = values(box, Complex(), "float32"), values(box, Complex(), "float64", 2)
+    f, g = Field(lattice, Complex(), "float32"), Field(lattice, Complex())
+    widened = Field(lattice, Complex(), storage="float32")
+    f[...], g[...], widened[...] = single, double, single
+    out, expected = Field(lattice, Complex()), Field(lattice, Complex())
+
+    @jali.site_function
+    def mixed(X, out, f, g):
+        mu = X.directions()[-1]
+        out[X] = f[X + mu] * g[X] - 0.1 * f[X - mu]
+
+    mixed(out, f, g)
+    mixed(expected, widened, g)
+    assert out.local().tobytes() == expected.local().tobytes()
+    rounded, expected32 = Field(lattice, Complex(), "float32"), Field(lattice, Complex(), storage="float32")
+    mixed[EVEN](rounded, f, g)
+    mixed[EVEN](expected32, widened, g)
+    assert rounded.local().tobytes() == expected32.local().tobytes()
+
+
+@pytest.mark.parametrize("storage", ["float16", "fixed16", "float32-12", "fixed8-8"])
+def test_coded_fields_of_other_vectors_are_found_site_by_site(storage):
+    lattice = Lattice(4, 6, 5)
+    element = SU(3) if "-" in storage else Vector(3)
+    unitary, _ = np.linalg.qr(values((4, 6, 5), Matrix(3), "float64"))
+    unitary = unitary / np.linalg.det(unitary)[..., None, None] ** (1 / 3)
+    given = unitary if element == SU(3) else values((4, 6, 5), Vector(3), "float64")
+    boundary = "antiperiodic"
+    f = Field(lattice, element, "float32", storage, boundary=boundary)
+    same_bytes = Field(lattice, element, "float64", storage, boundary=boundary)
+    f[...] = given
+    same_bytes.set_stored_bytes(f.stored_bytes(), f.format)
+    g, h = Field(lattice, element), Field(lattice, element)
+
+    @jali.site_function
+    def moved(X, out, f):
+        out[X] = f[X + X.directions()[1]] + f[X]
+
+    moved(g, f)
+    moved(h, same_bytes)
+    assert g.local().tobytes() == h.local().tobytes()
+
+
+def test_whole_numbers_and_loops():
+    lattice = Lattice(5, 9)
+    counts = np.zeros((5, 9), np.int64)
+    array = np.zeros((5, 9))
+    inner, numbers = lattice.wrap(array), lattice.wrap(counts)
+    field, whole = Field(lattice, Real()), Field(lattice, Integer())
+
+    @jali.site_function
+    def first_small(X, f, n, rng):
+        def attempt():
+            u = rng.uniform(X)
+            return u < 0.3, u
+
+        f[X] = X.repeat_until(attempt, 40, 2.0)
+        n[X] = X.coordinate(0) * 100 + X.coordinate(1)
+
+    before = first_small.exhausted
+    first_small[EVEN](inner, numbers, Random(3))
+    given_up = first_small.exhausted - before
+    first_small[EVEN](field, whole, Random(3))
+    assert first_small.exhausted - before == 2 * given_up
+    same(array, field)
+    same(counts, whole)
+
+
+def test_a_wrapped_array_is_the_memory_of_its_field():
+    lattice = Lattice(3, 4)
+    array = np.zeros((3, 4))
+    field = lattice.wrap(array, name="u")
+    assert field.array is array
+    array[1, 2] = 7.0
+    assert field[1, 2] == 7.0
+    field[0, :] = [1, 2, 3, 4]
+    assert array[0].tolist() == [1, 2, 3, 4]
+    more = field.like()
+    more.assign(field)
+    assert more.array is not array
+    assert more.array.tolist() == array.tolist()
+    own = Field(lattice, Real()).assign(field)
+    assert own[...].tolist() == array.tolist()
+    assert field.copy().array.tolist() == array.tolist()
+    watched = weakref.ref(field)
+    del field
+    gc.collect()
+    assert watched() is None
+
+
+def test_an_array_lives_as_long_as_its_field():
+    class Seen(np.ndarray):
+        pass
+
+    lattice = Lattice(8)
+    array = np.zeros(8).view(Seen)
+    gone = weakref.ref(array)
+    field = lattice.wrap(array)
+    del array
+    gc.collect()
+    laplacian(field.like(), field)
+    assert gone() is not None
+    del field
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda lattice: lattice.wrap([1.0, 2.0]), "takes a NumPy array, not a list"),
+        (lambda lattice: lattice.wrap(np.zeros((4, 3))), r"box has \(3, 4\) sites.*\(4, 3\)"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4), order="F")), "C-ordered, aligned and writable"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 8))[:, ::2]), "C-ordered"),
+        (lambda lattice: lattice.wrap(np.broadcast_to(1.0, (3, 4))), "C-ordered"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4), np.float16)), "float64 or float32, not of float16"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4), ">f8")), "float64 or float32, not of >f8"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4), bool)), "no element that is known"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4)), Complex()), "complex128 or complex64"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4, 3, 4), complex), Spinor(3)), r"shape \(3, 4, 4, 3\)"),
+        (
+            lambda lattice: lattice.wrap(np.zeros((3, 4, 3, 3), complex), Algebra(3)),
+            "8 numbers.*wrap a Matrix",
+        ),
+        (
+            lambda lattice: lattice.wrap(np.zeros((3, 4), np.float64), precision="float32"),
+            "float32 arithmetic",
+        ),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(make, match):
+    with pytest.raises(LayoutError, match=match):
+        make(Lattice(3, 4))
