@@ -319,6 +319,7 @@ void bind_layout(nb::module_& m) {
             },
             "direction"_a, "int32 [block][lane]: global coordinates in a direction.");
     nb::class_<SiteTable>(m, "SiteTable", "Where the lanes of visited blocks read fields of another layout.")
+        .def_ro_static("run_words", &SiteTable::run_words)
         .def(
             "__init__",
             [](SiteTable* self, const VisitedObject& visited, PlacedLayout& layout, Extents coarser,

@@ -117,7 +117,7 @@ std::shared_ptr<SiteTable> make_site_table(const VisitedBlocks& visited, Layout&
                 continue;
             }
         }
-        const auto row = static_cast<std::uint32_t>(table->lists.size() / (lanes + 3));
+        const auto row = static_cast<std::uint32_t>(table->lists.size() / (lanes + SiteTable::run_words));
         table->entries[block] = SiteTable::scattered | row;
         if (row == SiteTable::paired) too_large(layout);
         std::vector<std::uint32_t> sites(lanes);
@@ -132,7 +132,7 @@ std::shared_ptr<SiteTable> make_site_table(const VisitedBlocks& visited, Layout&
         while (split < inside && sites[split] == sites[0] + split) ++split;
         std::uint32_t end = split;
         while (end < inside && sites[end] == sites[split] + (end - split)) ++end;
-        std::array<std::uint32_t, 3> runs = {sites[0], 0, lanes};
+        std::array<std::uint32_t, SiteTable::run_words> runs = {sites[0], 0, lanes};
         if (split < inside) runs = {sites[0], sites[split] - split, split};
         const bool there = sites[0] + lanes <= layout.sites() &&
                            (split >= inside || (sites[split] >= split && runs[1] + lanes <= layout.sites()));

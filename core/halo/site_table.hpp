@@ -76,6 +76,7 @@ struct SiteTable {
     int classes = 1;
 
     static constexpr std::uint32_t scattered = std::uint32_t{1} << 31, paired = std::uint32_t{1} << 30;
+    static constexpr int run_words = 3; // of a row of lists, behind the sites
 };
 
 // Throws LayoutError as Layout::slabs_at does, where the site that the ratio leads to belongs to another

@@ -266,10 +266,27 @@ C_TYPES = {"float64": "double", "float32": "float"}
 
 @dataclass(frozen=True)
 class FieldArgument:
-    """What tracing needs to know of a field argument. Equal `identity` means the same field."""
+    """What tracing needs to know of a field argument. Equal `identity` means the same field; `ratio` is that of its lattice."""
 
     storage: Stored
     identity: int
+    ratio: Ratio | None = None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A lattice beside that of the loop, direction by direction: so many times coarser, or so many times finer; one of the two is 1."""
+
+    coarser: tuple[int, ...]
+    finer: tuple[int, ...]
+
+    def __str__(self) -> str:
+        parts = [
+            f"{'x'.join(map(str, n))} times {word}"
+            for n, word in ((self.coarser, "coarser"), (self.finer, "finer"))
+            if max(n) > 1
+        ]
+        return " and ".join(parts) or "as fine"
 
 
 def plain(element: Element, precision: str) -> Stored:

@@ -79,6 +79,7 @@ class FieldSlot:
     reads_after: dict[tuple[int, ...], str] = field(
         default_factory=dict
     )  # those below a write at another offset
+    ratio: Any = None  # of its lattice to the loop's (`formats.Ratio`); offsets are its lattice's
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)

@@ -67,7 +67,11 @@ class SeveralSites:
 
 def most_neighbours(program: SiteProgram, variant: Variant, analysis: Analysis) -> int:
     """How many neighbouring sites make accesses of 16 bytes of all fields; 1 where other sites are read."""
-    if not variant.gpu or any(any(offset) for offsets in analysis.reads.values() for offset in offsets):
+    if (
+        not variant.gpu
+        or variant.apart
+        or any(any(offset) for offsets in analysis.reads.values() for offset in offsets)
+    ):
         return 1
     packets = []
     for slot in {*analysis.reads, *analysis.writes}:

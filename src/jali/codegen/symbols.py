@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jali.codegen import directions as dirs
+from jali.codegen.formats import Ratio
 from jali.codegen.ir import BOOL
 from jali.codegen.language import arithmetic, conversions, leaves, loops
 from jali.codegen.lines import trace_error, user_line
@@ -19,15 +21,16 @@ from jali.codegen.values import Value, lift
 class Site(WithoutValue):
     """The site of the loop, or a site at a fixed offset from it."""
 
-    __slots__ = ("_offset", "_trace")
+    __slots__ = ("_offset", "_trace", "ratio")
 
     def advice(self) -> str:
         """What the user should write instead."""
         return "X is a site, not a number; its coordinates are X.coordinate(mu)"
 
-    def __init__(self, trace: Trace, offset: dirs.Offset):
+    def __init__(self, trace: Trace, offset: dirs.Offset, ratio: Ratio | None = None):
         self._trace = trace
         self._offset = offset
+        self.ratio = ratio  # of the lattice that it is a site of; None: that of the loop
 
     def __repr__(self) -> str:
         return f"<site X {self._offset}>" if self._offset.steps else "<site X>"
@@ -42,13 +45,15 @@ class Site(WithoutValue):
             other.vector(self._trace.ndim)
         except IndexError as error:
             raise trace_error(str(error)) from None
-        return Site(self._trace, moved)
+        return Site(self._trace, moved, self.ratio)
 
     def __eq__(self, other: object) -> Any:
-        return self.vector == other.vector if isinstance(other, Site) else super().__eq__(other)
+        if not isinstance(other, Site):
+            return super().__eq__(other)
+        return (self.vector, self.ratio) == (other.vector, other.ratio)
 
     def __hash__(self) -> int:
-        return hash(self.vector)
+        return hash((self.vector, self.ratio))
 
     def __add__(self, other: Any) -> Site:
         return self._shift(other, 1)
@@ -76,7 +81,44 @@ class Site(WithoutValue):
         """All pairs of directions (mu, nu) with mu < nu."""
         return list(dirs.planes(self._trace.ndim))
 
+    def on(self, field: Any) -> Site:
+        """The site of a field's lattice that belongs to this one: on a coarser lattice the site whose block this one is in, on a
+        finer one the first site of this one's block. Offsets from it are steps of that lattice."""
+        if isinstance(field, Fields) and field.members:
+            field = field.members[0]
+        if not isinstance(field, FieldSymbol):
+            raise trace_error(f"X.on(f) takes a field, whose lattice it leads to, not {field!r}")
+        if field.ratio == self.ratio:
+            return self
+        if self.ratio is not None:
+            raise trace_error(f"X.on({field.name}) begins at a site of the loop's lattice, not at {self!r}")
+        if field.ratio is None:
+            return self
+        steps = {}
+        for axis, step in enumerate(self.vector):
+            if step % field.ratio.coarser[axis]:
+                raise trace_error(
+                    f"a step of {step} in direction {axis} ends in no definite site of the lattice of {field.name}, which is "
+                    f"{field.ratio}; step there: X.on({field.name}) + mu"
+                )
+            steps[axis] = step // field.ratio.coarser[axis] * field.ratio.finer[axis]
+        return Site(self._trace, dirs.Offset(steps), field.ratio)
+
+    def block(self, field: Any) -> list[Site]:
+        """All sites of a field's finer lattice that belong to this one, the last direction fastest."""
+        first = self.on(field)
+        if first.ratio is None or max(first.ratio.coarser) > 1:
+            raise trace_error(
+                f"X.block(f) are the sites of a field of a finer lattice; that of {field!r} is "
+                f"{first.ratio or 'the lattice of the loop'}"
+            )
+        mus = self.directions()
+        steps = itertools.product(*map(range, first.ratio.finer))
+        return [first + sum((n * mu for n, mu in zip(by, mus, strict=True)), dirs.Offset({})) for by in steps]
+
     def _axis(self, mu: Any) -> int:
+        if self.ratio is not None:
+            raise trace_error("coordinates and extents are those of the loop's lattice: ask X, not X.on(f)")
         if isinstance(mu, dirs.Offset) and not isinstance(mu, dirs.Direction):
             raise trace_error(f"{mu!r} is an offset, not one direction; use X.directions()[...]")
         try:
@@ -171,13 +213,14 @@ class Site(WithoutValue):
 class FieldSymbol(WithoutValue):
     """A field inside a site function: `f[X]` reads, `f[X] = value` and `f[X] += value` write."""
 
-    __slots__ = ("_trace", "element", "name", "slot")
+    __slots__ = ("_trace", "element", "name", "ratio", "slot")
 
-    def __init__(self, trace: Trace, slot: int, name: str, element: Element):
+    def __init__(self, trace: Trace, slot: int, name: str, element: Element, ratio: Ratio | None = None):
         self._trace = trace
         self.slot = slot
         self.name = name
         self.element = element
+        self.ratio = ratio
 
     def advice(self) -> str:
         """What the user should write instead."""
@@ -198,12 +241,22 @@ class FieldSymbol(WithoutValue):
             raise trace_error(
                 "a site or field of an earlier trace: symbols cannot be kept; use the function's own X and parameters"
             )
+        if site.ratio != self.ratio:
+            what = "the lattice of the loop" if self.ratio is None else f"a lattice {self.ratio}"
+            raise trace_error(
+                f"{self.name} lives on {what}; its value there is {self.name}[X.on({self.name})]"
+            )
         return site.vector
 
     def __getitem__(self, site: Any) -> Value:
         return Value(self._trace.load(self.slot, self._offset(site)))
 
     def __setitem__(self, site: Any, value: Any) -> None:
+        if self.ratio is not None:
+            raise trace_error(
+                f"{self.name} is written but lives on another lattice, {self.ratio}: a site function runs over the lattice of its first "
+                f"field, and writes that alone; put {self.name} in front"
+            )
         self._trace.store(self.slot, self._offset(site), lift(value))
 
     def __iter__(self) -> Iterator[Any]:
@@ -317,7 +370,7 @@ class RandomSymbol(WithoutValue):
         return f"{self.name} is a source of random numbers; draw one with {self.name}.uniform(X) or {self.name}.gaussian(X)"
 
     def _check(self, site: Any) -> None:
-        if not isinstance(site, Site) or any(site.vector):
+        if not isinstance(site, Site) or any(site.vector) or site.ratio is not None:
             raise trace_error(f"random numbers belong to the loop's own site: {self.name}.uniform(X)")
 
     def uniform(self, site: Any) -> Value:

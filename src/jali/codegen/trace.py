@@ -50,8 +50,8 @@ def trace(
     def field_symbol(argument: FieldArgument, name: str) -> FieldSymbol:
         found = slots.get(argument.identity)
         if found is None:
-            state.slots.append(FieldSlot(name, argument.storage))
-            found = FieldSymbol(state, len(state.slots) - 1, name, argument.storage.element)
+            state.slots.append(FieldSlot(name, argument.storage, ratio=argument.ratio))
+            found = FieldSymbol(state, len(state.slots) - 1, name, argument.storage.element, argument.ratio)
             slots[argument.identity] = found
         return found
 
@@ -152,6 +152,12 @@ def _finish(
     offsets = list(dict.fromkeys(store.offset for store in state.stores.values()))
     if not offsets and not sums:
         raise _error_in(function, f"{name} neither writes a field nor adds to a sum")
+    if any(any(offset) for offset in offsets) and any(slot.ratio for slot in state.slots):
+        store = next(s for s in state.stores.values() if any(s.offset))
+        raise TraceError(
+            f"{name} writes at an offset, {store.offset}, and has fields of two lattices: write at the loop's own site\n"
+            f"  at {store.where}"
+        )
     if len(offsets) > 1:
         written = {store.slot for store in state.stores.values()}
         for slot in written:

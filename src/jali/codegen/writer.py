@@ -154,9 +154,10 @@ class Writer:
         copied = storage.widened(self.program.precision) or self.variant.gpu
         whole = node.type.kind == "int"
         ctype = "integer" if whole else "real"
+        by_table = any(offset) or apart is not None  # on a device a table of sites is one of neighbours
         if self.variant.ahead and apart is None:
             self._fetch_ahead(slot, offset, reals)
-        if apart is not None:
+        if apart is not None and not self.variant.gpu:
             staged = self._staged(node, reals, whole)
             table, ghosts = self.sites(apart, offset, phased), self._ghosts(apart, slot)
             gather = "gather" if storage.format.scalar else "gather_coded"
@@ -166,7 +167,7 @@ class Writer:
             )
             if phased and not late:
                 self._turn("phase" if complex_factor else "sign", reals, staged, apart, slot, offset)
-        elif not any(offset):
+        elif not by_table:
             if self.variant.several and self.loop is None:
                 self.line(f"const {ctype}* const {name} = {self.load_ahead(name, source, reals, ctype)};")
             elif (
@@ -186,7 +187,7 @@ class Writer:
                 self.line(f"const real* const {name} = block_at<{reals}>({source}, x);")
         else:
             staged = self._staged(node, reals, whole)
-            arguments = f"{staged}, {source}, {self.neighbour(offset, phased)}"
+            arguments = f"{staged}, {source}, {self.neighbour(offset, phased, apart)}"
             kind = ""
             if phased and not late:
                 phases = self.parameter(KernelParameter("phases", slot, offset, True))
@@ -200,12 +201,12 @@ class Writer:
             return
         decoded = self.result(node)
         self.line(f"{packing.decode}<{element.type.shape[0]}>({decoded}, {name});")
-        if late and apart is not None:
+        if late and apart is not None and not self.variant.gpu:
             self._turn("phase", node.type.reals, decoded, apart, slot, offset)
         elif late:
             phases = self.parameter(KernelParameter("phases", slot, offset, True))
-            if any(offset):
-                entry = self.neighbour(offset, True)
+            if by_table:
+                entry = self.neighbour(offset, True, apart)
                 self.line(f"phase_across<{node.type.reals}>({decoded}, {entry}, h{phases});")
             else:
                 self.line(f"apply_phase<{node.type.reals}>({decoded}, h{phases});")
@@ -282,8 +283,10 @@ class Writer:
             entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=phased))}[ahead]"
         self.line(f"fetch_ahead<{reals}>({self.field(slot)}, {entry});")
 
-    def neighbour(self, offset: tuple[int, ...], windings: bool) -> str:
+    def neighbour(self, offset: tuple[int, ...], windings: bool, apart: Apart | None = None) -> str:
         """The entry of the neighbour table at this position, and where there are lanes their permutations."""
+        if apart is not None:
+            return f"n{self.parameter(KernelParameter('sites', apart.group, offset, windings))}[x]"
         entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=windings))}[x]"
         if self.variant.gpu:
             return entry

@@ -19,6 +19,7 @@ from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
+from jali.lattice.ratio import ratio_of, why_not_together
 from jali.lattice.scalars import Condition, Scalar
 
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
@@ -78,27 +79,27 @@ def key_of(argument: Any) -> Any:
     return (kind, id(argument))
 
 
-def describe(argument: Any, name: str) -> Any:
-    """An argument as the tracer wants it."""
+def describe(argument: Any, name: str, lattice: Any) -> Any:
+    """An argument as the tracer wants it, of a call that runs over a lattice."""
     if isinstance(argument, Symbol):
         raise trace_error(
             f"{name} is a symbol of another site function; a site function is inlined by calling it with the site first, f(X, ...)"
         )
     if isinstance(argument, Field):
-        return FieldArgument(argument.stored, argument.serial)
+        return FieldArgument(argument.stored, argument.serial, ratio_of(lattice, argument.lattice))
     if isinstance(argument, Scalar):
         return COMPLEX if argument.is_complex else REAL
     if isinstance(argument, Condition):
         raise trace_error(f"{name}: a condition is no number; pass jali.where({name}, a, b)")
     fields = getattr(argument, "fields", None)
     if fields is not None:
-        return [describe(f, name) for f in fields]
+        return [describe(f, name, lattice) for f in fields]
     if isinstance(argument, Random):
         return "random"
     if isinstance(argument, Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain):
         return ("static", argument)
     if isinstance(argument, list | tuple):
-        return [describe(a, f"{name}[{k}]") for k, a in enumerate(argument)]
+        return [describe(a, f"{name}[{k}]", lattice) for k, a in enumerate(argument)]
     if isinstance(argument, int | np.integer):
         return INT
     if isinstance(argument, float | np.floating):
@@ -139,7 +140,7 @@ def aliases(fields: list[Field]) -> list[int]:
 
 def hashable(shape: Any) -> Any:
     if isinstance(shape, FieldArgument):
-        return shape.storage
+        return shape.storage, shape.ratio
     if isinstance(shape, tuple) and len(shape) == 2 and shape[0] == "static":
         return ("static", key_of(shape[1]))
     if isinstance(shape, list | tuple):
@@ -147,21 +148,22 @@ def hashable(shape: Any) -> Any:
     return shape
 
 
-def common_lattice(name: str, fields: list[Field], lattice: Any) -> Any:
+def lattice_of(name: str, fields: list[Field], lattice: Any) -> Any:
+    """The lattice that a call runs over: the one that is given, else that of its first field. Raises LayoutError where the others
+    are neither it nor multiples of it."""
     if not isinstance(lattice, Lattice | None):
         raise LayoutError(f"{name} runs on a Lattice, not on {lattice!r}")
-    for field in fields:
-        if lattice is None:
-            lattice = field.lattice
-        elif field.lattice is not lattice:
-            raise LayoutError(
-                f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; a site function runs on one lattice "
-                f"({what_differs(field.lattice, lattice)})"
-            )
-    if lattice is None:
+    if lattice is None and not fields:
         raise LayoutError(
             f"{name} has no field argument, so its lattice is unknown; use lattice.sum or pass a field"
         )
+    lattice = lattice or fields[0].lattice
+    for field in fields:
+        if why := why_not_together(lattice, field.lattice):
+            raise LayoutError(
+                f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; {why} "
+                f"({what_differs(field.lattice, lattice)})"
+            )
     return lattice
 
 

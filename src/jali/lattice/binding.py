@@ -17,6 +17,7 @@ from jali.codegen.items import Item
 from jali.codegen.stages import Binary
 from jali.codegen.writer import KernelParameter, Variant
 from jali.comm import checking
+from jali.errors import LayoutError
 from jali.lattice.field import Field
 from jali.lattice.lost import LostOnTheWay, LostSites
 from jali.lattice.visit import Visit
@@ -284,14 +285,34 @@ class _Binding:
             self._held.append(self.tables[key])
         return self.tables[key]
 
+    def _entries(self, sites: Any) -> int:
+        """A table of sites as one of neighbours on the device, where a block is a site. Raises LayoutError."""
+        bits = self.variant.block_bits
+        entries = np.ascontiguousarray(sites.lists.reshape(-1, 1 + _core.SiteTable.run_words)[:, 0])
+        if len(entries) and int(entries.max()) >> bits:
+            raise LayoutError(
+                f"{self.program.name}: a rank's box of the other lattice has more than 2^{bits} sites; use more ranks"
+            )
+        if len(sites.list_classes):
+            if int(sites.list_classes.max()) >> (32 - bits):
+                raise LayoutError(
+                    f"{self.program.name}: offsets lead around the other lattice in too many ways"
+                )
+            entries |= sites.list_classes.astype(np.uint32) << np.uint32(bits)
+        memory = self.lattice.gpu.upload(entries, "tables of sites")
+        self._held.append(memory)
+        return int(memory.address)
+
     def _address(self, parameter: KernelParameter) -> int:
         if parameter.what == "blocks":
             return int(self.visit.blocks.nblocks)
         if parameter.what == "first_ghost":
-            layout = self.visit.groups[parameter.slot]
+            layout, _ = self.visit.groups[parameter.slot]
             return int(layout.sites)
         if parameter.what in ("sites", "site_lists", "site_classes"):
             sites = self._table(parameter.slot, parameter.offset, parameter.windings)
+            if self.lattice.gpu is not None:
+                return self._entries(sites)
             kept = {"sites": sites.entries, "site_lists": sites.lists, "site_classes": sites.list_classes}
             return int(kept[parameter.what].ctypes.data)
         apart = self.variant.apart[parameter.slot] if self.variant.apart else None

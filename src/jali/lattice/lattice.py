@@ -154,6 +154,9 @@ class Lattice(LatticeBase):
             )
         self.left = LeftCounts()  # of sites that could not be stored
         self._layouts: dict[int, Any] = {}
+        self.aligned: dict[
+            tuple[int, int], bool
+        ] = {}  # whether ranks own the same part of another lattice (`ratio.py`)
         self._array_layout: Any = None
         self._rows: dict[int, Any] = {}
         self._slices: dict[Any, np.ndarray] = {}

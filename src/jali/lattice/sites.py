@@ -23,12 +23,12 @@ from jali.errors import JaliError
 from jali.lattice.arguments import (
     aliases,
     check_function,
-    common_lattice,
     common_precision,
     describe,
     fields_of,
     hashable,
     key_of,
+    lattice_of,
     statics_of,
 )
 from jali.lattice.domain import ALL, Domain, as_domain
@@ -187,9 +187,9 @@ class SiteFunction:
             raise trace_error(
                 f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum"
             )
-        shapes = tuple(describe(a, n) for a, n in zip(arguments, self.parameters, strict=False))
         fields = list(fields_of(arguments))
-        lattice = common_lattice(self.__name__, fields, lattice)
+        lattice = lattice_of(self.__name__, fields, lattice)
+        shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=False))
         precision = common_precision(fields)
         with lattice.lock:
             traced = self._traced(arguments, shapes, fields, (lattice.ndim, precision, nsums))
