@@ -7,6 +7,8 @@ are marked `gpu`.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,9 +17,9 @@ from pathlib import Path
 import pytest
 from fake_driver import FILES, REAL, make_fake_ccl, make_fake_driver, use_fake_gpus
 
-from jali import settings
+from jali import _core, settings
 from jali.codegen.gpu_compiler import find_gpu_compiler
-from jali.errors import CompileError
+from jali.errors import CompileError, JaliError
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +40,13 @@ def fake_devices(fake_driver: Path) -> Iterator[None]:
         for name in fake:
             patch.setenv(f"JALI_{name.upper()}", str(fake_driver))
         yield
+        # Devices of both kinds share the fake driver's memory, and what one pool keeps the other cannot have.
+        use_fake_gpus(patch, 4)
+        gc.collect()
+        for kind in ("hip",) if REAL else ("cuda", "hip"):
+            for ordinal in range(_core.Gpu.count(kind)):
+                with contextlib.suppress(JaliError, MemoryError):  # a device that a test has broken
+                    _core.Gpu.open(kind, ordinal).trim()
 
 
 @pytest.fixture

@@ -337,7 +337,7 @@ def test_what_differs_between_two_lattices_is_said():
             f(Field(a, jali.Real()), Field(b, jali.Real()))
         return str(caught.value)
 
-    assert "extents (4, 8) and (4, 4) differ" in differ(Lattice(4, 4), Lattice(4, 8))
+    assert "extents (4, 6) and (4, 4) differ" in differ(Lattice(4, 4), Lattice(4, 6))
     assert "lanes 1 and None differ" in differ(Lattice(4, 4), Lattice(4, 4, lanes=1))
 
     def on_two_ranks():
