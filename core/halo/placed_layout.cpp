@@ -1,11 +1,15 @@
 #include "halo/placed_layout.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <unordered_set>
 #include <utility>
 
 namespace jali {
 
 namespace {
+
+constexpr std::size_t most_codes = 4096; // whose differences fit a first-level cache
 
 // A multiprocessor works on a tile at a time, so those next in the last direction follow at once.
 BlockOrder order_on(const std::shared_ptr<Gpu>& gpu, Extents tile) {
@@ -96,8 +100,44 @@ GpuAddress PlacedLayout::kept_on_device(const void* data, std::size_t bytes, con
     return memory.address();
 }
 
-GpuAddress PlacedLayout::on_device(const NeighbourTable& table) {
+const std::vector<std::uint32_t>& PlacedLayout::differences(const NeighbourTable& table) {
+    auto [found, fresh] = differences_.try_emplace(&table);
+    auto& all = found->second;
+    if (!fresh) return all;
+    std::unordered_set<std::uint32_t> seen;
+    for (std::uint32_t site = 0; site < table.entries.size() && seen.size() <= most_codes; ++site)
+        seen.insert(table.entries[site] - site);
+    all.assign(seen.begin(), seen.end());
+    std::sort(all.begin(), all.end());
+    return all;
+}
+
+int PlacedLayout::code_bits(const NeighbourTable& table) {
+    const std::size_t count = differences(table).size();
+    return count <= 256 ? 8 : count <= most_codes ? 16 : 32;
+}
+
+GpuAddress PlacedLayout::differences_on_device(const NeighbourTable& table) {
+    const auto& all = differences(table);
+    return kept_on_device(all.data(), all.size() * sizeof all[0], "neighbour tables");
+}
+
+GpuAddress PlacedLayout::on_device(const NeighbourTable& table, int bits) {
     const auto& entries = table.entries;
+    if (bits < 32 && !entries.empty()) {
+        GpuMemory& memory = codes_[{&table, bits}];
+        if (memory.size() > 0) return memory.address();
+        const auto& all = differences(table);
+        std::vector<std::uint8_t> bytes(entries.size() * static_cast<std::size_t>(bits / 8));
+        for (std::uint32_t site = 0; site < entries.size(); ++site) {
+            const auto code = static_cast<std::uint16_t>(
+                std::lower_bound(all.begin(), all.end(), entries[site] - site) - all.begin());
+            std::memcpy(bytes.data() + site * static_cast<std::size_t>(bits / 8), &code,
+                        static_cast<std::size_t>(bits / 8)); // the low byte comes first
+        }
+        memory = gpu_->upload(bytes.data(), bytes.size(), "neighbour tables");
+        return memory.address();
+    }
     return kept_on_device(entries.data(), entries.size() * sizeof entries[0], "neighbour tables");
 }
 

@@ -49,8 +49,12 @@ class PlacedLayout : public Layout {
     };
     const OnDevice& on_device();
 
-    // The entries of one of this layout's tables, and the blocks of a slab that are sent.
-    GpuAddress on_device(const NeighbourTable& table);
+    // One of this layout's tables: its entries, as they are (32 bits), or as codes of 8 or 16 bits for what each
+    // differs from its site by, where few differences occur, and these differences, by code.
+    int code_bits(const NeighbourTable& table);
+    GpuAddress on_device(const NeighbourTable& table, int bits = 32);
+    GpuAddress differences_on_device(const NeighbourTable& table);
+    // The blocks of a slab that are sent.
     GpuAddress on_device(const Slab& slab);
 
     HaloCounters counters; // of all fields of this layout
@@ -81,6 +85,10 @@ class PlacedLayout : public Layout {
 
     std::shared_ptr<Gpu> gpu_;
     std::unique_ptr<OnDevice> on_device_;
+    const std::vector<std::uint32_t>& differences(const NeighbourTable& table);
+
+    std::map<const void*, std::vector<std::uint32_t>> differences_; // of tables, in order
+    std::map<std::pair<const void*, int>, GpuMemory> codes_;
     std::map<const void*, GpuMemory> lists_; // by what they are copies of, which this layout keeps
     std::unique_ptr<GpuStream> bulk_stream_;
     std::shared_ptr<PeerMailbox> mailbox_, doorbell_;

@@ -49,6 +49,7 @@ struct Settings {
     bool early_launch = true; // kernels on GPUs are launched before those in front of them have ended
     std::string halo_off;     // parts of an exchange that are left out: "bulk,boundary"
     std::string device_tile;  // in which sites of GPUs are stored: "8,4,4,2"
+    std::string device_tables; // of neighbours on GPUs: "codes" or "entries"
     std::string device_queues;
     std::string device_carrier;
     std::string message_way;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 
@@ -19,7 +20,6 @@ from jali import (
     Complex,
     Field,
     Integer,
-    Lattice,
     LayoutError,
     Matrix,
     Random,
@@ -29,6 +29,7 @@ from jali import (
 )
 
 pytestmark = pytest.mark.lanes
+Lattice = functools.partial(jali.Lattice, device="cpu")  # where arrays are
 
 BOXES = [
     (7,),

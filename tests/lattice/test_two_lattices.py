@@ -155,6 +155,7 @@ def test_storage_precision_and_arrays_differ_as_they_like():
     block_sum(coarse, fine)
     assert np.array_equal(coarse[...], summed(fine[...].astype(complex), (3, 5), (6, 10)))
     array = np.zeros((3, 5), complex)
+    coarse_lattice, fine_lattice = Lattice(3, 5, device="cpu"), Lattice(6, 10, device="cpu")
     block_sum(coarse_lattice.wrap(array), fine_lattice.wrap(f))
     assert np.array_equal(array, summed(f.astype(complex), (3, 5), (6, 10)))
 

@@ -47,6 +47,7 @@ TAKEN: dict[str, dict[str, object]] = {
     "early_launch": {"0": False, "1": True},
     "halo_off": {"bulk": "bulk", "pack,transport, bulk,boundary": "pack,transport, bulk,boundary"},
     "device_tile": {"4,4,4,4": "4,4,4,4"},
+    "device_tables": {"codes": "codes", "entries": "entries"},
     "device_queues": {"channels=32": "channels=32"},
     "device_carrier": {"peer": "peer", "ccl": "ccl"},
     "message_way": {"store": "store", "copy": "copy", "ccl": "ccl", "staged": "staged"},

@@ -420,9 +420,12 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
         field = program.fields[parameter.slot]
         pointer = field.storage.pointer(program.precision, variant.gpu)
         return [f"{pointer}* const f{index} = ({pointer}*)w[{index}];  // {field.name}"]
+    if parameter.what == "differences":
+        return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];"]
     if parameter.what == "table":
+        entry = {8: "unsigned char", 16: "unsigned short", 32: "uint32_t"}[variant.code_bits]
         return [
-            f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];  // neighbours at {offset_text(parameter.offset)}"
+            f"const {entry}* const n{index} = (const {entry}*)w[{index}];  // neighbours at {offset_text(parameter.offset)}"
         ]
     if parameter.what in ("sites", "site_lists"):
         comment = f"  // sites at {offset_text(parameter.offset)}" if parameter.what == "sites" else ""

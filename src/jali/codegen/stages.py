@@ -160,6 +160,7 @@ class Placement:
     ahead: int = 0  # reads of each field that are asked for a position ahead
     placed: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
     apart: tuple[Apart | None, ...] = ()  # fields, by slot, whose sites lie otherwise; (): none do
+    code_bits: int = 32  # of an entry of a neighbour table on a device, or of a code for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,6 +206,7 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
         ahead=placement.ahead,
         placed=placement.placed,
         apart=placement.apart,
+        code_bits=placement.code_bits,
     )
     return Lowered(analysed, variant, tuple(producers))
 

@@ -46,13 +46,14 @@ class Variant:
         0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead
     )
     apart: tuple[Apart | None, ...] = ()  # by slot; (): none is
+    code_bits: int = 32  # on a device: of an entry of a neighbour table; fewer: of a code for what it differs from its site by
 
 
 @dataclass(frozen=True)
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, permutations, phases, scalar, key, call, blocks, item, output, lost; of fields that are apart (slot:
+    what: str  # field, table, differences, permutations, phases, scalar, key, call, blocks, item, output, lost; of fields that are apart (slot:
     # their group, or the field) sites, site_lists, site_classes, first_ghost, away
     slot: int = 0
     offset: tuple[int, ...] = ()
@@ -288,6 +289,9 @@ class Writer:
         if apart is not None:
             return f"n{self.parameter(KernelParameter('sites', apart.group, offset, windings))}[x]"
         entry = f"n{self.parameter(KernelParameter('table', offset=offset, windings=windings))}[x]"
+        if self.variant.code_bits < 32:
+            codes = self.parameter(KernelParameter("differences", offset=offset, windings=windings))
+            return f"(uint32_t(x) + n{codes}[{entry}])"
         if self.variant.gpu:
             return entry
         return (

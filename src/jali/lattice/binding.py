@@ -319,10 +319,12 @@ class _Binding:
         if parameter.what == "phases" and apart:
             return self._factors(parameter.slot, self._table(apart.group, parameter.offset, True).windings)
         table = self.layout.neighbours(list(parameter.offset), parameter.windings)
+        if parameter.what == "differences":
+            return int(self.layout.differences_on_device(table))
         if parameter.what == "table":
             if self.lattice.gpu is not None:
                 self._held.append(table)
-                return int(self.layout.on_device(table))
+                return int(self.layout.on_device(table, self.variant.code_bits))
             array = table.entries
         elif parameter.what == "permutations":
             array = table.permutations

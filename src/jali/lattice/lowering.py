@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from jali import settings
 from jali.codegen.interruptible import interruptible
 from jali.codegen.stages import (
     Analysed,
@@ -25,6 +27,9 @@ from jali.lattice.tuning import tunings_of
 from jali.lattice.visit import Visit, visit_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
+MOST_CODED = (
+    32  # bytes of a neighbour, on average: with more, looking codes up costs what it saves (measured on H200)
+)
 MOST_ADDED = 4  # sums that a kernel on a device adds up itself: each takes some twenty registers of a thread
 
 
@@ -95,7 +100,31 @@ def _placement(
         ahead=prefetch.ahead,
         placed=placed,
         apart=visit.apart,
+        code_bits=_code_bits(reads, phased, fields, visit) if gpu is not None else 32,
     )
+
+
+def _code_bits(
+    reads: Mapping[int, Collection[tuple[int, ...]]],
+    phased: frozenset[tuple[int, tuple[int, ...]]],
+    fields: list[Field],
+    visit: Visit,
+) -> int:
+    """Bits of the entries of a kernel's neighbour tables on a device, or of codes for them, where all of them have codes and are a
+    large part of what is read."""
+    asked = settings.current().device_tables
+    by_table = [
+        (slot, offset)
+        for slot, offsets in reads.items()
+        for offset in offsets
+        if any(offset) and not (visit.apart and visit.apart[slot])
+    ]
+    read = sum(fields[slot].storage.site_bytes for slot, _ in by_table)
+    if not by_table or asked == "entries" or (asked != "codes" and read > MOST_CODED * len(by_table)):
+        return 32
+    layout = visit.layout
+    tables = {(offset, (slot, offset) in phased) for slot, offset in by_table}
+    return max(layout.code_bits(layout.neighbours(list(offset), windings)) for offset, windings in tables)
 
 
 def _crossing(

@@ -17,6 +17,7 @@ def experiment(
     early_launch: bool | None = None,
     halo_off: Sequence[str] = (),
     device_tile: Sequence[int] = (),
+    device_tables: str | None = None,
     device_queues: str | None = None,
     device_carrier: str | None = None,
     message_way: str | None = None,
@@ -27,7 +28,8 @@ def experiment(
     should hold, sites per thread, neighbours that are loaded together; for kernels that are bound inside. `early_launch`: whether
     kernels begin before those in front of them have ended. `halo_off`: parts of every exchange that are left out, of "pack",
     "transport", "bulk", "boundary", so that the cost of the rest is seen; results are wrong then. `device_tile`: extents of the tiles
-    in which sites on GPUs are stored; for lattices that are made inside. `device_queues`: sizes of the queues of collectives between
+    in which sites on GPUs are stored; for lattices that are made inside. `device_tables`: "codes" (where there are few) or "entries", how
+    tables of neighbours are kept on GPUs; for kernels that are bound inside. `device_queues`: sizes of the queues of collectives between
     GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "peer" or "ccl".
     `message_way`: "store", "copy", "ccl" or "staged". Raises ParameterError, at once or where a value is used first.
     """
@@ -36,6 +38,7 @@ def experiment(
         "early_launch": early_launch,
         "halo_off": ",".join(halo_off) or None,
         "device_tile": ",".join(map(str, device_tile)) or None,
+        "device_tables": device_tables,
         "device_queues": device_queues,
         "device_carrier": device_carrier,
         "message_way": message_way,

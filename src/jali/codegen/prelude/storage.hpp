@@ -105,18 +105,42 @@ template <int EXPONENT, int FRACTION>
 struct small_float {
     static const int SHIFT = REAL_FRACTION - FRACTION, BIAS = (1 << (EXPONENT - 1)) - 1;
     static const lane_integer SPECIAL = ((lane_integer(1) << EXPONENT) - 1) << FRACTION;
+    static const bool OF_HALF = EXPONENT == 5 && FRACTION == 10;
+    static const bool OF_BRAIN = EXPONENT == 8 && FRACTION == 7 && sizeof(JALI_REAL) == 4;
+    static JALI_MEMBER real largest() { // finite number of the arithmetic
+        return real_of_bits(splat_integer((lane_integer(2 * REAL_BIAS + 1) << REAL_FRACTION) - 1));
+    }
     static JALI_MEMBER real decode(integer bits) {
+        if (BIAS == REAL_BIAS) return real_of_bits(bits << splat_integer(SHIFT)); // the upper bits of the arithmetic's numbers
+#if defined(JALI_ROUNDS_16)
+        if (OF_HALF) return JALI_REAL(of_half((unsigned short)bits.value));
+#endif
         const integer magnitude = bits & splat_integer((lane_integer(1) << (EXPONENT + FRACTION)) - 1);
         const integer sign = (bits << splat_integer(8 * sizeof(JALI_REAL) - 1 - EXPONENT - FRACTION)) & sign_bits();
         const integer shifted = magnitude << splat_integer(SHIFT);
         // as a small number of the arithmetic, times a power of two: exact, subnormal or not
-        const real value = BIAS == REAL_BIAS ? real_of_bits(shifted) : real_of_bits(shifted) * two_to(REAL_BIAS - BIAS);
+        const real value = real_of_bits(shifted) * two_to(REAL_BIAS - BIAS);
         const real special = real_of_bits(shifted | splat_integer(((lane_integer(1) << (8 * int(sizeof(JALI_REAL)) - 2 - REAL_FRACTION + 1)) - 1) << REAL_FRACTION));
         const integer found = bits_of(select(magnitude >= splat_integer(SPECIAL), special, value));
         return real_of_bits(found | sign);
     }
+#if defined(JALI_ROUNDS_16)
     static JALI_MEMBER integer encode(real x, mask* lost) {
-        const real largest_real = real_of_bits(splat_integer((lane_integer(2 * REAL_BIAS + 1) << REAL_FRACTION) - 1));
+        if (OF_HALF) return from_instruction(half_of(x.value), x, lost);
+        if (OF_BRAIN) return from_instruction(brain_of(float(x.value)), x, lost);
+        return encode_by_integers(x, lost);
+    }
+    // What an instruction has made of x, with the NaNs of encode_by_integers.
+    static JALI_MEMBER integer from_instruction(unsigned short bits, real x, mask* lost) {
+        const mask infinite = splat_integer(-lane_integer((bits & 0x7fff) == SPECIAL));
+        *lost = *lost | (infinite & (vabs(x) <= largest()));
+        const lane_integer sign = bits_of(x).value < 0 ? lane_integer(1) << (EXPONENT + FRACTION) : 0;
+        return select(x != x, splat_integer(SPECIAL | (lane_integer(1) << (FRACTION - 1)) | sign), splat_integer(bits));
+    }
+    static JALI_MEMBER integer encode_by_integers(real x, mask* lost) {
+#else
+    static JALI_MEMBER integer encode(real x, mask* lost) {
+#endif
         const integer wide = bits_of(vabs(x));
         const integer odd = (wide >> splat_integer(SHIFT)) & splat_integer(1);
         const integer rounded = (wide + splat_integer((lane_integer(1) << (SHIFT - 1)) - 1) + odd) >> splat_integer(SHIFT);
@@ -127,7 +151,7 @@ struct small_float {
             real sum = vabs(x) + power;
             bits = select(vabs(x) < two_to(1 - BIAS), bits_of(sum) - bits_of(power), normal);
         }
-        const mask finite = vabs(x) <= largest_real;
+        const mask finite = vabs(x) <= largest();
         const mask beyond = finite & (bits >= splat_integer(SPECIAL));
         *lost = *lost | beyond;
         bits = select(beyond | ~finite, splat_integer(SPECIAL), bits);

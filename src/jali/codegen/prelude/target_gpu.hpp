@@ -42,6 +42,30 @@ static JALI_MEMBER void let_next_begin() { asm volatile("griddepcontrol.launch_d
 static JALI_MEMBER void after_previous() {}
 static JALI_MEMBER void let_next_begin() {}
 #endif
+// Where 16-bit floats are rounded by an instruction: from float, and to it.
+#if defined(__CUDACC_RTC__) && __CUDA_ARCH__ >= 800
+#define JALI_ROUNDS_16
+static JALI_MEMBER unsigned short half_of(float x) {
+    unsigned short h;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(h) : "f"(x));
+    return h;
+}
+static JALI_MEMBER unsigned short half_of(double x) {
+    unsigned short h;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(h) : "d"(x));
+    return h;
+}
+static JALI_MEMBER float of_half(unsigned short h) {
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(h));
+    return x;
+}
+static JALI_MEMBER unsigned short brain_of(float x) {
+    unsigned short b;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(b) : "f"(x));
+    return b;
+}
+#endif
 // A kernel whose body begins after the one in front has ended. It says nothing to the next one, which is let in as its
 // blocks end: those of a kernel that is let in sooner wait where others could work (measured, docs/performance.md).
 #define JALI_KERNEL(name, type) JALI_KERNEL_FOR(JALI_THREADS, name, type)
