@@ -153,13 +153,14 @@ void bind_gpu(nb::module_& m) {
             "record", [](Gpu& gpu, GpuEvent& event) { event.record(gpu.stream()); }, "event"_a,
             "The event is reached when the work so far has been done.")
         .def(
-            "launch_graph", [](Gpu& gpu, GpuGraph& graph) { graph.launch(gpu.stream()); }, "graph"_a)
+            "launch_graph", [](Gpu& gpu, GpuGraph& graph) { graph.launch(gpu.stream()); }, "graph"_a,
+            nb::call_guard<nb::gil_scoped_release>()) // a full queue is waited for
         .def(
             "copy",
             [](Gpu& gpu, const GpuMemory& to, const GpuMemory& from) {
                 gpu.copy(to.address(), from.address(), std::min(to.size(), from.size()));
             },
-            "to"_a, "source"_a)
+            "to"_a, "source"_a, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "copy_address",
             [](Gpu& gpu, GpuAddress to, GpuAddress from, std::size_t bytes, nb::object stream) {
@@ -174,7 +175,8 @@ void bind_gpu(nb::module_& m) {
             [](Gpu& gpu, const GpuMemory& memory, unsigned char value) {
                 gpu.fill(memory.address(), value, memory.size());
             },
-            "memory"_a, "value"_a, "Every byte of a block becomes this, in order with jali's work.")
+            "memory"_a, "value"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "Every byte of a block becomes this, in order with jali's work.")
         .def("synchronize", &Gpu::synchronize, nb::call_guard<nb::gil_scoped_release>(),
              "Waits for the work so far.")
         .def(

@@ -266,9 +266,12 @@ void bind_layout(nb::module_& m) {
             "on_device",
             [](PlacedLayout& l, const NeighbourTable& table, int bits) { return l.on_device(table, bits); },
             "table"_a, "bits"_a = 32,
+            nb::call_guard<nb::gil_scoped_release>(), // the device may be waited for
             "Address of one of its tables on its device: entries, or codes of 8 or 16 bits.")
-        .def("code_bits", &PlacedLayout::code_bits, "table"_a, "How many bits codes of a table need; 32: it has none.")
+        .def("code_bits", &PlacedLayout::code_bits, "table"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "How many bits codes of a table need; 32: it has none.")
         .def("differences_on_device", &PlacedLayout::differences_on_device, "table"_a,
+             nb::call_guard<nb::gil_scoped_release>(),
              "Address of what the codes of a table stand for: entry - site, modulo 2^32.")
         .def("reach", &PlacedLayout::reach, "parities"_a, "offset"_a,
              "Parities (mask) that can be read at the offset.")

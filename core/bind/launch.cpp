@@ -173,6 +173,7 @@ void bind_launch(nb::module_& m) {
         .def("sums_taken", [](BoundLaunch& self) { self.launch->sums_taken(); })
         .def(
             "make_ready", [](BoundLaunch& self) { self.launch->make_ready(); },
+            nb::call_guard<nb::gil_scoped_release>(),
             "What a run does only if need be (room for ghosts, zeros for sums), before it is recorded in a "
             "graph.")
         .def(
@@ -211,12 +212,14 @@ void bind_launch(nb::module_& m) {
             "Whether a run would become part of a graph.")
         .def(
             "describe", [](BoundLaunch& self) { return self.launch->describe(); },
+            nb::call_guard<nb::gil_scoped_release>(),
             "The steps of a run in which every ghost that is read is stale.")
         .def(
             "check",
             [](BoundLaunch& self) {
                 if (const auto* schedule = self.launch->full_schedule()) schedule->check();
             },
+            nb::call_guard<nb::gil_scoped_release>(),
             "Checks that schedule; RuntimeError says what is wrong.");
     nb::class_<LaunchTrial>(
         m, "LaunchTrial",
@@ -246,7 +249,8 @@ void bind_launch(nb::module_& m) {
             }
             check_messages(schedules);
         },
-        "launches"_a, "The same launch on every rank: each message sent is received, with the same size.");
+        nb::call_guard<nb::gil_scoped_release>(), "launches"_a,
+        "The same launch on every rank: each message sent is received, with the same size.");
 }
 
 void bind_sum(nb::module_& m) {

@@ -349,6 +349,7 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
 }
 
 int Gpu::occupancy(const GpuFunction& function, int threads) const {
+    make_current(); // a thread may come here first
     int blocks = 0;
     api_.check(api_.occupancy(&blocks, function.handle, threads, 0), "asking for occupancy");
     return blocks;

@@ -49,8 +49,8 @@ class PlacedLayout : public Layout {
     };
     const OnDevice& on_device();
 
-    // One of this layout's tables: its entries, as they are (32 bits), or as codes of 8 or 16 bits for what each
-    // differs from its site by, where few differences occur, and these differences, by code.
+    // One of this layout's tables: its entries, as they are (32 bits), or as codes of 8 or 16 bits for what
+    // each differs from its site by, where few differences occur, and these differences, by code.
     int code_bits(const NeighbourTable& table);
     GpuAddress on_device(const NeighbourTable& table, int bits = 32);
     GpuAddress differences_on_device(const NeighbourTable& table);

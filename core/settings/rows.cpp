@@ -232,8 +232,8 @@ std::vector<SettingRow> table() {
         "tuning.md");
     add(&S::device_tile, "device_tile", "", anything("extents like 8,4,4,2"), "8,4,4,2",
         "tiles in which sites of lattices on GPUs are stored", "tuning.md");
-    add(&S::device_tables, "device_tables", "", one_of({"codes", "entries"}), "`codes` where neighbours are small",
-        "how tables of neighbours are kept on GPUs", "tuning.md");
+    add(&S::device_tables, "device_tables", "", one_of({"codes", "entries"}),
+        "`codes` where neighbours are small", "how tables of neighbours are kept on GPUs", "tuning.md");
     add(&S::device_queues, "device_queues", "", anything("sizes like channels=32,slot_bytes=65536"),
         "by ranks", "sizes of the queues of collectives between GPUs, the same on all ranks", "tuning.md");
     add(&S::device_carrier, "device_carrier", "", one_of({"peer", "ccl"}),

@@ -45,10 +45,10 @@ struct Settings {
     std::string cxx, xdg_cache_home, nvtx_injection64_path, mpich_gpu_support_enabled, mv2_use_cuda,
         mv2_use_rocm;
     // experiments, which no variable sets; empty: as jali chooses
-    std::string launch;       // of kernels on GPUs: "threads,blocks,sites,width"
-    bool early_launch = true; // kernels on GPUs are launched before those in front of them have ended
-    std::string halo_off;     // parts of an exchange that are left out: "bulk,boundary"
-    std::string device_tile;  // in which sites of GPUs are stored: "8,4,4,2"
+    std::string launch;        // of kernels on GPUs: "threads,blocks,sites,width"
+    bool early_launch = true;  // kernels on GPUs are launched before those in front of them have ended
+    std::string halo_off;      // parts of an exchange that are left out: "bulk,boundary"
+    std::string device_tile;   // in which sites of GPUs are stored: "8,4,4,2"
     std::string device_tables; // of neighbours on GPUs: "codes" or "entries"
     std::string device_queues;
     std::string device_carrier;

@@ -93,6 +93,7 @@ BOTH(cuDevicePrimaryCtxRetain, hipDevicePrimaryCtxRetain, (void** context, int d
 BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
     if (!context) return 201;
     current = static_cast<int>(reinterpret_cast<std::intptr_t>(context) - 1000);
+    has_current = true;
     return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
@@ -311,6 +312,7 @@ BOTH(cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlo
      (int* count, void* function, int threads, std::size_t shared), (count, function, threads, shared)) {
     (void)function;
     (void)shared;
+    if (!has_current) return 201;
     *count = 2048 / threads;
     return 0;
 }
@@ -320,6 +322,7 @@ BOTH(cuLaunchKernel, hipModuleLaunchKernel,
      (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra)) {
     (void)shared;
     (void)extra;
+    if (!has_current) return 201;
     if (gx == 0 || gy != 1 || gz != 1 || bx == 0 || bx > 1024 || by != 1 || bz != 1) return 1;
     const Function* f = static_cast<Function*>(function);
     const auto* bytes = static_cast<const char*>(parameters[0]);
