@@ -95,9 +95,9 @@ struct Block {
     int file; // other processes map it through /proc
     int device;
 };
-thread_local int current = 0;      // the device that this thread uses
+thread_local int current = 0;          // the device that this thread uses
 thread_local bool has_current = false; // it has said which
-std::map<int, std::mutex> loading; // held while a kernel is loaded on a device
+std::map<int, std::mutex> loading;     // held while a kernel is loaded on a device
 std::map<Address, Block> blocks;
 struct Mapped {
     std::size_t bytes;
