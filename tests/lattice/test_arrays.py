@@ -76,6 +76,11 @@ def norms(X, f, total, at):
 
 
 @jali.site_function
+def both_of(X, f, g, total):
+    total += f[X] * g[X]
+
+
+@jali.site_function
 def drawn(X, f, rng):
     f[X] = rng.gaussian(X) + rng.uniform(X) * X.coordinate(X.ndim - 1)
 
@@ -277,6 +282,18 @@ def test_a_wrapped_array_is_the_memory_of_its_field():
     del field
     gc.collect()
     assert watched() is None
+
+
+def test_two_fields_in_one_array_are_refused_where_one_is_written():
+    lattice = Lattice(4, 6)
+    array = np.arange(48.0).reshape(8, 6)
+    whole, same, apart = lattice.wrap(array[:4]), lattice.wrap(array[:4]), lattice.wrap(array[4:])
+    shifted = lattice.wrap(array[2:6])
+    for other in (same, shifted):
+        with pytest.raises(LayoutError, match="shares memory with that of"):
+            laplacian(whole, other)
+    laplacian(whole, apart)
+    assert lattice.sum(both_of, same, whole) == lattice.sum(both_of, whole, whole)  # nothing is written
 
 
 def test_an_array_lives_as_long_as_its_field():

@@ -24,7 +24,7 @@ from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of
-from jali.lattice.visit import Visit, visit_of
+from jali.lattice.visit import Visit, check_arrays, visit_of
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
 MOST_CODED = (
@@ -46,6 +46,7 @@ def bind(
     TraceError for races, CompileError, DeviceError."""
     check_races(analysed, lattice, domain)
     program = analysed.program
+    check_arrays(program.name, fields, analysed.analysis.writes)
     visit = visit_of(lattice, fields, program.precision)
     sites = lattice.sites_of(domain, program.shift, visit.blocks, analysed.stencil)
     prefetch = (

@@ -7,13 +7,16 @@ lattice, are found by tables of sites, one for each layout and offset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from jali import _core
 from jali.codegen.formats import Ratio
 from jali.codegen.writer import Apart
+from jali.errors import LayoutError
 from jali.lattice.field import Field
 from jali.lattice.ratio import ratio_of
 
@@ -37,6 +40,24 @@ class Visit:
         """Where the lanes of the visited blocks find fields of a group at an offset. Raises LayoutError."""
         layout, ratio = self.groups[group]
         return _core.SiteTable(self.blocks, layout, ratio.coarser, ratio.finer, list(offset), windings)
+
+
+def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -> None:
+    """Raises LayoutError where an array that is written shares memory with that of another field: what is read there would depend
+    on the order of the sites."""
+    for slot in written:
+        for other, field in enumerate(fields):
+            mine, theirs = fields[slot].array, field.array
+            if (
+                slot != other
+                and mine is not None
+                and theirs is not None
+                and np.may_share_memory(mine, theirs)
+            ):
+                raise LayoutError(
+                    f"{name} writes {fields[slot].name}, whose array shares memory with that of {field.name}: pass one field for "
+                    "both, or a copy of the array"
+                )
 
 
 def visit_of(lattice: Any, fields: Sequence[Field], precision: str) -> Visit:
