@@ -273,8 +273,7 @@ class FieldArgument:
     ratio: Ratio | None = None
 
 
-@dataclass(frozen=True)
-class Ratio:
+class Ratio(NamedTuple):
     """A lattice beside that of the loop, direction by direction: so many times coarser, or so many times finer; one of the two is 1."""
 
     coarser: tuple[int, ...]

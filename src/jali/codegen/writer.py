@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jali.codegen.formats import ALGEBRA, PLAIN, Stored
 from jali.codegen.ir import Node, SiteProgram
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from jali.codegen.passes import Analysis
 
 
-@dataclass(frozen=True)
-class Apart:
+class Apart(NamedTuple):
     """A field whose sites lie otherwise than those of the kernel: it is found by tables of sites, which fields of a group share."""
 
     group: int
