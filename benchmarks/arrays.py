@@ -9,17 +9,9 @@ import statistics
 
 import numpy as np
 
-import jali
 from jali import Complex, Field, Lattice, Real
+from jali.bench.compare.rows import laplacian
 from jali.bench.timing import Result, arguments, pin, show, time_call
-
-
-@jali.site_function
-def laplacian(X, out, f):
-    total = -2.0 * X.ndim * f[X]
-    for mu in X.directions():
-        total += f[X + mu] + f[X - mu]
-    out[X] = total
 
 
 def main() -> None:

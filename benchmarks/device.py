@@ -14,21 +14,13 @@ import gc
 import numpy as np
 
 import jali
-from jali.bench.compare.rows import axpy, copy, norm2, plaquette
+from jali.bench.compare.rows import axpy, copy, laplacian, norm2, plaquette
 from jali.codegen.types import Element
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 from jali.gauge.staples import staple_sum
 from jali.lattice.binding import BoundKernel
 from jali.profile.device_roofs import copy_rate, seconds_on
-
-
-@jali.site_function
-def laplacian(X, out, f):
-    total = -2.0 * X.ndim * f[X]
-    for mu in X.directions():
-        total += f[X + mu] + f[X - mu]
-    out[X] = total
 
 
 @jali.site_function

@@ -104,7 +104,6 @@ void GpuLaunch::fill_parameters() {
     fill_device_parameters(parameters, *d.layout);
     parameters[6] = counters_->on_device().address();
     for (const auto& [index, field] : d.patches) parameters[index] = field->address();
-    for (const auto& [index, field] : d.away) parameters[index] = 0; // ghosts follow
 }
 
 std::int64_t GpuLaunch::blocks_for(const Positions& positions) const {

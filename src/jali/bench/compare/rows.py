@@ -61,6 +61,14 @@ def norm2(X, x, total):
 
 
 @jali.site_function
+def laplacian(X, out, f):
+    total = -2.0 * X.ndim * f[X]
+    for mu in X.directions():
+        total += f[X + mu] + f[X - mu]
+    out[X] = total
+
+
+@jali.site_function
 def plaquette(X, U, total):
     for mu, nu in X.planes():
         total += (U[mu][X] * U[nu][X + mu] * U[mu][X + nu].dagger() * U[nu][X].dagger()).trace().real
