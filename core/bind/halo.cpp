@@ -1,5 +1,6 @@
 // core/halo in Python: partitions, layouts, field storage. Launches and sums are in launch.cpp.
 #include "bind/errors.hpp"
+#include "bind/placed_array.hpp"
 #include "halo/gpu_exchange.hpp"
 #include "halo/policy.hpp"
 #include "halo/site_table.hpp"
@@ -206,11 +207,13 @@ void bind_layout(nb::module_& m) {
              "order; gpu: the device where fields live; block_bits: at least so many, for tests.")
         .def_static(
             "c_ordered",
-            [](Partition partition, int rank) {
-                return std::make_shared<PlacedLayout>(std::move(partition), rank);
+            [](Partition partition, int rank, std::shared_ptr<Gpu> gpu) {
+                return std::make_shared<PlacedLayout>(std::move(partition), rank, std::move(gpu));
             },
-            "partition"_a, "rank"_a, "The layout of C-ordered arrays of a rank's box, on the host.")
+            "partition"_a, "rank"_a, "gpu"_a = nb::none(),
+            "The layout of C-ordered arrays of a rank's box, on the host or a device.")
         .def_prop_ro("c_order", &PlacedLayout::c_order)
+        .def_prop_ro("first_ghost", &PlacedLayout::first_ghost)
         .def_prop_ro("block_bits", &PlacedLayout::block_bits, "Bits of a table's entry that hold the block.")
         .def_prop_ro("gpu", [](const PlacedLayout& l) { return l.gpu(); })
         .def_prop_ro("partition", &PlacedLayout::partition)
@@ -387,25 +390,42 @@ void bind_storage(nb::module_& m) {
         .def(
             "__init__",
             [](FieldStorage* self, std::shared_ptr<PlacedLayout> layout, const Sections& memory,
-               std::string label, nb::object array) {
-                auto held = nb::cast<Array>(array, false);
-                const auto bytes = held.nbytes();
+               std::string label, nb::object array, std::uintptr_t stream) {
+                const PlacedArray* placed = placed_array(array);
+                if ((placed ? placed->kind->gpu : nullptr) != layout->gpu())
+                    throw LayoutError("field '" + label + "': the array is not where the layout is");
+                std::byte* data = nullptr;
+                std::size_t bytes = 0;
+                if (placed != nullptr) {
+                    data = reinterpret_cast<std::byte*>(placed->address);
+                    bytes = placed->kind->nbytes;
+                } else {
+                    auto held = nb::cast<ConstArray>(array, false); // one that is written is writable
+                    data = bytes_of(held);
+                    bytes = held.nbytes();
+                }
                 if (bytes != static_cast<std::size_t>(layout->sites() * memory_of(memory).bytes()))
                     throw LayoutError("field '" + label + "': an array of " + std::to_string(bytes) +
                                       " bytes; the local box has " + std::to_string(layout->sites()) +
                                       " sites of " + std::to_string(memory_of(memory).bytes()));
-                std::byte* data = bytes_of(held);
                 // Dropped by whoever uses the storage last, with or without the interpreter's lock.
                 std::shared_ptr<void> owner(new nb::object(std::move(array)), [](void* p) {
                     if (!nb::is_alive()) return;
                     nb::gil_scoped_acquire acquired;
                     delete static_cast<nb::object*>(p);
                 });
+                nb::gil_scoped_release released;
                 new (self) FieldStorage(std::move(layout), memory_of(memory), std::move(label), data,
-                                        std::move(owner));
+                                        std::move(owner), reinterpret_cast<void*>(stream));
             },
-            "layout"_a, "memory"_a, "label"_a, "array"_a,
-            "In a C-ordered, writable array of the local box, whose memory it uses as long as it lives.")
+            "layout"_a, "memory"_a, "label"_a, "array"_a, "stream"_a = 0,
+            "In a C-ordered array of the local box, whose memory it uses as long as it lives: of NumPy, or a "
+            "PlacedArray whose owner goes on to use it on `stream`.")
+        .def_prop_ro("borrowed", &FieldStorage::borrowed, "Whether it is somebody else's array.")
+        .def("await_owner", &FieldStorage::await_owner, nb::call_guard<nb::gil_scoped_release>(),
+             "For somebody else's array on a device: what comes next waits for the owner's stream.")
+        .def("let_owner_go_on", &FieldStorage::let_owner_go_on, nb::call_guard<nb::gil_scoped_release>(),
+             "The owner's stream waits for what has been put on jali's.")
         .def_prop_ro("layout", &FieldStorage::layout)
         .def_prop_ro("site_bytes", &FieldStorage::site_bytes)
         .def_prop_ro("label", &FieldStorage::label)

@@ -105,7 +105,9 @@ void bind_placed_array(nb::module_& m) {
                      [](const PlacedArray& self) {
                          return self.owner.is_valid() ? self.owner : nb::object(nb::none());
                      })
-        .def_ro("read_only", &PlacedArray::read_only);
+        .def_ro("read_only", &PlacedArray::read_only)
+        .def_ro("owner_stream", &PlacedArray::owner_stream,
+                "Handle of the stream on which the owner goes on.");
     m.def(
         "let_owners_go_on",
         [](nb::handle arrays) {

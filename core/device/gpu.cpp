@@ -376,13 +376,23 @@ const GpuFunction& Gpu::builtin(const std::string& name) {
 // ---- streams, events, graphs ---------------------------------------------------------------------------
 
 GpuStream::GpuStream(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {
+    {
+        std::lock_guard lock(gpu_->mutex_);
+        if (!gpu_->free_streams_.empty()) {
+            handle_ = gpu_->free_streams_.back();
+            gpu_->free_streams_.pop_back();
+            return;
+        }
+    }
     gpu_->make_current();
     gpu_->api().check(gpu_->api().stream_create(&handle_, 1, 0), "making a stream");
 }
 
+// A driver may wait for what is on a stream that it destroys, and this for another rank of the process, which
+// may want a lock of whoever is here.
 GpuStream::~GpuStream() {
-    gpu_->make_current();
-    gpu_->api().stream_destroy(handle_);
+    std::lock_guard lock(gpu_->mutex_);
+    gpu_->free_streams_.push_back(handle_);
 }
 
 GpuEvent::GpuEvent(std::shared_ptr<Gpu> gpu, bool timed) : gpu_(std::move(gpu)) {

@@ -84,6 +84,7 @@ class GpuEvent {
     void* handle_ = nullptr;
 };
 
+// A stream beside the device's own; kept for the next one who wants one.
 class GpuStream {
   public:
     explicit GpuStream(std::shared_ptr<Gpu> gpu);
@@ -229,6 +230,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
   private:
     friend class GpuEvent;
     friend class GpuMemory;
+    friend class GpuStream;
     friend class PinnedMemory;
     Gpu(const GpuApi& api, int ordinal);
     void listen() const;
@@ -269,6 +271,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
         void* done;
     };
     std::vector<Pinned> free_pinned_;
+    std::vector<void*> free_streams_;
     mutable std::mutex mutex_;
     std::multimap<std::size_t, GpuAddress> free_; // by size
     std::map<GpuAddress, Segment> segments_;      // by where they begin

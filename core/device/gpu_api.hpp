@@ -64,7 +64,6 @@ struct VirtualAccess {
     row(copy, (GpuAddress to, GpuAddress from, std::size_t bytes, void* stream)) \
     row(fill, (GpuAddress to, unsigned char value, std::size_t bytes, void* stream)) \
     row(stream_create, (void** stream, unsigned flags, int priority)) \
-    row(stream_destroy, (void* stream)) \
     row(stream_synchronize, (void* stream)) \
     row(stream_query, (void* stream)) \
     row(stream_wait, (void* stream, void* event, unsigned flags)) \

@@ -49,7 +49,7 @@ void GpuExchange::carry_staged(void* stream) {
         for (const Part& part : message.parts) {
             const std::size_t bytes = layout_->whole_groups(part.receive_count) * part.field->block_bytes();
             if (bytes > 0)
-                api.check(api.copy_in(part.field->address() + part.ghost * part.field->block_bytes(),
+                api.check(api.copy_in(part.field->address_of_ghost(part.ghost),
                                       receive_here_.data() + message.receive_offset + part.receive_offset,
                                       bytes, stream),
                           "copying halos to the device");

@@ -42,6 +42,10 @@ GpuLaunch::GpuLaunch(LaunchDefinition definition)
     } else {
         whole_ = positions_of(d.domain.blocks);
     }
+    for (FieldStorage* field : touched_) {
+        auto same = [&](const FieldStorage* other) { return other->owner_stream() == field->owner_stream(); };
+        if (field->borrowed() && std::none_of(lent_.begin(), lent_.end(), same)) lent_.push_back(field);
+    }
     kernel_changed();
     prepare_sums();
 }
@@ -104,6 +108,8 @@ void GpuLaunch::fill_parameters() {
     fill_device_parameters(parameters, *d.layout);
     parameters[6] = counters_->on_device().address();
     for (const auto& [index, field] : d.patches) parameters[index] = field->address();
+    for (const auto& [index, field] : d.away)
+        parameters[index] = static_cast<std::uint64_t>(field->ghosts_away());
 }
 
 std::int64_t GpuLaunch::blocks_for(const Positions& positions) const {
@@ -145,6 +151,7 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
 
 void GpuLaunch::prepare() {
     make_ready();
+    for (FieldStorage* field : lent_) field->await_owner();
     totals_are_zero_ = false;
     fill_parameters();
 }
@@ -211,6 +218,7 @@ GpuAddress GpuLaunch::run_kernel() {
         order = plan_for(stale_).order.address();
     }
     mark_written();
+    for (FieldStorage* field : lent_) field->let_owner_go_on();
     return order;
 }
 

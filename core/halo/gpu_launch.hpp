@@ -68,6 +68,7 @@ class GpuLaunch : public Launch {
     std::shared_ptr<Gpu> gpu_;
     std::vector<std::uint64_t> arguments_; // begin, end, parameters: the structure that the kernel takes
     Positions whole_;
+    std::vector<FieldStorage*> lent_; // arrays of others, one for each stream of theirs
     GpuMemory contributions_, whole_order_, starts_, totals_;
     bool totals_are_zero_ = false; // since they were handed over or taken
     std::int64_t turn_ = 0;        // how often they were

@@ -146,6 +146,7 @@ void GpuExchange::make_tables() {
     for (const Message& message : messages_) {
         for (const Part& part : message.parts) {
             addresses.push_back(part.field->address());
+            addresses.push_back(part.field->address_of_ghost(part.ghost));
             addresses.push_back(place_of(message, part));
         }
     }
@@ -185,7 +186,7 @@ void GpuExchange::make_tables() {
                 const auto bytes_of = [&](std::int64_t count) {
                     return layout_->whole_groups(count) * part.field->block_bytes();
                 };
-                const GpuAddress ghosts = part.field->address() + part.ghost * part.field->block_bytes();
+                const GpuAddress ghosts = part.field->address_of_ghost(part.ghost);
                 // the odd ghosts of a field follow its even ones, here and there
                 if (by_library && part.field != last)
                     stage.pieces.push_back(
@@ -205,7 +206,8 @@ void GpuExchange::make_tables() {
                                           send_bytes_, pack_blocks_);
                     parts.push_back({source + first, item ? 0 : sites, part.send_count,
                                      section.units / section.packet_units, section.packet_bytes(),
-                                     group_bytes, place_of(message, part) + first});
+                                     group_bytes, part.field->borrowed() ? part.field->site_bytes() : 0,
+                                     place_of(message, part) + first});
                     first += static_cast<std::int64_t>(layout_->group()) * section.bytes();
                 }
                 if (!mailed) continue;

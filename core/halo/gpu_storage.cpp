@@ -20,20 +20,23 @@ struct BoxArguments {
 };
 struct ReorderArguments {
     std::int64_t count;
-    SectionOnDevice section;
+    SectionOnDevice from_section, to_section;
     GpuAddress from, to, places;
 };
 
 constexpr unsigned builtin_threads = 256;
 constexpr std::size_t box_piece = std::size_t{64} << 20; // bytes of an array on the device at a time
 
-// Calls f(suffix of the kernel's name, section) for every section of a site.
+// Calls f(suffix of the kernel's name, section) for every section of a site. In an array a site is one
+// packet.
 template <class F>
-void for_each_section(const SiteMemory& memory, F f) {
+void for_each_section(const FieldStorage& field, F f) {
+    const SiteMemory& memory = field.memory();
     std::int64_t first = 0;
     for (const MemorySection& section : memory.sections) {
         f("_" + std::to_string(section.unit_bytes),
-          SectionOnDevice{section.units, section.packet_units, first, memory.bytes()});
+          SectionOnDevice{section.units, field.borrowed() ? section.units : section.packet_units, first,
+                          memory.bytes()});
         first += section.bytes();
     }
 }
@@ -51,9 +54,22 @@ void run_builtin(Gpu& gpu, const std::string& name, Arguments arguments, std::in
 
 } // namespace
 
+void FieldStorage::await_owner() const {
+    const auto& gpu = layout_->gpu();
+    if (owner_ && gpu && stream_ != gpu->stream() && !gpu->is_capturing(gpu->stream()))
+        gpu->wait_for(stream_);
+}
+
+void FieldStorage::let_owner_go_on() const {
+    const auto& gpu = layout_->gpu();
+    if (owner_ && gpu && stream_ != gpu->stream() && !gpu->is_capturing(gpu->stream()))
+        gpu->let_wait(stream_);
+}
+
 void FieldStorage::allocate_on_device() {
     Gpu& gpu = *layout_->gpu();
     const auto ghosts = layout_->ghost_blocks();
+    if (owner_ && ghosts == 0) return;
     const bool mapped_by_others = layout_->partition().nranks() > 1;
     GpuMemory bigger =
         gpu.allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_, mapped_by_others);
@@ -62,6 +78,7 @@ void FieldStorage::allocate_on_device() {
     gpu.fill(bigger.address() + kept, 0, bigger.size() - kept);
     device_ = std::move(bigger);
     ghosts_ = ghosts;
+    if (owner_) return;
     const auto missing = static_cast<std::size_t>(layout_->first_ghost() - owned_) * block_bytes_;
     base_ = reinterpret_cast<std::byte*>(device_.address() - missing);
 }
@@ -92,16 +109,18 @@ void FieldStorage::box_to_device(const std::byte* array, const std::int32_t* blo
     GpuMemory list, staged = gpu.allocate(std::min(sites, piece) * site_bytes, "arrays on their way");
     if (blocks != nullptr) list = gpu.upload(blocks, sites * sizeof *blocks, "sites on their way");
     const GpuAddress which = blocks != nullptr ? list.address() : layout_->on_device().box_blocks.address();
+    await_owner();
     for (std::int64_t first = 0; first < sites; first += piece) {
         const auto count = std::min(piece, sites - first);
         gpu.copy_in(staged.address(), array + first * site_bytes, count * site_bytes);
-        for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
+        for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
             run_builtin(gpu, "box_in" + suffix,
                         BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
                                      address()},
                         count * section.units);
         });
     }
+    let_owner_go_on();
     gpu.synchronize(); // the caller's array may change
 }
 
@@ -112,9 +131,10 @@ void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks,
     GpuMemory list, staged = gpu.allocate(std::min(sites, piece) * site_bytes, "arrays on their way");
     if (blocks != nullptr) list = gpu.upload(blocks, sites * sizeof *blocks, "sites on their way");
     const GpuAddress which = blocks != nullptr ? list.address() : layout_->on_device().box_blocks.address();
+    await_owner();
     for (std::int64_t first = 0; first < sites; first += piece) {
         const auto count = std::min(piece, sites - first);
-        for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
+        for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
             run_builtin(gpu, "box_out" + suffix,
                         BoxArguments{count, section, which + first * sizeof(std::int32_t), staged.address(),
                                      address()},
@@ -143,11 +163,20 @@ void FieldStorage::copy_on_device(const FieldStorage& other) {
             list[block] = block_at[to.box_index()[block]];
         places = gpu.upload(list.data(), list.size() * sizeof list[0], "sites on their way");
     }
-    for_each_section(memory_of_site_, [&](const std::string& suffix, const SectionOnDevice& section) {
+    std::vector<SectionOnDevice> theirs;
+    for_each_section(other,
+                     [&](const std::string&, const SectionOnDevice& section) { theirs.push_back(section); });
+    std::size_t next = 0;
+    await_owner();
+    other.await_owner();
+    for_each_section(*this, [&](const std::string& suffix, const SectionOnDevice& section) {
         run_builtin(gpu, "reorder" + suffix,
-                    ReorderArguments{to.nblocks(), section, other.address(), address(), places.address()},
+                    ReorderArguments{to.nblocks(), theirs[next++], section, other.address(), address(),
+                                     places.address()},
                     to.nblocks() * section.units);
     });
+    let_owner_go_on();
+    other.let_owner_go_on();
 }
 
 } // namespace jali

@@ -12,7 +12,7 @@ struct HaloJob {
 };
 struct PackPart {
     GpuAddress field, sites;
-    std::int64_t count, packets, packet_bytes, group_bytes;
+    std::int64_t count, packets, packet_bytes, group_bytes, row_bytes;
     GpuAddress to;
 };
 struct PackMessage {

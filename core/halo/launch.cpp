@@ -23,8 +23,7 @@ bool find_stale_of(const std::vector<HaloRequest>& requests, std::vector<char>& 
         const auto& request = requests[k];
         for (int parity = 0; parity < 2; ++parity) {
             const bool read = request.parities >> parity & 1;
-            stale[2 * k + parity] =
-                read && (request.field->borrowed() || request.field->stale(request.slab, parity));
+            stale[2 * k + parity] = read && request.field->stale(request.slab, parity);
             any |= stale[2 * k + parity] != 0;
             const bool valid = read && !stale[2 * k + parity];
             avoided += valid;

@@ -6,15 +6,6 @@
 
 namespace jali {
 
-namespace {
-
-// Bytes of the sites that a field owns, on the host or on a device.
-std::size_t owned_bytes(const FieldStorage& field) {
-    return static_cast<std::size_t>(field.layout()->first_ghost()) * field.block_bytes();
-}
-
-} // namespace
-
 LaunchTrial::LaunchTrial(Launch& launch) : launch_(launch) {
     const auto& d = launch_.definition_;
     Gpu* gpu = d.layout->gpu().get();
@@ -24,7 +15,7 @@ LaunchTrial::LaunchTrial(Launch& launch) : launch_(launch) {
         auto same = [&](const Saved& s) { return s.field == field.get(); };
         if (std::any_of(saved_.begin(), saved_.end(), same)) continue;
         Saved saved{field.get(), {}, {}};
-        const std::size_t bytes = owned_bytes(*field);
+        const std::size_t bytes = field->owned_bytes();
         if (gpu != nullptr) {
             saved.there = gpu->allocate(bytes, "fields as they were before tuning");
             gpu->copy(saved.there.address(), field->address(), bytes);
@@ -71,7 +62,7 @@ void LaunchTrial::restore() {
         if (gpu != nullptr) {
             gpu->copy(saved.field->address(), saved.there.address(), saved.there.size());
         } else {
-            std::memcpy(saved.field->data(), saved.here.data(), owned_bytes(*saved.field));
+            std::memcpy(saved.field->data(), saved.here.data(), saved.field->owned_bytes());
         }
     }
     if (counters_.size() > 0)
@@ -121,6 +112,7 @@ void LaunchTrial::finish() {
     if (finished_) return;
     finished_ = true;
     restore();
+    for (FieldStorage* field : launch_.touched_) field->let_owner_go_on();
 }
 
 } // namespace jali

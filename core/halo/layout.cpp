@@ -41,11 +41,9 @@ Layout::Layout(Geometry geometry, int wanted_lanes, BlockOrder order, int block_
 
     if (c_order()) {
         if (lanes_ != 1 || !tile.empty()) throw LayoutError("a C-ordered array has one lane and no tiles");
-        return;
+        if (order_.group == 1) return;
     }
-    const std::vector<std::uint8_t> parity = parities();
-    const auto stored = site_order(b_, tile, parity, order_.across);
-    even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
+    const auto stored = order_of_blocks();
 
     // of direction `along`: from here on shifted lanes are beyond the end of the lattice
     const std::int64_t half = lane_grid_.along < 0 ? 0 : extents()[lane_grid_.along] / 2;
@@ -80,6 +78,18 @@ Layout::Layout(Geometry geometry, int wanted_lanes, BlockOrder order, int block_
             }
         }
     }
+}
+
+std::vector<std::int32_t> Layout::order_of_blocks() {
+    if (c_order()) {
+        std::vector<std::int32_t> stored(static_cast<std::size_t>(nblocks_));
+        for (std::int64_t block = 0; block < nblocks_; ++block)
+            stored[block] = static_cast<std::int32_t>(box_site_in_c_order(block));
+        return stored;
+    }
+    const std::vector<std::uint8_t> parity = parities();
+    even_ = std::count(parity.begin(), parity.end(), std::uint8_t{0});
+    return site_order(b_, order_.tile, parity, order_.across);
 }
 
 std::pair<std::int64_t, int> Layout::locate(std::span<const std::int64_t> site) const {

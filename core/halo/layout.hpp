@@ -56,7 +56,8 @@ struct Slab {
 };
 
 // How blocks are stored: in groups of so many, and tile by tile as `site_order` has it; or as the elements of
-// a C-ordered array [x_0]...[x_{d-1}], the last direction fastest and parities mixed, a site to a block.
+// a C-ordered array [x_0]...[x_{d-1}], the last direction fastest and parities mixed, a site to a block;
+// groups are then those of ghosts.
 struct BlockOrder {
     Extents tile;            // in blocks; empty: one tile
     std::int64_t across = 0; // tiles
@@ -96,14 +97,15 @@ class Layout {
     std::int64_t nblocks() const { return nblocks_; }
     int block_bits() const { return block_bits_; } // of an entry of a neighbour table
     std::int64_t block_of_entry(std::uint32_t entry) const { return entry & ((1u << block_bits_) - 1); }
-    std::int64_t even_blocks() const { return even_; } // blocks [0, even) are even, [even, nblocks) odd
+    // blocks [0, even) are even, [even, nblocks) odd, unless they are in C order
+    std::int64_t even_blocks() const { return even_; }
     // Ghost blocks follow the owned ones; each parity of a slab begins with a group.
     std::int64_t first_ghost() const { return whole_groups(nblocks_); }
     std::int64_t ghost_blocks() const { return ghosts_; } // groups filled up included
 
-    // Where the tables below are not kept, all follows from the order: C-ordered arrays may be large.
-    // [ndim][block]: global coordinates of lane 0; behind them, [block], where in lane_offsets the block's
-    // set begins: the first, or the second where shifted lanes wrap around the lattice.
+    // Where the tables below are not kept, all follows from the order: C-ordered arrays of the host may be
+    // large. [ndim][block]: global coordinates of lane 0; behind them, [block], where in lane_offsets the
+    // block's set begins: the first, or the second where shifted lanes wrap around the lattice.
     const std::vector<std::int32_t>& coordinates() const { return coordinates_; }
     const std::vector<std::int32_t>& lane_offsets() const { return lane_offsets_; } // [set][ndim][lane]
     // Site index in the local box (direction 0 fastest), of lane 0 and of any.
@@ -138,8 +140,9 @@ class Layout {
   private:
     std::int64_t most_blocks() const { return std::int64_t{1} << block_bits_; }
     [[noreturn]] void too_many_blocks(std::int64_t blocks, std::int64_t ghosts) const;
-    std::vector<std::uint8_t> parities() const; // by lexicographic index
-    Extents blocks_of(const Offset& key) const; // of the slab, in blocks
+    std::vector<std::uint8_t> parities() const;  // by lexicographic index
+    std::vector<std::int32_t> order_of_blocks(); // [block]: its lexicographic index; counts the even ones
+    Extents blocks_of(const Offset& key) const;  // of the slab, in blocks
     std::int64_t box_site_in_c_order(std::int64_t block) const;
     std::int64_t block_at(std::span<const std::int64_t> c) const { // c: in blocks
         return c_order() ? c_index(c, b_) : block_of_[lexicographic(c, b_)];

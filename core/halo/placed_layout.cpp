@@ -26,8 +26,9 @@ PlacedLayout::PlacedLayout(Partition partition, int rank, int wanted_lanes, Exte
       gpu_(std::move(gpu)) {
 }
 
-PlacedLayout::PlacedLayout(Partition partition, int rank)
-    : Layout(Geometry(std::move(partition), rank), 1, {{}, 0, 1, true}) {
+PlacedLayout::PlacedLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu)
+    : Layout(Geometry(std::move(partition), rank), 1, {{}, 0, gpu ? device_group : 1, true}),
+      gpu_(std::move(gpu)) {
 }
 
 void* PlacedLayout::bulk_stream() {

@@ -37,8 +37,8 @@ class PlacedLayout : public Layout {
     PlacedLayout(Partition partition, int rank, int wanted_lanes, Extents tile = {},
                  std::shared_ptr<Gpu> gpu = nullptr, int block_bits = fewest_block_bits);
 
-    // Of C-ordered arrays, on the host.
-    PlacedLayout(Partition partition, int rank);
+    // Of C-ordered arrays.
+    PlacedLayout(Partition partition, int rank, std::shared_ptr<Gpu> gpu);
 
     static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host

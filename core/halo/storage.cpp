@@ -183,12 +183,18 @@ FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memo
 }
 
 FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
-                           std::byte* array, std::shared_ptr<void> owner)
+                           std::byte* array, std::shared_ptr<void> owner, void* stream)
     : layout_(std::move(layout)), memory_of_site_(std::move(memory)), site_bytes_(memory_of_site_.bytes()),
-      label_(std::move(label)), owner_(std::move(owner)), base_(array) {
+      label_(std::move(label)), owner_(std::move(owner)), stream_(stream), base_(array) {
     check_memory(memory_of_site_, label_);
-    if (!layout_->c_order() || layout_->gpu())
-        throw LayoutError("field '" + label_ + "': arrays have a layout in C order, on the host");
+    if (!layout_->c_order()) throw LayoutError("field '" + label_ + "': arrays have a layout in C order");
+    const auto& sections = memory_of_site_.sections;
+    const auto packet = static_cast<std::uintptr_t>(sections[0].packet_bytes());
+    if (layout_->gpu() && sections.size() > 1)
+        throw LayoutError("field '" + label_ + "': an array of a device with norms");
+    if (layout_->gpu() && reinterpret_cast<std::uintptr_t>(array) % packet != 0)
+        throw LayoutError("field '" + label_ + "': the array begins at an address that is no multiple of " +
+                          std::to_string(packet) + " bytes, in which its sites are read; copy it");
     block_bytes_ = static_cast<std::size_t>(site_bytes_);
     allocate(nullptr);
 }
@@ -279,6 +285,11 @@ std::uint64_t FieldStorage::version(int parity) const {
     return version;
 }
 
+bool FieldStorage::untold() const {
+    return borrowed() || (producer_ && std::any_of(producer_->sources.begin(), producer_->sources.end(),
+                                                   [](const auto& s) { return s.second->borrowed(); }));
+}
+
 void FieldStorage::set_held(int slab, int parity, std::uint64_t version) {
     const auto index = static_cast<std::size_t>(2 * slab + parity);
     if (index >= held_.size()) held_.resize(2 * layout_->slabs().size(), 0);
@@ -358,7 +369,9 @@ void FieldStorage::export_part(const Extents& origin, const Extents& extents, st
 void FieldStorage::fill_zero(ThreadPool* pool) {
     require_sites("fill_zero");
     if (const auto& gpu = layout_->gpu()) {
-        gpu->fill(address(), 0, static_cast<std::size_t>(owned_) * block_bytes_);
+        await_owner();
+        gpu->fill(address(), 0, owned_bytes());
+        let_owner_go_on();
         return mark_written(3);
     }
     for_range(pool, layout_->nblocks(), box_grain, [&](int, std::int64_t b, std::int64_t e) {

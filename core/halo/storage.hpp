@@ -62,10 +62,10 @@ class FieldStorage {
     // Zeroed (by the pool's threads if there is one). Throws LayoutError, OutOfMemory.
     FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                  ThreadPool* pool = nullptr);
-    // In memory of somebody else: a C-ordered array of the local box on the host, which `owner` keeps alive.
-    // Its ghosts lie apart.
+    // In memory of somebody else: a C-ordered array of the local box where the layout is, which `owner` keeps
+    // alive. On a device its owner goes on to use it on `stream`. Its ghosts lie apart.
     FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label, std::byte* array,
-                 std::shared_ptr<void> owner);
+                 std::shared_ptr<void> owner, void* stream = nullptr);
     // A halo item: ghosts only.
     FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memory, std::string label,
                  HaloProducer producer);
@@ -85,18 +85,31 @@ class FieldStorage {
     // Address of block 0, on the host or on the layout's device. For a halo item that block does not exist,
     // but ghosts are found in the same way. Valid until the next reserve_ghosts that grows.
     std::byte* data() const { return base_; }
-    // On the host: of the first ghost block, and how far it is from where it would be if ghosts followed the
-    // owned blocks.
+    // Of the first ghost block, and how far it is from where it would be if ghosts followed the owned blocks.
     std::byte* ghosts() const {
-        return owner_ ? memory_.data()
-                      : base_ + layout_->first_ghost() * static_cast<std::int64_t>(block_bytes_);
+        if (!owner_) return base_ + layout_->first_ghost() * static_cast<std::int64_t>(block_bytes_);
+        return layout_->gpu() ? reinterpret_cast<std::byte*>(device_.address()) : memory_.data();
     }
-    // Whether the owned blocks are in somebody else's memory, of whose changes nobody tells.
-    bool borrowed() const { return owner_ != nullptr; }
     std::int64_t ghosts_away() const {
         return ghosts() - (base_ + layout_->first_ghost() * static_cast<std::int64_t>(block_bytes_));
     }
     GpuAddress address() const { return reinterpret_cast<GpuAddress>(base_); }
+    GpuAddress address_of_ghost(std::int64_t block) const {
+        return reinterpret_cast<GpuAddress>(ghosts()) +
+               static_cast<std::size_t>(block - layout_->first_ghost()) * block_bytes_;
+    }
+    std::size_t owned_bytes() const { // of the owned blocks, from data() on
+        const auto blocks = owner_ ? layout_->nblocks() : layout_->first_ghost();
+        return static_cast<std::size_t>(blocks) * block_bytes_;
+    }
+
+    // Whether the owned blocks are in somebody else's memory, of whose changes nobody tells.
+    bool borrowed() const { return owner_ != nullptr; }
+    // On a device: its stream waits for the owner's, or lets that go on with what has been put on it. Nothing
+    // while a graph is recorded, whose runs are in that order.
+    void* owner_stream() const { return stream_; }
+    void await_owner() const;
+    void let_owner_go_on() const;
     bool lacks_ghosts() const { return ghosts_ < layout_->ghost_blocks(); }
     void
     reserve_ghosts(ThreadPool* pool = nullptr); // room for all ghost blocks of the layout; keeps the data
@@ -116,7 +129,8 @@ class FieldStorage {
         return index < held_.size() ? held_[index] : 0;
     }
     void set_held(int slab, int parity, std::uint64_t version);
-    bool stale(int slab, int parity) const { return held(slab, parity) != version(parity); }
+    // Always where nobody tells of changes.
+    bool stale(int slab, int parity) const { return untold() || held(slab, parity) != version(parity); }
     HaloCounters counters;
 
     // Whole local box: sites() * site_bytes() bytes, section after section of each site. import marks both
@@ -133,6 +147,7 @@ class FieldStorage {
     void copy_from(const FieldStorage& other, ThreadPool* pool = nullptr);
 
   private:
+    bool untold() const; // nobody tells of changes: it is borrowed, or made of a field that is
     void require_sites(const char* what) const;
     void allocate(ThreadPool* pool);
     // The same on a device, in gpu_storage.cpp. `blocks` says which block each site of the array is.
@@ -148,6 +163,7 @@ class FieldStorage {
     std::string label_;
     std::unique_ptr<HaloProducer> producer_;
     std::shared_ptr<void> owner_; // of the owned blocks, where they are somebody else's
+    void* stream_ = nullptr;      // theirs, on a device
     std::size_t block_bytes_;
     Memory memory_;
     GpuMemory device_;

@@ -33,6 +33,7 @@ class Tape:
         self.bound: list[Any] = []  # calls
         self.sums: list[Any] = []  # left as digits, perhaps not taken yet
         self.made: list[Any] = []  # nodes of expressions, weakly
+        self.lent: list[Any] = []  # storages in arrays of others
         self.written: list[Any] = []  # nodes whose places get values
 
     def __enter__(self) -> Tape:

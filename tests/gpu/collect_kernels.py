@@ -10,8 +10,11 @@ import os
 import sys
 from pathlib import Path
 
+import numpy as np
+
 import jali
 from jali import gauge
+from jali.comm import DeviceArray
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton
@@ -54,6 +57,36 @@ def collect(n: int, precision: str) -> None:
     rr = vectors.update([(r, 1, [(-alpha, q)])], norm=True, wait=False)
     beta = (rr > 1.0).where(jali.sqrt(rr) / 3.0, 0.0)
     vectors.update([(x, 1, [(alpha, p)]), (p, beta, [(1, r)])])
+    mine, theirs = (arrays_of(lattice, spinor) for _ in range(2))
+    dirac.apply(mine, theirs)  # beside fields, and alone
+    averaged(theirs, mine)
+    jali.virtual_ranks(2, averaged_by_ranks, precision)
+
+
+@jali.site_function
+def averaged(X, out, f):
+    out[X] = 0.5 * sum((f[X + mu] + f[X - mu] for mu in X.directions()), 0.0 * f[X])
+
+
+@jali.site_function
+def counted(X, out, n):
+    out[X] = n[X + X.directions()[0]] + 1
+
+
+def arrays_of(lattice: jali.Lattice, like: jali.Field) -> jali.Field:
+    """A field of this element and precision that is an array of the device."""
+    zeros = np.zeros(
+        lattice.local_extents + like.element.numpy_shape, like.element.numpy_dtype(like.precision)
+    )
+    return lattice.wrap(DeviceArray.from_host(zeros, lattice.gpu), like.element)
+
+
+def averaged_by_ranks(precision: str) -> None:
+    """With ghosts apart, also of whole numbers."""
+    lattice = jali.Lattice(4, 4, 4, 4, device="cuda")
+    for element, function in ((jali.Vector(3), averaged), (jali.Integer(), counted)):
+        f, g = (arrays_of(lattice, jali.Field(lattice, element, precision)) for _ in range(2))
+        function(g, f)
 
 
 if __name__ == "__main__":

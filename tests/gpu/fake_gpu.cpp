@@ -170,10 +170,6 @@ BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, un
     *stream = streams.back();
     return 0;
 }
-BOTH(cuStreamDestroy_v2, hipStreamDestroy, (void* stream), (stream)) {
-    stream_of(stream)->run_to(position_of(stream)); // events may still name it, so it stays
-    return 0;
-}
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
     if (capturing) return 900;
     stream_of(stream)->run_to(position_of(stream));

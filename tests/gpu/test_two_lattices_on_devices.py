@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fake_driver import REAL, use_fake_gpus
 
@@ -50,11 +49,6 @@ def test_ranks_on_devices_give_the_bytes_of_one(grid, device, monkeypatch):
     alone = run((1, 1))
     found = jali.virtual_ranks(2, lambda: run(grid, device=f"{device}:{jali.comm.current().rank}"))
     assert all(each == alone for each in found)
-
-
-def test_arrays_of_the_host_are_no_fields_of_a_device(device):
-    with pytest.raises(LayoutError, match="fields on lattices of the host only"):
-        Lattice(4, device=device).wrap(np.zeros(4))
 
 
 def test_lattices_of_the_host_and_of_a_device_do_not_meet(device):

@@ -296,6 +296,53 @@ def test_two_fields_in_one_array_are_refused_where_one_is_written():
     assert lattice.sum(both_of, same, whole) == lattice.sum(both_of, whole, whole)  # nothing is written
 
 
+def test_arrays_that_may_not_be_written_are_read():
+    lattice = Lattice(4, 6)
+    array, _, field = both(lattice, Complex(), "float64", (4, 6))
+    array.flags.writeable = False
+    seen = lattice.wrap(array)
+    out, outer, result = both(lattice, Complex(), "float64", (4, 6), 2)
+    laplacian(outer, seen)
+    laplacian(result, field)
+    same(out, result)
+    before = array.copy()
+    with pytest.raises(LayoutError, match="laplacian writes .*, whose array is read-only"):
+        laplacian(seen, outer)
+    for change in (
+        lambda: seen.assign(field),
+        lambda: seen.set_local(np.zeros((4, 6))),
+        lambda: seen.__setitem__((0, 0), 1.0),
+        lambda: seen.set_stored_bytes(seen.stored_bytes(), seen.format),
+    ):
+        with pytest.raises(LayoutError, match="is a read-only array"):
+            change()
+    assert array.tobytes() == before.tobytes()
+    assert seen.like().assign(seen).array.tobytes() == before.tobytes()
+
+
+def test_what_shares_its_memory_with_numpy_is_an_array():
+    class Lent:
+        """As a tensor of PyTorch."""
+
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack__(self, **options):
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.array.__dlpack_device__()
+
+    lattice = Lattice(4, 6)
+    array, _, field = both(lattice, Real(), "float64", (4, 6))
+    lent, plain = Lent(np.zeros((4, 6))), bytearray(8 * 24)
+    for given in (lent, memoryview(plain).cast("d", (4, 6))):
+        laplacian(lattice.wrap(given), field)
+        laplacian(lattice.wrap(array), field)
+        assert bytes(plain if given is not lent else lent.array.tobytes()) == array.tobytes()
+        assert lattice.wrap(given).array is given
+
+
 def test_an_array_lives_as_long_as_its_field():
     class Seen(np.ndarray):
         pass
@@ -316,9 +363,14 @@ def test_an_array_lives_as_long_as_its_field():
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda lattice: lattice.wrap([1.0, 2.0]), "takes a NumPy array, not a list"),
+        (
+            lambda lattice: lattice.wrap([1.0, 2.0]),
+            "takes an array, not a list, which has no memory to share",
+        ),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4)), stream=7), "a stream is for arrays on devices"),
+        (lambda lattice: lattice.wrap(object()), "no element that is known|cannot share|takes an array"),
         (lambda lattice: lattice.wrap(np.zeros((4, 3))), r"box has \(3, 4\) sites.*\(4, 3\)"),
-        (lambda lattice: lattice.wrap(np.zeros((3, 4), order="F")), "C-ordered, aligned and writable"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4), order="F")), "C-ordered and aligned"),
         (lambda lattice: lattice.wrap(np.zeros((3, 8))[:, ::2]), "C-ordered"),
         (lambda lattice: lattice.wrap(np.broadcast_to(1.0, (3, 4))), "C-ordered"),
         (lambda lattice: lattice.wrap(np.zeros((3, 4), np.float16)), "float64 or float32, not of float16"),

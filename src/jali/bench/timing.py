@@ -76,12 +76,14 @@ def conditions() -> str:
     return f"{machine()}, load {load:.1f}"
 
 
-def arguments(description: str, sizes: str = "8,12,16") -> argparse.Namespace:
-    """Options that all benchmarks share."""
+def arguments(description: str, sizes: str = "8,12,16", device: str = "") -> argparse.Namespace:
+    """Options that all benchmarks share; of those for processors and GPUs also `device`, by default this one."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--json", action="store_true", help="print one JSON object per row")
     parser.add_argument("--sizes", default=sizes, help="lattice extents, comma separated")
     parser.add_argument("--precision", default="float64", choices=("float64", "float32"))
+    if device:
+        parser.add_argument("--device", default=device, help="where it runs: cpu, cuda, cuda:1, ...")
     return parser.parse_args()
 
 

@@ -202,22 +202,22 @@ class _Emitter(Writer):
         for slot, array, value in targets:
             storage = self.program.fields[slot].storage
             reals, counted = storage.reals, ", counters" if storage.counts(self.program.precision) else ""
+            apart, to = self.apart(slot), self.placed(slot)
+            if apart is not None and self.variant.gpu:
+                to = f"led_by({to}, n{self.parameter(KernelParameter('sites', apart.group, (0,) * self.program.ndim))})"
             if self.several is not None:
                 ctype = "integer" if value.type.kind == "int" else "real"
-                place = self.several.store(self.field(slot), reals, ctype, counted)
+                place = self.several.store(f"{self.field(slot)}_new", to, reals, ctype, counted)
                 self.line(f"copy<{reals}>({place}, {array});")
-                continue
-            if (apart := self.apart(slot)) is not None:
+            elif apart is not None and not self.variant.gpu:
                 active = "active" if self.variant.masked else "all_lanes(true)"
                 table = self.sites(apart, (0,) * self.program.ndim)
                 scatter = "scatter" if storage.format.scalar else "scatter_coded"
-                self.line(
-                    f"{scatter}<{apart.lanes}, {reals}>({self.field(slot)}, {table}, x, {array}, {active}{counted});"
-                )
+                self.line(f"{scatter}<{apart.lanes}, {reals}>({to}, {table}, x, {array}, {active}{counted});")
             elif self.variant.masked:
-                self.line(f"store_element_masked<{reals}>({self.field(slot)}, x, {array}, active{counted});")
+                self.line(f"store_element_masked<{reals}>({to}, x, {array}, active{counted});")
             else:
-                self.line(f"store_element<{reals}>({self.field(slot)}, x, {array}{counted});")
+                self.line(f"store_element<{reals}>({to}, x, {array}{counted});")
 
     def _sent(self, reals: int) -> Stored:
         """How a halo item of so many reals is kept."""

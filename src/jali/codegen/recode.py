@@ -56,6 +56,11 @@ def recode(sites: np.ndarray, source: Stored, target: Stored, precision: str) ->
 def parameters_of_copy(text: Any, source: Any, target: Any) -> tuple[np.ndarray, list[tuple[int, Any]]]:
     """The parameters of a launch of `copy_program`, and which of them are addresses of storages."""
     parameters = np.zeros(FIRST_PARAMETER + len(text.parameters), np.uint64)
-    return parameters, [
-        (FIRST_PARAMETER + k, (source, target)[parameter.slot]) for k, parameter in enumerate(text.parameters)
-    ]
+    addresses = []
+    for k, parameter in enumerate(text.parameters):
+        storage = (source, target)[parameter.slot]
+        if parameter.what == "field":
+            addresses.append((FIRST_PARAMETER + k, storage))
+        elif parameter.what == "first_ghost":  # ghosts are neither read nor written
+            parameters[FIRST_PARAMETER + k] = storage.layout.first_ghost
+    return parameters, addresses

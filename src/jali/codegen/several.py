@@ -31,9 +31,8 @@ class SeveralSites:
         ]
         return f"{name}_of[j]"
 
-    def store(self, pointer: str, reals: int, ctype: str = "real", counted: str = "") -> str:
-        """Stores an element of all sites at the end; returns where that of site j is to be put."""
-        name = f"{pointer}_new"
+    def store(self, name: str, pointer: str, reals: int, ctype: str = "real", counted: str = "") -> str:
+        """Stores an element of all sites at the end; returns where that of site j, an array of this name, is to be put."""
         self.before.append(f"{ctype} {name}[EACH][{reals}];")
         self.stores.append(f"store_sites<{reals}>({pointer}, own, {name}{counted});")
         return f"{name}[j]"
@@ -77,6 +76,6 @@ def most_neighbours(program: SiteProgram, variant: Variant, analysis: Analysis) 
     for slot in {*analysis.reads, *analysis.writes}:
         storage = program.fields[slot].storage
         first = storage.memory[0]
-        # what is coded is taken site by site
-        packets.append(first.unit_bytes * first.packet_units if storage.format.scalar else WIDEST_PACKET)
+        by_itself = slot in variant.arrays or not storage.format.scalar  # taken site by site
+        packets.append(WIDEST_PACKET if by_itself else first.unit_bytes * first.packet_units)
     return WIDEST_PACKET // max(packets) if packets else 1

@@ -160,6 +160,9 @@ class Placement:
     ahead: int = 0  # reads of each field that are asked for a position ahead
     placed: frozenset[int] = frozenset()  # scalars whose parameters are addresses of doubles
     apart: tuple[Apart | None, ...] = ()  # fields, by slot, whose sites lie otherwise; (): none do
+    arrays: frozenset[int] = (
+        frozenset()
+    )  # slots of fields whose sites lie as in an array of C order, on a device
     code_bits: int = 32  # of an entry of a neighbour table on a device, or of a code for it
 
 
@@ -191,7 +194,12 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
             if (slot, offset) in placement.phased and offset in placement.turned
         )
         at_sender = Placement(
-            placement.lanes, placement.block_bits, phased=phased, wire=placement.wire, gpu=placement.gpu
+            placement.lanes,
+            placement.block_bits,
+            phased=phased,
+            wire=placement.wire,
+            gpu=placement.gpu,
+            arrays=placement.arrays.intersection(item.slots),
         )
         producers.append((item, lower(producer, at_sender)))
     variant = Variant(
@@ -206,6 +214,7 @@ def _lower(analysed: Analysed, placement: Placement) -> Lowered:
         ahead=placement.ahead,
         placed=placement.placed,
         apart=placement.apart,
+        arrays=placement.arrays,
         code_bits=placement.code_bits,
     )
     return Lowered(analysed, variant, tuple(producers))

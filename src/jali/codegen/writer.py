@@ -45,6 +45,9 @@ class Variant:
         0  # on the host: so many reads of each field, the leading ones, are asked for a position ahead
     )
     apart: tuple[Apart | None, ...] = ()  # by slot; (): none is
+    arrays: frozenset[int] = (
+        frozenset()
+    )  # on a device: slots of fields whose sites lie as in an array of C order
     code_bits: int = 32  # on a device: of an entry of a neighbour table; fewer: of a code for what it differs from its site by
 
 
@@ -52,8 +55,8 @@ class Variant:
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, differences, permutations, phases, scalar, key, call, blocks, item, output, lost; of fields that are apart (slot:
-    # their group, or the field) sites, site_lists, site_classes, first_ghost, away
+    what: str  # field, table, differences, permutations, phases, scalar, key, call, blocks, item, output, lost; of fields that are apart (slot: their
+    # group) sites, site_lists, site_classes; of these and arrays first_ghost, away
     slot: int = 0
     offset: tuple[int, ...] = ()
     windings: bool = False
@@ -146,7 +149,7 @@ class Writer:
         storage = self.program.fields[slot].storage
         element, reals, packing = storage.element, storage.reals, storage.packing
         name = f"p{self.number(node)}"
-        source = self.field(slot)
+        source = self.placed(slot)
         phased = (slot, offset) in self.variant.phased
         apart = self.apart(slot)
         late = phased and packing not in (PLAIN, ALGEBRA)  # the factor is that of what is decoded
@@ -159,7 +162,7 @@ class Writer:
             self._fetch_ahead(slot, offset, reals)
         if apart is not None and not self.variant.gpu:
             staged = self._staged(node, reals, whole)
-            table, ghosts = self.sites(apart, offset, phased), self._ghosts(apart, slot)
+            table, ghosts = self.sites(apart, offset, phased), f"(ghost_place{{{self._ghosts(slot)}}})"
             gather = "gather" if storage.format.scalar else "gather_coded"
             self.line(
                 f"const {ctype}* const {name} = {gather}<{apart.lanes}, {reals}>({staged}, {source}, {table}, x, {ghosts});"
@@ -221,10 +224,17 @@ class Writer:
         lists = self.parameter(KernelParameter("site_lists", apart.group, offset, windings))
         return f"(site_table{{n{entries}, n{lists}}})"
 
-    def _ghosts(self, apart: Apart, slot: int) -> str:
-        first = self.parameter(KernelParameter("first_ghost", apart.group))
+    def placed(self, slot: int) -> str:
+        """A field as the dialect loads and stores it: its base pointer, or what is known of an array."""
+        if slot not in self.variant.arrays:
+            return self.field(slot)
+        return f"in_array({self.field(slot)}, {self._ghosts(slot)})"
+
+    def _ghosts(self, slot: int) -> str:
+        """The number of a field's first ghost, and how far ghosts are away from where they would follow its sites."""
+        first = self.parameter(KernelParameter("first_ghost", slot))
         away = self.parameter(KernelParameter("away", slot))
-        return f"(ghost_place{{(int64_t)w[{first}], (int64_t)w[{away}]}})"
+        return f"(int64_t)w[{first}], (int64_t)w[{away}]"
 
     def _turn(
         self, factor: str, reals: int, array: str, apart: Apart, slot: int, offset: tuple[int, ...]

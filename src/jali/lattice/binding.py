@@ -258,6 +258,8 @@ class _Binding:
                 counts = LostOnTheWay(self.lattice.gpu)
                 parameters[FIRST_PARAMETER + k] = counts.address
                 self.lost.append(LostSites(counts, f"a halo item of {self.program.name}"))
+            elif parameter.what == "away":
+                parameters[FIRST_PARAMETER + k] = 0  # a sender reads its own sites
             elif parameter.what == "phases":
                 windings = self.lattice.windings_of_readers(self.program.offset(item.offset))
                 of_lanes = np.repeat(np.array(windings, np.int32)[None, :, None], self.layout.lanes, axis=2)
@@ -307,8 +309,7 @@ class _Binding:
         if parameter.what == "blocks":
             return int(self.visit.blocks.nblocks)
         if parameter.what == "first_ghost":
-            layout, _ = self.visit.groups[parameter.slot]
-            return int(layout.sites)
+            return int(self.fields[parameter.slot].layout.first_ghost)
         if parameter.what in ("sites", "site_lists", "site_classes"):
             sites = self._table(parameter.slot, parameter.offset, parameter.windings)
             if self.lattice.gpu is not None:

@@ -195,6 +195,7 @@ class BoundCall:
                 saved = kernel.parameters.copy() if kernel.scalar_parameters else None
                 tape.operations.append(_Repeated(kernel, run, saved))
                 tape.launches.append(launch)
+                tape.lent += [f.storage for f in kernel.fields if f.storage.borrowed]
             tape.held.append((arguments, self))
             tape.bound.append(self)
         return self._scalars(nodes) if nodes else None

@@ -192,14 +192,15 @@ def compute(gpu: Any, targets: Sequence[tuple[Node, Place | None]]) -> None:
     return None
 
 
-def perform(operation: Callable[[], Any], held: Any) -> None:
-    """Does it, or records it with what it needs."""
+def perform(operation: Callable[[], Any], held: Any, lent: Sequence[Any] = ()) -> None:
+    """Does it, or records it with what it needs. `lent`: storages that it uses, which may be arrays of others."""
     tape = recording.current() if recording.recorders else None
     if tape is None:
         operation()
         return
     tape.operations.append(operation)
     tape.held.append(held)
+    tape.lent += [storage for storage in lent if storage.borrowed]
 
 
 def _on_host(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
-from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Vector
+from jali.codegen.types import Element
 from jali.errors import LayoutError
+from jali.lattice import arrays
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
@@ -62,7 +63,7 @@ class Field(WithoutOperators):
     `precision` is that of the arithmetic, `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
-    rank receives the values. `array` is the memory of a field that `Lattice.wrap` makes, None where it is jali's own. Raises LayoutError
+    rank receives the values. `lent` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises LayoutError
     for unknown precisions, conditions and shapes.
     """
 
@@ -74,7 +75,7 @@ class Field(WithoutOperators):
         storage: str | None = None,
         boundary: Any = None,
         name: str = "",
-        array: np.ndarray | None = None,
+        lent: arrays.Lent | None = None,
     ):
         recording.refuse("a field is made", "make it before, and assign to it in the graph")
         if not isinstance(lattice, LatticeBase):
@@ -100,11 +101,11 @@ class Field(WithoutOperators):
             )
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
-        self.array = array
-        self.layout = lattice.layout(precision) if array is None else lattice.array_layout()
-        last = lattice.pool if array is None else array
+        self.lent = lent
+        self.layout = lattice.layout(precision) if lent is None else lattice.array_layout()
+        where = (lattice.pool,) if lent is None else (lent.memory, lent.stream)
         with lattice.lock:
-            self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, last)
+            self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, *where)
         self._lost: list[LostSites] = []  # of launches that write here
         weakref.finalize(self, lattice.left.add, self._lost).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
@@ -112,6 +113,20 @@ class Field(WithoutOperators):
 
     def __repr__(self) -> str:
         return f"<{self.element} field on {self.lattice}, {self.precision}>"
+
+    @property
+    def array(self) -> Any:
+        """The array that this field is, if it was made by `Lattice.wrap`."""
+        return None if self.lent is None else self.lent.array
+
+    @property
+    def read_only(self) -> bool:
+        """Whether this is an array that may not be written."""
+        return self.lent is not None and self.lent.read_only
+
+    def _writable(self) -> None:
+        if self.read_only:
+            raise LayoutError(f"{self.name} is a read-only array: set a copy of it")
 
     def on_release(self, action: Callable[[], None]) -> None:
         """Calls `action` when this field is gone, if there still is an action: it is known weakly."""
@@ -134,9 +149,12 @@ class Field(WithoutOperators):
                 f"like changes element, precision, storage, boundary and name, not {', '.join(sorted(unknown))}"
             )
         element = options.pop("element", self.element)
-        if self.array is not None and "storage" in options and "storage" not in changes:
-            options["array"] = np.zeros_like(self.array)  # an array, too
-        return Field(self.lattice, element, **options)
+        if self.lent is not None and "storage" in options and "storage" not in changes:
+            options["lent"] = arrays.new_like(self.lattice, self.lent)  # an array, too
+        field = Field(self.lattice, element, **options)
+        if field.lent is not None:
+            field.storage.fill_zero()
+        return field
 
     def copy(self) -> Field:
         """A field with the same values."""
@@ -158,6 +176,7 @@ class Field(WithoutOperators):
             )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
+        self._writable()
         precision = max(self.precision, other.precision, key=PRECISIONS.index)
         copy: Callable[[], Any]
         with self.lattice.lock:
@@ -167,7 +186,7 @@ class Field(WithoutOperators):
                 copy = self._recode_on_lattice(other, precision)
             else:
                 copy = functools.partial(self._recode_on_host, other, precision)
-            perform(copy, (self, other))
+            perform(copy, (self, other), (self.storage, other.storage))
         return self
 
     def _recode_on_host(self, other: Field, precision: str) -> None:
@@ -188,7 +207,8 @@ class Field(WithoutOperators):
 
         lattice, gpu = self.lattice, self.lattice.gpu
         program = copy_program(other.stored, self.stored, precision, lattice.ndim)
-        text = emit(program, Variant(self.layout.lanes, gpu=gpu is not None))
+        rows = in_rows((other, self)) if gpu is not None else frozenset()
+        text = emit(program, Variant(self.layout.lanes, gpu=gpu is not None, arrays=rows))
         config = DEFAULT_LAUNCH
         address, function = 0, None
         if gpu is not None:
@@ -275,6 +295,7 @@ class Field(WithoutOperators):
             raise LayoutError(
                 f"this rank's box of {self.name} is bytes of shape {wanted}, the array is {sites.dtype} {sites.shape}"
             )
+        self._writable()
         with self.lattice.lock:
             self.storage.import_box(np.ascontiguousarray(_reverse(sites, self.lattice.ndim)))
         return self
@@ -335,6 +356,7 @@ class Field(WithoutOperators):
         wanted = lattice.local_extents + self.element.numpy_shape
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
+        self._writable()
         sites = self._encoded(_reverse(array, lattice.ndim))
         with lattice.lock:
             self.storage.import_box(sites)
@@ -382,6 +404,7 @@ class Field(WithoutOperators):
         ranges, kept = self._ranges(index)
         lattice = self.lattice
         shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
+        self._writable()
         array = as_array(value, self.name)
         if array.dtype.kind == "c" and self.element.type.kind != "complex":
             raise LayoutError(f"{self.name} is real; complex values cannot be set")
@@ -467,53 +490,23 @@ class Field(WithoutOperators):
 
 
 def wrapped(
-    lattice: Lattice, array: Any, element: Element | None, precision: str | None, boundary: Any, name: str
+    lattice: Lattice,
+    array: Any,
+    element: Element | None,
+    precision: str | None,
+    boundary: Any,
+    name: str,
+    stream: Any,
 ) -> Field:
     """A field in somebody's array; see `Lattice.wrap`."""
-    if not isinstance(array, np.ndarray):
-        raise LayoutError(f"wrap takes a NumPy array, not a {type(array).__name__}")
-    box, shape = lattice.local_extents, array.shape
+    lent = arrays.lent(lattice, array, stream)
+    box, shape = lattice.local_extents, lent.shape
     if shape[: lattice.ndim] != box:
         raise LayoutError(f"this rank's box has {box} sites, an array of it this shape first; it has {shape}")
-    inner = shape[lattice.ndim :]
     if element is None:
-        element = _element_of(array.dtype, inner)
-    if element.codec != "plain":
-        raise LayoutError(
-            f"{element} is kept as {element.stored_reals} numbers, not as a matrix; wrap a Matrix"
-        )
-    if inner != element.numpy_shape:
-        raise LayoutError(
-            f"an array of {element} on this rank's box has shape {box + element.numpy_shape}, this one {shape}"
-        )
-    kept = "float32" if array.dtype.itemsize == (8 if array.dtype.kind == "c" else 4) else "float64"
-    if array.dtype != element.numpy_dtype(kept):
-        possible = " or ".join(str(element.numpy_dtype(p)) for p in reversed(PRECISIONS))
-        raise LayoutError(f"an array of {element} is one of {possible}, not of {array.dtype}")
-    if not array.flags.c_contiguous or not array.flags.writeable or not array.flags.aligned:
-        raise LayoutError(
-            "an array that is wrapped is C-ordered, aligned and writable, so that kernels can use it where it is; "
-            "np.ascontiguousarray copies one that is not"
-        )
-    storage = kept
-    if element.type.kind == "int":
-        storage = {"float64": "int64", "float32": "int32"}[kept]
-    elif element.spinor:
-        storage = f"{kept}-spin-first"
-    return Field(lattice, element, precision or kept, storage, boundary, name, array)
-
-
-def _element_of(dtype: np.dtype[Any], inner: tuple[int, ...]) -> Element:
-    if dtype.kind == "i" and not inner:
-        return Integer()
-    if dtype.kind not in "fc" or len(inner) > 2:
-        raise LayoutError(
-            f"an array of {dtype} with {inner} at each site is no element that is known; name it with element="
-        )
-    kind = "complex" if dtype.kind == "c" else "real"
-    if not inner:
-        return Complex() if kind == "complex" else Real()
-    return Vector(inner[0], kind) if len(inner) == 1 else Matrix(inner[0], inner[1], kind)
+        element = arrays.element_of(lent.dtype, shape[lattice.ndim :])
+    kept, storage = arrays.storage_of(lattice, lent, element)
+    return Field(lattice, element, precision or kept, storage, boundary, name, lent)
 
 
 def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:
@@ -525,3 +518,17 @@ def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:
 def _run_all(actions: weakref.WeakSet[Callable[[], None]]) -> None:
     for action in list(actions):
         action()
+
+
+def in_rows(fields: Sequence[Field]) -> frozenset[int]:
+    """Which of these are arrays on a device that differ from its fields: sites of one packet lie the same way in groups and in rows,
+    but for their ghosts."""
+    return frozenset(
+        k
+        for k, field in enumerate(fields)
+        if field.lent is not None
+        and (
+            field.lattice.communicator.size > 1
+            or field.stored.memory[0].units > field.stored.memory[0].packet_units
+        )
+    )

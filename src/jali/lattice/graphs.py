@@ -36,6 +36,7 @@ class Graph:
                 node.changes()
             tape.launches = list(dict.fromkeys(tape.launches))
             tape.bound = list(dict.fromkeys(tape.bound))
+            tape.lent = list(dict.fromkeys(tape.lent))
             if not tape.operations:
                 raise RecordingError(
                     f"the function of a graph makes no call that could be repeated\n  at {line()}"
@@ -69,6 +70,8 @@ class Graph:
             if self._instance is not None and times > 0:
                 for launch in self._tape.launches:
                     launch.mark_written()
+                for storage in self._tape.lent:
+                    storage.let_owner_go_on()
 
     def read(self) -> list[Any]:
         """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
@@ -83,6 +86,8 @@ class Graph:
             bound.take_sums()
         for launch in self._tape.launches:
             launch.make_ready()
+        for storage in self._tape.lent:
+            storage.await_owner()
 
     def run_until(
         self, condition: Condition | Callable[[], Any], at_most: int, look_every: int | None = None

@@ -63,6 +63,11 @@ def _cache_tile(blocks: Sequence[int], real_bytes: int) -> list[int]:
     return tile if tile != list(blocks) else []
 
 
+def _kind(layout: Any) -> Any:
+    """What tells the layouts of a lattice, and rows of arrays, apart."""
+    return type(layout), layout.lanes, getattr(layout, "c_order", True)
+
+
 MOST_EXTENT, MOST_SITES = (1 << 30) - 1, 1 << 62
 """Coordinates have 32 bits, and numbers of sites, which random numbers belong to, 64."""
 
@@ -215,16 +220,25 @@ class Lattice(LatticeBase):
         precision: str | None = None,
         boundary: Any = None,
         name: str = "",
+        stream: Any = None,
     ) -> Field:
-        """A field whose values are those of a C-ordered NumPy array, without a copy: what is written to one is in the other.
+        """A field whose values are those of a C-ordered array, without a copy: what is written to one is in the other.
+
+        On a lattice of the host it is a NumPy array or what shares its memory with one (a tensor of PyTorch on the CPU, a buffer); on
+        that of a device an array of CuPy or PyTorch or a `jali.comm.DeviceArray` there. One that is read-only is a field that
+        cannot be written.
 
         `array` has the shape `(*local_extents, *element.numpy_shape)`, this rank's box, the first index being the first
         direction. Without `element` its trailing indices say what it is: none a number, one a `Vector`, two a `Matrix`.
         Computing is in `precision`, by default that of the array. Site functions give the same bits on it as on a field of jali's
         own, which lies better in vectors: scalars are about as fast, matrices are slower. Where ranks need each other's sites they
-        exchange them at every call, since nobody tells when an array changes. Raises LayoutError for arrays that do not fit.
+        exchange them at every call, since nobody tells when an array changes.
+
+        On a device jali works on a stream of its own. Its calls wait for what has been put on that of the array's owner before, and the
+        owner's goes on when they are done; nobody waits on the host. That is `stream` (a handle, or a stream of CuPy or PyTorch), by
+        default the one that the array names, or the default stream. Raises LayoutError for arrays that do not fit.
         """
-        return wrapped(self, array, element, precision, boundary, name)
+        return wrapped(self, array, element, precision, boundary, name, stream)
 
     def sum(
         self,
@@ -288,14 +302,10 @@ class Lattice(LatticeBase):
         return self._layouts[lanes]
 
     def array_layout(self) -> Any:
-        """The core's layout for C-ordered arrays of this rank's box. Raises LayoutError on devices."""
-        if self.gpu is not None:
-            raise LayoutError(
-                "arrays of other libraries are fields on lattices of the host only; on a device, set a field from one: f[...] = array"
-            )
+        """The core's layout for C-ordered arrays of this rank's box."""
         with self.lock:
             if self._array_layout is None:
-                self._array_layout = _core.Layout.c_ordered(self.partition, self.rank)
+                self._array_layout = _core.Layout.c_ordered(self.partition, self.rank, self.gpu)
             return self._array_layout
 
     def rows(self, precision: str) -> Any:
@@ -322,7 +332,7 @@ class Lattice(LatticeBase):
         self, domain: Domain, shift: tuple[int, ...], layout: Any, stencil: bool = True
     ) -> SiteRange:
         """A domain, moved by `shift`, in a layout or rows of arrays; `stencil`: neighbours are read, so their order matters."""
-        key = (domain, shift, type(layout), layout.lanes, stencil)
+        key = (domain, shift, _kind(layout), stencil)
         with self.lock:
             if key not in self._sites:
                 self._sites[key] = self._find_sites(domain, shift, layout, stencil)
@@ -332,11 +342,11 @@ class Lattice(LatticeBase):
         if isinstance(layout, _core.RowBlocks):
             return self._find_in_rows(domain, shift, layout)
         if domain.colouring is None and domain.parities == 3:
-            if self.gpu is not None and stencil:
+            if self.gpu is not None and stencil and not layout.c_order:
                 return SiteRange(3, 0, 0, layout.tile_by_tile())
             return SiteRange(3, 0, layout.nblocks)
         odd_wrap = any(s and n % 2 for s, n in zip(shift, self.extents, strict=True))
-        if domain.colouring is None and not odd_wrap:
+        if domain.colouring is None and not odd_wrap and not layout.c_order:
             parities = domain.parities if sum(shift) % 2 == 0 else 3 - domain.parities
             even = layout.even_blocks
             return (
@@ -411,7 +421,7 @@ class Lattice(LatticeBase):
 
     def slices_of(self, axis: int, layout: Any) -> np.ndarray:
         """Global coordinate in direction `axis` of every `[block][lane]`, int32."""
-        key = (axis, layout.lanes, type(layout))
+        key = (axis, _kind(layout))
         with self.lock:
             if key not in self._slices:
                 # lanes beyond the end of a row add nothing

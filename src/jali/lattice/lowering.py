@@ -20,7 +20,7 @@ from jali.codegen.stages import (
 )
 from jali.lattice.binding import BoundKernel, bind_kernel
 from jali.lattice.domain import Domain
-from jali.lattice.field import Field
+from jali.lattice.field import Field, in_rows
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of
@@ -101,6 +101,7 @@ def _placement(
         ahead=prefetch.ahead,
         placed=placed,
         apart=visit.apart,
+        arrays=in_rows(fields) if gpu is not None else frozenset(),
         code_bits=_code_bits(reads, phased, fields, visit) if gpu is not None else 32,
     )
 

@@ -1,6 +1,7 @@
 """Which blocks of sites a kernel visits, and how it finds the fields whose sites lie otherwise.
 
-A kernel visits the blocks of its lattice's layout for its precision; where all fields are C-ordered arrays, pieces of their rows.
+A kernel visits the blocks of its lattice's layout for its precision; where all fields are C-ordered arrays, pieces of their rows, and
+on a device their sites.
 Fields of that layout are found as they lie. All others, arrays beside fields, fields of vectors of another length and of another
 lattice, are found by tables of sites, one for each layout and offset.
 """
@@ -10,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from jali import _core
 from jali.codegen.formats import Ratio
@@ -43,17 +42,16 @@ class Visit:
 
 
 def check_arrays(name: str, fields: Sequence[Field], written: Collection[int]) -> None:
-    """Raises LayoutError where an array that is written shares memory with that of another field: what is read there would depend
-    on the order of the sites."""
+    """Raises LayoutError where an array that is written is read-only, or shares memory with that of another field: what is read there
+    would depend on the order of the sites."""
     for slot in written:
+        if fields[slot].read_only:
+            raise LayoutError(
+                f"{name} writes {fields[slot].name}, whose array is read-only: pass a copy of the array"
+            )
         for other, field in enumerate(fields):
-            mine, theirs = fields[slot].array, field.array
-            if (
-                slot != other
-                and mine is not None
-                and theirs is not None
-                and np.may_share_memory(mine, theirs)
-            ):
+            mine, theirs = fields[slot].lent, field.lent
+            if slot != other and mine is not None and theirs is not None and mine.overlaps(theirs):
                 raise LayoutError(
                     f"{name} writes {fields[slot].name}, whose array shares memory with that of {field.name}: pass one field for "
                     "both, or a copy of the array"
@@ -65,7 +63,8 @@ def visit_of(lattice: Any, fields: Sequence[Field], precision: str) -> Visit:
     layout = blocks = lattice.layout(precision)
     own = [field.layout for field in fields if field.lattice is lattice]
     if own and all(each.c_order for each in own):
-        layout, blocks = own[0], lattice.rows(precision)
+        layout = own[0]
+        blocks = layout if lattice.gpu is not None else lattice.rows(precision)
     once = (1,) * lattice.ndim
     groups: list[tuple[Any, Ratio]] = []
     apart: list[Apart | None] = []

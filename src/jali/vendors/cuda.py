@@ -28,7 +28,6 @@ VENDOR = Vendor(
         "copy": "cuMemcpyDtoDAsync_v2",
         "fill": "cuMemsetD8Async",
         "stream_create": "cuStreamCreateWithPriority",
-        "stream_destroy": "cuStreamDestroy_v2",
         "stream_synchronize": "cuStreamSynchronize",
         "stream_query": "cuStreamQuery",
         "stream_wait": "cuStreamWaitEvent",

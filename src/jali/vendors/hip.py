@@ -32,7 +32,6 @@ VENDOR = Vendor(
         "copy": "hipMemcpyDtoDAsync",
         "fill": "hipMemsetD8Async",
         "stream_create": "hipStreamCreateWithPriority",
-        "stream_destroy": "hipStreamDestroy",
         "stream_synchronize": "hipStreamSynchronize",
         "stream_query": "hipStreamQuery",
         "stream_wait": "hipStreamWaitEvent",

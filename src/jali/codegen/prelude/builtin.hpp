@@ -5,7 +5,7 @@
 struct section_on_device {
     int64_t units, packet_units, first, site_bytes;
 };
-// Where unit r of a section of a site is in a field; see memory_gpu.hpp.
+// Where unit r of a section of a site is in a field; see memory_gpu.hpp. In an array of C order a site is one packet.
 template <class Unit>
 JALI_INLINE int64_t place_in_field(const section_on_device& s, int64_t x, int r) {
     const int size = int(s.packet_units);
@@ -55,15 +55,14 @@ JALI_KERNEL(box_out_8, box_arguments) { box<int64_t>(a, false); }
 
 struct reorder_arguments {
     int64_t count; // sites from the first of both fields on
-    section_on_device section;
+    section_on_device from_section, to_section; // of as many units
     const char* from;
     char* to;
     const int32_t* places; // per site of `to`: the site of `from`; null: the same
 };
 template <class Unit>
 JALI_INLINE void reorder(const reorder_arguments& a) {
-    const section_on_device& s = a.section;
-    const int units = int(s.units);
+    const int units = int(a.to_section.units);
     JALI_FOR_EACH(i, 0, a.count * units) {
         // neighbouring threads take neighbouring sites of one unit
         const int64_t group = i / (GROUP * units), rest = i - group * GROUP * units;
@@ -71,7 +70,8 @@ JALI_INLINE void reorder(const reorder_arguments& a) {
         const int64_t x = group * GROUP + rest % whole;
         const int r = int(rest / whole);
         const int64_t source = a.places ? a.places[x] : x;
-        *(Unit*)(a.to + place_in_field<Unit>(s, x, r)) = *(const Unit*)(a.from + place_in_field<Unit>(s, source, r));
+        *(Unit*)(a.to + place_in_field<Unit>(a.to_section, x, r)) =
+            *(const Unit*)(a.from + place_in_field<Unit>(a.from_section, source, r));
     }
 }
 JALI_KERNEL(reorder_1, reorder_arguments) { reorder<char>(a); }
@@ -145,6 +145,7 @@ struct pack_part {
     int64_t packets;      // of a site
     int64_t packet_bytes;
     int64_t group_bytes; // from one group of sites to the next, here and where it goes
+    int64_t row_bytes;   // of a site of an array in C order, if it is one
     char* to;            // in slot 0
 };
 struct pack_message {
@@ -204,7 +205,9 @@ JALI_INLINE void pack_section(const pack_part& part, const pack_message& message
             if (!there[k]) continue;
             const uint32_t x = part.sites ? uint32_t(part.sites[site]) : site;
             place[k] = int64_t(group) * part.group_bytes + int64_t(rest * sizeof(Packet));
-            held[k] = ((const Packet*)(from + int64_t(x / GROUP) * part.group_bytes))[packet * GROUP + x % GROUP];
+            held[k] = part.row_bytes
+                          ? ((const Packet*)(from + int64_t(x) * part.row_bytes))[packet]
+                          : ((const Packet*)(from + int64_t(x / GROUP) * part.group_bytes))[packet * GROUP + x % GROUP];
         }
         if (!waited && !wait_for_room(message, epoch, abandoned)) return;
         waited = true;

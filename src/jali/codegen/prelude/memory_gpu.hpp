@@ -98,19 +98,97 @@ JALI_INLINE void phase_across(real* x, uint32_t entry, const JALI_REAL* phases) 
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     if (kind != 0) apply_phase<N>(x, phases + kind * 2);
 }
+// Somebody's array in C order: a site's packets follow each other. Ghosts lie apart, in groups; `ghosts` is where these would
+// begin if sites were in front of them.
+template <class SITE>
+struct array_sites {
+    SITE *base, *ghosts;
+    int64_t first_ghost;
+};
+template <class SITE>
+JALI_INLINE array_sites<SITE> in_array(SITE* base, int64_t first_ghost, int64_t away) {
+    return array_sites<SITE>{base, (SITE*)((char*)base + away), first_ghost};
+}
+template <int N, class T, int SIZE>
+JALI_INLINE const real* block_in_row(real* out, const packet<T, SIZE>* base, int64_t x) {
+    const packet<T, SIZE>* from = base + x * (N / SIZE);
+    JALI_UNROLL
+    for (int k = 0; k < N / SIZE; ++k) {
+        const packet<T, SIZE> q = from[k];
+        JALI_UNROLL
+        for (int j = 0; j < SIZE; ++j) out[k * SIZE + j] = JALI_REAL(q.value[j]);
+    }
+    return out;
+}
+template <int N, class T, int SIZE>
+JALI_INLINE void store_in_row(packet<T, SIZE>* base, int64_t x, const real* v) {
+    packet<T, SIZE>* to = base + x * (N / SIZE);
+    JALI_UNROLL
+    for (int k = 0; k < N / SIZE; ++k) {
+        packet<T, SIZE> q;
+        JALI_UNROLL
+        for (int j = 0; j < SIZE; ++j) q.value[j] = T(v[k * SIZE + j].value);
+        to[k] = q;
+    }
+}
+// Whole numbers: a site is one unit, in groups and in rows.
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE const V* block_in_row(V* out, const coded<ROW, UNITS, PACKET>* base, int64_t x) {
+    static_assert(UNITS == PACKET, "a coded site of an array is one packet");
+    return block_at<N>(out, base, x);
+}
+template <int N, class V, class SITE>
+JALI_INLINE const V* block_at(V* tmp, array_sites<SITE> field, int64_t x) {
+    return x < field.first_ghost ? block_in_row<N>(tmp, field.base, x) : block_at<N>(tmp, field.ghosts, x);
+}
+template <int N, class T, int SIZE>
+JALI_INLINE void store_element(array_sites<packet<T, SIZE>> field, int64_t x, const real* v) {
+    store_in_row<N>(field.base, x, v);
+}
+#if JALI_DOUBLE
+template <int N, int SIZE>
+JALI_INLINE void store_element(array_sites<packet<float, SIZE>> field, int64_t x, const real* v, int64_t* counters) {
+    if (any(beyond_float<N>(v))) count_lost(counters, all_lanes(true));
+    store_in_row<N>(field.base, x, v);
+}
+#endif
+template <int N, class V, class ROW, int UNITS, int PACKET>
+JALI_INLINE void store_element(array_sites<coded<ROW, UNITS, PACKET>> field, int64_t x, const V* v, int64_t* counters) {
+    store_element<N>(field.base, x, v, counters);
+}
+
+// A field whose sites are written where a table leads.
+template <class FIELD>
+struct led_sites {
+    FIELD field;
+    const uint32_t* table;
+};
+template <class FIELD>
+JALI_INLINE led_sites<FIELD> led_by(FIELD field, const uint32_t* table) {
+    return led_sites<FIELD>{field, table};
+}
+template <int N, class V, class FIELD>
+JALI_INLINE void store_element(led_sites<FIELD> to, int64_t x, const V* v) {
+    store_element<N>(to.field, int64_t(to.table[x] & ENTRY_BLOCK), v);
+}
+template <int N, class V, class FIELD>
+JALI_INLINE void store_element(led_sites<FIELD> to, int64_t x, const V* v, int64_t* counters) {
+    store_element<N>(to.field, int64_t(to.table[x] & ENTRY_BLOCK), v, counters);
+}
+
 // What an entry of a neighbour table names.
 template <int N, class V, class FIELD>
-JALI_INLINE const V* stage(V* tmp, const FIELD* base, uint32_t entry) {
+JALI_INLINE const V* stage(V* tmp, FIELD base, uint32_t entry) {
     return block_at<N>(tmp, base, int64_t(entry & ENTRY_BLOCK));
 }
 template <int N, class FIELD>
-JALI_INLINE const real* stage_phased(real* tmp, const FIELD* base, uint32_t entry, const JALI_REAL* phases) {
+JALI_INLINE const real* stage_phased(real* tmp, FIELD base, uint32_t entry, const JALI_REAL* phases) {
     stage<N>(tmp, base, entry);
     phase_across<N>(tmp, entry, phases);
     return tmp;
 }
 template <int N, class FIELD>
-JALI_INLINE const real* stage_signed(real* tmp, const FIELD* base, uint32_t entry, const JALI_REAL* signs) {
+JALI_INLINE const real* stage_signed(real* tmp, FIELD base, uint32_t entry, const JALI_REAL* signs) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     stage<N>(tmp, base, entry);
     if (kind != 0) apply_sign<N>(tmp, signs + kind);

@@ -123,4 +123,26 @@ JALI_INLINE void store_sites(coded<ROW, UNITS, PACKET>* base, const thread_sites
     for (int j = 0; j < EACH; ++j)
         if (own.there[j]) store_element<N>(base, own.x[j], v[j], counters);
 }
+// Arrays, and fields that a table leads to: site by site.
+template <int N, class V, class SITE>
+JALI_INLINE void load_sites(V (*out)[N], array_sites<SITE> field, const thread_sites& own) {
+    JALI_UNROLL
+    for (int j = 0; j < EACH; ++j) block_at<N>(out[j], field, own.x[j]);
+}
+#define JALI_STORE_SITE_BY_SITE(KIND, WHAT)                                                                  \
+    template <int N, class V, class WHAT>                                                                    \
+    JALI_INLINE void store_sites(KIND<WHAT> to, const thread_sites& own, const V (*v)[N]) {                  \
+        JALI_UNROLL                                                                                          \
+        for (int j = 0; j < EACH; ++j)                                                                       \
+            if (own.there[j]) store_element<N>(to, own.x[j], v[j]);                                          \
+    }                                                                                                        \
+    template <int N, class V, class WHAT>                                                                    \
+    JALI_INLINE void store_sites(KIND<WHAT> to, const thread_sites& own, const V (*v)[N], int64_t* counters) { \
+        JALI_UNROLL                                                                                          \
+        for (int j = 0; j < EACH; ++j)                                                                       \
+            if (own.there[j]) store_element<N>(to, own.x[j], v[j], counters);                                \
+    }
+JALI_STORE_SITE_BY_SITE(array_sites, SITE)
+JALI_STORE_SITE_BY_SITE(led_sites, FIELD)
+#undef JALI_STORE_SITE_BY_SITE
 #endif
