@@ -429,3 +429,47 @@ def test_arrays_at_odd_addresses_are_refused(device):
 
     with pytest.raises(LayoutError, match="no multiple of 16 bytes"):
         lattice.wrap(Interface(memory, shape=(3, 4, 2), data=(memory.address + 8, False)))
+
+
+@pytest.mark.gpu
+def test_arrays_of_cupy_are_used_in_the_order_of_its_streams():
+    cupy = pytest.importorskip("cupy")
+    lattice = Lattice(64, 96, 32, device="cuda")
+    rng = np.random.default_rng(3)
+    field, result = Field(lattice, Complex()), Field(lattice, Complex())
+    for stream in (cupy.cuda.Stream.null, cupy.cuda.Stream(non_blocking=True)):
+        with stream:
+            a, b = (cupy.zeros(lattice.extents, complex) for _ in range(2))
+            f, g = lattice.wrap(a), lattice.wrap(b)
+            for turn in range(20):
+                numbers = rng.normal(size=lattice.extents) + 0j
+                a[...] = cupy.asarray(numbers)
+                for _ in range(turn % 3):
+                    a *= 2.0
+                laplacian(g, f)
+                b += 1.0
+                field[...] = numbers * 2.0 ** (turn % 3)
+                laplacian(result, field)
+                assert np.array_equal(b.get(), result[...] + 1.0)
+
+
+@pytest.mark.gpu
+def test_tensors_of_pytorch_are_used_in_the_order_of_its_streams():
+    torch = pytest.importorskip("torch")
+    lattice = Lattice(64, 96, 32, device="cuda")
+    rng = np.random.default_rng(3)
+    field, result = Field(lattice, Vector(3, "real"), "float32"), Field(lattice, Vector(3, "real"), "float32")
+    for stream in (None, torch.cuda.Stream()):
+        with torch.cuda.stream(stream):
+            a, b = (torch.zeros(*lattice.extents, 3, device="cuda") for _ in range(2))
+            f, g = (lattice.wrap(each, stream=stream) for each in (a, b))
+            for turn in range(20):
+                numbers = rng.normal(size=(*lattice.extents, 3)).astype(np.float32)
+                a.copy_(torch.from_numpy(numbers))
+                for _ in range(turn % 3):
+                    a *= 2.0
+                laplacian(g, f)
+                b += 1.0
+                field[...] = numbers * np.float32(2.0 ** (turn % 3))
+                laplacian(result, field)
+                assert np.array_equal(b.cpu().numpy(), result[...] + np.float32(1.0))
