@@ -106,6 +106,19 @@ def test_boundaries_are_those_of_a_field(boundary, device):
         same(out, result)
 
 
+@pytest.mark.parametrize("boundary", ["antiperiodic", "open"])
+def test_a_box_of_one_site_is_its_own_neighbour(boundary, device):
+    lattice = Lattice(1, 1, device=device)
+    for element in (Real(), Matrix(2)):
+        out, outer, result = both(lattice, element, "float64", (1, 1), 2)
+        _, inner, field = both(lattice, element, "float64", (1, 1), boundary=boundary)
+        for to, source in ((result, inner), (outer, field), (outer, inner)):
+            laplacian(to, source)
+            numbers = to.local()
+            laplacian(result, field)
+            assert np.array_equal(numbers, result.local())
+
+
 def test_sums_slices_and_random_numbers_are_those_of_a_field(device):
     box = (4, 5, 6)
     lattice = Lattice(*box, device=device)
@@ -413,6 +426,8 @@ def of_device(make: Callable[[Any], np.ndarray]) -> Callable[[Any], Any]:
             "array of NumPy is on the host, and this lattice on",
         ),
         (lambda lattice: lattice.wrap([1.0]), "a list is not in device memory"),
+        (lambda lattice: lattice.wrap([1.0], stream=-5), "-5 is no handle of a stream"),
+        (lambda lattice: lattice.wrap([1.0], stream=True), "True is no handle of a stream"),
         (of_device(lambda lattice: np.zeros((4, 3))), r"box has \(3, 4\) sites.*\(4, 3\)"),
         (of_device(lambda lattice: np.zeros((3, 4), np.float16)), "float64 or float32, not of float16"),
         (of_device(lambda lattice: np.zeros((3, 4), np.uint8)), "no element that is known"),

@@ -343,6 +343,48 @@ def test_what_shares_its_memory_with_numpy_is_an_array():
         assert lattice.wrap(given).array is given
 
 
+def test_python_sets_and_assigns_arrays_that_share_memory_as_numpy_does_or_says_so():
+    lattice = Lattice(7)
+    array = np.arange(10.0)
+    shifted, first = lattice.wrap(array[1:8]), lattice.wrap(array[:7])
+    with pytest.raises(LayoutError, match="their arrays share memory"):
+        shifted.assign(first)
+    with pytest.raises(LayoutError, match="their arrays share memory"):
+        lattice.wrap(array.view(np.float32)[1:8]).assign(first)
+    expected = array.copy()
+    expected[1:8] = expected[:7].copy()
+    shifted.set_local(array[:7])
+    assert np.array_equal(array, expected)
+    assert np.array_equal(shifted.assign(shifted)[...], expected[1:8])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "options", "match"),
+    [
+        (np.float32, {}, "array of: float64 on rank 0, float32 on rank 1"),
+        (np.int64, {}, "array of: float64 on rank 0, int64 on rank 1"),
+        (np.float64, {"boundary": "open"}, "boundary: .*periodic.* on rank 0, .*open.* on rank 1"),
+        (np.float64, {"element": Vector(1, "real")}, "element: .* on rank 1"),
+    ],
+)
+def test_ranks_wrap_alike(theirs, options, match):
+    def run():
+        lattice = Lattice(8, 4, grid=(2, 1))
+        shape = (4, 4, 1) if "element" in options else (4, 4)
+        if lattice.rank == 1:
+            return lattice.wrap(np.zeros(shape, theirs), **options)
+        return lattice.wrap(np.zeros((4, 4)))
+
+    with pytest.raises(jali.ParameterError, match=match):
+        jali.virtual_ranks(2, run)
+
+
+def test_vectors_of_many_components_are_arrays_too():
+    lattice = Lattice(4, 6)
+    array = np.random.default_rng(1).normal(size=(4, 6, 300))
+    assert lattice.sum(norms, lattice.wrap(array))[0] == pytest.approx((array**2).sum())
+
+
 def test_an_array_lives_as_long_as_its_field():
     class Seen(np.ndarray):
         pass
@@ -368,6 +410,10 @@ def test_an_array_lives_as_long_as_its_field():
             "takes an array, not a list, which has no memory to share",
         ),
         (lambda lattice: lattice.wrap(np.zeros((3, 4)), stream=7), "a stream is for arrays on devices"),
+        (lambda lattice: lattice.wrap(np.ma.masked_array(np.zeros((3, 4)))), "an array with a mask"),
+        (lambda lattice: lattice.wrap(Field(lattice, Real())), "is a field already"),
+        (lambda lattice: lattice.wrap(np.zeros((3, 4)), int), "element type such as SU.3. or Real"),
+        (lambda lattice: Field(lattice, Real()).set_local(Field(lattice, Real())), r"f\.assign\(g\) takes"),
         (lambda lattice: lattice.wrap(object()), "no element that is known|cannot share|takes an array"),
         (lambda lattice: lattice.wrap(np.zeros((4, 3))), r"box has \(3, 4\) sites.*\(4, 3\)"),
         (lambda lattice: lattice.wrap(np.zeros((3, 4), order="F")), "C-ordered and aligned"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy as np
 import pytest
 
@@ -146,6 +149,32 @@ def test_links_of_12_and_8_reals_come_back_within_their_bounds(reals, bounds, pr
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_links_of_8_reals_have_no_singular_place(order, precision):
+    """Signed permutations, with phases, and matrices at any distance from them: half of the digits at least come back."""
+    lattice = Lattice(8, 6)
+    rng = np.random.default_rng(1)
+    phases = np.exp(1j * rng.uniform(-np.pi, np.pi, (8, 6, 3)))
+    phases[0] = 1.0
+    phases[..., 2] *= np.linalg.det(np.eye(3)[list(order)]) / phases.prod(axis=-1)
+    near = np.eye(3)[list(order)] * phases[..., None, :]
+    generators = rng.normal(size=(8, 6, 3, 3)) + 1j * rng.normal(size=(8, 6, 3, 3))
+    generators = generators + generators.conj().swapaxes(-1, -2)
+    generators -= np.trace(generators, axis1=-2, axis2=-1)[..., None, None] * np.eye(3) / 3
+    generators *= np.array([0.0, 1e-15, 1e-10, 1e-5, 1e-3, 0.3])[None, :, None, None]
+    angles, axes = np.linalg.eigh(generators)
+    values = near @ (axes * np.exp(1j * angles)[..., None, :]) @ axes.conj().swapaxes(-1, -2)
+    assert abs(np.linalg.det(values) - 1).max() < 1e-12
+    for numbers_as, bound in BOUNDS_8.items():
+        if precision == "float32" and numbers_as == "float64":
+            continue
+        f = Field(lattice, SU(3), precision=precision, storage=f"{numbers_as}-8")
+        f[...] = values
+        digits = max(2.0**-24 if precision == "float32" else 2.0**-53, BOUNDS.get(numbers_as, 2.0**-53))
+        assert abs(f[...] - values).max() < 8 * math.sqrt(digits), (numbers_as, bound)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_two_by_two_links_of_four_reals_lose_nothing_but_the_rounding_of_their_first_row(precision):
     values = random_links(2, (4, 4))
     f = Field(Lattice(4, 4), SU(2), precision=precision, storage=f"{precision}-4")
@@ -179,6 +208,30 @@ def test_what_was_decoded_is_encoded_to_the_same_bytes(precision):
             copied = f.like(storage=precision).assign(f)  # by kernels on the lattice
             assert np.array_equal(stored_bytes(again.assign(copied)), stored_bytes(f)), name
             assert np.array_equal(copied[...], f[...]), name
+
+
+def test_copies_tell_what_could_not_be_stored():
+    lattice = Lattice(4, 6)
+    huge = Field(lattice, Real())
+    huge[0, 0] = 1e39
+
+    @jali.site_function
+    def copied(X, out, f):
+        out[X] = f[X]
+
+    for storage in ("fixed16", "float16"):
+        for take in (
+            lambda f: f.copy(),
+            lambda f: f.astype("float32"),
+            lambda f: Field(lattice, Real()).assign(f),
+            lambda f: f.like(storage="float32").assign(f).copy(),
+        ):
+            f = Field(lattice, Real(), storage=storage)
+            copied(f, huge)
+            other = take(f)
+            with pytest.raises(jali.StorageError, match="copied"):
+                other[0, 0]
+            assert np.isfinite(other[1, 0])
 
 
 @jali.site_function
@@ -561,10 +614,10 @@ def test_checkpoints_keep_the_bytes_with_name_and_version_of_their_format(storag
         tmp_path / "c", lattice.extents, box, {"U": files_order(U.stored_bytes())}, formats={"U": U.format}
     )
     checkpoint = jali.io.open_checkpoint(tmp_path / "c")
-    assert checkpoint.fields["U"].format == (storage, 1)
+    assert checkpoint.fields["U"].format == (storage, 2 if storage.endswith("-8") else 1)
     again = U.like().set_stored_bytes(files_order(checkpoint.read("U", box)), checkpoint.fields["U"].format)
     assert np.array_equal(again.stored_bytes(), U.stored_bytes())
-    with pytest.raises(jali.LayoutError, match=f"{storage} version 1"):
+    with pytest.raises(jali.LayoutError, match=f"{storage} version {U.format[1]}"):
         U.like(storage="bfloat16").set_stored_bytes(
             files_order(checkpoint.read("U", box)), checkpoint.fields["U"].format
         )

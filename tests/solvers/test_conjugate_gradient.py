@@ -256,3 +256,39 @@ def test_history_with_graphs_is_bit_identical_on_any_number_of_ranks():
     for other, values in jali.virtual_ranks(2, run):
         assert other == residuals
         assert np.array_equal(values, solution)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("power", [-1000, -540, -120, -60, 60, 120, 540, 1000])
+def test_right_hand_sides_whose_squares_vanish_or_overflow_are_scaled(power, precision):
+    """By a power of two, so that the solution is the same digits."""
+    if precision == "float32" and abs(power) > 120:
+        return
+    b = random_field(precision=precision)
+    scaled, start = (field.like() for field in (b, b))
+    scaled[...] = b[...] * b[...].dtype.type(2.0**power)
+    start[...] = scaled[...] / 3
+    expected, found = (cg(operator(1.5), field, tolerance=1e-5) for field in (b, scaled))
+    assert found.iterations == expected.iterations
+    assert found.residual == pytest.approx(expected.residual, rel=1e-2)
+    got = found.solution[...].astype(float) / 2.0**power
+    np.testing.assert_allclose(got, expected.solution[...], rtol=1e-5, atol=1e-6)
+    began = cg(operator(1.5), scaled, start, tolerance=1e-5)
+    np.testing.assert_allclose(began.solution[...] / 2.0**power, expected.solution[...], rtol=1e-3, atol=1e-3)
+
+
+def test_right_hand_sides_of_zeros_and_infinities_stay_so():
+    zero = random_field().like()
+    assert not cg(operator(1.5), zero).solution[...].any()
+    for value in (np.inf, np.nan):
+        zero[0, 0, 0] = value
+        with pytest.raises(SolverError, match="contains infinities or nan"):
+            cg(operator(1.5), zero)
+    tiny = cg(lambda p, q: np.multiply(2, p, out=q), np.ones(3) * 1e-170).solution
+    np.testing.assert_allclose(tiny, 5e-171)
+
+
+def test_a_start_of_another_precision_is_refused():
+    b = random_field()
+    with pytest.raises(LayoutError, match=r"x0 has float32 arithmetic, b has float64: x.astype\('float64'\)"):
+        cg(operator(1.5), b, x0=b.astype("float32"))

@@ -54,12 +54,15 @@ class Packing:
     decode: str = ""
     text: str = ""
     exact: bool = False  # all numbers come back as they were
+    version: int = 1
 
 
 def _is_group(element: Element, *orders: int) -> bool:
     """Whether it holds SU(n) matrices, of one of these orders."""
-    n = element.type.shape[0] if element.type.shape else 0
-    return n > 0 and element == SU(n) and (not orders or n in orders)
+    shape = element.type.shape
+    if len(shape) != 2 or shape[0] != shape[1] or (orders and shape[0] not in orders):
+        return False
+    return element == SU(shape[0])
 
 
 PLAIN = Packing("plain", lambda e: e.type.reals, lambda e: e.codec != "algebra", exact=True)
@@ -119,22 +122,27 @@ JALI_INLINE void rows_decode(real* u, const real* p) {
 """
 _EIGHT = """// Eight reals of an SU(3) matrix of rows a, b, c: Bunk and Sommer, Comput. Phys. Commun. 40 (1986) 229, in the order of rows of
 // Clark et al., arXiv:0911.3191, {b, a, -c}, which has no singularity at the unit matrix. Of these rows A, B, C: A2, A3, B1, and the
-// phases of A1 and C1 over pi. Where A1 or C1 is small its modulus loses digits: up to half of them.
+// phases of A1 and C1 over pi. Where A1 or C1 is small its modulus loses digits: up to half of them. Since |A1| = 1 would be
+// singular, the rows are {a, b, c} where |b1|^2 is above 1/2; that they are is seen by A2 and A3, which are halved then:
+// |A2|^2 + |A3|^2 is at most 1/4 instead of at least 1/2.
 const real_constant PI = 3.14159265358979323846;
 template <int N>
 JALI_INLINE void eight_encode(real* p, const real* u) {
-    for (int c = 0; c < 4; ++c) p[c] = u[8 + c];
-    p[4] = u[0];
-    p[5] = u[1];
-    p[6] = vatan2(u[7], u[6]) / splat(PI);
-    p[7] = vatan2(-u[13], -u[12]) / splat(PI);
+    const mask in_order = fma(u[6], u[6], u[7] * u[7]) > splat(0.5);
+    const real scale = select(in_order, splat(0.5), splat(1)), sign = select(in_order, splat(1), splat(-1));
+    for (int c = 0; c < 4; ++c) p[c] = scale * select(in_order, u[2 + c], u[8 + c]);
+    for (int c = 0; c < 2; ++c) p[4 + c] = select(in_order, u[6 + c], u[c]);
+    p[6] = vatan2(select(in_order, u[1], u[7]), select(in_order, u[0], u[6])) / splat(PI);
+    p[7] = vatan2(sign * u[13], sign * u[12]) / splat(PI);
 }
 JALI_INLINE real norm_left(real x) { // root of what is left, or 0
     return vsqrt(vmax(x, splat(0)));
 }
 template <int N>
 JALI_INLINE void eight_decode(real* u, const real* p) {
-    const real a2r = p[0], a2i = p[1], a3r = p[2], a3i = p[3], b1r = p[4], b1i = p[5];
+    const mask in_order = fma(p[0], p[0], fma(p[1], p[1], fma(p[2], p[2], p[3] * p[3]))) < splat(0.375);
+    const real scale = select(in_order, splat(2), splat(1)), sign = select(in_order, splat(1), splat(-1));
+    const real a2r = scale * p[0], a2i = scale * p[1], a3r = scale * p[2], a3i = scale * p[3], b1r = p[4], b1i = p[5];
     const real n = fma(a2r, a2r, fma(a2i, a2i, fma(a3r, a3r, a3i * a3i)));
     const real a1 = norm_left(splat(1) - n), c1 = norm_left(n - fma(b1r, b1r, b1i * b1i));
     real s, c;
@@ -142,7 +150,7 @@ JALI_INLINE void eight_decode(real* u, const real* p) {
     const real a1r = a1 * c, a1i = a1 * s;
     vsincos(&s, &c, p[7] * splat(PI));
     const real c1r = c1 * c, c1i = c1 * s;
-    const real inverse = splat(1) / vmax(n, two_to(-60));
+    const real inverse = splat(1) / vmax(n, splat(0.25)); // of what is no matrix of the group, too
     // conj(A1) B1 and conj(A1) C1
     const real er = fma(a1r, b1r, a1i * b1i), ei = fnma(a1i, b1r, a1r * b1i);
     const real fr = fma(a1r, c1r, a1i * c1i), fi = fnma(a1i, c1r, a1r * c1i);
@@ -154,8 +162,13 @@ JALI_INLINE void eight_decode(real* u, const real* p) {
     const real c2i = (fnma(a2r, fi, fnma(a2i, fr, fnma(a3i, b1r, -(a3r * b1i))))) * inverse;
     const real c3r = -(fma(a3r, fr, fnma(a3i, fi, fnma(a2i, b1i, a2r * b1r)))) * inverse;
     const real c3i = -(fma(a3r, fi, fma(a3i, fr, fnma(a2i, b1r, -(a2r * b1i))))) * inverse;
-    const real rows[18] = {b1r, b1i, b2r, b2i, b3r, b3i, a1r, a1i, a2r, a2i, a3r, a3i, -c1r, -c1i, -c2r, -c2i, -c3r, -c3i};
-    for (int k = 0; k < 18; ++k) u[k] = rows[k];
+    const real a[6] = {a1r, a1i, a2r, a2i, a3r, a3i}, b[6] = {b1r, b1i, b2r, b2i, b3r, b3i};
+    const real third[6] = {c1r, c1i, c2r, c2i, c3r, c3i};
+    for (int k = 0; k < 6; ++k) {
+        u[k] = select(in_order, a[k], b[k]);
+        u[6 + k] = select(in_order, b[k], a[k]);
+        u[12 + k] = sign * third[k];
+    }
 }
 """.replace("const real_constant PI", "const JALI_REAL PI")
 
@@ -167,7 +180,9 @@ def _most_rows(element: Element) -> int:
 
 ROWS_OF_SU3 = Packing("12", _most_rows, lambda e: _is_group(e, 3), "rows_encode", "rows_decode", _ROWS)
 ROWS_OF_SU2 = Packing("4", _most_rows, lambda e: _is_group(e, 2), "rows_encode", "rows_decode", _ROWS)
-EIGHT_OF_SU3 = Packing("8", lambda e: 8, lambda e: _is_group(e, 3), "eight_encode", "eight_decode", _EIGHT)
+EIGHT_OF_SU3 = Packing(
+    "8", lambda e: 8, lambda e: _is_group(e, 3), "eight_encode", "eight_decode", _EIGHT, version=2
+)
 
 
 @dataclass(frozen=True)
@@ -446,7 +461,11 @@ for _name, _bytes, _unit, _most in (("fixed16", 2, "short", 32767), ("fixed8", 1
 for _row in list(FORMATS.values()):
     for _packing in (ROWS_OF_SU3, EIGHT_OF_SU3, ROWS_OF_SU2):
         if "complex" in _row.kinds:
-            add_format(replace(_row.of_group or _row, name=f"{_row.name}-{_packing.name}", packing=_packing))
+            _kept = _row.of_group or _row
+            _version = _kept.version + _packing.version - 1
+            add_format(
+                replace(_kept, name=f"{_row.name}-{_packing.name}", packing=_packing, version=_version)
+            )
 for _row in (FORMATS["float64"], FORMATS["float32"]):
     add_format(replace(_row, name=f"{_row.name}-{SPIN_FIRST.name}", packing=SPIN_FIRST))
 

@@ -14,7 +14,6 @@ from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import Element, Type
 from jali.errors import LayoutError
-from jali.lattice.base import what_differs
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
@@ -161,8 +160,7 @@ def lattice_of(name: str, fields: list[Field], lattice: Any) -> Any:
     for field in fields:
         if why := why_not_together(lattice, field.lattice):
             raise LayoutError(
-                f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; {why} "
-                f"({what_differs(field.lattice, lattice)})"
+                f"{name}: {field.name} lives on {field.lattice}, another argument on {lattice}; {why}"
             )
     return lattice
 

@@ -40,6 +40,10 @@ def _on_host(array: Any, stream: Any) -> Lent:
     if stream is not None:
         raise LayoutError("a stream is for arrays on devices; this lattice lives on the host")
     given = array
+    if hasattr(array, "storage") and hasattr(array, "lattice"):
+        raise LayoutError(f"{array!r} is a field already")
+    if isinstance(array, np.ma.MaskedArray):
+        raise LayoutError("an array with a mask is no field: kernels would use what is masked")
     if not isinstance(array, np.ndarray):
         from jali.comm.elements import as_array
 
@@ -71,6 +75,8 @@ def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> Lent:
         )
     try:
         handle = stream_handle(stream)
+        if isinstance(handle, bool) or not 0 <= (handle or 0) < 1 << 64:
+            raise ParameterError(f"{stream!r} is no handle of a stream")
         view = view_of(array, gpu)
     except (ParameterError, DeviceError) as error:
         raise LayoutError(f"wrap: {error}") from None

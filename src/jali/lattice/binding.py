@@ -300,7 +300,9 @@ class _Binding:
                 raise LayoutError(
                     f"{self.program.name}: offsets lead around the other lattice in too many ways"
                 )
-            entries |= sites.list_classes.astype(np.uint32) << np.uint32(bits)
+            entries = entries | sites.list_classes.astype(np.uint32) << np.uint32(
+                bits
+            )  # not in the table itself
         memory = self.lattice.gpu.upload(entries, "tables of sites")
         self._held.append(memory)
         return int(memory.address)

@@ -31,6 +31,8 @@ _serials = itertools.count(1)
 
 def as_array(values: Any, what: str) -> np.ndarray:
     """Numbers from Python as an array. Raises LayoutError, a sentence that begins with `what`, for anything else."""
+    if isinstance(values, Field):
+        raise LayoutError(f"{what} takes an array of numbers; f.assign(g) takes the values of another field")
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of unequal length
@@ -161,6 +163,7 @@ class Field(WithoutOperators):
         out = self.like()
         with self.lattice.lock:
             out.storage.copy_from(self.storage, self.lattice.pool)
+            out._share_counts(self)
         return out
 
     def assign(self, other: Field) -> Field:
@@ -177,6 +180,11 @@ class Field(WithoutOperators):
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
         self._writable()
+        mine, theirs = self.lent, other.lent
+        if self is not other and mine is not None and theirs is not None and mine.overlaps(theirs):
+            raise LayoutError(
+                f"cannot assign {other.name} to {self.name}: their arrays share memory; assign a copy of the array"
+            )
         precision = max(self.precision, other.precision, key=PRECISIONS.index)
         copy: Callable[[], Any]
         with self.lattice.lock:
@@ -187,6 +195,7 @@ class Field(WithoutOperators):
             else:
                 copy = functools.partial(self._recode_on_host, other, precision)
             perform(copy, (self, other), (self.storage, other.storage))
+            self._share_counts(other)
         return self
 
     def _recode_on_host(self, other: Field, precision: str) -> None:
@@ -243,6 +252,11 @@ class Field(WithoutOperators):
         left.add(gone)
         left.shorten()
         self._lost[:] = [*(count for count in self._lost if count not in gone), lost]
+
+    def _share_counts(self, other: Field) -> None:
+        """What could not be stored there is not here either: whoever is looked at first tells it."""
+        for count in other._lost if other is not self else ():
+            self.watch(count)
 
     def _counts(self) -> list[Count]:
         """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
@@ -357,6 +371,8 @@ class Field(WithoutOperators):
         if array.shape != wanted:
             raise LayoutError(f"this rank's box of {self.name} has shape {wanted}, the array {array.shape}")
         self._writable()
+        if self.lent is not None and lattice.gpu is None and np.may_share_memory(array, self.lent.memory):
+            array = array.copy()
         sites = self._encoded(_reverse(array, lattice.ndim))
         with lattice.lock:
             self.storage.import_box(sites)
@@ -499,6 +515,8 @@ def wrapped(
     stream: Any,
 ) -> Field:
     """A field in somebody's array; see `Lattice.wrap`."""
+    if element is not None and not isinstance(element, Element):
+        raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
     lent = arrays.lent(lattice, array, stream)
     box, shape = lattice.local_extents, lent.shape
     if shape[: lattice.ndim] != box:
@@ -506,7 +524,21 @@ def wrapped(
     if element is None:
         element = arrays.element_of(lent.dtype, shape[lattice.ndim :])
     kept, storage = arrays.storage_of(lattice, lent, element)
-    return Field(lattice, element, precision or kept, storage, boundary, name, lent)
+    field = Field(lattice, element, precision or kept, storage, boundary, name, lent)
+    from jali.comm import checking
+
+    if lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
+        checking.compare(
+            lattice.communicator.core,
+            {
+                "call": "wrap",
+                "array of": str(lent.dtype),
+                "element": str(element),
+                "precision": field.precision,
+                "boundary": str(field.boundary.conditions),
+            },
+        )
+    return field
 
 
 def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jali.codegen.formats import Ratio
+from jali.lattice.base import what_differs
 
 
 def ratio_of(lattice: Any, other: Any) -> Ratio | None:
@@ -19,18 +20,22 @@ def why_not_together(lattice: Any, other: Any) -> str:
     """Why fields of the two cannot meet in a kernel, the same on all ranks; empty if they can."""
     if other is lattice:
         return ""
-    same = "a site function runs on one lattice, beside lattices whose extents are multiples of its own or divide them"
+    differs = f"({what_differs(other, lattice)})"
+    same = f"a site function runs on one lattice, beside lattices whose extents are multiples of its own or divide them {differs}"
     if other.extents == lattice.extents or other.ndim != lattice.ndim:
         return same
     if any(n % m and m % n for n, m in zip(lattice.extents, other.extents, strict=True)):
         return same
     if other.communicator is not lattice.communicator or other.gpu is not lattice.gpu:
-        return "they are not on the same ranks and devices"
+        return f"they are not on the same ranks and devices {differs}"
     pair = (other.serial, lattice.serial)
     if pair not in lattice.aligned:
         lattice.aligned[pair] = _aligned(lattice, other)
     if not lattice.aligned[pair]:
-        return "ranks must own the same part of both, so grid= is the same and divides the extents of the coarser one"
+        return (
+            "ranks must own the same part of both, so grid= is the same and divides the extents of the coarser one (grids are "
+            f"{other.grid} and {lattice.grid})"
+        )
     return ""
 
 

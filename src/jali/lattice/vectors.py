@@ -69,6 +69,10 @@ class FieldVectors:
             raise LayoutError(
                 f"{name} holds {x.element} on {x.lattice}, b holds {like.element} on {like.lattice}{differ}"
             )
+        if x.precision != like.precision:
+            raise LayoutError(
+                f"{name} has {x.precision} arithmetic, b has {like.precision}: x.astype({like.precision!r}) converts"
+            )
 
     def like(self, x: Field) -> Field:
         """Zeros."""

@@ -78,7 +78,7 @@ def cg(
     if x0 is not None:
         vectors.check("x0", x0, b)
     vectors.epsilon(b)  # refuses whole numbers
-    size = math.sqrt(vectors.norm2(b))
+    b, x0, size, factors = _scaled(vectors, b, x0)
     if not math.isfinite(size):
         raise SolverError("the right-hand side contains infinities or nan")
     if size == 0:
@@ -103,7 +103,10 @@ def cg(
             run.iterate()
 
     converged = run.converged
-    found = Solution(run.x, run.iterations, run.residuals, run.true_residual(), converged, turns)
+    solution = run.x
+    for factor in reversed(factors):
+        solution = _times(vectors, 1 / factor, solution)
+    found = Solution(solution, run.iterations, run.residuals, run.true_residual(), converged, turns)
     if must_converge and not converged:
         raise SolverError(
             f"no convergence to {tolerance:g} in {run.iterations} iterations: |r|/|b| is {run.residuals[-1]:.3g}, its smallest value "
@@ -111,6 +114,27 @@ def cg(
             f"({vectors.precision(b)}) can give"
         )
     return found
+
+
+def _scaled(vectors: Vectors, b: Any, x0: Any) -> tuple[Any, Any, float, list[float]]:
+    """b, x0 and |b|, all times the same powers of two where squares of numbers or of residuals would vanish or overflow."""
+    double = vectors.epsilon(b) < 1e-12
+    least, most, far = (2.0**-400, 2.0**400, 2.0**600) if double else (2.0**-20, 2.0**50, 2.0**90)
+    size = math.sqrt(vectors.norm2(b))
+    factors: list[float] = []
+    while not least <= size <= most and len(factors) < 3:
+        seen = size > 0 and math.isfinite(size)
+        factor = 2.0 ** -math.frexp(size)[1] if seen else far if size == 0 else 1 / far
+        factors.append(factor)
+        b, x0 = _times(vectors, factor, b), None if x0 is None else _times(vectors, factor, x0)
+        size = math.sqrt(vectors.norm2(b))
+    return b, x0, size, factors
+
+
+def _times(vectors: Vectors, factor: float, x: Any) -> Any:
+    out = vectors.like(x)
+    vectors.update([(out, 0, [(factor, x)])])
+    return out
 
 
 class _Run:
