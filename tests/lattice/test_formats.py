@@ -621,8 +621,8 @@ def test_checkpoints_keep_the_bytes_with_name_and_version_of_their_format(storag
         U.like(storage="bfloat16").set_stored_bytes(
             files_order(checkpoint.read("U", box)), checkpoint.fields["U"].format
         )
-    with pytest.raises(jali.LayoutError, match="version 2"):
-        U.set_stored_bytes(files_order(checkpoint.read("U", box)), (storage, 2))
+    with pytest.raises(jali.LayoutError, match="version 3"):
+        U.set_stored_bytes(files_order(checkpoint.read("U", box)), (storage, 3))
     with pytest.raises(jali.ParameterError, match="bytes of sites"):
         jali.io.write_checkpoint(
             tmp_path / "d", lattice.extents, box, {"U": np.zeros((2, 4, 4, 3))}, formats={"U": U.format}

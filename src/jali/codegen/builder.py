@@ -24,20 +24,21 @@ class Builder:
 
     def node(self, op: str, args: Iterable[Node], attrs: tuple[Any, ...], type: Type) -> Node:
         """The one node for this expression; made on first use."""
-        args = tuple(args)
+        args, nodes = tuple(args), self.nodes
         for a in args:
-            self.check(a)
+            if a.number >= len(nodes) or nodes[a.number] is not a:
+                self.check(a)
             if a.op == "const" and a.type == INT and not -(1 << 31) <= a.attrs[0] < 1 << 31:
                 raise trace_error(f"the whole number {a.attrs[0]} does not fit 32 bits; write it as a float")
-        key = (op, tuple(a.number for a in args), attrs, type)
+        key = (op, tuple([a.number for a in args]), attrs, type)
         found = self._known.get(key)
         if found is None:
             assert op in OPERATIONS, f"operation {op} has no descriptor"
-            found = Node(len(self.nodes), op, args, attrs, type)
+            found = Node(len(nodes), op, args, attrs, type)
             found.where = user_line()
             if args:
                 found.loops = frozenset().union(*(a.loops for a in args))
-            self.nodes.append(found)
+            nodes.append(found)
             self._known[key] = found
         return found
 

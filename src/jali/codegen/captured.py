@@ -153,15 +153,17 @@ def _signature(programs: list[SiteProgram]) -> Any:
         waiting = [top]
         while waiting:
             node = waiting[-1]
+            if id(node) in numbers:
+                waiting.pop()
+                continue
             missing = [a for a in node.args if id(a) not in numbers]
-            if id(node) in numbers or missing:
+            if missing:
                 waiting.extend(missing)
-                if id(node) in numbers:
-                    waiting.pop()
                 continue
             waiting.pop()
             numbers[id(node)] = len(nodes)
-            nodes.append((node.op, tuple(numbers[id(a)] for a in node.args), repr(node.attrs), node.type))
+            attrs = repr(node.attrs) if node.attrs else ""  # tells 0.0 from -0.0
+            nodes.append((node.op, tuple([numbers[id(a)] for a in node.args]), attrs, node.type))
         return numbers[id(top)]
 
     effects = [

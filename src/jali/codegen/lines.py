@@ -6,7 +6,6 @@ Whose code a frame runs is told by its file: the user's, jali's language, jali's
 from __future__ import annotations
 
 import dis
-import functools
 import linecache
 import os
 import sys
@@ -28,7 +27,9 @@ _INSTALLED = (_STANDARD + "site-packages" + os.sep, _STANDARD + "dist-packages" 
 _NUMPY = os.path.dirname(os.path.abspath(np.__file__)) + os.sep
 
 
-@functools.cache
+_owners: dict[str, str] = {}  # of files; asked without a call, since every node has a line
+
+
 def _whose(file: str) -> str:
     """Whose code a file holds: `user`; `language`, `library` (jali's two parts); `python`, which nobody here wrote."""
     if file.startswith(_PACKAGE):
@@ -43,9 +44,9 @@ def _whose(file: str) -> str:
 def _owner(frame: FrameType) -> str:
     file = frame.f_code.co_filename
     # Methods that a dataclass writes for itself are "<string>" in a module with a file; what is typed in has none.
-    if file == "<string>" and "__file__" in frame.f_globals:
-        return "python"
-    return _whose(file)
+    if file == "<string>":
+        return "python" if "__file__" in frame.f_globals else "user"
+    return _owners.setdefault(file, _whose(file))
 
 
 def _line(file: str, number: int) -> str:
@@ -62,7 +63,7 @@ def user_line(beyond_trace: bool = False) -> str:
     frame: FrameType | None = sys._getframe(1)
     library: FrameType | None = None
     while frame is not None:
-        owner = _owner(frame)
+        owner = _owners.get(frame.f_code.co_filename) or _owner(frame)
         if owner == "user":
             return _line(frame.f_code.co_filename, frame.f_lineno)
         if owner == "library":

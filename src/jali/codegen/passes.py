@@ -75,17 +75,18 @@ def reachable(roots: Iterable[Node]) -> list[Node]:
     """All nodes that the roots need, arguments first."""
     seen: set[int] = set()
     order: list[Node] = []
-    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(list(roots))]
+    stack: list[Node | None] = []
+    stack += reversed(list(roots))
     while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-            continue
-        if node.number in seen:
-            continue
-        seen.add(node.number)
-        stack.append((node, True))
-        stack.extend((a, False) for a in reversed(node.args) if a.number not in seen)
+        node = stack.pop()
+        if node is None:  # the arguments of the node below are there
+            below = stack.pop()
+            assert below is not None
+            order.append(below)
+        elif node.number not in seen:
+            seen.add(node.number)
+            stack += (node, None)
+            stack += [a for a in reversed(node.args) if a.number not in seen]
     return order
 
 
