@@ -292,3 +292,8 @@ def test_a_start_of_another_precision_is_refused():
     b = random_field()
     with pytest.raises(LayoutError, match=r"x0 has float32 arithmetic, b has float64: x.astype\('float64'\)"):
         cg(operator(1.5), b, x0=b.astype("float32"))
+
+
+def test_whole_numbers_are_no_vectors():
+    with pytest.raises(LayoutError, match="holds whole numbers; solvers compute with real and complex ones"):
+        cg(operator(1.5), Field(LATTICE, jali.Integer()))

@@ -83,7 +83,9 @@ class FieldVectors:
         return x.copy()
 
     def epsilon(self, x: Field) -> float:
-        """Of its arithmetic: one rounding, relative."""
+        """Of its arithmetic: one rounding, relative. Raises LayoutError for whole numbers, which have none."""
+        if x.element.type.kind == "int":
+            raise LayoutError(f"{x.name} holds whole numbers; solvers compute with real and complex ones")
         return 2.0**-52 if x.precision == "float64" else 2.0**-23
 
     def precision(self, x: Field) -> str:
