@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Vector
 from jali.errors import DeviceError, LayoutError, ParameterError
 
 if TYPE_CHECKING:
+    from jali.lattice.field import Field
     from jali.lattice.lattice import Lattice
 
 
@@ -130,3 +132,17 @@ def storage_of(lattice: Lattice, array: Lent, element: Element) -> tuple[str, st
     if element.type.kind == "int":
         return kept, {"float64": "int64", "float32": "int32"}[kept]
     return kept, f"{kept}-spin-first" if element.spinor else kept
+
+
+def in_rows(fields: Sequence[Field]) -> frozenset[int]:
+    """Which of these are arrays on a device that differ from its fields: sites of one packet lie the same way in groups and in rows,
+    but for their ghosts."""
+    return frozenset(
+        k
+        for k, field in enumerate(fields)
+        if field.lent is not None
+        and (
+            field.lattice.communicator.size > 1
+            or field.stored.memory[0].units > field.stored.memory[0].packet_units
+        )
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from jali.lattice import arrays
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
+from jali.lattice.indexing import overlap, ranges_of
 from jali.lattice.lost import Count, LostSites, news_of, raise_if_lost, raise_on_all_ranks
 
 if TYPE_CHECKING:
@@ -185,64 +186,20 @@ class Field(WithoutOperators):
             raise LayoutError(
                 f"cannot assign {other.name} to {self.name}: their arrays share memory; assign a copy of the array"
             )
+        from jali.lattice.recoding import recode_on_host, recode_on_lattice
+
         precision = max(self.precision, other.precision, key=PRECISIONS.index)
         copy: Callable[[], Any]
         with self.lattice.lock:
             if other.stored.format == self.stored.format and other.stored.memory == self.stored.memory:
                 copy = functools.partial(self.storage.copy_from, other.storage, self.lattice.pool)
             elif other.layout is self.layout:
-                copy = self._recode_on_lattice(other, precision)
+                copy = recode_on_lattice(self, other, precision)
             else:
-                copy = functools.partial(self._recode_on_host, other, precision)
+                copy = functools.partial(recode_on_host, self, other, precision)
             perform(copy, (self, other), (self.storage, other.storage))
             self._share_counts(other)
         return self
-
-    def _recode_on_host(self, other: Field, precision: str) -> None:
-        """Takes the values of a field whose sites lie otherwise."""
-        from jali.codegen.recode import recode
-
-        sites, lost = recode(other.storage.export_box(), other.stored, self.stored, precision)
-        self.storage.import_box(sites)
-        raise_if_lost(lost, f"assigning {other.name} to {self.name}")
-
-    def _recode_on_lattice(self, other: Field, precision: str) -> Callable[[], Any]:
-        """What takes the values of a field that has the same layout and is stored otherwise."""
-        from jali.codegen import cache
-        from jali.codegen.emit import counts_lost, emit
-        from jali.codegen.recode import copy_program, parameters_of_copy
-        from jali.codegen.writer import Variant
-        from jali.tune import DEFAULT_LAUNCH
-
-        lattice, gpu = self.lattice, self.lattice.gpu
-        program = copy_program(other.stored, self.stored, precision, lattice.ndim)
-        rows = in_rows((other, self)) if gpu is not None else frozenset()
-        text = emit(program, Variant(self.layout.lanes, gpu=gpu is not None, arrays=rows))
-        config = DEFAULT_LAUNCH
-        address, function = 0, None
-        if gpu is not None:
-            how = config.bound, config.blocks, config.sites, config.width
-            function, _ = cache.load_on_device(gpu, program.name, text.text, precision, *how)
-        else:
-            address, _ = cache.load(program.name, text.text, self.layout.lanes, precision)
-        parameters, patches = parameters_of_copy(text, other.storage, self.storage)
-        launch = _core.Launch(
-            layout=self.layout,
-            communicator=lattice.communicator.core,
-            pool=lattice.pool,
-            kernel=address,
-            parameters=parameters,
-            patches=patches,
-            reads=[],
-            writes=[(self.storage, 3)],
-            ncounters=2 if counts_lost(program) else 0,
-            gpu_kernel=function,
-            threads=config.threads,
-            name="recode",
-        )
-        if counts_lost(program):
-            self.watch(LostSites(launch.counters, f"assigning {other.name} to {self.name}"))
-        return launch.run
 
     def watch(self, lost: LostSites) -> None:
         """Tells of sites that a launch could not store, when the host looks at this field."""
@@ -385,11 +342,11 @@ class Field(WithoutOperators):
                 f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
             )
         self._not_while_tracing()
-        ranges, kept = self._ranges(index)
+        ranges, kept = ranges_of(self, index)
         lattice = self.lattice
         shape = tuple(len(r) for r in ranges)
         sites = np.zeros((*shape, self.stored.site_bytes), np.uint8)
-        mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
+        mine = overlap(ranges, lattice.local_origin, lattice.local_extents)
         payload = b""
         with lattice.lock:
             if lattice.left.possible:
@@ -399,7 +356,7 @@ class Field(WithoutOperators):
                 payload = np.ascontiguousarray(part[place]).tobytes()
             parts = lattice.communicator.gather_bytes(payload, what="reading sites")
         for rank, data in enumerate(parts):
-            theirs = self._overlap(
+            theirs = overlap(
                 ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank))
             )
             if theirs is not None:
@@ -417,7 +374,7 @@ class Field(WithoutOperators):
                 f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
             )
         self._not_while_tracing()
-        ranges, kept = self._ranges(index)
+        ranges, kept = ranges_of(self, index)
         lattice = self.lattice
         shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
         self._writable()
@@ -431,7 +388,7 @@ class Field(WithoutOperators):
                 f"{self.name}[{index}] takes values of shape {shape}, not {array.shape}"
             ) from None
         array = array.reshape(tuple(len(r) for r in ranges) + self.element.numpy_shape)
-        mine = self._overlap(ranges, lattice.local_origin, lattice.local_extents)
+        mine = overlap(ranges, lattice.local_origin, lattice.local_extents)
         if self.stored.counts(
             self.precision
         ):  # of all sites, so that what cannot be stored is an error everywhere
@@ -465,44 +422,6 @@ class Field(WithoutOperators):
             tuple(i - f for i, f in zip(inside, first, strict=True)),
             first,
         )
-
-    def _ranges(self, index: Any) -> tuple[list[range], list[bool]]:
-        lattice = self.lattice
-        items = index if isinstance(index, tuple) else (index,)
-        if len(items) == 1 and items[0] is Ellipsis:
-            items = (slice(None),) * lattice.ndim
-        if len(items) != lattice.ndim:
-            raise LayoutError(f"{self.name} has {lattice.ndim} directions; {len(items)} indices were given")
-        ranges, kept = [], []
-        for axis, (item, n) in enumerate(zip(items, lattice.extents, strict=True)):
-            if isinstance(item, slice):
-                try:
-                    ranges.append(range(n)[item])
-                except (TypeError, ValueError) as error:
-                    raise LayoutError(
-                        f"sites are given by numbers and slices, not by {item!r}: {error}"
-                    ) from None
-                kept.append(True)
-            elif isinstance(item, int | np.integer) and not isinstance(item, bool):
-                if not -n <= item < n:
-                    raise IndexError(f"coordinate {item} in direction {axis} is outside 0..{n - 1}")
-                ranges.append(range(int(item) % n, int(item) % n + 1))
-                kept.append(False)
-            else:
-                raise LayoutError(f"sites are given by numbers and slices, not by {item!r}")
-        return ranges, kept
-
-    @staticmethod
-    def _overlap(ranges: list[range], origin: tuple[int, ...], extents: tuple[int, ...]) -> Any:
-        """Indices into the selection and into the box of the sites that are in both; None if there are none."""
-        outer, inner = [], []
-        for r, o, n in zip(ranges, origin, extents, strict=True):
-            hits = [(k, x - o) for k, x in enumerate(r) if o <= x < o + n]
-            if not hits:
-                return None
-            outer.append([h[0] for h in hits])
-            inner.append([h[1] for h in hits])
-        return np.ix_(*outer), np.ix_(*inner)
 
 
 def wrapped(
@@ -550,17 +469,3 @@ def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:
 def _run_all(actions: weakref.WeakSet[Callable[[], None]]) -> None:
     for action in list(actions):
         action()
-
-
-def in_rows(fields: Sequence[Field]) -> frozenset[int]:
-    """Which of these are arrays on a device that differ from its fields: sites of one packet lie the same way in groups and in rows,
-    but for their ghosts."""
-    return frozenset(
-        k
-        for k, field in enumerate(fields)
-        if field.lent is not None
-        and (
-            field.lattice.communicator.size > 1
-            or field.stored.memory[0].units > field.stored.memory[0].packet_units
-        )
-    )

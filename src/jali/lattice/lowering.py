@@ -18,9 +18,10 @@ from jali.codegen.stages import (
     lower,
     write,
 )
+from jali.lattice.arrays import in_rows
 from jali.lattice.binding import BoundKernel, bind_kernel
 from jali.lattice.domain import Domain
-from jali.lattice.field import Field, in_rows
+from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
 from jali.lattice.races import check_races
 from jali.lattice.tuning import tunings_of

@@ -1,0 +1,61 @@
+"""Values of one field into another that is stored otherwise, or whose sites lie otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jali import _core
+from jali.lattice.arrays import in_rows
+from jali.lattice.lost import LostSites, raise_if_lost
+
+if TYPE_CHECKING:
+    from jali.lattice.field import Field
+
+
+def recode_on_host(to: Field, source: Field, precision: str) -> None:
+    """Takes the values of a field whose sites lie otherwise."""
+    from jali.codegen.recode import recode
+
+    sites, lost = recode(source.storage.export_box(), source.stored, to.stored, precision)
+    to.storage.import_box(sites)
+    raise_if_lost(lost, f"assigning {source.name} to {to.name}")
+
+
+def recode_on_lattice(to: Field, source: Field, precision: str) -> Callable[[], Any]:
+    """What takes the values of a field that has the same layout and is stored otherwise."""
+    from jali.codegen import cache
+    from jali.codegen.emit import counts_lost, emit
+    from jali.codegen.recode import copy_program, parameters_of_copy
+    from jali.codegen.writer import Variant
+    from jali.tune import DEFAULT_LAUNCH
+
+    lattice, gpu = to.lattice, to.lattice.gpu
+    program = copy_program(source.stored, to.stored, precision, lattice.ndim)
+    rows = in_rows((source, to)) if gpu is not None else frozenset()
+    text = emit(program, Variant(to.layout.lanes, gpu=gpu is not None, arrays=rows))
+    config = DEFAULT_LAUNCH
+    address, function = 0, None
+    if gpu is not None:
+        how = config.bound, config.blocks, config.sites, config.width
+        function, _ = cache.load_on_device(gpu, program.name, text.text, precision, *how)
+    else:
+        address, _ = cache.load(program.name, text.text, to.layout.lanes, precision)
+    parameters, patches = parameters_of_copy(text, source.storage, to.storage)
+    launch = _core.Launch(
+        layout=to.layout,
+        communicator=lattice.communicator.core,
+        pool=lattice.pool,
+        kernel=address,
+        parameters=parameters,
+        patches=patches,
+        reads=[],
+        writes=[(to.storage, 3)],
+        ncounters=2 if counts_lost(program) else 0,
+        gpu_kernel=function,
+        threads=config.threads,
+        name="recode",
+    )
+    if counts_lost(program):
+        to.watch(LostSites(launch.counters, f"assigning {source.name} to {to.name}"))
+    return launch.run
