@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -431,3 +432,27 @@ def test_numbers_of_other_threads_are_no_part_of_a_graph():
         thread.join()
     assert failed == []
     assert {graph.operations for graph in graphs} == {1}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_is_no_condition_is_told_before_anything_is_repeated(device):
+    lattice = jali.Lattice(4, device=device)
+    y = lattice.scalar(0.0)
+    graph = jali.graph(lambda: y.assign(y + 1), lattice)
+    with pytest.raises(jali.ParameterError, match="the function gave True, not a condition"):
+        graph.run_until(lambda: True, at_most=5)
+    with pytest.raises(ZeroDivisionError):
+        graph.run_until(lambda: 1 / 0, at_most=5)
+    assert float(y) == 0.0
+    assert graph.run_until(lambda: y > 2.5, at_most=5, look_every=1) == 3
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_long_chains_of_numbers_take_time_in_proportion(device):
+    """10,000 steps took 20 s when every piece looked at all that follow it."""
+    number, expected = jali.Lattice(4, device=device).scalar(1.0), 1.0
+    for _ in range(10_000):
+        number, expected = number * 1.0000001 + 1, expected * 1.0000001 + 1
+    began = time.monotonic()
+    assert float(number) == expected
+    assert time.monotonic() - began < 15  # 0.1 s

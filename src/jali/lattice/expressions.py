@@ -170,7 +170,13 @@ def compute(gpu: Any, targets: Sequence[tuple[Node, Place | None]]) -> None:
     given = {node for node, _ in targets}
     todo = [n for n in order if n.place is None and (n.args or n in given)]
     if len(todo) > BLOCK or (len(sums) > 1 and sum(len(s.nodes) for s in sums) > MOST_SUMS):
-        settle(gpu, todo[:BLOCK] if len(todo) > BLOCK else sums[0].nodes)
+        pieces = (
+            [todo[k : k + BLOCK] for k in range(0, len(todo), BLOCK)]
+            if len(todo) > BLOCK
+            else [sums[0].nodes]
+        )
+        for piece in pieces:
+            settle(gpu, piece)
         return compute(gpu, [t for t in targets if t[0].place is None or t[1] is not None])
     missing = [node for node, place in targets if place is None and node.sum is None]
     new: dict[Node, Place] = {}

@@ -110,22 +110,29 @@ class Graph:
             raise ParameterError(
                 f"run_until takes a condition of Scalars, such as rr < goal, not {condition!r}"
             )
+        if at_most > 0:
+            _asked(condition)  # what is no condition is told before anything is repeated
         done = 0
         while done < at_most:
             turn = min(every, at_most - done)
             self.run(turn)
             done += turn
-            found = condition if isinstance(condition, Condition) else condition()
-            if not isinstance(found, Condition):
-                raise ParameterError(f"run_until: the function gave {found!r}, not a condition of Scalars")
-            if not found.reproducible:
-                raise ParameterError(
-                    "the condition is made of fast sums, which may differ between ranks, and these must leave together: sum without "
-                    "fast=True"
-                )
-            if found:
+            if _asked(condition):
                 break
         return done
+
+
+def _asked(condition: Condition | Callable[[], Any]) -> Condition:
+    """The condition, or the one that a function makes now. Raises ParameterError for what ranks cannot leave by together."""
+    found = condition if isinstance(condition, Condition) else condition()
+    if not isinstance(found, Condition):
+        raise ParameterError(f"run_until: the function gave {found!r}, not a condition of Scalars")
+    if not found.reproducible:
+        raise ParameterError(
+            "the condition is made of fast sums, which may differ between ranks, and these must leave together: sum without "
+            "fast=True"
+        )
+    return found
 
 
 def _check(name: str, value: Any, least: int) -> None:
