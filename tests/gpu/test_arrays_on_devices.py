@@ -35,7 +35,7 @@ from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
-from test_arrays import both_of, drawn, far, laplacian, norms, values
+from test_arrays import both_of, drawn, far, first_small, laplacian, norms, values
 from test_two_lattices import coarse_slope
 
 CASES = [
@@ -141,15 +141,6 @@ def test_whole_numbers_loops_and_rounding(device):
     array = DeviceArray.from_host(np.zeros((5, 9), np.float32), lattice.gpu)
     inner, numbers = lattice.wrap(array, precision="float64"), lattice.wrap(counts)
     field, whole = Field(lattice, Real(), "float64", "float32"), Field(lattice, Integer())
-
-    @jali.site_function
-    def first_small(X, f, n, rng):
-        def attempt():
-            u = rng.uniform(X)
-            return u < 0.3, u
-
-        f[X] = X.repeat_until(attempt, 40, 2.0)
-        n[X] = X.coordinate(0) * 100 + X.coordinate(1)
 
     first_small[EVEN](inner, numbers, Random(3))
     first_small[EVEN](field, whole, Random(3))

@@ -85,6 +85,16 @@ def drawn(X, f, rng):
     f[X] = rng.gaussian(X) + rng.uniform(X) * X.coordinate(X.ndim - 1)
 
 
+@jali.site_function
+def first_small(X, f, n, rng):
+    def attempt():
+        u = rng.uniform(X)
+        return u < 0.3, u
+
+    f[X] = X.repeat_until(attempt, 40, 2.0)
+    n[X] = X.coordinate(0) * 100 + X.coordinate(1)
+
+
 def values(shape, element, precision, seed=1):
     rng = np.random.default_rng(seed)
     kind = element.numpy_dtype(precision)
@@ -243,15 +253,6 @@ def test_whole_numbers_and_loops():
     array = np.zeros((5, 9))
     inner, numbers = lattice.wrap(array), lattice.wrap(counts)
     field, whole = Field(lattice, Real()), Field(lattice, Integer())
-
-    @jali.site_function
-    def first_small(X, f, n, rng):
-        def attempt():
-            u = rng.uniform(X)
-            return u < 0.3, u
-
-        f[X] = X.repeat_until(attempt, 40, 2.0)
-        n[X] = X.coordinate(0) * 100 + X.coordinate(1)
 
     before = first_small.exhausted
     first_small[EVEN](inner, numbers, Random(3))

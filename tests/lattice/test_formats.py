@@ -165,13 +165,15 @@ def test_links_of_8_reals_have_no_singular_place(order, precision):
     angles, axes = np.linalg.eigh(generators)
     values = near @ (axes * np.exp(1j * angles)[..., None, :]) @ axes.conj().swapaxes(-1, -2)
     assert abs(np.linalg.det(values) - 1).max() < 1e-12
-    for numbers_as, bound in BOUNDS_8.items():
+    for numbers_as in BOUNDS_8:
         if precision == "float32" and numbers_as == "float64":
             continue
         f = Field(lattice, SU(3), precision=precision, storage=f"{numbers_as}-8")
         f[...] = values
         digits = max(2.0**-24 if precision == "float32" else 2.0**-53, BOUNDS.get(numbers_as, 2.0**-53))
-        assert abs(f[...] - values).max() < 8 * math.sqrt(digits), (numbers_as, bound)
+        # measured: up to 2.5; in float64 4.1, where the rounding of the values themselves counts
+        times = 6 if digits < 2.0**-50 else 3
+        assert abs(f[...] - values).max() < times * math.sqrt(digits), numbers_as
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
@@ -229,9 +231,13 @@ def test_copies_tell_what_could_not_be_stored():
             f = Field(lattice, Real(), storage=storage)
             copied(f, huge)
             other = take(f)
-            with pytest.raises(jali.StorageError, match="copied"):
-                other[0, 0]
-            assert np.isfinite(other[1, 0])
+            for _ in range(100):
+                other.assign(f)
+            assert len(other._lost) < 4  # one for each way that values came
+            for field in (other, f):  # both hold what is wrong
+                with pytest.raises(jali.StorageError):
+                    field[0, 0]
+                assert np.isfinite(field[1, 0])
 
 
 @jali.site_function

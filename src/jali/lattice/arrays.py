@@ -42,8 +42,6 @@ def _on_host(array: Any, stream: Any) -> Lent:
     if stream is not None:
         raise LayoutError("a stream is for arrays on devices; this lattice lives on the host")
     given = array
-    if hasattr(array, "storage") and hasattr(array, "lattice"):
-        raise LayoutError(f"{array!r} is a field already")
     if isinstance(array, np.ma.MaskedArray):
         raise LayoutError("an array with a mask is no field: kernels would use what is masked")
     if not isinstance(array, np.ndarray):

@@ -211,9 +211,11 @@ class Field(WithoutOperators):
         self._lost[:] = [*(count for count in self._lost if count not in gone), lost]
 
     def _share_counts(self, other: Field) -> None:
-        """What could not be stored there is not here either: whoever is looked at first tells it."""
-        for count in other._lost if other is not self else ():
-            self.watch(count)
+        """What could not be stored there is not here either. Each of the two tells it, once."""
+        known = [count.counters for count in self._lost]
+        for count in other._lost:
+            if not any(count.counters is counters for counters in known):
+                self.watch(count.for_a_copy())
 
     def _counts(self) -> list[Count]:
         """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
@@ -434,6 +436,8 @@ def wrapped(
     stream: Any,
 ) -> Field:
     """A field in somebody's array; see `Lattice.wrap`."""
+    if isinstance(array, Field):
+        raise LayoutError(f"{array!r} is a field already")
     if element is not None and not isinstance(element, Element):
         raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
     lent = arrays.lent(lattice, array, stream)
@@ -444,9 +448,9 @@ def wrapped(
         element = arrays.element_of(lent.dtype, shape[lattice.ndim :])
     kept, storage = arrays.storage_of(lattice, lent, element)
     field = Field(lattice, element, precision or kept, storage, boundary, name, lent)
-    from jali.comm import checking
-
     if lattice.communicator.size > 1:  # arrays come from anywhere, and ranks must have the same
+        from jali.comm import checking
+
         checking.compare(
             lattice.communicator.core,
             {

@@ -236,7 +236,10 @@ class Lattice(LatticeBase):
 
         On a device jali works on a stream of its own. Its calls wait for what has been put on that of the array's owner before, and the
         owner's goes on when they are done; nobody waits on the host. That is `stream` (a handle, or a stream of CuPy or PyTorch), by
-        default the one that the array names, or the default stream. Raises LayoutError for arrays that do not fit.
+        default the one that the array names, or the default stream.
+
+        Every rank wraps an array of its own. Raises LayoutError for arrays that do not fit, and on all ranks ParameterError where
+        types, elements or boundaries differ between them.
         """
         return wrapped(self, array, element, precision, boundary, name, stream)
 

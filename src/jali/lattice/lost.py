@@ -64,6 +64,12 @@ class LostSites:
         self.name = name
         self.told = 0
 
+    def for_a_copy(self) -> LostSites:
+        """For a field that takes the values: what has been told here is known there, the rest is told by both."""
+        other = LostSites(self.counters, self.name)
+        other.told = self.told
+        return other
+
     @property
     def final(self) -> bool:
         """Whether the launch is gone."""
