@@ -19,16 +19,9 @@ from jali.codegen.writer import Variant
 from jali.comm.virtual import virtual_ranks
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "lattice"))
-from test_formats import (
-    drop_launches_and_look,
-    numbers,
-    overflow,
-    overflow_and_sum,
-    pairs,
-    random_links,
-    wilson,
-)
+from test_formats import numbers, pairs, random_links, wilson
 from test_halo_items import LINKS, STEPS, argument, norm_ahead, program, wilson_at, wilson_twice
+from test_lost_values import drop_launches_and_look, overflow, overflow_and_sum
 
 
 def fields_of_all_rows(lattice, precision):

@@ -285,6 +285,16 @@ def test_a_wrapped_array_is_the_memory_of_its_field():
     assert watched() is None
 
 
+def test_an_array_that_is_a_field_keeps_its_place():
+    lattice = Lattice(4, 6)
+    array = np.zeros((4, 6))
+    heat = lattice.wrap(array)
+    with pytest.raises(ValueError, match="cannot resize"):
+        array.resize((40, 60), refcheck=False)
+    array[1, 2] = 3.0
+    assert heat[1, 2] == 3.0
+
+
 def test_two_fields_in_one_array_are_refused_where_one_is_written():
     lattice = Lattice(4, 6)
     array = np.arange(48.0).reshape(8, 6)

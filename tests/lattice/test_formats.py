@@ -17,7 +17,6 @@ from jali.codegen.formats import FORMATS, Format, add_format, section
 from jali.codegen.target import host
 from jali.comm.virtual import virtual_ranks
 from jali.gauge import GaugeField
-from jali.lattice.lost import MOST_LEFT
 
 pytestmark = pytest.mark.lanes
 
@@ -212,34 +211,6 @@ def test_what_was_decoded_is_encoded_to_the_same_bytes(precision):
             assert np.array_equal(copied[...], f[...]), name
 
 
-def test_copies_tell_what_could_not_be_stored():
-    lattice = Lattice(4, 6)
-    huge = Field(lattice, Real())
-    huge[0, 0] = 1e39
-
-    @jali.site_function
-    def copied(X, out, f):
-        out[X] = f[X]
-
-    for storage in ("fixed16", "float16"):
-        for take in (
-            lambda f: f.copy(),
-            lambda f: f.astype("float32"),
-            lambda f: Field(lattice, Real()).assign(f),
-            lambda f: f.like(storage="float32").assign(f).copy(),
-        ):
-            f = Field(lattice, Real(), storage=storage)
-            copied(f, huge)
-            other = take(f)
-            for _ in range(100):
-                other.assign(f)
-            assert len(other._lost) < 4  # one for each way that values came
-            for field in (other, f):  # both hold what is wrong
-                with pytest.raises(jali.StorageError):
-                    field[0, 0]
-                assert np.isfinite(field[1, 0])
-
-
 @jali.site_function
 def write_and_read(X, y, x, z, total):
     y[X] = 1.1 * x[X]
@@ -289,106 +260,6 @@ def test_precisions_meet_on_a_processor_where_vectors_have_one_length(grid):
         assert np.array_equal(narrow[...], expected.astype(np.float32))
 
     virtual_ranks(grid[0], body)
-
-
-@jali.site_function
-def overflow(X, y, limit):
-    y[X] = jali.where(X.coordinate(X.directions()[0]) < limit, 1e39, 1.0)
-
-
-@jali.site_function
-def overflow_and_sum(X, y, limit, total):
-    y[X] = jali.where(X.coordinate(X.directions()[0]) < limit, 1e39, 1.0)
-    total += 1.0
-
-
-@pytest.mark.parametrize("storage", NUMBERS[1:])
-def test_values_that_cannot_be_held_are_an_error_when_the_host_looks(storage):
-    lattice = Lattice(4, 6)
-    y = Field(lattice, Real(), storage=storage)
-    overflow(y, 0)
-    assert np.all(y[...] == 1.0)
-    overflow[jali.EVEN](y, 2)
-    with pytest.raises(StorageError, match="6 sites.*overflow"):
-        y[0, 0]
-    overflow(y, 0)
-    assert np.all(y[...] == 1.0)  # told once
-    with pytest.raises(StorageError, match="12 sites"):
-        lattice.sum(overflow_and_sum, y, 2)
-    with pytest.raises(StorageError, match="setting .* from Python"):
-        y[1, 1] = 1e39
-    other = Field(lattice, Real())
-    other[2, 3] = -1e39
-    with pytest.raises(StorageError, match="1 sites.*assigning"):
-        y.assign(other).local()
-
-
-@jali.site_function
-def overflow_with(X, y, x, limit):
-    y[X] = jali.where(X.coordinate(X.directions()[0]) < limit, 1e39, x[X])
-
-
-def drop_launches_and_look(device):
-    lattice = Lattice(4, 6, device=device)
-    y, other = Field(lattice, Real(), storage="float16"), Field(lattice, Real())
-
-    overflow_with(y, Field(lattice, Real()), 2)  # a field that is read goes, and its launch with it
-    with pytest.raises(StorageError, match="12 sites.*overflow_with"):
-        y[0, 0]
-    overflow.bind(y, 1)()  # the launch alone
-    with pytest.raises(StorageError, match="6 sites.*overflow"):
-        y.local()
-    overflow(Field(lattice, Real(), storage="float16"), 3)  # the field that was written
-    with pytest.raises(StorageError, match="18 sites.*overflow"):
-        other[0, 0]
-    other[...] = 1e39
-    Field(lattice, Real(), storage="float16").assign(other)
-    with pytest.raises(StorageError, match="24 sites.*assigning"):
-        other.local()
-    for _ in range(200):  # more than are kept one by one
-        overflow_with(y, Field(lattice, Real()), 1)
-        overflow(Field(lattice, Real(), storage="float16"), 1)
-    with pytest.raises(StorageError, match=f"{2 * 200 * 6} sites.*overflow"):
-        y[0, 0]
-    assert y[3, 3] == other.like()[3, 3] == 0  # told once
-
-
-def test_what_dropped_launches_could_not_store_is_told_at_the_next_look():
-    drop_launches_and_look("cpu")
-
-
-def test_counts_that_are_left_are_bounded():
-    lattice = Lattice(4, 6)
-    y = Field(lattice, Real(), storage="float16")
-    for _ in range(300):
-        overflow_with(y, Field(lattice, Real()), 1)
-    assert len(y._lost) + len(lattice.left.take()) < 2 * MOST_LEFT
-
-
-def test_what_a_dropped_launch_of_one_rank_could_not_store_is_an_error_on_all():
-    def body():
-        lattice = Lattice(4, 4, grid=(2, 1))
-        y = Field(lattice, Real())
-        overflow(Field(lattice, Real(), storage="float16"), 1)
-        with pytest.raises(StorageError, match="4 sites"):
-            y[3, 3]
-        return y[3, 3]
-
-    assert virtual_ranks(2, body) == [0.0, 0.0]
-
-
-def test_a_value_that_one_rank_cannot_store_is_an_error_on_all():
-    def body():
-        lattice = Lattice(4, 4, grid=(2, 1))
-        y = Field(lattice, Real(), storage="float16")
-        overflow(y, 1)
-        with pytest.raises(StorageError, match="4 sites"):
-            y[3, 3]
-        with pytest.raises(StorageError, match="4 sites"):
-            lattice.sum(overflow_and_sum, y, 1)
-        return y[3, 3]
-
-    assert virtual_ranks(2, body) == [1.0, 1.0]
 
 
 def test_whole_numbers_are_kept_and_those_that_do_not_fit_are_found():

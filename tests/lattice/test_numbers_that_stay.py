@@ -227,6 +227,8 @@ def test_scalar_in_place_of_a_value_says_that_it_is_an_argument():
         (lambda s: s.assign(3), ParameterError, "only scalars made by lattice.scalar"),
         (lambda s: LATTICE.scalar(1.0).assign(1j), ParameterError, "cannot be assigned to a real scalar"),
         (lambda s: LATTICE.scalar("x"), ParameterError, "begins as a number"),
+        (lambda s: LATTICE.scalar(10**400), ParameterError, "float64, which cannot hold"),
+        (lambda s: s + 10**400, ParameterError, "float64, which cannot hold"),
         (lambda s: jali.read("x"), ParameterError, "takes scalars and conditions"),
         (lambda s: (s > 0) & 1, ParameterError, "combines with conditions"),
         (lambda s: add(filled(Real()), filled(Real()), s > 0), TraceError, "a condition is no number"),

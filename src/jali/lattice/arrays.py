@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,6 +28,7 @@ class Lent(NamedTuple):
     span: tuple[int, int]  # addresses of its first byte and of that behind its last
     read_only: bool
     stream: int  # on a device: handle of that on which its owner goes on
+    guard: Any = None  # NumPy does not resize, that is move, an array that a weak reference leads to
 
     def overlaps(self, other: Lent) -> bool:
         """Whether memory is shared."""
@@ -62,7 +64,8 @@ def _on_host(array: Any, stream: Any) -> Lent:
         )
     address = int(array.__array_interface__["data"][0])
     span = address, address + array.nbytes
-    return Lent(given, array, array.shape, array.dtype, span, not array.flags.writeable, 0)
+    read_only = not array.flags.writeable
+    return Lent(given, array, array.shape, array.dtype, span, read_only, 0, weakref.ref(array))
 
 
 def _on_device(array: Any, gpu: _core.Gpu, stream: Any) -> Lent:

@@ -68,6 +68,7 @@ class BoundCall:
         self.simple = self._simple_scalars(arguments)
         self.lattice = lattice
         self.lost = [lost for kernel in self.kernels for lost in kernel.lost]
+        self.elsewhere = any(field.lattice is not lattice for field in distinct)
         self.has_randoms = any(program.randoms for program in traced.programs)
 
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
@@ -112,9 +113,15 @@ class BoundCall:
                 out = kernel.launch.run()
                 if out is not None and result is None:
                     result = out
-            if self.lost and result is not None:
-                raise_on_all_ranks(self.lattice.communicator, self.lost)
+            if result is not None and (self.lost or self.elsewhere or self.lattice.left.possible):
+                self._raise_if_lost()
         return None if result is None else self.as_asked(result)
+
+    def _raise_if_lost(self) -> None:
+        watched = [field for kernel in self.kernels for field in kernel.fields if field.watched]
+        if watched or self.lost:
+            counts = [*self.lost, *(count for field in watched for count in field.counts())]
+            raise_on_all_ranks(self.lattice.communicator, counts)
 
     def _set_scalars(self, arguments: tuple[Any, ...]) -> None:
         values = list(scalars_of(arguments))
@@ -243,7 +250,7 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
             kernel.floats[index] = float(flat[component])
     elif isinstance(value, int | np.integer):
         if not -(1 << 31) <= value < 1 << 31:
-            raise trace_error(f"the whole number {value} does not fit 32 bits; pass it as a float")
+            raise trace_error(f"the whole number {value} does not fit 32 bits; pass it as a float, or as a field of whole numbers")
         kernel.parameters[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
         kernel.floats[index] = float(value.imag if component else value.real)

@@ -110,6 +110,7 @@ class Field(WithoutOperators):
         with lattice.lock:
             self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, *where)
         self._lost: list[LostSites] = []  # of launches that write here
+        self.watched = False  # alike on all ranks: whether there ever was one
         weakref.finalize(self, lattice.left.add, self._lost).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
@@ -204,7 +205,7 @@ class Field(WithoutOperators):
     def watch(self, lost: LostSites) -> None:
         """Tells of sites that a launch could not store, when the host looks at this field."""
         left = self.lattice.left
-        left.possible = True
+        left.possible = self.watched = True
         gone = [count for count in self._lost if count.final]
         left.add(gone)
         left.shorten()
@@ -217,7 +218,7 @@ class Field(WithoutOperators):
             if not any(count.counters is counters for counters in known):
                 self.watch(count.for_a_copy())
 
-    def _counts(self) -> list[Count]:
+    def counts(self) -> list[Count]:
         """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
         counts = [*self._lost, *self.lattice.left.take()]
         self._lost[:] = [count for count in self._lost if not count.final]
@@ -225,7 +226,7 @@ class Field(WithoutOperators):
 
     def _raise_if_lost(self) -> None:
         if self._lost or self.lattice.left:
-            raise_if_lost(*news_of(self._counts()))
+            raise_if_lost(*news_of(self.counts()))
 
     def astype(self, precision: str) -> Field:
         """A copy in another precision."""
@@ -352,7 +353,7 @@ class Field(WithoutOperators):
         payload = b""
         with lattice.lock:
             if lattice.left.possible:
-                raise_on_all_ranks(lattice.communicator, self._counts())
+                raise_on_all_ranks(lattice.communicator, self.counts())
             if mine is not None:
                 part, place, _ = self._part(mine[1])
                 payload = np.ascontiguousarray(part[place]).tobytes()

@@ -281,15 +281,23 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Number) and not isinstance(value, bool)
 
 
+def _reals(value: Any) -> list[float]:
+    """One number, or the two of a complex one. Raises ParameterError."""
+    try:
+        if isinstance(value, numbers.Real):
+            return [float(value)]
+        z = complex(value)
+        return [z.real, z.imag]
+    except OverflowError:
+        raise ParameterError("a scalar is a float64, which cannot hold a whole number as large as this") from None
+
+
 def _lifted(value: Any, beside: _OnPlace) -> Scalar:
     """A number or a Scalar as a Scalar of the same place."""
     if isinstance(value, Scalar):
         return value
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        return Scalar(beside.gpu, (constant(float(value)),))
     if isinstance(value, numbers.Complex) and not isinstance(value, bool):
-        z = complex(value)
-        return Scalar(beside.gpu, (constant(z.real), constant(z.imag)))
+        return Scalar(beside.gpu, tuple(constant(x) for x in _reals(value)))
     raise ParameterError(f"scalars combine with numbers and scalars, not with {value!r}")
 
 
@@ -302,8 +310,7 @@ def variable(gpu: Any, value: float | complex) -> Scalar:
     if not _is_number(value):
         raise ParameterError(f"a scalar begins as a number, not as {value!r}")
     recording.refuse("a scalar is made", "make it before, and assign to it in the graph")
-    given = [float(value)] if isinstance(value, numbers.Real) else [complex(value).real, complex(value).imag]
-    nodes = [constant(v) for v in given]
+    nodes = [constant(x) for x in _reals(value)]
     settle(gpu, nodes)
     for node in nodes:
         node.op = "number"
