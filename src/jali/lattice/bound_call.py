@@ -250,7 +250,9 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
             kernel.floats[index] = float(flat[component])
     elif isinstance(value, int | np.integer):
         if not -(1 << 31) <= value < 1 << 31:
-            raise trace_error(f"the whole number {value} does not fit 32 bits; pass it as a float, or as a field of whole numbers")
+            raise trace_error(
+                f"the whole number {value} does not fit 32 bits; pass it as a float, or as a field of whole numbers"
+            )
         kernel.parameters[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
         kernel.floats[index] = float(value.imag if component else value.real)

@@ -289,7 +289,9 @@ def _reals(value: Any) -> list[float]:
         z = complex(value)
         return [z.real, z.imag]
     except OverflowError:
-        raise ParameterError("a scalar is a float64, which cannot hold a whole number as large as this") from None
+        raise ParameterError(
+            "a scalar is a float64, which cannot hold a whole number as large as this"
+        ) from None
 
 
 def _lifted(value: Any, beside: _OnPlace) -> Scalar:
