@@ -130,7 +130,7 @@ void bind_layout(nb::module_& m) {
     nb::class_<PlacedLayout>(m, "Layout",
                              "One rank's part of a lattice: blocks, lanes, neighbour tables, ghost slabs.")
         .def(nb::init<Partition, int, int, Extents, std::shared_ptr<Gpu>, int>(), "partition"_a, "rank"_a,
-             "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(), "block_bits"_a = fewest_block_bits,
+             "lanes"_a, "tile"_a = Extents{}, "gpu"_a = nb::none(), "block_bits"_a = 0,
              "lanes: wanted vector lanes, a power of two; tile: block extents of the tiles of the storage "
              "order; gpu: the device where fields live; block_bits: at least so many, for tests.")
         .def_static(

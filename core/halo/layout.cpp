@@ -16,9 +16,14 @@ void c_site(std::int64_t index, std::span<const std::int64_t> box, std::span<std
     for (std::size_t d = box.size(); d-- > 0; index /= box[d]) site[d] = index % box[d];
 }
 
+// Of an entry of a neighbour table, as few as leave room for every class that an offset may need: at most
+// 3 * 2^(n - 1).
+static int fewest_block_bits(int ndim) { return 32 - std::max(6, ndim + 1); }
+
 Layout::Layout(Geometry geometry, int wanted_lanes, BlockOrder order, int block_bits)
     : geometry_(std::move(geometry)), order_(std::move(order)),
-      lane_grid_(jali::lane_grid(partition(), wanted_lanes)), b_(extents()), block_bits_(block_bits) {
+      lane_grid_(jali::lane_grid(partition(), wanted_lanes)), b_(extents()),
+      block_bits_(std::max(block_bits, fewest_block_bits(geometry_.ndim()))) {
     const int n = ndim();
     const Extents& tile = order_.tile;
     if (!tile.empty() &&
@@ -276,7 +281,7 @@ std::shared_ptr<const NeighbourTable> Layout::neighbours(const Offset& offset, b
             throw LayoutError(
                 "offset " + format_offset(offset) + " needs more than " + std::to_string(most) +
                 " classes of lane permutations and windings" +
-                (block_bits_ > fewest_block_bits ? "; with more ranks there is room for more" : ""));
+                (block_bits_ > fewest_block_bits(n) ? "; with more ranks there is room for more" : ""));
         }
         table->permutations.insert(table->permutations.end(), source.begin(), source.end());
         table->windings.insert(table->windings.end(), wound.begin(), wound.end());

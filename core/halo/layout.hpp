@@ -21,7 +21,7 @@ namespace jali {
 
 // Bits of an entry of a neighbour table that hold a block; the others hold its class. Large layouts use more,
 // and have room for fewer classes.
-inline constexpr int fewest_block_bits = 26, most_block_bits = 30;
+inline constexpr int most_block_bits = 30;
 
 // For one offset: where each owned block's neighbours are.
 struct NeighbourTable {
@@ -73,7 +73,7 @@ class Layout {
   public:
     // Throws LayoutError if the rank is outside the partition or there are 2^30 blocks or more. `block_bits`:
     // at least so many, for tests.
-    Layout(Geometry geometry, int wanted_lanes, BlockOrder order = {}, int block_bits = fewest_block_bits);
+    Layout(Geometry geometry, int wanted_lanes, BlockOrder order = {}, int block_bits = 0);
 
     const Geometry& geometry() const { return geometry_; }
     const Partition& partition() const { return geometry_.partition(); }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -164,6 +165,7 @@ def test_graph_holds_its_fields_and_numbers(device):
 def test_calls_that_need_the_host_are_refused_at_their_line(device):
     lattice, rng = Lattice(4, device=device), jali.Random(1)
     a, s = filled(lattice), lattice.scalar(2.0)
+    other = jali.graph(lambda: scale(a, 1.0), lattice)
 
     @jali.site_function
     def noise(X, a, rng):
@@ -185,6 +187,7 @@ def test_calls_that_need_the_host_are_refused_at_their_line(device):
         "a field is made": lambda: a.copy(),
         "a scalar is made": lambda: lattice.scalar(1.0),
         "noise draws random numbers": lambda: noise(a, rng),
+        "a graph runs": lambda: other.run(2),
         "a graph is recorded already": lambda: jali.graph(lambda: scale(a, 2.0), lattice),
     }
     before, stored = a[...], a.stored_bytes()
@@ -408,6 +411,33 @@ def test_conditions_of_fast_sums_are_refused_on_several_ranks():
             graph.run_until(graph.result, at_most=2)
 
     jali.virtual_ranks(2, run)
+
+
+def test_a_graph_that_waits_for_a_thread_of_its_rank_ends_with_an_error_of_that_thread():
+    lattice = Lattice(6)
+    a, b = filled(lattice), filled(lattice)
+    errors = []
+
+    def run(call):
+        try:
+            call()
+        except RecordingError as error:
+            errors.append(str(error))
+
+    def step():
+        scale(a, 1.0)
+        for call in (lambda: scale(b, 1.0), lambda: b[...]):
+            thread = threading.Thread(target=run, args=(call,))
+            thread.start()
+            thread.join()
+
+    with jali.settings.using(watchdog=1, wait_warning=0.5), warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert jali.graph(step, lattice).operations == 1
+    assert len(errors) == 2
+    assert all("another thread has been recording" in e and "test_graphs.py" in e for e in errors)
+    assert any("waited" in str(w.message) for w in seen)
+    scale(b, 1.0)
 
 
 def test_numbers_of_other_threads_are_no_part_of_a_graph():

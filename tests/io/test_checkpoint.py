@@ -100,6 +100,8 @@ def test_states_that_would_come_back_as_something_else_are_refused(tmp_path, sta
     ("lattice", "fields", "kind", "message"),
     [
         (LATTICE, {"a/b": np.zeros((4, 2, 3))}, ParameterError, "a/b"),
+        (LATTICE, {3: np.zeros((4, 2, 3))}, ParameterError, "field name 3"),
+        (LATTICE, {"a": np.ma.masked_equal(np.zeros((4, 2, 3)), 0)}, ParameterError, "masked"),
         (LATTICE, {"..": np.zeros((4, 2, 3))}, ParameterError, "letters"),
         (LATTICE, {"a": np.zeros((3, 2, 4))}, ParameterError, r"box needs \(4, 2, 3\)"),
         (LATTICE, {"a": np.zeros((4, 2, 3), object)}, ParameterError, "double precision"),

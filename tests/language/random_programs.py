@@ -175,7 +175,7 @@ class Generator:
     def _determinant(self):
         a = self.square()
         if a is not None:
-            self.add(lambda J, v: v[a].det() / 6, "complex", ())
+            self.add(lambda J, v: v[a].det() / 6, self.types[a][0], ())
 
     def _inverse(self):
         a = self.square()
@@ -187,17 +187,17 @@ class Generator:
             safe = v[a] / (1 + v[a].norm2()) + 2 * J.identity(n)
             return safe.inverse()
 
-        self.add(step, "complex", (n, n))
+        self.add(step, self.types[a][0], (n, n))
 
     def _exponential(self):
         a = self.square()
         if a is not None:
-            self.add(lambda J, v: (v[a] / (1 + v[a].norm2())).exp(), "complex", self.types[a][1])
+            self.add(lambda J, v: (v[a] / (1 + v[a].norm2())).exp(), *self.types[a])
 
     def _rotation(self):
         a = self.square()
         if a is not None:
-            self.add(lambda J, v: v[a].traceless_antihermitian().exp(), "complex", self.types[a][1])
+            self.add(lambda J, v: v[a].traceless_antihermitian().exp(), *self.types[a])
 
     def _project(self):
         a = self.square()

@@ -90,6 +90,29 @@ def test_every_number_of_dimensions_is_right(ndim):
     assert total_again == total
 
 
+@jali.site_function
+def diagonal(X, out, f):
+    Y = X
+    for mu in X.directions():
+        Y = Y + mu
+    out[X] = f[Y]
+
+
+@pytest.mark.parametrize("ndim", [5, 6, 7, 8])
+@pytest.mark.parametrize("boundary", ["antiperiodic", "open"])
+def test_a_diagonal_across_all_boundaries_is_right(ndim, boundary):
+    extents = (4, 6, 4, 2, 4, 2, 4, 2)[:ndim]
+    lattice = jali.Lattice(*extents)
+    f, out = (jali.Field(lattice, jali.Real(), boundary=boundary) for _ in range(2))
+    values = np.random.default_rng(1).normal(size=extents)
+    f[...] = values
+    diagonal(out, f)
+    for d in range(ndim):
+        values = np.roll(values, -1, d)
+        values[(slice(None),) * d + (-1,)] *= -1 if boundary == "antiperiodic" else 0
+    np.testing.assert_array_equal(out[...], values)
+
+
 @pytest.mark.parametrize("ndim", [5, 6, 7, 8])
 def test_ranks_split_any_of_them(ndim):
     extents = EXTENTS[:ndim]

@@ -112,6 +112,19 @@ def test_copy_is_independent():
         ),
         (lambda: Field(Lattice(4), jali.Real()).set_local(np.ones(5)), r"shape \(4,\), the array \(5,\)"),
         (lambda: Field(Lattice(4), jali.Real()).__setitem__(0, 1j), "real"),
+        (lambda: Field(Lattice(4), jali.Real()).set_local(np.ma.masked_equal([1, 2, 3, 4], 2)), "masked"),
+        (
+            lambda: Field(Lattice(4), jali.Real()).__setitem__(..., np.ma.masked_equal([1, 2, 3, 4], 2)),
+            "masked",
+        ),
+        (
+            lambda: Field(Lattice(4), jali.Real()).set_stored_bytes([1, 2], ("float64", 1)),
+            "is bytes of shape",
+        ),
+        (
+            lambda: Field(Lattice(4), jali.Real()).set_stored_bytes(np.zeros(4), "float64"),
+            "a name and a version",
+        ),
         (lambda: Field(Lattice(4), jali.Real())[1, 2], "1 directions; 2 indices"),
         (lambda: Field(Lattice(4), jali.Real())[1.5], "numbers and slices"),
         (lambda: jali.SU(0), "positive whole numbers"),

@@ -290,6 +290,15 @@ def test_whole_numbers_are_kept_and_those_that_do_not_fit_are_found():
         assert np.array_equal(j[...], np.roll(before, -1, 0) * 2 + np.arange(4)[None, :])
     with pytest.raises(jali.LayoutError, match="whole numbers"):
         i[0, 0] = 0.5
+
+    @jali.site_function
+    def added(X, j, i):
+        total = jali.zero(Integer())
+        total += i[X]
+        j[X] = total + jali.zero(Integer())
+
+    added(j, i)
+    assert np.array_equal(j[...], i[...])
     with pytest.raises(jali.LayoutError, match="periodic"):
         Field(lattice, Integer(), boundary="antiperiodic")
 

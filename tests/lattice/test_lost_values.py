@@ -86,7 +86,7 @@ def test_counts_that_are_left_are_bounded():
     y = Field(lattice, Real(), storage="float16")
     for _ in range(300):
         overflow_with(y, Field(lattice, Real()), 1)
-    assert len(y._lost) + len(lattice.left.take()) < 2 * MOST_LEFT
+    assert len(y.lost) + len(lattice.left.take()) < 2 * MOST_LEFT
 
 
 def test_what_a_dropped_launch_of_one_rank_could_not_store_is_an_error_on_all():
@@ -136,7 +136,7 @@ def test_copies_tell_what_could_not_be_stored():
             other = take(f)
             for _ in range(100):
                 other.assign(f)
-            assert len(other._lost) < 4  # one for each way that values came
+            assert len(other.lost) < 4  # one for each way that values came
             for field in (other, f):  # both hold what is wrong
                 with pytest.raises(StorageError):
                     field[0, 0]
@@ -146,6 +146,55 @@ def test_copies_tell_what_could_not_be_stored():
 @jali.site_function
 def norm2_of(X, y, total):
     total += y[X] * y[X]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_sums_that_stay_tell_what_their_call_or_an_earlier_one_could_not_store(ranks):
+    def body():
+        lattice = Lattice(4, 6, grid=(ranks, 1))
+        y, x = Field(lattice, Real(), storage="float16"), lattice.scalar(0.0)
+        for made in (
+            lambda: float(lattice.sum(overflow_and_sum, y, 1, wait=False)),
+            lambda: bool(lattice.sum(overflow_and_sum, y, 1, wait=False) * 2 > 3),
+            lambda: float(x.assign(lattice.sum(overflow_and_sum, y, 1, wait=False))),
+            lambda: (overflow(y, 1), float(lattice.sum(norm2_of, y, wait=False))),
+        ):
+            with pytest.raises(StorageError, match="6 sites.*overflow"):
+                made()
+        assert float(lattice.sum(overflow_and_sum, y, 0, wait=False)) == 24.0  # told once
+        for sites, run in ((12, lambda g: g.run(2)), (6, lambda g: g.run_until(lambda: g.result > 30, 2))):
+            graph = jali.graph(lambda: lattice.sum(overflow_and_sum, y, 1, wait=False), lattice)
+            with pytest.raises(StorageError, match=f"{sites} sites.*overflow_and_sum"):
+                run(graph)
+                graph.read()
+        return y[3, 3]
+
+    assert virtual_ranks(ranks, body) == [1.0] * ranks
+
+
+def test_a_copy_does_not_count_twice():
+    lattice = Lattice(4, 6)
+    y = Field(lattice, Real(), storage="float16")
+    overflow(y, 1)
+    copy = y.copy()
+    del y
+    with pytest.raises(StorageError, match="6 sites"):
+        copy[0, 0]
+
+
+@pytest.mark.parametrize("storage", ["float32", "float16", "bfloat16"])
+def test_numbers_of_python_that_float32_cannot_hold_are_an_error_on_every_rank(storage):
+    def body():
+        lattice = Lattice(4, 6, grid=(2, 1))
+        y = Field(lattice, Real(), precision="float32", storage=storage)
+        y[...] = np.inf  # can be held
+        with pytest.raises(StorageError, match="too large for float32"):
+            y[0, 0] = 1e39
+        with pytest.raises(StorageError, match="too large for float32"):
+            y.set_local(np.full(lattice.local_extents, -1e300))
+        return float(y[0, 0])
+
+    assert virtual_ranks(2, body) == [np.inf] * 2
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

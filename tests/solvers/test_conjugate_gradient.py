@@ -195,6 +195,10 @@ def test_impossible_tolerance_is_refused(tolerance):
 def test_impossible_arguments_are_refused():
     with pytest.raises(ParameterError, match="max_iterations is a positive whole number"):
         cg(operator(0.3), random_field(), max_iterations=0)
+    with pytest.raises(ParameterError, match="max_iterations is a positive whole number"):
+        cg(operator(0.3), random_field(), max_iterations=None)
+    with pytest.raises(SolverError, match="x0, or what the operator makes of it"):
+        cg(operator(0.3), b := random_field(), x0=b.like().set_local(np.full(b.lattice.extents, np.nan)))
     with pytest.raises(LayoutError, match="x0 holds Complex"):
         cg(operator(0.3), random_field(), x0=random_field(Complex()))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jali.errors import LayoutError
+from jali.errors import LayoutError, StorageError
 
 KINDS = ("bool", "int", "real", "complex")
 MOST_COMPONENTS = 1 << 16  # of an element; kernels name each, and reach their limits long before
@@ -91,6 +91,25 @@ class Element:
             return np.dtype(precision)
         return np.dtype("complex128" if precision == "float64" else "complex64")
 
+    def check_range(self, array: np.ndarray, precision: str) -> None:
+        """Raises LayoutError for whole numbers, StorageError for others, that numbers of this precision cannot hold."""
+        dtype = self.numpy_dtype(precision)
+        if not array.size or np.can_cast(array.dtype, dtype, "safe"):
+            return
+        if self.type.kind == "int":
+            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+            if int(array.min()) < least or int(array.max()) > most:
+                raise LayoutError(
+                    f"{self.name} holds {dtype}; the array reaches from {array.min()} to {array.max()}"
+                )
+        else:
+            with np.errstate(over="ignore"):
+                lost = ~np.isfinite(array.astype(dtype)) & np.isfinite(array)
+            if lost.any():
+                raise StorageError(
+                    f"{int(lost.sum())} of the numbers given are too large for {dtype}; scale them, or take float64"
+                )
+
     def to_reals(self, values: Any, precision: str) -> np.ndarray:
         """Turn an array `(..., *numpy_shape)` into the stored reals `(..., stored_reals)`.
 
@@ -107,14 +126,8 @@ class Element:
             raise LayoutError(f"{self.name} is real, the array is {array.dtype}")
         if self.type.kind == "int" and array.dtype.kind not in "iub":
             raise LayoutError(f"{self.name} holds whole numbers, the array is {array.dtype}")
-        dtype = self.numpy_dtype(precision)
-        if self.type.kind == "int" and array.size and not np.can_cast(array.dtype, dtype, "safe"):
-            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
-            if int(array.min()) < least or int(array.max()) > most:
-                raise LayoutError(
-                    f"{self.name} holds {dtype}; the array reaches from {array.min()} to {array.max()}"
-                )
-        array = array.astype(dtype, copy=False)
+        self.check_range(array, precision)
+        array = array.astype(self.numpy_dtype(precision), copy=False)
         if self.type.kind == "int":
             return np.ascontiguousarray(array)[..., None]
         if self.spinor:

@@ -451,5 +451,5 @@ def zero(element: Element | Type) -> Value:
         raise trace_error(f"jali.zero needs an element type such as Real() or SU(3), not {element!r}")
     type = element.type if isinstance(element, Element) else element
     nodes = builder()
-    scalar = leaves.const(nodes, 0.0j if type.kind == "complex" else 0.0)
+    scalar = leaves.const(nodes, {"complex": 0.0j, "int": 0}.get(type.kind, 0.0))
     return Value(scalar if not type.shape else conversions.build(nodes, type, [scalar] * type.size))

@@ -265,8 +265,10 @@ def _format(value: Any) -> tuple[str, int]:
 
 
 def _describe(name: str, data: NDArray, box: Box, format: tuple[str, int] | None) -> FieldInfo:
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ParameterError(f"field name {name!r} should be letters, digits, '_', '.' and '-', at most 100")
+    if isinstance(data, np.ma.MaskedArray) and np.ma.is_masked(data):
+        raise ParameterError(f"field {name!r} has masked values, which no checkpoint keeps; fill them")
     data = np.asarray(data)
     if data.shape[: len(box.shape)] != box.shape:
         raise ParameterError(

@@ -60,6 +60,8 @@ class BoundCall:
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
         analysed = programs_of(traced)
         self.kernels = [bind(one, distinct, lattice, domain, sums, placed) for one in analysed]
+        self.runs = [kernel.launch.run for kernel in self.kernels]
+        self.untuned = [kernel for kernel in self.kernels if kernel.tunings]
         self.as_asked = values_as_asked(self.sums, per_slice)
         self.placed = bool(placed)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
@@ -92,36 +94,51 @@ class BoundCall:
         return plan
 
     def run(self, arguments: tuple[Any, ...]) -> Any:
-        if recording.recorders and (tape := recording.current()) is not None:
-            return self._record(arguments, tape)
+        if recording.recorders:
+            if (tape := recording.current()) is not None:
+                return self._record(arguments, tape)
+            self.lock.await_recorder()
         result = None
-        with self.lock:
+        self.lock.acquire()  # `with` would take a tenth of a small call's time
+        try:
             if self.simple is not None:
                 for parameters, index, position in self.simple:
                     parameters[index] = arguments[position]
-                for parameters, index, position, at in self.listed:
-                    parameters[index] = arguments[position][at]
+                if self.listed:
+                    for parameters, index, position, at in self.listed:
+                        parameters[index] = arguments[position][at]
             else:
                 self._set_scalars(arguments)
             if self.has_randoms:
                 self._advance(arguments)
+            if self.untuned:
+                self._tune()
             if self.stays:
                 return self._run_for_scalars()
-            for kernel in self.kernels:
-                if kernel.tunings:
-                    kernel.tune()
-                out = kernel.launch.run()
+            for run in self.runs:
+                out = run()
                 if out is not None and result is None:
                     result = out
             if result is not None and (self.lost or self.elsewhere or self.lattice.left.possible):
-                self._raise_if_lost()
+                self.raise_if_lost()
+        finally:
+            self.lock.release()
         return None if result is None else self.as_asked(result)
 
-    def _raise_if_lost(self) -> None:
-        watched = [field for kernel in self.kernels for field in kernel.fields if field.watched]
+    def _tune(self) -> None:
+        for kernel in self.untuned:
+            kernel.tune()
+        self.untuned = [kernel for kernel in self.untuned if kernel.tunings]
+
+    def raise_if_lost(self) -> None:
+        """Collective: StorageError for sites that these kernels, or those that wrote their fields, could not store."""
+        watched = self._watched()
         if watched or self.lost:
             counts = [*self.lost, *(count for field in watched for count in field.counts())]
             raise_on_all_ranks(self.lattice.communicator, counts)
+
+    def _watched(self) -> list[Field]:
+        return [field for field in self.fields if field.watched]
 
     def _set_scalars(self, arguments: tuple[Any, ...]) -> None:
         values = list(scalars_of(arguments))
@@ -139,14 +156,16 @@ class BoundCall:
         return self.lattice.gpu is not None and self.lattice.communicator.size == 1
 
     def _scalars(self, nodes: list[Any]) -> Any:
+        if self.lattice.communicator.size == 1:
+            counts = [*self.lost, *(count for field in self._watched() for count in field.lost)]
+            for node in nodes if counts else ():
+                node.told_by(counts)
         return scalars_of_parts(self.lattice.gpu, nodes, self.sums, self.reproducible)
 
     def _run_for_scalars(self) -> Any:
         nodes: list[Any] = []
         self.take_sums()
         for kernel in self.kernels:
-            if kernel.tunings:
-                kernel.tune()
             if not kernel.program.sums:
                 kernel.launch.run()
             elif self._leaves_digits:
@@ -154,6 +173,8 @@ class BoundCall:
                 nodes = self._pend(kernel).nodes
             else:
                 nodes = [constant(value) for value in np.asarray(kernel.launch.run()).tolist()]
+        if self.lattice.communicator.size > 1:  # ranks have met, and look together
+            self.raise_if_lost()
         return self._scalars(nodes)
 
     def _pend(self, kernel: BoundKernel) -> PendingSum:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jali import _core, recording
+from jali.lattice.lost import Count, news_of, raise_if_lost
 
 THREADS = 128  # of the block that computes expressions; they load the words of sums together
 MOST_SUMS = 16  # doubles of one call that stay on a device: their words meet in the memory of a block
@@ -64,7 +65,18 @@ OPERATIONS = {
 class Node:
     """A real number: a constant, a part of a sum that was left as digits, or an operation on nodes; with a place once it is computed."""
 
-    __slots__ = ("__weakref__", "args", "dependents", "op", "place", "sources", "sum", "tape", "value")
+    __slots__ = (
+        "__weakref__",
+        "args",
+        "dependents",
+        "op",
+        "place",
+        "sources",
+        "sum",
+        "tape",
+        "tells",
+        "value",
+    )
 
     def __init__(self, op: str, args: tuple[Node, ...] = (), value: float = 0.0):
         self.op = op  # "constant", "number" (a place and nothing else), "sum", or a row of OPERATIONS
@@ -76,14 +88,21 @@ class Node:
         self.sources: frozenset[Node] = (
             frozenset()
         )  # places that change, of an operation that is not computed
+        self.tells: tuple[Count, ...] = ()  # what a look at it tells: sites that could not be stored
         for a in args:
             self.sources |= frozenset((a,)) if a.dependents is not None else a.sources
+            if a.tells:
+                self.told_by(a.tells)
         for source in self.sources:
             assert source.dependents is not None
             source.dependents.add(self)
         self.tape = recording.current() if recording.recorders else None  # of the graph that it is part of
         if self.tape is not None and args:
             self.tape.made.append(weakref.ref(self))
+
+    def told_by(self, counts: Iterable[Count]) -> None:
+        """It is made of values that may not be what they should."""
+        self.tells = tuple(dict.fromkeys((*self.tells, *counts)))
 
     def settled(self, place: Place) -> None:
         """From now on its value is there."""
@@ -324,4 +343,6 @@ def read_nodes(gpu: Any, nodes: Sequence[Node]) -> list[float]:
             event = _core.GpuEvent(gpu, False)
             gpu.record(event)
         event.wait()
+    if any(n.tells for n in nodes):
+        raise_if_lost(*news_of(dict.fromkeys(count for n in nodes for count in n.tells)))
     return [n.place[0].value(n.place[1]) for n in nodes if n.place is not None]

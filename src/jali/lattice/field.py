@@ -34,6 +34,8 @@ def as_array(values: Any, what: str) -> np.ndarray:
     """Numbers from Python as an array. Raises LayoutError, a sentence that begins with `what`, for anything else."""
     if isinstance(values, Field):
         raise LayoutError(f"{what} takes an array of numbers; f.assign(g) takes the values of another field")
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise LayoutError(f"{what} takes an array without masked values; fill them, array.filled(value)")
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of unequal length
@@ -109,9 +111,9 @@ class Field(WithoutOperators):
         where = (lattice.pool,) if lent is None else (lent.memory, lent.stream)
         with lattice.lock:
             self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, *where)
-        self._lost: list[LostSites] = []  # of launches that write here
+        self.lost: list[LostSites] = []  # of launches that write here
         self.watched = False  # alike on all ranks: whether there ever was one
-        weakref.finalize(self, lattice.left.add, self._lost).atexit = False
+        weakref.finalize(self, lattice.left.add, self.lost).atexit = False
         self._release: weakref.WeakSet[Callable[[], None]] = weakref.WeakSet()
         weakref.finalize(self, _run_all, self._release).atexit = False
 
@@ -206,26 +208,26 @@ class Field(WithoutOperators):
         """Tells of sites that a launch could not store, when the host looks at this field."""
         left = self.lattice.left
         left.possible = self.watched = True
-        gone = [count for count in self._lost if count.final]
+        gone = [count for count in self.lost if count.final]
         left.add(gone)
         left.shorten()
-        self._lost[:] = [*(count for count in self._lost if count not in gone), lost]
+        self.lost[:] = [*(count for count in self.lost if count not in gone), lost]
 
     def _share_counts(self, other: Field) -> None:
         """What could not be stored there is not here either. Each of the two tells it, once."""
-        known = [count.counters for count in self._lost]
-        for count in other._lost:
+        known = [count.counters for count in self.lost]
+        for count in other.lost:
             if not any(count.counters is counters for counters in known):
                 self.watch(count.for_a_copy())
 
     def counts(self) -> list[Count]:
         """What a look at this field tells: of the launches that write to it, and what is left on its lattice."""
-        counts = [*self._lost, *self.lattice.left.take()]
-        self._lost[:] = [count for count in self._lost if not count.final]
+        counts = [*self.lost, *self.lattice.left.take()]
+        self.lost[:] = [count for count in self.lost if not count.final]
         return counts
 
     def _raise_if_lost(self) -> None:
-        if self._lost or self.lattice.left:
+        if self.lost or self.lattice.left:
             raise_if_lost(*news_of(self.counts()))
 
     def astype(self, precision: str) -> Field:
@@ -260,11 +262,14 @@ class Field(WithoutOperators):
         """
         self._not_while_tracing()
         wanted = (*self.lattice.local_extents, self.stored.site_bytes)
+        if not (isinstance(format, tuple | list) and len(format) == 2):
+            raise LayoutError(f"a format is a name and a version, as Field.format gives them, not {format!r}")
         if tuple(format) != self.format:
             raise LayoutError(
                 f"{self.name} is stored as {self.format[0]} version {self.format[1]}, the bytes are {format[0]} version "
                 f"{format[1]}; read them into a field of that storage and assign it"
             )
+        sites = as_array(sites, "set_stored_bytes")
         if sites.shape != wanted or sites.dtype != np.uint8:
             raise LayoutError(
                 f"this rank's box of {self.name} is bytes of shape {wanted}, the array is {sites.dtype} {sites.shape}"
@@ -303,9 +308,8 @@ class Field(WithoutOperators):
 
     def _encoded(self, values: np.ndarray) -> np.ndarray:
         """Inverse of `_decoded`. Raises StorageError for what cannot be stored."""
-        precision = self.precision if self.stored.counts(self.precision) else self.values_precision
-        as_numbers = plain(self.element, precision)
-        reals = self.element.to_reals(values, precision)
+        as_numbers = plain(self.element, self._set_precision)
+        reals = self.element.to_reals(values, self._set_precision)
         lead = reals.shape[:-1]
         sites = np.ascontiguousarray(reals).view(np.uint8).reshape(*lead, as_numbers.site_bytes)
         if as_numbers.format != self.stored.format:
@@ -314,6 +318,11 @@ class Field(WithoutOperators):
             sites, lost = recode(sites, as_numbers, self.stored, self.precision)
             raise_if_lost(lost, f"setting {self.name} from Python")
         return sites
+
+    @property
+    def _set_precision(self) -> str:
+        """Of the numbers that values from Python become, before they are stored."""
+        return self.precision if self.stored.counts(self.precision) else self.values_precision
 
     @property
     def _numbers(self) -> np.dtype[Any]:
@@ -384,6 +393,7 @@ class Field(WithoutOperators):
         array = as_array(value, self.name)
         if array.dtype.kind == "c" and self.element.type.kind != "complex":
             raise LayoutError(f"{self.name} is real; complex values cannot be set")
+        self.element.check_range(array, self._set_precision)  # on every rank, whichever has the sites
         try:
             array = np.broadcast_to(array, shape)
         except ValueError:

@@ -8,10 +8,11 @@ graph writes has, after a run, the values of the last repetition.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from jali import _core
+from jali import _core, recording
 from jali.errors import ParameterError, RecordingError
 from jali.lattice.expressions import in_order, settle
 from jali.lattice.lattice import Lattice
@@ -28,7 +29,7 @@ class Graph:
         self.lattice = lattice
         tape = Tape(lattice)
         with lattice.lock:
-            with tape:
+            with tape, _recorded(lattice):
                 self.result = step()
                 left = [node for pending in tape.sums if not pending.taken for node in pending.nodes]
                 settle(lattice.gpu, [*left, *(node for made in tape.made if (node := made()) is not None)])
@@ -60,6 +61,7 @@ class Graph:
     def run(self, times: int = 1) -> None:
         """Repeats the calls so many times. On a device nobody waits for it."""
         _check("times", times, 0)
+        recording.refuse("a graph runs", "make its calls in the step, or run it before or after")
         with self.lattice.lock:
             self._prepare()
             for _ in range(times):
@@ -72,6 +74,10 @@ class Graph:
                     launch.mark_written()
                 for storage in self._tape.lent:
                     storage.let_owner_go_on()
+            if self.lattice.communicator.size > 1:  # ranks that sum meet, and look together
+                for bound in self._tape.bound:
+                    if bound.sums:
+                        bound.raise_if_lost()
 
     def read(self) -> list[Any]:
         """The numbers of `result`, a Scalar, a Condition or several of them, after the last repetition; waits for it."""
@@ -120,6 +126,16 @@ class Graph:
             if _asked(condition):
                 break
         return done
+
+
+@contextlib.contextmanager
+def _recorded(lattice: Lattice) -> Iterator[None]:
+    """Threads that wait for this rank are told what they wait for."""
+    lattice.lock.recorded = True
+    try:
+        yield
+    finally:
+        lattice.lock.recorded = False
 
 
 def _asked(condition: Condition | Callable[[], Any]) -> Condition:

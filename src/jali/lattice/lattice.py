@@ -24,6 +24,7 @@ from jali.lattice.base import LatticeBase
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field, wrapped
 from jali.lattice.lost import LeftCounts
+from jali.lattice.rank_lock import RankLock
 from jali.lattice.scalars import Scalar, variable
 from jali.lattice.sums import Sums, as_site_function
 
@@ -39,7 +40,7 @@ def _of_rank(communicator: Any) -> tuple[Any, Any]:
     """What all lattices of a rank share: its threads, and the lock of whoever works with them or waits for other ranks."""
     with _ranks_guard:
         if communicator not in _ranks:
-            _ranks[communicator] = _core.ThreadPool(communicator.threads), threading.RLock()
+            _ranks[communicator] = _core.ThreadPool(communicator.threads), RankLock()
         pool, lock = _ranks[communicator]
         return pool, lock
 

@@ -126,8 +126,14 @@ class LeftCounts:
 
 def news_of(counts: Iterable[Count]) -> tuple[int, str]:
     """How many sites, and which kernels stored them."""
-    found = [(count.news(), count.name) for count in counts]
-    return sum(n for n, _ in found), ", ".join(dict.fromkeys(name for n, name in found if n))
+    found: dict[int, tuple[int, str]] = {}
+    for count in counts:  # a field and a copy of it may tell of the same sites
+        sites = count.news()
+        launch = id(getattr(count, "counters", count))
+        found[launch] = max(sites, found.get(launch, (0, ""))[0]), count.name
+    return sum(n for n, _ in found.values()), ", ".join(
+        dict.fromkeys(name for n, name in found.values() if n)
+    )
 
 
 def raise_if_lost(sites: int, where: str) -> None:

@@ -74,7 +74,7 @@ class Condition(_OnPlace):
 class Scalar(_OnPlace):
     """A real or complex number that stays on a device, or with the host, until it is needed.
 
-    An argument of site functions wherever a number may be one. `+ - * /`, whole powers (products), comparisons, `jali.sqrt` and
+    An argument of site functions wherever a number may be one. `+ - * /`, powers with whole exponents from 1 to 64 (products), comparisons, `jali.sqrt` and
     `jali.where` give Scalars and `Condition`s, and do what Python does with `float`s, but for division by zero (inf and nan). `float()`,
     `complex()` and `bool()` wait for the value; `jali.read` waits once for several. Made by `lattice.sum(..., wait=False)` and
     `lattice.scalar(value)`; it never changes, but for the latter by `assign`, and in graphs.
@@ -147,6 +147,7 @@ class Scalar(_OnPlace):
         for part, node in zip(self.parts, _parts(given, len(self.parts)), strict=True):
             assert part.place is not None
             targets.append((node, part.place))
+            part.told_by(node.tells)
         compute(self.gpu, targets)
         if recording.recorders and (tape := recording.current()) is not None:
             tape.written += self.parts
@@ -263,11 +264,27 @@ def _multiply(a: Scalar, b: Scalar) -> tuple[Node, ...]:
 
 
 def _quotient(a: Scalar, b: Scalar) -> tuple[Node, ...]:
-    if b.is_complex:
-        raise ParameterError(
-            "division by a complex scalar; multiply by its conj() and divide by a real number"
-        )
-    return tuple(Node("divide", (p, b.parts[0])) for p in a.parts)
+    if not b.is_complex:
+        return tuple(Node("divide", (p, b.parts[0])) for p in a.parts)
+    # As Python divides (R. Smith, Comm. ACM 5 (1962) 435): by the larger part of b, so that nothing overflows on the way.
+    (x, y), (u, v) = _parts(a, 2), b.parts
+    by_real = Node("less_equal", (_magnitude(v), _magnitude(u)))
+    ratio, other = Node("divide", (v, u)), Node("divide", (u, v))
+    one = (u, v, Node("add", (x, _times(y, ratio))), Node("subtract", (y, _times(x, ratio))), ratio)
+    two = (v, u, Node("add", (_times(x, other), y)), Node("subtract", (_times(y, other), x)), other)
+    quotients = []
+    for large, small, re, im, r in (one, two):
+        size = Node("add", (large, _times(small, r)))
+        quotients.append((Node("divide", (re, size)), Node("divide", (im, size))))
+    return tuple(Node("where", (by_real, p, q)) for p, q in zip(*quotients, strict=True))
+
+
+def _times(x: Node, y: Node) -> Node:
+    return Node("multiply", (x, y))
+
+
+def _magnitude(x: Node) -> Node:
+    return Node("where", (Node("less", (x, constant(0.0))), Node("negate", (x,)), x))
 
 
 _ARITHMETIC = {"add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _quotient}

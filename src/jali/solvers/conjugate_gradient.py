@@ -71,7 +71,9 @@ def cg(
     if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
         raise ParameterError(f"the tolerance is relative, between 0 and 1, not {tolerance!r}")
     for name, value in (("max_iterations", max_iterations), ("look_every", look_every)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        if (value is not None or name == "max_iterations") and (
+            not isinstance(value, int) or isinstance(value, bool) or value < 1
+        ):
             raise ParameterError(f"{name} is a positive whole number, not {value!r}")
     if look_every is not None and look_every > 1 and not vectors.repeats(b):
         raise ParameterError(f"look_every={look_every}, but operations on these vectors cannot be recorded")
@@ -158,6 +160,8 @@ class _Run:
         self.q = vectors.like(b)
         self.r = vectors.copy(b)
         self.rr = size * size if x0 is None else self._residual()
+        if not math.isfinite(self.rr):
+            raise SolverError("x0, or what the operator makes of it, contains infinities or nan")
         self.p = vectors.copy(self.r)
         self.residuals = [math.sqrt(self.rr) / size]
         self.iterations = 0

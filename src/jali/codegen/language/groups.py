@@ -6,6 +6,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, Node
 from jali.codegen.language.conversions import convert
 from jali.codegen.language.matrices import need_matrix
+from jali.codegen.language.parts import real
 from jali.codegen.operation import Text, operation
 from jali.codegen.writer import Writer
 
@@ -27,6 +28,11 @@ def _square(nodes: Builder, a: Node, what: str) -> Node:
     return convert(nodes, a, "complex")
 
 
+def _as_given(nodes: Builder, given: Node, result: Node) -> Node:
+    """A result that is real where the matrix was."""
+    return real(nodes, result) if given.type.kind == "real" else result
+
+
 def _det_flops(node: Node) -> int:
     n = node.args[0].type.shape[0]
     return {1: 0, 2: 14, 3: 78}.get(n, 8 * n**3 // 3)
@@ -35,14 +41,14 @@ def _det_flops(node: Node) -> int:
 @operation("det", _function("det"), flops=_det_flops, method="det")
 def det(nodes: Builder, a: Node) -> Node:
     """Determinant of a square matrix."""
-    return nodes.node("det", (_square(nodes, a, "det"),), (), COMPLEX)
+    return _as_given(nodes, a, nodes.node("det", (_square(nodes, a, "det"),), (), COMPLEX))
 
 
 @operation("inverse", _function("inverse"), flops=lambda node: 8 * node.type.shape[0] ** 3, method="inverse")
 def inverse(nodes: Builder, a: Node) -> Node:
     """Inverse of a square matrix."""
-    a = _square(nodes, a, "inverse")
-    return nodes.node("inverse", (a,), (), a.type)
+    square = _square(nodes, a, "inverse")
+    return _as_given(nodes, a, nodes.node("inverse", (square,), (), square.type))
 
 
 def _expm(w: Writer, node: Node) -> None:
@@ -52,8 +58,8 @@ def _expm(w: Writer, node: Node) -> None:
 @operation("expm", _expm, flops=lambda node: 8 * 12 * node.type.shape[0] ** 3)
 def expm(nodes: Builder, a: Node) -> Node:
     """Exponential of a square matrix; an element of the group, of a traceless anti-Hermitian one."""
-    a = _square(nodes, a, "exp")
-    return nodes.node("expm", (a,), (a.antihermitian,), a.type)
+    square = _square(nodes, a, "exp")
+    return _as_given(nodes, a, nodes.node("expm", (square,), (square.antihermitian,), square.type))
 
 
 @operation(
@@ -65,8 +71,8 @@ def expm(nodes: Builder, a: Node) -> Node:
 def reunitarise(nodes: Builder, a: Node) -> Node:
     """An SU(n) matrix close to this one: rows orthonormalised in order and the last one turned so that the determinant is
     one; for n = 2 the nearest SU(2) matrix, for n = 1 the number divided by its modulus."""
-    a = _square(nodes, a, "reunitarise")
-    return nodes.node("reunitarise", (a,), (), a.type)
+    square = _square(nodes, a, "reunitarise")
+    return _as_given(nodes, a, nodes.node("reunitarise", (square,), (), square.type))
 
 
 @operation(
@@ -77,9 +83,9 @@ def reunitarise(nodes: Builder, a: Node) -> Node:
 )
 def antihermitian(nodes: Builder, a: Node) -> Node:
     """(A - A^dagger) / 2 minus its trace part; for n = 1 the imaginary part."""
-    a = _square(nodes, a, "traceless_antihermitian")
     if a.antihermitian:
         return a
-    result = nodes.node("antihermitian", (a,), (), a.type)
-    result.antihermitian = True
+    square = _square(nodes, a, "traceless_antihermitian")
+    result = _as_given(nodes, a, nodes.node("antihermitian", (square,), (), square.type))
+    result.antihermitian = result.type.kind == "complex"
     return result
