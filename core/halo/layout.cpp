@@ -18,7 +18,9 @@ void c_site(std::int64_t index, std::span<const std::int64_t> box, std::span<std
 
 // Of an entry of a neighbour table, as few as leave room for every class that an offset may need: at most
 // 3 * 2^(n - 1).
-static int fewest_block_bits(int ndim) { return 32 - std::max(6, ndim + 1); }
+static int fewest_block_bits(int ndim) {
+    return 32 - std::max(6, ndim + 1);
+}
 
 Layout::Layout(Geometry geometry, int wanted_lanes, BlockOrder order, int block_bits)
     : geometry_(std::move(geometry)), order_(std::move(order)),

@@ -173,9 +173,9 @@ class Value:
             )
             quaternion = a + cofactors.conj()
             return Value(quaternion / np.sqrt(np.linalg.det(quaternion).real)[..., None, None], self.shape)
-        out = np.zeros(self.array.shape, complex)
+        out = np.zeros(self.array.shape, self.array.dtype)
         for i in range(n):
-            row = self.array[..., i, :].astype(complex)
+            row = self.array[..., i, :]
             for j in range(i):
                 overlap = np.sum(out[..., j, :].conj() * row, axis=-1, keepdims=True)
                 row = row - overlap * out[..., j, :]

@@ -187,7 +187,7 @@ class Generator:
             safe = v[a] / (1 + v[a].norm2()) + 2 * J.identity(n)
             return safe.inverse()
 
-        self.add(step, self.types[a][0], (n, n))
+        self.add(step, "complex", (n, n))
 
     def _exponential(self):
         a = self.square()
@@ -202,7 +202,7 @@ class Generator:
     def _project(self):
         a = self.square()
         if a is not None:
-            self.add(lambda J, v: v[a].traceless_antihermitian(), "complex", self.types[a][1])
+            self.add(lambda J, v: v[a].traceless_antihermitian(), *self.types[a])
 
     def _unitary(self):
         a = self.square()

@@ -171,10 +171,10 @@ def real_matrices(n):
         lambda J, A, B, u, C, r: A.trace() + (A * B).trace() + (A.dagger() * B).trace().real
     )
     case.add("det", Real())(lambda J, A, B, u, C, r: A.det())
-    case.add("inverse", R)(lambda J, A, B, u, C, r: (A + (3 + n) * J.identity(n)).inverse())
+    case.add("inverse", R)(lambda J, A, B, u, C, r: (A + (3 + n) * J.identity(n).real).inverse())
     case.add("exp", R)(lambda J, A, B, u, C, r: A.exp() + J.exp(0.5 * B))
     case.add("rotation", R)(lambda J, A, B, u, C, r: (2 * A.traceless_antihermitian()).exp() * B)
-    case.add("reunitarise", R)(lambda J, A, B, u, C, r: (A + 2 * J.identity(n)).reunitarise())
+    case.add("reunitarise", R)(lambda J, A, B, u, C, r: (A + 2 * J.identity(n).real).reunitarise())
     case.add("dot and norm2", Real())(lambda J, A, B, u, C, r: A.dot(B) + u.norm2() + u.dot(u))
     case.add("outer", R)(lambda J, A, B, u, C, r: u.outer(A * u))
     case.add("times complex number", Matrix(n))(lambda J, A, B, u, C, r: C.trace() * A)
