@@ -162,7 +162,12 @@ def test_sums_that_stay_tell_what_their_call_or_an_earlier_one_could_not_store(r
             with pytest.raises(StorageError, match="6 sites.*overflow"):
                 made()
         assert float(lattice.sum(overflow_and_sum, y, 0, wait=False)) == 24.0  # told once
-        for sites, run in ((12, lambda g: g.run(2)), (6, lambda g: g.run_until(lambda: g.result > 30, 2))):
+        if ranks > 1 and lattice.gpu is not None:
+            return y[3, 3]  # no graphs there
+        for sites, run in (
+            (12, lambda g: g.run(2)),
+            (6, lambda g: g.run_until(lambda: g.result > 30, 2, look_every=1)),
+        ):
             graph = jali.graph(lambda: lattice.sum(overflow_and_sum, y, 1, wait=False), lattice)
             with pytest.raises(StorageError, match=f"{sites} sites.*overflow_and_sum"):
                 run(graph)

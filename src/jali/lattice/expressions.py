@@ -196,7 +196,8 @@ def compute(gpu: Any, targets: Sequence[tuple[Node, Place | None]]) -> None:
         )
         for piece in pieces:
             settle(gpu, piece)
-        return compute(gpu, [t for t in targets if t[0].place is None or t[1] is not None])
+        targets = [t for t in targets if t[0].place is None or t[1] is not None]
+        return compute(gpu, targets) if targets else None
     missing = [node for node, place in targets if place is None and node.sum is None]
     new: dict[Node, Place] = {}
     if missing:
@@ -308,6 +309,7 @@ def _bits(value: float) -> int:
 
 def kernel_text(parameters: int, lines: str) -> str:
     """The text of a kernel that computes expressions."""
+    assert parameters > 0, "what has no parameters computes nothing"
     return (
         f"{_prelude()}\nstruct arguments {{ uint64_t w[{parameters}]; }};\n"
         f"JALI_KERNEL(kernel, arguments) {{\n    {lines}\n}}\n"
