@@ -346,6 +346,8 @@ def any_parameters(draw: st.DrawFn) -> Parameters:
     sections["lattice"]["grid"] = ()
     sections["gauge"]["start"] = "file" if sections["gauge"]["start_file"] else "cold"
     sections["measure"]["flow"] = False
+    if sections["gauge"]["group"] != "SU(3)":
+        sections["run"]["save_format"] = "ildg"
     hints = {
         f.name: type(getattr(parse_parameters(SMALLEST), f.name)) for f in dataclasses.fields(Parameters)
     }

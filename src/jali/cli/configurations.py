@@ -14,17 +14,16 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from jali import io
-from jali.cli.markov_chain import LINKS
+from jali.cli.markov_chain import run_metadata
 from jali.cli.parameters import parse_parameters
-from jali.cli.run_directory import CHECKPOINT
 from jali.comm import Communicator
 from jali.devices import device_names, parse_device
 from jali.errors import DeviceError, FileFormatError, ParameterError
 from jali.files import checked_path, require_memory, shown, value_shown
 from jali.gauge import SU, GaugeField
+from jali.io.ensemble import CHECKPOINT, LINKS
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
 
@@ -162,16 +161,10 @@ def _from_run(path: str, ranks: Communicator, device: str | None, verify: bool) 
     n = info.element_shape[-1]
     box = io.Box(lattice.local_origin, lattice.local_extents)
     U = GaugeField(lattice, SU(n)).set_local_links(checkpoint.read(LINKS, box, verify=verify))
-    metadata: dict[str, Any] = {
-        "BETA": repr(parameters.gauge.beta),
-        "SEQUENCE_NUMBER": checkpoint.state.get("sweep", 0),
-        "SEED": parameters.run.seed,
-        "STREAM": parameters.run.stream,
-    }
+    metadata = run_metadata(parameters, int(checkpoint.state.get("sweep", 0)))
     precision = 4 * info.dtype.itemsize
     kind = "checkpoint" if verify else None
-    texts = {k: str(v) for k, v in metadata.items()}
-    return Configuration(path, "checkpoint", U, precision, n, kind, metadata=texts)
+    return Configuration(path, "checkpoint", U, precision, n, kind, metadata=metadata)
 
 
 def _extents(text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from jali import io
@@ -32,11 +33,10 @@ from jali.gauge.algorithms import algorithms
 from jali.gauge.flow import Flow
 from jali.gauge.heatbath import needs_creutz
 from jali.gauge.updates import check_subgroups, link_colours
+from jali.io.ensemble import CONFIGURATIONS, LINKS, checksum_text, configuration_name
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice, Random
 from jali.lattice.random import CHAIN
-
-LINKS = "links"
 
 # Energy density and charge are recorded at this many flow times, equally spaced, and at time 0.
 FLOW_POINTS = 10
@@ -159,6 +159,29 @@ class MarkovChain:
                 ranks=self._ranks,
             )
 
+    def save_configuration(self, directory: Path) -> tuple[int | float | str, ...]:
+        """Write the links into the folder of a run; returns the row of its manifest.
+
+        A file of that name is there where a run that was stopped is made again, and is replaced then. Raises
+        FileFormatError where it holds other links, OSError.
+        """
+        U, format = self.U, self.parameters.run.save_format
+        name = configuration_name(self.sweep, format)
+        path = directory / CONFIGURATIONS / name
+        mean, trace = plaquette(U), link_trace(U)
+        with together(self._ranks):
+            if self._ranks.rank == 0 and path.exists():
+                mismatch = io.open_configuration(path).header_mismatch(mean, trace)
+                if mismatch:
+                    raise FileFormatError(
+                        f"{mismatch}: this is not the configuration of sweep {self.sweep} of this run, which has its "
+                        "name; move the file away and resume the run"
+                    )
+        with raised_alike():
+            U.save(path, format, metadata=run_metadata(self.parameters, self.sweep))
+            file = io.open_configuration(path, ranks=self._ranks)
+        return self.sweep, name, format, mean, checksum_text(file)
+
     @property
     def _box(self) -> io.Box:
         lattice = self.U.lattice
@@ -237,6 +260,17 @@ def flow_steps(until: float, step: float) -> int:
             f"a flow up to {until:g} in steps of {step:g} has {count:.3g} steps; {MOST_FLOW_STEPS} are the most"
         )
     return max(1, math.ceil(count - 1e-9))
+
+
+def run_metadata(parameters: Parameters, sweep: int) -> dict[str, str]:
+    """What the header of a configuration says of the run that it comes from."""
+    told: dict[str, float] = {
+        "BETA": parameters.gauge.beta,
+        "SEQUENCE_NUMBER": sweep,
+        "SEED": parameters.run.seed,
+        "STREAM": parameters.run.stream,
+    }
+    return {name: repr(value) for name, value in told.items()}
 
 
 def total_sweeps(parameters: Parameters) -> int:

@@ -1,7 +1,7 @@
 """`jali run`: a simulation from a parameter file, or a run that goes on where its checkpoint is.
 
-A run lives in a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/ and
-report.html. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
+A run lives in a directory: parameters.toml as understood, history.csv, timing.csv (flow.csv), checkpoint/,
+report.html and, if it saves them, configurations/. The same seed gives the same history.csv to the byte, on any number of ranks, interrupted and
 resumed or not. The physics is in `jali.cli.markov_chain`, the files in `jali.cli.run_directory`; here they meet
 signals, progress and the person who watches.
 """
@@ -26,10 +26,12 @@ from jali.cli.markov_chain import MarkovChain, total_sweeps
 from jali.cli.parameters import load_parameters, parse_parameters, render_parameters
 from jali.cli.progress import Progress, show_progress
 from jali.cli.run_directory import (
-    CHECKPOINT,
+    ENSEMBLE,
     PARAMETERS,
+    TABLES,
     HeldDirectory,
     Table,
+    check_saved,
     replace_parameters,
     tables_of,
 )
@@ -40,12 +42,20 @@ from jali.errors import FileFormatError, ParameterError, RankError
 from jali.files import shown
 from jali.gauge import exhausted_attempts
 from jali.gauge.algorithms import algorithms
+from jali.io.ensemble import CHECKPOINT
 from jali.io.parallel import raised_alike, together
 from jali.statistics import format_value
 
 # What may change when a run is resumed: how long it is, how often it is saved, how it is split and where it
 # computes. None of it changes a row of the history.
-CHANGEABLE = ("update.sweeps", "run.checkpoint_every", "run.device", "lattice.grid")
+CHANGEABLE = (
+    "update.sweeps",
+    "run.checkpoint_every",
+    "run.save_every",
+    "run.save_format",
+    "run.device",
+    "lattice.grid",
+)
 
 EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
@@ -215,9 +225,17 @@ class Run:
         tables = {}
         with together(ranks):
             if ranks.rank == 0:
+                check_saved(directory)
                 for name, mark in marks.items():
                     table = Table.reopen(directory / f"{name}.csv", mark)
                     tables[name] = closing.enter_context(table)
+                for name in tables_of(parameters):
+                    if (
+                        name not in tables
+                    ):  # it begins with this resumption, or with one that had no checkpoint
+                        path = directory / f"{name}.csv"
+                        path.unlink(missing_ok=True)
+                        tables[name] = closing.enter_context(Table.create(path, TABLES[name]))
                 replace_parameters(directory, parameters)
         run = cls(directory, chain, tables, ranks)
         run._saved = chain.sweep if parameters == before else None
@@ -273,9 +291,9 @@ class Run:
         self._saved = self.chain.sweep
 
     def _step(self) -> None:
-        """One sweep, its measurements and its rows."""
+        """One sweep, its measurements, perhaps its configuration, and the rows of all of them."""
         chain, parameters = self.chain, self.parameters
-        new: dict[str, list[Sequence[float | None]]] = {}
+        new: dict[str, list[Sequence[float | str | None]]] = {}
         begun = time.perf_counter()
         chain.advance()
         updated = time.perf_counter()
@@ -289,6 +307,8 @@ class Run:
         measured = time.perf_counter()
         speed = chain.passes * chain.U.links / (updated - begun)
         new["timing"] = [(chain.sweep, updated - begun, measured - updated, speed)]
+        if chain.is_due(parameters.run.save_every):
+            new[ENSEMBLE] = [chain.save_configuration(self.directory)]
         with together(self._ranks):
             for name, table in self._tables.items():
                 table.append(new.get(name, ()))

@@ -19,32 +19,43 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jali import io
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError, ParameterError
 from jali.files import shown
 from jali.io.boxes import write_all
+from jali.io.ensemble import CHECKPOINT, CONFIGURATIONS, MANIFEST
+from jali.io.ensemble import COLUMNS as ENSEMBLE_COLUMNS
 from jali.io.writing import create_beside
 
 FLOW_COLUMNS = ("sweep", "flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
-TABLES = {"history": HISTORY_COLUMNS, "timing": TIMING_COLUMNS, "flow": FLOW_COLUMNS}
+ENSEMBLE = f"{CONFIGURATIONS}/{Path(MANIFEST).stem}"
+"""The table of the configurations that are saved."""
+TABLES = {
+    "history": HISTORY_COLUMNS,
+    "timing": TIMING_COLUMNS,
+    "flow": FLOW_COLUMNS,
+    ENSEMBLE: ENSEMBLE_COLUMNS,
+}
 
-PARAMETERS, CHECKPOINT, REPORT = "parameters.toml", "checkpoint", "report.html"
+PARAMETERS, REPORT = "parameters.toml", "report.html"
 
 LOCK = ".lock"  # locked by the process that writes the run, and there while it does
 
 
 def tables_of(parameters: Parameters) -> list[str]:
     """The tables that a run with these parameters keeps."""
-    return [name for name in TABLES if name != "flow" or parameters.measure.flow]
+    wanted = {"flow": parameters.measure.flow, ENSEMBLE: parameters.run.save_every > 0}
+    return [name for name in TABLES if wanted.get(name, True)]
 
 
-def csv_field(value: float | None) -> str:
-    """A number as the tables hold it: shortest exact decimal form; nothing where there is no value."""
+def csv_field(value: float | str | None) -> str:
+    """A number as the tables hold it: shortest exact decimal form; nothing where there is no value. Names as they are."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
-    return repr(value)
+    return value if isinstance(value, str) else repr(value)
 
 
 class Table:
@@ -58,7 +69,8 @@ class Table:
 
     @classmethod
     def create(cls, path: Path, columns: Sequence[str]) -> Table:
-        """A new table with a header line. Raises FileExistsError, OSError."""
+        """A new table with a header line, its folder included. Raises FileExistsError, OSError."""
+        path.parent.mkdir(exist_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         table = cls(path, fd, 0, hashlib.sha256())
         table._write((",".join(columns) + "\n").encode())
@@ -85,7 +97,7 @@ class Table:
         os.ftruncate(fd, length)
         return cls(path, fd, length, digest)
 
-    def append(self, rows: Sequence[Sequence[float | None]]) -> None:
+    def append(self, rows: Sequence[Sequence[float | str | None]]) -> None:
         """Add rows; all of them or, if the disk is full, none. Raises OSError."""
         if rows:
             self._write("".join(",".join(map(csv_field, row)) + "\n" for row in rows).encode())
@@ -186,8 +198,9 @@ class HeldDirectory:
         with contextlib.suppress(OSError):
             for path in self._made:
                 path.unlink(missing_ok=True)
-            with contextlib.suppress(FileNotFoundError):
-                (self.directory / CHECKPOINT).rmdir()
+            for name in (CHECKPOINT, CONFIGURATIONS):
+                with contextlib.suppress(FileNotFoundError):
+                    (self.directory / name).rmdir()
             self._remove_lock()
             if self._made_directory:
                 self.directory.rmdir()
@@ -239,6 +252,18 @@ def _locked(directory: Path) -> int:
             )
             return fd
         os.close(fd)
+
+
+def check_saved(directory: Path) -> None:
+    """Raise FileFormatError if the manifest names a file that is not the one that was saved.
+
+    Files that are not there have been moved elsewhere, which is nobody's mistake.
+    """
+    for saved in io.saved_configurations(directory):
+        if os.path.exists(saved.path):
+            mismatch = saved.mismatch(io.open_configuration(saved.path))
+            if mismatch:
+                raise FileFormatError(mismatch)
 
 
 def replace_parameters(directory: Path, parameters: Parameters) -> None:

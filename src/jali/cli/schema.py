@@ -18,6 +18,7 @@ from jali.devices import device_names, parse_device
 from jali.errors import DeviceError
 from jali.files import shown, value_shown
 from jali.gauge.algorithms import algorithms
+from jali.io.formats import writers
 
 __all__ = [
     "REQUIRED",
@@ -120,6 +121,14 @@ class RunControl:
     reunitarise_every: int = key(
         "Interval of projections back to the group; 0 never.", 10, low=0, ceiling=MOST, unit="sweeps"
     )
+    save_every: int = key(
+        "Interval at which the configuration is written into the folder of the run, beside those before it; 0 never.",
+        0,
+        low=0,
+        ceiling=MOST,
+        unit="sweeps",
+    )
+    save_format: str = key("Format of the configurations that are saved.", "ildg", choices=tuple(writers()))
 
 
 @dataclass(frozen=True)
@@ -365,6 +374,24 @@ def find_inconsistencies(parameters: Parameters) -> list[tuple[str, str]]:
         )
     if math.prod(extents) > 2**62:
         problems.append(("lattice.extents", f"{list(extents)} has more than 2**62 sites"))
+    run = parameters.run
+    if run.save_every and len(extents) != 4:
+        problems.append(
+            (
+                "run.save_every",
+                f"is {run.save_every}, but configuration files hold lattices of four directions, this one has {len(extents)}; "
+                "only the checkpoint holds its links (save_every = 0)",
+            )
+        )
+    n = writers()[run.save_format].n
+    if run.save_every and n is not None and gauge.group != f"SU({n})":
+        others = [name for name, writer in writers().items() if writer.n is None]
+        problems.append(
+            (
+                "run.save_format",
+                f"{toml_value(run.save_format)} holds SU({n}) only, not {gauge.group}; use {' or '.join(map(toml_value, others))}",
+            )
+        )
     measure = parameters.measure
     if measure.flow and measure.flow_time / measure.flow_step > 1e6:
         problems.append(

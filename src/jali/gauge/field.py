@@ -22,6 +22,7 @@ from jali.codegen.types import SU, Element
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.groups import haar_random
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
+from jali.io.formats import writers
 from jali.lattice import Field, Lattice, Random
 from jali.lattice.field import WithoutOperators, as_array
 from jali.lattice.random import GAUGE_TRANSFORM, HOT_START
@@ -253,7 +254,8 @@ class GaugeField(WithoutOperators):
         precision: int | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Writes the links as `"ildg"` (any n) or `"nersc"` (SU(3)); every rank writes its own part.
+        """Writes the links as `"ildg"` (any n), `"nersc"` (SU(3)) or another format that jali writes; every rank
+        writes its own part.
 
         `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into
         the header; so does `metadata`. Raises ParameterError, LayoutError (four dimensions only) and OSError,
@@ -266,10 +268,9 @@ class GaugeField(WithoutOperators):
             )
         if not isinstance(path, str | os.PathLike):
             raise ParameterError(f"a configuration is written to a path, not to {path!r}")
-        if format not in ("ildg", "nersc"):
-            raise ParameterError(f"the format is 'ildg' or 'nersc', not {format!r}")
-        write = io.write_ildg if format == "ildg" else io.write_nersc
-        write(
+        if format not in writers():
+            raise ParameterError(f"the format is {' or '.join(map(repr, writers()))}, not {format!r}")
+        writers()[format].write(
             path,
             self.local_links(),
             io.Box(lattice.local_origin, lattice.local_extents),

@@ -8,6 +8,7 @@ are NumPy arrays on a `Box`, and ranks are anything that looks like a `RankGroup
 from .boxes import Box
 from .checkpoint import Checkpoint, open_checkpoint, write_checkpoint
 from .configuration import ConfigurationFile, open_configuration, recognise
+from .ensemble import SavedConfiguration, saved_configurations
 from .formats.ildg import write_ildg
 from .formats.nersc import write_nersc
 from .parallel import RankGroup, SingleRank
@@ -18,11 +19,13 @@ __all__ = [
     "Checkpoint",
     "ConfigurationFile",
     "RankGroup",
+    "SavedConfiguration",
     "SingleRank",
     "open_checkpoint",
     "open_configuration",
     "recognise",
     "reunitarise",
+    "saved_configurations",
     "unitarity_deviation",
     "write_checkpoint",
     "write_ildg",
