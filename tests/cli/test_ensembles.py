@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import resource
 import shutil
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 from jali_command import jali_here, link_trace, plaquettes, running, wait_for
 from programs import PATIENCE, run_jali
 
+import jali
 from jali.errors import FileFormatError
-from jali.io import open_configuration, saved_configurations
+from jali.gauge import SU, GaugeField
+from jali.io import open_checkpoint, open_configuration, saved_configurations
+from jali.statistics import mean_error
 
 SU2 = """\
 [lattice]
@@ -254,3 +258,108 @@ def test_a_manifest_that_is_none_is_refused_with_its_line(old, new, complaint, f
     with pytest.raises(FileFormatError, match="manifest.csv") as caught:
         saved_configurations(out)
     assert complaint in str(caught.value)
+
+
+# ---- measuring -----------------------------------------------------------------------------------------
+
+
+def measured(capsys, *words: object, ranks: int = 1, status: int = 0) -> dict:
+    capsys.readouterr()
+    assert jali_here("measure", *words, "--json", ranks=ranks) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def test_means_of_a_run_are_those_of_its_history_after_thermalisation(file, tmp_path, capsys):
+    out = run(file, tmp_path / "run", "sweeps=40", "save_every=1")
+    found = measured(capsys, out, ranks=2)
+    assert [one["number"] for one in found["configurations"]] == list(range(1, 43))
+    history = list(csv.DictReader((out / "history.csv").read_text().splitlines()))[2:]
+    means = found["means"]
+    assert (means["configurations"], means["left_out"], means["spacing"]) == (40, 2, 1)
+    for name in ("plaquette", "plaquette_spatial", "plaquette_temporal", "polyakov_re"):
+        expected = mean_error([float(row[name]) for row in history])
+        for key in ("mean", "error", "tau_int"):
+            assert means["observables"][name][key] == pytest.approx(getattr(expected, key), rel=1e-8)
+    assert jali_here("measure", out) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert len([line for line in said if ".ildg  plaquette" in line]) == 42
+    assert "means of 40 configurations, 1 sweep apart, 2 left out, errors with autocorrelation" in said
+
+
+def test_errors_of_means_grow_with_the_autocorrelation(file, tmp_path, capsys):
+    """Each configuration four times in a row is worth as much as once: tau_int is four times as long, the error the same."""
+    out = run(file, tmp_path / "run", "sweeps=60", "save_every=1", "thermalisation=0")
+    files = [saved.path for saved in saved_configurations(out)]
+    once = measured(capsys, *files)["means"]["observables"]["plaquette"]
+    often = measured(capsys, *[name for name in files for _ in range(4)])["means"]["observables"]["plaquette"]
+    assert often["mean"] == pytest.approx(once["mean"], abs=1e-14)
+    assert often["tau_int"] == pytest.approx(4 * once["tau_int"], rel=0.35)
+    assert often["error"] == pytest.approx(once["error"], rel=0.2)
+
+
+def test_the_document_of_a_measurement_is_stored_on_request(file, tmp_path, capsys):
+    out = run(file, tmp_path / "run")
+    stored = tmp_path / "means.json"
+    found = measured(capsys, out, "--output", stored, "--flow", "--flow-time", "0.04", ranks=2)
+    assert json.loads(stored.read_text()) == found
+    assert len(found["configurations"][0]["flow"]) > 1
+    assert jali_here("measure", out, "--output", tmp_path / "nowhere" / "means.json") == 2
+    assert "nowhere" in capsys.readouterr().err
+
+
+def test_a_bad_configuration_is_named_and_left_out_of_the_means(file, tmp_path, capsys):
+    out = run(file, tmp_path / "run", "thermalisation=0", "sweeps=12")
+    folder = out / "configurations"
+    shutil.copy(folder / "00000004.ildg", folder / "00000006.ildg")
+    (folder / "00000008.ildg").unlink()
+    assert jali_here("measure", out, "--json", ranks=2) == 2
+    said = capsys.readouterr()
+    found = json.loads(said.out[said.out.index("{") :])
+    assert "another file has taken the name" in said.err
+    assert "00000008.ildg" in said.err
+    assert [one["number"] for one in found["configurations"] if one["in_means"]] == [2, 4, 10, 12]
+    assert (found["means"]["configurations"], found["means"]["left_out"]) == (4, 1)
+    assert found["means"]["spacing"] is None
+
+
+def test_one_configuration_and_unlike_ones_have_no_means(file, tmp_path, capsys):
+    one = run(file, tmp_path / "one", "save_every=12")
+    other = run(file, tmp_path / "other", "save_every=12", "extents=2,2,4,6")
+    assert measured(capsys, one)["means"] is None
+    assert measured(capsys, one, other)["means"] is None
+    assert measured(capsys, one, one / "checkpoint")["means"]["observables"]["plaquette"]["error"] == 0
+
+
+def test_the_folder_of_a_run_that_saves_nothing_stands_for_its_checkpoint(file, tmp_path, capsys):
+    out = run(file, tmp_path / "run", "save_every=0")
+    (only,) = measured(capsys, out)["configurations"]
+    assert (only["format"], only["number"]) == ("checkpoint", None)
+
+
+def test_a_gauge_field_from_the_folder_of_a_run_is_its_newest_configuration_or_its_checkpoint(file, tmp_path):
+    saving, resting = (
+        run(file, tmp_path / "saving", "save_every=5"),
+        run(file, tmp_path / "b", "save_every=0"),
+    )
+
+    def links(source: Path) -> np.ndarray:
+        return GaugeField.from_file(source).local_links()
+
+    newest = open_configuration(saving / "configurations" / "00000010.ildg").read()
+    assert np.array_equal(links(saving), newest)
+    assert np.array_equal(links(saving / "configurations"), newest)
+    last = open_checkpoint(resting / "checkpoint").read("links")
+    assert np.array_equal(links(resting), last)
+    assert np.array_equal(links(resting / "checkpoint"), last)
+    parts = jali.virtual_ranks(2, links, saving)
+    split = next(axis for axis, (a, b) in enumerate(zip(parts[0].shape, newest.shape, strict=True)) if a != b)
+    assert np.array_equal(np.concatenate(parts, split), newest)
+    with pytest.raises(jali.LayoutError, match="holds a lattice"):
+        GaugeField.from_file(resting, lattice=jali.Lattice(4, 4, 4, 4))
+    with pytest.raises(jali.LayoutError, match="links, not"):
+        GaugeField.from_file(resting, group=SU(3))
+    shutil.copy(saving / "configurations" / "00000005.ildg", saving / "configurations" / "00000010.ildg")
+    with pytest.raises(FileFormatError, match="another file has taken the name"):
+        links(saving)
+    with pytest.raises(FileFormatError, match="neither a run nor a checkpoint"):
+        links(tmp_path)

@@ -41,7 +41,7 @@ def one_link_changed(links: np.ndarray) -> np.ndarray:
 
 def measured(capsys, *words: object, ranks: int = 1, status: int = 0) -> list[dict]:
     assert jali_here("measure", *words, "--json", ranks=ranks) == status
-    return json.loads(capsys.readouterr().out)
+    return json.loads(capsys.readouterr().out)["configurations"]
 
 
 # ---- measure -------------------------------------------------------------------------------------------
@@ -59,7 +59,9 @@ def test_real_su3_files_have_plaquette_0_503866446950(ranks, capsys):
 @pytest.mark.mpi
 def test_real_su3_files_have_plaquette_0_503866446950_on_2_mpi_ranks():
     done = run_jali("measure", shared_file(NERSC), shared_file(ILDG), "-n", 2, "--json")
-    assert [f"{result['plaquette']:.12f}" for result in json.loads(done.stdout)] == ["0.503866446950"] * 2
+    assert [f"{result['plaquette']:.12f}" for result in json.loads(done.stdout)["configurations"]] == [
+        "0.503866446950"
+    ] * 2
 
 
 def test_real_su2_file_without_metadata_needs_lattice_and_group(capsys):
@@ -122,7 +124,7 @@ def test_bad_file_does_not_keep_the_others_from_being_measured(tmp_path, capsys)
     for ranks in (1, 2):
         assert jali_here("measure", damaged, tmp_path / "missing", good, "--json", ranks=ranks) == 2
         said = capsys.readouterr()
-        (result,) = json.loads(said.out)
+        (result,) = json.loads(said.out)["configurations"]
         assert result["plaquette"] == pytest.approx(plaquettes(links)[0], abs=1e-14)
         assert "checksum of the payload" in said.err
         assert "missing" in said.err

@@ -96,7 +96,7 @@ def test_measurements_are_the_same_on_any_device(run_here):
     words = ("measure", "host", "--json", "--flow", "--flow-time", "0.1", "--flow-step", "0.05", "--device")
     host = json.loads(run_here(*words, "cpu"))
     assert json.loads(run_here(*words, "cuda")) == host
-    assert len(host[0]["flow"]) == 3
+    assert len(host["configurations"][0]["flow"]) == 3
 
 
 @pytest.mark.full

@@ -20,10 +20,10 @@ from jali.cli.markov_chain import run_metadata
 from jali.cli.parameters import parse_parameters
 from jali.comm import Communicator
 from jali.devices import device_names, parse_device
-from jali.errors import DeviceError, FileFormatError, ParameterError
+from jali.errors import DeviceError, ParameterError
 from jali.files import checked_path, require_memory, shown, value_shown
-from jali.gauge import SU, GaugeField
-from jali.io.ensemble import CHECKPOINT, LINKS
+from jali.gauge import GaugeField
+from jali.io.ensemble import checkpoint_folder, links_of
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
 
@@ -141,30 +141,19 @@ def _require_memory(path: str, extents: Sequence[int], n: int, ranks: Communicat
 
 
 def _from_run(path: str, ranks: Communicator, device: str | None, verify: bool) -> Configuration:
-    inside = os.path.join(path, CHECKPOINT)
     with together(ranks):
-        directory = inside if os.path.isdir(inside) else path
-        if not os.path.exists(os.path.join(directory, "manifest.json")):
-            raise FileFormatError(
-                f"{shown(path)} is a directory, but neither a run nor a checkpoint (no manifest.json)"
-            )
+        directory = checkpoint_folder(path)
     checkpoint = io.open_checkpoint(directory, ranks=ranks)
     with together(ranks):
-        info = checkpoint.fields.get(LINKS)
-        if info is None:
-            raise FileFormatError(
-                f"{shown(directory)} holds no gauge field (fields: {sorted(checkpoint.fields)})"
-            )
+        info = links_of(checkpoint)
         parameters = parse_parameters(str(checkpoint.state.get("parameters", "")), directory)
         _require_memory(path, checkpoint.lattice, info.element_shape[-1], ranks)
         lattice = Lattice(*checkpoint.lattice, communicator=ranks, device=device)
-    n = info.element_shape[-1]
-    box = io.Box(lattice.local_origin, lattice.local_extents)
-    U = GaugeField(lattice, SU(n)).set_local_links(checkpoint.read(LINKS, box, verify=verify))
+    U = GaugeField.from_file(checkpoint, lattice=lattice, verify=verify)
     metadata = run_metadata(parameters, int(checkpoint.state.get("sweep", 0)))
     precision = 4 * info.dtype.itemsize
     kind = "checkpoint" if verify else None
-    return Configuration(path, "checkpoint", U, precision, n, kind, metadata=metadata)
+    return Configuration(path, "checkpoint", U, precision, U.n, kind, metadata=metadata)
 
 
 def _extents(text: str) -> tuple[int, ...]:

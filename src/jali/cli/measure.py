@@ -1,29 +1,47 @@
-"""`jali measure`: plaquettes, Polyakov loop and link trace of configuration files, and the gradient flow.
+"""`jali measure`: plaquettes, Polyakov loop and link trace of configurations, the gradient flow, and their means.
 
-Everything is computed from the links, in float64, and only then compared with what the file says about
+Configurations are files, or the folder of a run, which stands for those that it has saved. Everything is computed from the links, in float64, and only then compared with what the file says about
 itself: a file whose header does not belong to its links is an error, after the numbers have been printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from jali import comm
+from jali import comm, io
 from jali.cli.configurations import Configuration, add_source_arguments, load_configuration, warn
 from jali.cli.markov_chain import flow_profile, flow_steps
+from jali.cli.parameters import load_parameters
+from jali.cli.report_data import estimate_numbers
+from jali.cli.run_directory import PARAMETERS
 from jali.errors import FileFormatError, JaliError, ParameterError
-from jali.files import RECORD
+from jali.files import RECORD, checked_path
 from jali.gauge import link_trace, plaquettes, polyakov_loop
-from jali.io.parallel import together
+from jali.io.parallel import raised_alike, together
+from jali.io.writing import write_file
+from jali.statistics import format_value, mean_error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali measure`."""
-    parser.description = "Measure configuration files (NERSC, ILDG, SciDAC, MILC) or the checkpoints of runs."
+    parser.description = (
+        "Measure configuration files (NERSC, ILDG, SciDAC, MILC), the configurations that a run has saved, or its checkpoint "
+        "where it saves none. Means over several have errors that know about autocorrelation; the order given is that "
+        "of the Markov chain."
+    )
     parser.add_argument("files", nargs="+", metavar="FILE", help="configuration file, or directory of a run")
+    parser.add_argument(
+        "--output",
+        metavar="FILE.json",
+        help="write what --json prints into this file, beside what is printed",
+    )
     parser.add_argument(
         "--flow", action="store_true", help="energy density and charge along the gradient flow"
     )
@@ -47,10 +65,10 @@ def execute(arguments: argparse.Namespace) -> int:
             flow_steps(arguments.flow_time, arguments.flow_step)
     results: list[dict[str, Any]] = []
     problems: list[Exception] = []
-    for path in arguments.files:
+    for source in _sources(arguments.files, ranks, problems):
         try:
             configuration = load_configuration(
-                path,
+                source.path,
                 arguments.lattice,
                 arguments.group,
                 ranks,
@@ -58,11 +76,10 @@ def execute(arguments: argparse.Namespace) -> int:
                 verify=not arguments.ignore_checksum,
             )
         except (JaliError, OSError) as error:
-            if not getattr(error, "on_every_rank", False):
-                raise
-            problems.append(error)
+            _keep(error, problems)
             continue
         result = measure(configuration)
+        result["number"] = None if source.saved is None else source.saved.number
         deviation = result["unitarity_deviation"]
         result["warnings"] = warn(configuration, math.inf if deviation is None else deviation, ranks)
         if arguments.flow:
@@ -75,17 +92,106 @@ def execute(arguments: argparse.Namespace) -> int:
         )
         if mismatch:
             problems.append(FileFormatError(f"header mismatch: {mismatch}"))
+        other = source.saved.mismatch(configuration.file) if source.saved and configuration.file else None
+        if other:
+            problems.append(FileFormatError(other))
+        result["in_means"] = source.in_means and not mismatch and not other
         results.append(result)
         if ranks.rank == 0 and not arguments.json:
-            print(render(result), flush=True)
-    if ranks.rank == 0 and arguments.json:
-        print(json.dumps(results, indent=2, allow_nan=False), flush=True)
+            print(render_line(result) if source.saved else render(result), flush=True)
+    with together(ranks):
+        if ranks.rank == 0:
+            _conclude(results, arguments)
     with together(ranks):
         if len(problems) == 1:
             raise problems[0]
         if problems:
             raise FileFormatError(RECORD.join(map(str, problems)))
     return 0
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What is to be measured: a file or a checkpoint, and the row of the manifest that leads to it, if one does."""
+
+    path: str
+    saved: io.SavedConfiguration | None = None
+    in_means: bool = True
+
+
+def _sources(files: Sequence[str], ranks: comm.Communicator, problems: list[Exception]) -> list[_Source]:
+    """The configurations behind the names on the command line. What cannot be read is added to the problems."""
+    found: list[_Source] = []
+    for name in files:
+        try:
+            with raised_alike(), together(ranks):
+                found += _saved_in(name) or [_Source(name)]
+        except (JaliError, OSError) as error:
+            _keep(error, problems)
+    return found
+
+
+def _saved_in(name: str) -> list[_Source]:
+    """The ensemble of a run's folder; those of its thermalisation do not count for means."""
+    if not os.path.isdir(checked_path(name)):
+        return []
+    saved = io.saved_configurations(name)
+    parameters = os.path.join(name, PARAMETERS)
+    if not saved or not os.path.exists(parameters):
+        return [_Source(one.path, one) for one in saved]
+    thermalisation = load_parameters(parameters).update.thermalisation
+    return [_Source(one.path, one, one.number > thermalisation) for one in saved]
+
+
+def _keep(error: Exception, problems: list[Exception]) -> None:
+    """Remember what is wrong with one source, so that the others are measured; only what all ranks know."""
+    if not getattr(error, "on_every_rank", False):
+        raise error
+    problems.append(error)
+
+
+def _conclude(results: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    """Print and write what all configurations have in common."""
+    means = ensemble_means(results)
+    document = json.dumps({"configurations": results, "means": means}, indent=2, allow_nan=False)
+    if arguments.output is not None:
+        write_file(arguments.output, f"{document}\n".encode())
+    if arguments.json:
+        print(document, flush=True)
+    elif means is not None:
+        print(render_means(means), flush=True)
+
+
+def ensemble_means(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Means over the configurations that count, with errors that take the autocorrelation into account.
+
+    Autocorrelation times are in configurations. None for less than two, and for configurations of several lattices or
+    groups.
+    """
+    counted = [result for result in results if result["in_means"]]
+    if len(counted) < 2 or len({(tuple(result["extents"]), result["group"]) for result in counted}) > 1:
+        return None
+    columns: dict[str, list[Any]] = {
+        name: [result[name] for result in counted]
+        for name in ("plaquette", "plaquette_spatial", "plaquette_temporal")
+    }
+    for part, name in enumerate(("polyakov_re", "polyakov_im")):
+        columns[name] = [result["polyakov"][part] for result in counted]
+    series = {name: column for name, column in columns.items() if None not in column}
+    return {
+        "configurations": len(counted),
+        "left_out": len(results) - len(counted),
+        "spacing": _spacing([result["number"] for result in counted]),
+        "observables": {name: estimate_numbers(mean_error(column)) for name, column in series.items()},
+    }
+
+
+def _spacing(numbers: Sequence[int | None]) -> int | None:
+    """Updates between one configuration and the next, where that is known and always the same."""
+    if None in numbers:
+        return None
+    steps = {after - before for before, after in itertools.pairwise(n for n in numbers if n is not None)}
+    return steps.pop() if len(steps) == 1 and min(steps) > 0 else None
 
 
 def measure(configuration: Configuration) -> dict[str, Any]:
@@ -147,6 +253,34 @@ def render(result: dict[str, Any]) -> str:
                 f"  {point['flow_time']:<12.4g}{point['energy']:<12.6g}{point['t2_energy']:<12.6g}{charge}".rstrip()
             )
     return "\n".join(lines)
+
+
+def render_line(result: dict[str, Any]) -> str:
+    """One of many configurations for people."""
+    re, im = (math.nan if part is None else part for part in result["polyakov"])
+    line = f"{result['file']}  plaquette {_number(result['plaquette'])}  Polyakov loop {re:+.6f} {im:+.6f} i"
+    if "flow" in result:
+        last = result["flow"][-1]
+        charge = "" if last["charge"] is None else f"  charge {last['charge']:+.4f}"
+        line += f"  t^2 E({last['flow_time']:g}) {last['t2_energy']:.6g}{charge}"
+    return line
+
+
+def render_means(means: dict[str, Any]) -> str:
+    """Means for people."""
+    apart = "" if means["spacing"] is None else f", {_sweeps(means['spacing'])} apart"
+    left = f", {means['left_out']} left out" if means["left_out"] else ""
+    lines = [f"means of {means['configurations']} configurations{apart}{left}, errors with autocorrelation"]
+    for name, found in means["observables"].items():
+        mean, error, tau = found["mean"], found["error"], found["tau_int"]
+        spread = math.nan if found["tau_int_error"] is None else found["tau_int_error"]
+        tail = "" if tau is None else f"tau_int {format_value(tau, spread)}"
+        lines.append(f"  {name:<20}{format_value(mean, error):<20}{tail}".rstrip())
+    return "\n".join(lines)
+
+
+def _sweeps(number: int) -> str:
+    return f"{number} sweep{'' if number == 1 else 's'}"
 
 
 def _header(result: dict[str, Any], name: str) -> str:

@@ -99,14 +99,7 @@ class RunSummary:
             "measurements": int(self.measured.sum()),
             "measure_every": self.interval,
             "observables": {
-                name: {
-                    "mean": estimate.mean,
-                    "error": _known(estimate.error),
-                    "tau_int": _known(estimate.tau_int * self.interval),
-                    "tau_int_error": _known(estimate.tau_int_error * self.interval),
-                    "window": estimate.window * self.interval,
-                }
-                for name, estimate in self.estimates.items()
+                name: estimate_numbers(estimate, self.interval) for name, estimate in self.estimates.items()
             },
             "drift_sigma": _known(self.drift),
             "reference": None,
@@ -120,6 +113,17 @@ class RunSummary:
                 "deviation_sigma": self.deviation,
             }
         return result
+
+
+def estimate_numbers(estimate: Estimate, interval: int = 1) -> dict[str, float | None]:
+    """An estimate as plain numbers for JSON; times in units of which measurements are `interval` apart."""
+    return {
+        "mean": estimate.mean,
+        "error": _known(estimate.error),
+        "tau_int": _known(estimate.tau_int * interval),
+        "tau_int_error": _known(estimate.tau_int_error * interval),
+        "window": estimate.window * interval,
+    }
 
 
 def summarise(directory: str | Path) -> RunSummary:

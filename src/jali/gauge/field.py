@@ -19,10 +19,13 @@ from jali.codegen.directions import Direction
 from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import SU, Element
-from jali.errors import LayoutError, ParameterError
+from jali.errors import FileFormatError, LayoutError, ParameterError
+from jali.files import checked_path
 from jali.gauge.groups import haar_random
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
+from jali.io.ensemble import LINKS, links_of, newest_configuration
 from jali.io.formats import writers
+from jali.io.parallel import together
 from jali.lattice import Field, Lattice, Random
 from jali.lattice.field import WithoutOperators, as_array
 from jali.lattice.random import GAUGE_TRANSFORM, HOT_START
@@ -204,17 +207,17 @@ class GaugeField(WithoutOperators):
     @classmethod
     def from_file(
         cls,
-        source: str | os.PathLike[str] | io.ConfigurationFile,
+        source: str | os.PathLike[str] | io.ConfigurationFile | io.Checkpoint,
         *,
         lattice: Lattice | None = None,
         group: Element | None = None,
         precision: str = "float64",
         verify: bool = True,
     ) -> GaugeField:
-        """The configuration in a NERSC, ILDG, SciDAC or MILC file (or one that `jali.io.open_configuration`
-        has opened).
+        """The configuration in a NERSC, ILDG, SciDAC or MILC file, or the newest of a run, whose folder is named.
 
-        Every rank reads its own part; checksums are verified unless `verify` is False. `lattice` and `group` are needed where the file
+        Of a run that is the last configuration that it has saved (`save_every`) or, if it saves none, its checkpoint.
+        What `jali.io.open_configuration` or `jali.io.open_checkpoint` has opened is taken, too. Every rank reads its own part; checksums are verified unless `verify` is False. `lattice` and `group` are needed where the file
         does not tell, and must agree with it where it does. `precision` is that of the field, not of the
         file. Raises FileFormatError for damaged files, ParameterError and LayoutError where the arguments
         contradict the file; warns of descriptions in it that cannot be read but are not needed.
@@ -223,28 +226,37 @@ class GaugeField(WithoutOperators):
             raise ParameterError(f"the lattice of a configuration is a Lattice, not {lattice!r}")
         if group is not None and (not isinstance(group, Element) or len(group.type.shape) != 2):
             raise ParameterError(f"the group of a configuration is SU(n), not {group!r}")
-        if isinstance(source, io.ConfigurationFile):
+        if isinstance(source, io.ConfigurationFile | io.Checkpoint):
             file = source
         elif not isinstance(source, str | os.PathLike):
             raise ParameterError(f"a configuration is read from a path or an open file, not from {source!r}")
         else:
-            file = io.open_configuration(
+            file = _opened(
                 source,
+                jali.comm.current() if lattice is None else lattice.communicator,
                 lattice=None if lattice is None else lattice.extents,
                 group=None if group is None else int(group.type.shape[0]),
-                ranks=jali.comm.current() if lattice is None else lattice.communicator,
             )
-            for text in file.warnings:
-                warnings.warn(text, stacklevel=2)
+            if isinstance(file, io.ConfigurationFile):
+                for text in file.warnings:
+                    warnings.warn(text, stacklevel=2)
+        if isinstance(file, io.Checkpoint):
+            extents, n = file.lattice, links_of(file).element_shape[-1]
+        else:
+            extents, n = tuple(file.extents), file.group_size
         if lattice is None:
-            lattice = Lattice(*file.extents)
-        if tuple(file.extents) != lattice.extents:
-            raise LayoutError(f"{file.path} holds a lattice {file.extents}, not {lattice.extents}")
-        found = SU(file.group_size)
+            lattice = Lattice(*extents)
+        if extents != lattice.extents:
+            raise LayoutError(f"{file.path} holds a lattice {extents}, not {lattice.extents}")
+        found = SU(n)
         if group is not None and group != found:
             raise LayoutError(f"{file.path} holds {found} links, not {group}")
         box = io.Box(lattice.local_origin, lattice.local_extents)
-        return cls(lattice, found, precision).set_local_links(file.read(box, verify=verify))
+        if isinstance(file, io.Checkpoint):
+            links = file.read(LINKS, box, verify=verify)
+        else:
+            links = file.read(box, verify=verify)
+        return cls(lattice, found, precision).set_local_links(links)
 
     def save(
         self,
@@ -281,6 +293,21 @@ class GaugeField(WithoutOperators):
             metadata=metadata,
             ranks=lattice.communicator,
         )
+
+
+def _opened(path: str | os.PathLike[str], ranks: Any, **known: Any) -> io.ConfigurationFile | io.Checkpoint:
+    """What has a path: a file of a configuration, or the newest one of a run, as it was saved (collective)."""
+    with together(ranks):
+        name = checked_path(path)
+        newest = newest_configuration(name) if os.path.isdir(name) else None
+    if isinstance(newest, str):
+        return io.open_checkpoint(newest, ranks=ranks)
+    file = io.open_configuration(name if newest is None else newest.path, ranks=ranks, **known)
+    with together(ranks):
+        mismatch = newest.mismatch(file) if newest else None
+        if mismatch:
+            raise FileFormatError(mismatch)
+    return file
 
 
 def _source(seed: Any, purpose: str) -> Random:

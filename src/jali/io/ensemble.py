@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from jali.errors import FileFormatError
 from jali.files import read_bytes, shown
 
+from .checkpoint import Checkpoint, FieldInfo
 from .configuration import ConfigurationFile
 from .formats import writers
 
@@ -79,15 +80,28 @@ def newest_configuration(folder: str) -> SavedConfiguration | str:
     Raises FileFormatError where there is neither, OSError.
     """
     saved = saved_configurations(folder)
-    if saved:
-        return saved[-1]
+    return saved[-1] if saved else checkpoint_folder(folder)
+
+
+def checkpoint_folder(folder: str) -> str:
+    """The folder of a run's checkpoint, or itself if it is one. Raises FileFormatError where there is none."""
     for path in (os.path.join(folder, CHECKPOINT), folder):
         if os.path.exists(os.path.join(path, "manifest.json")):
             return path
     raise FileFormatError(
-        f"{shown(folder)} is a directory, but neither a run nor a checkpoint (no {CONFIGURATIONS}/{MANIFEST}, no "
-        "manifest.json)"
+        f"{shown(folder)} is a directory, but neither a run nor a checkpoint (no manifest.json)"
     )
+
+
+def links_of(checkpoint: Checkpoint) -> FieldInfo:
+    """What a checkpoint holds as its gauge field. Raises FileFormatError where it has none."""
+    info = checkpoint.fields.get(LINKS)
+    shape = () if info is None else info.element_shape
+    if info is None or len(shape) != 3 or shape[0] != len(checkpoint.lattice) or shape[1] != shape[2]:
+        raise FileFormatError(
+            f"{shown(checkpoint.path)} holds no gauge field (fields: {sorted(checkpoint.fields)})"
+        )
+    return info
 
 
 def _read(manifest: str) -> list[SavedConfiguration]:
