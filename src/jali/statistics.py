@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -36,6 +36,7 @@ __all__ = [
     "integrated_autocorrelation_time",
     "jackknife",
     "mean_error",
+    "mean_error_of",
     "mean_errors",
     "thermalised_from",
 ]
@@ -208,6 +209,39 @@ def mean_error(
         return Estimate(mean, float(x.std(ddof=1)) / math.sqrt(n), 0.5, math.nan, n, 0)
     analysis = _analyse(x, method, s, c)
     return Estimate(mean, analysis.error, analysis.tau_int, analysis.tau_int_error, n, analysis.window)
+
+
+def mean_error_of(f: Callable[[FloatArray], float], data: ArrayLike) -> Estimate:
+    """A function of means, with its autocorrelation-corrected error: the Gamma method for derived quantities (Wolff).
+
+    The observables are projected onto the gradient of the function at their means, which is taken by differences as
+    wide as their errors, and the projection is analysed as :func:`mean_error` does.
+
+    Args:
+        f: takes the means, shape (k,), and returns a number; also of means that are off by their errors.
+        data: shape (n, k), real, finite, n >= 1, in Monte Carlo order and equally spaced.
+
+    Returns:
+        ``mean`` is f of the means, which is biased by the order of the squared error.
+
+    Raises:
+        ParameterError: the data are empty, not two-dimensional, complex or not finite. Whatever f raises.
+    """
+    x = _checked(data, least=1, dimensions=2)
+    if not callable(f):
+        raise ParameterError(f"mean_error_of takes a function of means, not {f!r}")
+    n, means = len(x), x.mean(axis=0)
+    value = float(f(means))
+    if n == 1:
+        return Estimate(value, math.nan, math.nan, math.nan, 1, 0)
+    steps = x.std(axis=0) / math.sqrt(n)
+    gradient = np.zeros(len(means))
+    for k in np.flatnonzero(steps):
+        aside = np.zeros(len(means))
+        aside[k] = steps[k]
+        gradient[k] = (float(f(means + aside)) - float(f(means - aside))) / (2 * steps[k])
+    projected = mean_error((x - means) @ gradient)
+    return replace(projected, mean=value)
 
 
 def mean_errors(columns: Mapping[str, ArrayLike]) -> dict[str, Estimate]:
@@ -463,7 +497,7 @@ def _checked(series: ArrayLike, least: int, dimensions: int | None = 1) -> Float
     except (TypeError, ValueError):
         raise ParameterError(f"the series holds {raw.dtype} where numbers are needed") from None
     if x.ndim == 0 or (dimensions is not None and x.ndim != dimensions):
-        expected = "(n, ...)" if dimensions is None else "(n,)"
+        expected = {None: "(n, ...)", 1: "(n,)"}.get(dimensions, "(n, k)")
         raise ParameterError(f"the series has shape {x.shape}; one of shape {expected} is needed")
     if len(x) < least:
         raise ParameterError(f"the series has {len(x)} measurements; at least {least} needed")

@@ -9,7 +9,15 @@ import pytest
 from scipy.signal import lfilter
 
 from jali.errors import ParameterError
-from jali.statistics import binning, drift, format_value, jackknife, mean_error, thermalised_from
+from jali.statistics import (
+    binning,
+    drift,
+    format_value,
+    jackknife,
+    mean_error,
+    mean_error_of,
+    thermalised_from,
+)
 
 
 def ar1(a: float, n: int, seed: int) -> np.ndarray:
@@ -73,6 +81,36 @@ def test_jackknife_covers_the_truth_for_a_susceptibility_of_correlated_data():
         result = jackknife(lambda m: m[1] - m[0] ** 2, np.column_stack([chain, chain**2]), bin_size=25)
         misses.append((float(result.value) - 1.0) / float(result.error))
     assert 0.9 < np.std(misses) < 1.12
+
+
+def test_gamma_method_of_a_function_is_error_propagation_for_independent_data():
+    rng = np.random.default_rng(8)
+    data = np.column_stack([rng.normal(2, 0.1, 4000), rng.normal(5, 0.3, 4000)])
+    found = mean_error_of(lambda m: m[0] / m[1], data)
+    relative = math.hypot(0.1 / 2, 0.3 / 5) / math.sqrt(4000)
+    assert found.mean == pytest.approx(data[:, 0].mean() / data[:, 1].mean(), rel=1e-14)
+    assert found.error == pytest.approx(0.4 * relative, rel=0.1)
+
+
+def test_gamma_method_of_a_function_knows_correlation_in_time_and_between_observables():
+    chain = ar1(0.8, 20_000, 9)
+    same = mean_error_of(lambda m: m[0] - m[1], np.column_stack([chain, chain + 1]))
+    assert same.mean == pytest.approx(-1)
+    assert same.error < 1e-12
+    double = mean_error_of(lambda m: m[0] + m[1], np.column_stack([chain, chain]))
+    alone = mean_error(chain)
+    assert double.error == pytest.approx(2 * alone.error, rel=1e-9)
+    assert double.tau_int == pytest.approx(alone.tau_int, rel=1e-9)
+
+
+def test_gamma_method_of_a_function_of_one_measurement_has_no_error_and_of_bad_data_is_refused():
+    one = mean_error_of(lambda m: m[0] * m[1], np.array([[2.0, 3.0]]))
+    assert one.mean == 6
+    assert math.isnan(one.error)
+    with pytest.raises(ParameterError, match="is needed"):
+        mean_error_of(lambda m: 0.0, np.zeros(5))
+    with pytest.raises(ParameterError, match="takes a function"):
+        mean_error_of(3, np.zeros((5, 1)))  # type: ignore[arg-type]
 
 
 def test_jackknife_keeps_the_shape_of_the_function_and_drops_the_first_leftover():

@@ -15,18 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from jali import comm, io
 from jali.cli.configurations import Configuration, add_source_arguments, load_configuration, warn
+from jali.cli.flow_summary import FlowSummary, estimate_numbers, summarise_flow
 from jali.cli.markov_chain import flow_profile, flow_steps
 from jali.cli.parameters import load_parameters
-from jali.cli.report_data import estimate_numbers
 from jali.cli.run_directory import PARAMETERS
 from jali.errors import FileFormatError, JaliError, ParameterError
 from jali.files import RECORD, checked_path
 from jali.gauge import link_trace, plaquettes, polyakov_loop
 from jali.io.parallel import raised_alike, together
 from jali.io.writing import write_file
-from jali.statistics import format_value, mean_error
+from jali.statistics import Estimate, format_value, mean_error
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +97,7 @@ def execute(arguments: argparse.Namespace) -> int:
         other = source.saved.mismatch(configuration.file) if source.saved and configuration.file else None
         if other:
             problems.append(FileFormatError(other))
-        result["in_means"] = source.in_means and not mismatch and not other
+        result["in_means"] = source.in_means and not mismatch and not other and _is_finite(result)
         results.append(result)
         if ranks.rank == 0 and not arguments.json:
             print(render_line(result) if source.saved else render(result), flush=True)
@@ -153,7 +155,8 @@ def _keep(error: Exception, problems: list[Exception]) -> None:
 def _conclude(results: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
     """Print and write what all configurations have in common."""
     means = ensemble_means(results)
-    document = json.dumps({"configurations": results, "means": means}, indent=2, allow_nan=False)
+    common = None if means is None else means.as_dict()
+    document = json.dumps({"configurations": results, "means": common}, indent=2, allow_nan=False)
     if arguments.output is not None:
         write_file(arguments.output, f"{document}\n".encode())
     if arguments.json:
@@ -162,12 +165,29 @@ def _conclude(results: list[dict[str, Any]], arguments: argparse.Namespace) -> N
         print(render_means(means), flush=True)
 
 
-def ensemble_means(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Means over the configurations that count, with errors that take the autocorrelation into account.
+@dataclass(frozen=True)
+class EnsembleMeans:
+    """Means over configurations, with errors that take the autocorrelation into account; times are in configurations."""
 
-    Autocorrelation times are in configurations. None for less than two, and for configurations of several lattices or
-    groups.
-    """
+    configurations: int
+    left_out: int
+    spacing: int | None
+    estimates: dict[str, Estimate]
+    flow: FlowSummary | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """As plain numbers for JSON."""
+        return {
+            "configurations": self.configurations,
+            "left_out": self.left_out,
+            "spacing": self.spacing,
+            "observables": {name: estimate_numbers(found) for name, found in self.estimates.items()},
+            "flow": None if self.flow is None else self.flow.as_dict(),
+        }
+
+
+def ensemble_means(results: Sequence[dict[str, Any]]) -> EnsembleMeans | None:
+    """Means over the configurations that count; None for less than two, and for several lattices or groups."""
     counted = [result for result in results if result["in_means"]]
     if len(counted) < 2 or len({(tuple(result["extents"]), result["group"]) for result in counted}) > 1:
         return None
@@ -177,13 +197,37 @@ def ensemble_means(results: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     }
     for part, name in enumerate(("polyakov_re", "polyakov_im")):
         columns[name] = [result["polyakov"][part] for result in counted]
-    series = {name: column for name, column in columns.items() if None not in column}
-    return {
-        "configurations": len(counted),
-        "left_out": len(results) - len(counted),
-        "spacing": _spacing([result["number"] for result in counted]),
-        "observables": {name: estimate_numbers(mean_error(column)) for name, column in series.items()},
+    return EnsembleMeans(
+        len(counted),
+        len(results) - len(counted),
+        _spacing([result["number"] for result in counted]),
+        {name: mean_error(column) for name, column in columns.items() if None not in column},
+        _flow(counted),
+    )
+
+
+def _is_finite(result: dict[str, Any]) -> bool:
+    """Whether what is averaged are numbers."""
+    energies = [point["energy"] for point in result.get("flow", [])]
+    return None not in (result["plaquette"], *result["polyakov"], *energies)
+
+
+def _flow(results: Sequence[dict[str, Any]]) -> FlowSummary | None:
+    """Means along the flow, if it was measured."""
+    if "flow" not in results[0]:
+        return None
+    numbers = {
+        name: np.array([[point[name] for point in result["flow"]] for result in results], dtype=float)
+        for name in ("flow_time", "energy", "energy_plaquette", "charge")
     }
+    return summarise_flow(
+        np.arange(1.0, len(results) + 1),
+        numbers["flow_time"][0].tolist(),
+        numbers["energy"],
+        numbers["energy_plaquette"],
+        numbers["charge"][:, -1],
+        results[0]["extents"],
+    )
 
 
 def _spacing(numbers: Sequence[int | None]) -> int | None:
@@ -266,16 +310,16 @@ def render_line(result: dict[str, Any]) -> str:
     return line
 
 
-def render_means(means: dict[str, Any]) -> str:
+def render_means(means: EnsembleMeans) -> str:
     """Means for people."""
-    apart = "" if means["spacing"] is None else f", {_sweeps(means['spacing'])} apart"
-    left = f", {means['left_out']} left out" if means["left_out"] else ""
-    lines = [f"means of {means['configurations']} configurations{apart}{left}, errors with autocorrelation"]
-    for name, found in means["observables"].items():
-        mean, error, tau = found["mean"], found["error"], found["tau_int"]
-        spread = math.nan if found["tau_int_error"] is None else found["tau_int_error"]
-        tail = "" if tau is None else f"tau_int {format_value(tau, spread)}"
-        lines.append(f"  {name:<20}{format_value(mean, error):<20}{tail}".rstrip())
+    apart = "" if means.spacing is None else f", {_sweeps(means.spacing)} apart"
+    left = f", {means.left_out} left out" if means.left_out else ""
+    lines = [f"means of {means.configurations} configurations{apart}{left}, errors with autocorrelation"]
+    for name, found in means.estimates.items():
+        value = format_value(found.mean, found.error)
+        lines.append(f"  {name:<20}{value:<20}tau_int {format_value(found.tau_int, found.tau_int_error)}")
+    if means.flow is not None:
+        lines += [f"  {line}" for line in means.flow.in_words()]
     return "\n".join(lines)
 
 

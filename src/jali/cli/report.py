@@ -9,18 +9,21 @@ from __future__ import annotations
 import html
 import io
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from jali.cli.flow_summary import LEVEL
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import RunSummary, summarise
 from jali.cli.report_plots import (
     STYLE,
     autocorrelation_figure,
     binning_figure,
+    flow_figure,
     history_figure,
     lattice_name,
     polyakov_figure,
@@ -129,7 +132,7 @@ def _page(summary: RunSummary) -> str:
 <div class="card">{_result(summary)}</div>
 <div class="card">{_inline(history_figure(summary), "history")}</div>
 <div class="pair">{cards}</div>
-<div class="card"><h2>Results</h2>{_table(summary)}</div>
+{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
 <div class="card"><details><summary>Parameters</summary><pre>{echo}</pre></details></div>
 </main></body></html>
 """
@@ -191,7 +194,7 @@ def _table(summary: RunSummary) -> str:
         "volume",
         "comparison",
     )
-    lines = ["<table><thead><tr>" + "".join(f"<th>{cell}</th>" for cell in head) + "</tr></thead><tbody>"]
+    rows = []
     for name, estimate in summary.estimates.items():
         comparison = ""
         if name == "plaquette" and summary.reference and summary.deviation is not None:
@@ -207,8 +210,54 @@ def _table(summary: RunSummary) -> str:
             lattice_name(summary.parameters.lattice.extents),
             comparison,
         )
-        lines.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
-    return "".join(lines) + "</tbody></table>" + _speed(summary)
+        rows.append(cells)
+    return _rows(head, rows) + _speed(summary)
+
+
+def _flow(summary: RunSummary) -> str:
+    """The card of the gradient flow, or nothing."""
+    flow, figure = summary.flow, flow_figure(summary)
+    if flow is None or figure is None:
+        return ""
+    items = []
+    for name, found, unit in (("t0", flow.t0, "a²"), ("w0", flow.w0, "a")):
+        if found is not None:
+            items.append(
+                (f"{name}, where it reaches {LEVEL:g}", f"{format_value(found.mean, found.error)} {unit}")
+            )
+    if flow.susceptibility is not None:
+        chi = format_value(flow.susceptibility.mean, flow.susceptibility.error)
+        items.append((f"⟨Q²⟩ / V at flow time {flow.times[-1]:g}", chi))
+    spans = "".join(
+        f'<div><span class="label">{html.escape(label)}</span><span class="small">{html.escape(text)}</span></div>'
+        for label, text in items
+    )
+    head = ("flow time", "E", "E of plaquettes", "t² E", "τ_int of t² E [sweeps]")
+    rows = []
+    for time, *estimates in zip(flow.times, flow.energy, flow.energy_plaquette, flow.t2_energy, strict=True):
+        last = estimates[-1]
+        tau = format_value(last.tau_int * flow.interval, last.tau_int_error * flow.interval)
+        values = [format_value(one.mean, one.error) for one in estimates]
+        rows.append([f"{time:g}", *values, tau if math.isfinite(last.tau_int) else "unknown"])
+    notes = "".join(f'<p class="note">{html.escape(note)}</p>' for note in flow.notes)
+    measured = (
+        f"Means over {_plural(len(flow.sweeps), 'flow')}, one every {_plural(flow.interval, 'sweep')} after "
+        "thermalisation; E is the clover energy density, all in lattice units."
+    )
+    return f"""<div class="card"><h2>Gradient flow</h2><div class="result">{spans}</div>{notes}
+{_inline(figure, "flow")}{_rows(head, rows)}<p class="sub" style="margin:12px 0 0">{html.escape(measured)}</p></div>
+"""
+
+
+def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table."""
+    lines = [
+        "<table><thead><tr>"
+        + "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+        + "</tr></thead><tbody>"
+    ]
+    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
+    return "".join(lines) + "</tbody></table>"
 
 
 def _speed(summary: RunSummary) -> str:

@@ -1,8 +1,9 @@
 """What a run left behind, read back and analysed: the numbers behind ``report.html``.
 
 A run directory holds ``parameters.toml``, ``history.csv`` (``HISTORY_COLUMNS``, one row per measurement,
-thermalisation included) and perhaps ``timing.csv`` (``TIMING_COLUMNS``, one row per sweep). An empty field of
-history.csv means that the observable does not exist for this lattice or was not measured. Nothing here draws.
+thermalisation included), perhaps ``timing.csv`` (``TIMING_COLUMNS``, one row per sweep) and ``flow.csv``
+(``FLOW_COLUMNS``, one row per flow time of each flow, none during thermalisation). An empty field means that the
+observable does not exist for this lattice or was not measured. Nothing here draws.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jali.cli.flow_summary import FlowSummary, estimate_numbers, summarise_flow
 from jali.cli.parameters import load_parameters
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError
@@ -25,7 +27,7 @@ from jali.files import read_bytes
 from jali.gauge.literature import Reference, plaquette_reference
 from jali.statistics import Estimate, drift, mean_error
 
-__all__ = ["HISTORY_COLUMNS", "TIMING_COLUMNS", "RunSummary", "summarise"]
+__all__ = ["FLOW_COLUMNS", "HISTORY_COLUMNS", "TIMING_COLUMNS", "RunSummary", "summarise"]
 
 MOST_BYTES = 1 << 32
 """Of a table: some 40 million rows."""
@@ -42,6 +44,8 @@ HISTORY_COLUMNS = (
 # Wall time of the update and of the measurements of each sweep, and links updated per second by all ranks
 # together; each heat bath, Metropolis or overrelaxation pass counts as one update of every link.
 TIMING_COLUMNS = ("sweep", "update_seconds", "measure_seconds", "link_updates_per_second")
+
+FLOW_COLUMNS = ("sweep", "flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
 
 FloatArray = NDArray[np.float64]
 
@@ -60,6 +64,7 @@ class RunSummary:
         deviation: (plaquette - reference) / combined error; None without either, without errors, or where the
             reference holds for larger lattices only.
         drift: difference of the plaquette between the halves of the measurements, in sigma; nan if too short.
+        flow: means along the gradient flow; None where it was not measured.
     """
 
     parameters: Parameters
@@ -70,6 +75,7 @@ class RunSummary:
     reference: Reference | None
     deviation: float | None
     drift: float
+    flow: FlowSummary | None
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -102,6 +108,7 @@ class RunSummary:
                 name: estimate_numbers(estimate, self.interval) for name, estimate in self.estimates.items()
             },
             "drift_sigma": _known(self.drift),
+            "flow": None if self.flow is None else self.flow.as_dict(),
             "reference": None,
         }
         if self.reference:
@@ -113,17 +120,6 @@ class RunSummary:
                 "deviation_sigma": self.deviation,
             }
         return result
-
-
-def estimate_numbers(estimate: Estimate, interval: int = 1) -> dict[str, float | None]:
-    """An estimate as plain numbers for JSON; times in units of which measurements are `interval` apart."""
-    return {
-        "mean": estimate.mean,
-        "error": _known(estimate.error),
-        "tau_int": _known(estimate.tau_int * interval),
-        "tau_int_error": _known(estimate.tau_int_error * interval),
-        "window": estimate.window * interval,
-    }
 
 
 def summarise(directory: str | Path) -> RunSummary:
@@ -162,10 +158,37 @@ def summarise(directory: str | Path) -> RunSummary:
         reference,
         deviation,
         drift(series) if len(series) else math.nan,
+        _read_flow(directory / "flow.csv", parameters),
     )
 
 
-def _read_table(path: Path, columns: tuple[str, ...], optional: tuple[str, ...]) -> dict[str, FloatArray]:
+def _read_flow(path: Path, parameters: Parameters) -> FlowSummary | None:
+    """Means of flow.csv; None without the file and without a measurement. Raises FileFormatError."""
+    if not path.exists():
+        return None
+    table = _read_table(path, FLOW_COLUMNS, optional=("charge",), repeated=True)
+    sweeps, counts = np.unique(table["sweep"], return_counts=True)
+    if not len(sweeps):
+        return None
+    shape = (len(sweeps), int(counts[0]))
+    times = table["flow_time"]
+    if (counts != counts[0]).any() or (times.reshape(shape) != times[: shape[1]]).any():
+        raise FileFormatError(f"{path}: the flows of its sweeps do not have the same flow times")
+    return summarise_flow(
+        sweeps,
+        times[: shape[1]].tolist(),
+        table["energy"].reshape(shape),
+        table["energy_plaquette"].reshape(shape),
+        table["charge"].reshape(shape)[:, -1],
+        parameters.lattice.extents,
+        parameters.measure.flow_every,
+    )
+
+
+def _read_table(
+    path: Path, columns: tuple[str, ...], optional: tuple[str, ...], repeated: bool = False
+) -> dict[str, FloatArray]:
+    """The columns of a table, whose sweeps increase; `repeated` allows several rows of one sweep."""
     try:
         text = read_bytes(path, MOST_BYTES, "a table of a run").decode("utf-8")
     except OSError as error:
@@ -186,7 +209,8 @@ def _read_table(path: Path, columns: tuple[str, ...], optional: tuple[str, ...])
         for column, (name, field) in enumerate(zip(columns, fields, strict=True)):
             table[row, column] = _number(field, name, where, name in optional)
     sweep = table[:, 0]
-    backward = np.flatnonzero(np.diff(sweep) <= 0)
+    step = np.diff(sweep)
+    backward = np.flatnonzero(step < 0 if repeated else step <= 0)
     if len(backward):
         row = int(backward[0]) + 1
         raise FileFormatError(

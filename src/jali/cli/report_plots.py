@@ -16,6 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from jali.cli.flow_summary import LEVEL
 from jali.cli.report_data import RunSummary
 from jali.statistics import autocorrelation_function, binning, format_value
 
@@ -23,6 +24,7 @@ __all__ = [
     "STYLE",
     "autocorrelation_figure",
     "binning_figure",
+    "flow_figure",
     "history_figure",
     "lattice_name",
     "polyakov_figure",
@@ -261,6 +263,39 @@ def polyakov_figure(summary: RunSummary) -> Figure | None:
         axis.yaxis.set_major_locator(MaxNLocator(5))
         axis.set_title("Polyakov loop")
         axis.legend(loc="upper right")
+        return figure
+
+
+def flow_figure(summary: RunSummary) -> Figure | None:
+    """t^2 E along the gradient flow with the level that defines t0, and the charge at its end against sweep."""
+    flow = summary.flow
+    if flow is None:
+        return None
+    with mpl.rc_context(STYLE):
+        charged = flow.charge is not None
+        figure = Figure(figsize=(10, 3.6) if charged else (5.2, 3.6), layout="constrained")
+        axes = figure.subplots(1, 1 + charged, squeeze=False)[0]
+        axis = axes[0]
+        means = np.array([one.mean for one in flow.t2_energy])
+        errors = np.nan_to_num([one.error for one in flow.t2_energy])
+        axis.errorbar(flow.times, means, errors, color=MEAN, lw=1.4, marker="o", ms=3.5)
+        if flow.t0 is not None:
+            axis.axhline(LEVEL, color=REFERENCE, lw=1.1, ls=(0, (5, 3)))
+            text = f" t0 = {format_value(flow.t0.mean, flow.t0.error)}"
+            axis.axvline(flow.t0.mean, color=REFERENCE, lw=1.1, ls=(0, (5, 3)))
+            axis.text(flow.t0.mean, 0.04, text, transform=axis.get_xaxis_transform(), color=REFERENCE)
+        axis.set_ylim(bottom=0)
+        axis.set_title("gradient flow")
+        axis.set_xlabel("flow time [lattice spacings squared]")
+        axis.set_ylabel("t² E")
+        if charged:
+            many = len(flow.sweeps) > _MANY
+            axes[1].plot(flow.sweeps, flow.charges, color=MEAN, lw=0.8, marker="o", ms=3, rasterized=many)
+            axes[1].set_title(f"topological charge at flow time {flow.times[-1]:g}")
+            axes[1].set_xlabel("sweep")
+            axes[1].set_ylabel("Q")
+            axes[1].xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+            axes[1].margins(y=0.1)
         return figure
 
 

@@ -426,6 +426,8 @@ def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None
                 known += f": {summary.deviation:+.1f} sigma"
             parts.append(known + (f" ({reference.caution})" if reference.caution else ""))
         print("; ".join(parts))
+    if summary.flow is not None:
+        print("flow: " + "; ".join(summary.flow.in_words()))
     if run.chain.acceptance is not None:
         title = algorithms()[run.parameters.update.algorithm].title
         print(f"{title} acceptance in the last sweep: {run.chain.acceptance:.3f}")

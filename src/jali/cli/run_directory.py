@@ -21,7 +21,7 @@ from typing import Any
 
 from jali import io
 from jali.cli.parameters import render_parameters
-from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS
+from jali.cli.report_data import FLOW_COLUMNS, HISTORY_COLUMNS, TIMING_COLUMNS
 from jali.cli.schema import Parameters
 from jali.errors import FileFormatError, ParameterError
 from jali.files import shown
@@ -30,7 +30,6 @@ from jali.io.ensemble import CHECKPOINT, CONFIGURATIONS, MANIFEST
 from jali.io.ensemble import COLUMNS as ENSEMBLE_COLUMNS
 from jali.io.writing import create_beside
 
-FLOW_COLUMNS = ("sweep", "flow_time", "energy", "energy_plaquette", "t2_energy", "charge")
 ENSEMBLE = f"{CONFIGURATIONS}/{Path(MANIFEST).stem}"
 """The table of the configurations that are saved."""
 TABLES = {
