@@ -7,6 +7,7 @@ import math
 import os
 import re
 import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 from jali.cli.parameters import parse_parameters, render_parameters
 from jali.cli.report import plot_history, write_report
 from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS, summarise
-from jali.cli.report_plots import lattice_name
+from jali.cli.report_plots import lattice_name, polyakov_figure
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge.literature import plaquette_reference
 from jali.statistics import mean_error
@@ -134,6 +135,90 @@ def test_run_without_polyakov_loop_or_timing_leaves_those_pictures_out(tmp_path)
     page = page_of(tmp_path)
     assert page.count("<svg") == 3
     assert "Polyakov loop, real" not in page
+
+
+class Elements(HTMLParser):
+    """The elements of a page, each with the classes and names of those around it."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None], list[str]]] = []
+        self._open: list[tuple[str, str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        around = [word for name, classes in self._open for word in (name, *classes.split())]
+        self.found.append((tag, dict(attributes), around))
+        if tag not in ("meta", "link", "br", "img"):
+            self._open.append((tag, dict(attributes).get("class") or ""))
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes), []))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop()[0] == tag
+
+
+def test_a_narrow_screen_scrolls_tables_in_their_own_box_and_nothing_else(tmp_path):
+    write_run(tmp_path, noise(100), "thermalisation=0")
+    page = page_of(tmp_path)
+    elements = Elements(page).found
+    assert [a["content"] for tag, a, _ in elements if tag == "meta" and a.get("name") == "viewport"] == [
+        "width=device-width, initial-scale=1"
+    ]
+    tables = [around for tag, _, around in elements if tag == "table"]
+    assert tables
+    assert all("scroll" in around for around in tables)
+    css = page[page.index("<style>") : page.index("</style>")]
+    assert re.search(r"\.scroll \{[^}]*overflow-x: auto", css)
+    assert re.search(r"pre \{[^}]*overflow-x: auto", css)
+    assert re.search(r"svg, img \{[^}]*max-width: 100%", css)
+    # nothing asks for a width that a telephone does not have
+    assert not re.search(r"min-width: *\d|minmax\([1-9]", css)
+
+
+@pytest.mark.parametrize("left_out", [(), ("timing",), ("polyakov",), ("timing", "polyakov")])
+def test_figures_beside_each_other_are_equally_high_and_none_has_an_empty_place_beside_it(tmp_path, left_out):
+    write_run(tmp_path, noise(100), "thermalisation=0", polyakov="polyakov" not in left_out)
+    if "timing" in left_out:
+        (tmp_path / "timing.csv").unlink()
+    pages = [
+        (a["viewbox"].split()[2:], "whole" in around)
+        for tag, a, around in Elements(page_of(tmp_path)).found
+        if tag == "svg" and "pair" in around
+    ]
+    assert len(pages) == 4 - len(left_out)
+    beside = [float(height) / float(width) for (width, height), whole in pages if not whole]
+    assert len(beside) % 2 == 0
+    assert beside == pytest.approx([beside[0]] * len(beside), rel=1e-3)
+    assert [whole for _, whole in pages if whole] == [True] * (len(pages) % 2)
+
+
+def test_the_polyakov_loop_of_su2_is_one_real_number_and_that_of_su3_is_not(tmp_path):
+    for group, labels in (("SU2", ("sweep", "L")), ("SU3", ("Re L", "Im L"))):
+        write_run(tmp_path / group, noise(100), "thermalisation=0", f"group={group}")
+        summary = summarise(tmp_path / group)
+        (axis,) = polyakov_figure(summary).axes
+        assert (axis.get_xlabel(), axis.get_ylabel()) == labels
+        assert ("polyakov_im" in summary.as_dict()["observables"]) == (group == "SU3")
+        assert ("imaginary part" in page_of(tmp_path / group)) == (group == "SU3")
+
+
+def test_a_value_of_another_code_is_not_called_literature(tmp_path):
+    write_run(tmp_path, noise(100, 0.602), "thermalisation=0", "group=SU2", "beta=2.3")
+    page = re.sub(r"<svg.*?</svg>", "", page_of(tmp_path), flags=re.DOTALL)
+    assert "literature" not in page
+    assert "another code" in page
+    assert "no published value is known to us" in page
+    assert summarise(tmp_path).as_dict()["reference"]["kind"] == "another code"
+    write_run(tmp_path, noise(100), "thermalisation=0", "beta=5.7")
+    assert ">literature<" in page_of(tmp_path)
+    write_run(tmp_path, noise(100), "thermalisation=0", "extents=4,4")
+    assert ">exact<" in page_of(tmp_path)
+    write_run(tmp_path, noise(100), "thermalisation=0", "group=SU2", "beta=2.31")
+    assert "No published or exact value for this group, coupling and lattice is known to us." in page_of(
+        tmp_path
+    )
 
 
 def test_two_dimensional_run_is_compared_with_the_exact_torus(tmp_path):

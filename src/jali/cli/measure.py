@@ -22,6 +22,7 @@ from jali.cli.configurations import Configuration, add_source_arguments, load_co
 from jali.cli.flow_summary import FlowSummary, estimate_numbers, summarise_flow
 from jali.cli.markov_chain import flow_profile, flow_steps
 from jali.cli.parameters import load_parameters
+from jali.cli.report_data import observables_of
 from jali.cli.run_directory import PARAMETERS
 from jali.errors import FileFormatError, JaliError, ParameterError
 from jali.files import RECORD, checked_path
@@ -191,12 +192,10 @@ def ensemble_means(results: Sequence[dict[str, Any]]) -> EnsembleMeans | None:
     counted = [result for result in results if result["in_means"]]
     if len(counted) < 2 or len({(tuple(result["extents"]), result["group"]) for result in counted}) > 1:
         return None
-    columns: dict[str, list[Any]] = {
-        name: [result[name] for result in counted]
-        for name in ("plaquette", "plaquette_spatial", "plaquette_temporal")
-    }
-    for part, name in enumerate(("polyakov_re", "polyakov_im")):
-        columns[name] = [result["polyakov"][part] for result in counted]
+    columns: dict[str, list[Any]] = {}
+    for name in observables_of(counted[0]["group"]):
+        loop = {"polyakov_re": 0, "polyakov_im": 1}.get(name)
+        columns[name] = [result[name] if loop is None else result["polyakov"][loop] for result in counted]
     return EnsembleMeans(
         len(counted),
         len(results) - len(counted),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -21,6 +21,7 @@ from jali.cli.parameters import render_parameters
 from jali.cli.report_data import RunSummary, summarise
 from jali.cli.report_plots import (
     STYLE,
+    WIDE,
     autocorrelation_figure,
     binning_figure,
     flow_figure,
@@ -41,11 +42,12 @@ _NAMES = {
     "plaquette_temporal": "plaquette, temporal",
     "polyakov_re": "Polyakov loop, real part",
     "polyakov_im": "Polyakov loop, imaginary part",
+    "polyakov": "Polyakov loop",
 }
 
 _CSS = """
 :root { color-scheme: light; }
-body { margin: 0; background: #f5f7fa; color: #243b53; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 0; overflow-wrap: anywhere; background: #f5f7fa; color: #243b53; font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 1060px; margin: 0 auto; padding: 36px 20px 60px; }
 h1 { font-size: 26px; font-weight: 600; margin: 0 0 2px; }
 h2 { font-size: 16px; font-weight: 600; margin: 0 0 12px; }
@@ -58,14 +60,17 @@ h2 { font-size: 16px; font-weight: 600; margin: 0 0 12px; }
 .result .small { font-size: 19px; font-weight: 500; }
 .good { color: #27745a; } .bad { color: #b3261e; }
 .note { margin: 12px 0 0; padding: 8px 12px; background: #fff8ec; border-left: 3px solid #e0a03c; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(420px, 1fr)); gap: 0 18px; }
-svg { width: 100%; height: auto; display: block; }
+.pair { display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); gap: 0 18px; }
+.pair .whole { grid-column: 1 / -1; }
+svg, img { width: 100%; max-width: 100%; height: auto; display: block; }
+.scroll { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; font-weight: 500; color: #627d98; font-size: 13px; }
-th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid #eef1f4; }
+th, td { padding: 6px 14px 6px 0; border-bottom: 1px solid #eef1f4; white-space: nowrap; }
 pre { font-size: 12.5px; overflow-x: auto; margin: 12px 0 0; }
 summary { cursor: pointer; font-weight: 600; }
-@media (max-width: 520px) { .pair { grid-template-columns: 1fr; } }
+@media (max-width: 900px) { .pair { grid-template-columns: minmax(0, 1fr); } }
+@media (max-width: 520px) { main { padding: 20px 10px 40px; } .card { padding: 14px 12px; } }
 """
 
 
@@ -111,17 +116,14 @@ def _page(summary: RunSummary) -> str:
         f"seed {run.seed}, {run.precision}"
     )
     echo = html.escape(render_parameters(parameters))
-    figures = [
-        _inline(figure, name)
-        for figure, name in (
-            (autocorrelation_figure(summary), "autocorrelation"),
-            (polyakov_figure(summary), "polyakov"),
-            (binning_figure(summary), "binning"),
-            (timing_figure(summary), "timing"),
-        )
-        if figure is not None
-    ]
-    cards = "".join(f'<div class="card">{figure}</div>' for figure in figures)
+    cards = _cards(
+        {
+            "autocorrelation": autocorrelation_figure(summary),
+            "polyakov": polyakov_figure(summary),
+            "binning": binning_figure(summary),
+            "timing": timing_figure(summary),
+        }
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -131,11 +133,22 @@ def _page(summary: RunSummary) -> str:
 <p class="sub">{html.escape(subtitle)}</p>
 <div class="card">{_result(summary)}</div>
 <div class="card">{_inline(history_figure(summary), "history")}</div>
-<div class="pair">{cards}</div>
-{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
+{cards}{_flow(summary)}<div class="card"><h2>Results</h2>{_table(summary)}</div>
 <div class="card"><details><summary>Parameters</summary><pre>{echo}</pre></details></div>
 </main></body></html>
 """
+
+
+def _cards(figures: Mapping[str, Figure | None]) -> str:
+    """The figures that there are, two beside each other; the last of an odd number goes across the page."""
+    shown = [(name, figure) for name, figure in figures.items() if figure is not None]
+    cards = []
+    for k, (name, figure) in enumerate(shown, start=1):
+        whole = k == len(shown) and k % 2 == 1
+        if whole:
+            figure.set_size_inches(*WIDE)
+        cards.append(f'<div class="card{" whole" if whole else ""}">{_inline(figure, name)}</div>')
+    return f'<div class="pair">{"".join(cards)}</div>\n' if cards else ""
 
 
 def _result(summary: RunSummary) -> str:
@@ -150,19 +163,15 @@ def _result(summary: RunSummary) -> str:
     notes = []
     reference = summary.reference
     if reference:
-        label = "exact" if reference.error == 0 else "literature"
-        known = (
-            f"{reference.value:.8g}"
-            if reference.error == 0
-            else format_value(reference.value, reference.error)
-        )
-        items.append((label, "small", "", known))
+        items.append((reference.kind, "small", "", str(reference)))
         if summary.deviation is not None:
             colour = "good" if abs(summary.deviation) < 3 else "bad"
             items.append(("deviation", "small", colour, f"{summary.deviation:+.1f} σ"))
-        notes.append(
-            f"Compared with: {reference.source}" + (f"; {reference.caution}." if reference.caution else ".")
+        known = f"Compared with: {reference.source}" + (
+            f"; {reference.caution}." if reference.caution else "."
         )
+    else:
+        known = "No published or exact value for this group, coupling and lattice is known to us."
     if estimate.n < 50 * max(estimate.tau_int, 0.5):
         notes.append(
             f"{estimate.n} measurements are few for an autocorrelation time of "
@@ -177,7 +186,7 @@ def _result(summary: RunSummary) -> str:
         f'<span class="{size} {colour}">{html.escape(text)}</span></div>'
         for label, size, colour, text in items
     )
-    plain = f'<p class="sub" style="margin:10px 0 0">{html.escape(notes.pop(0))}</p>' if reference else ""
+    plain = f'<p class="sub" style="margin:10px 0 0">{html.escape(known)}</p>'
     return f'<div class="result">{spans}</div>{plain}' + "".join(
         f'<p class="note">{html.escape(note)}</p>' for note in notes
     )
@@ -196,12 +205,13 @@ def _table(summary: RunSummary) -> str:
     )
     rows = []
     for name, estimate in summary.estimates.items():
+        title = "polyakov" if name == "polyakov_re" and "polyakov_im" not in summary.estimates else name
         comparison = ""
         if name == "plaquette" and summary.reference and summary.deviation is not None:
             comparison = f"{summary.deviation:+.2f} σ from {summary.reference.value:.8g}"
         tau = format_value(estimate.tau_int * summary.interval, estimate.tau_int_error * summary.interval)
         cells = (
-            _NAMES[name],
+            _NAMES[title],
             format_value(estimate.mean, estimate.error),
             f"{estimate.error:.2g}" if math.isfinite(estimate.error) else "unknown",
             tau if math.isfinite(estimate.tau_int) else "unknown",
@@ -250,14 +260,12 @@ def _flow(summary: RunSummary) -> str:
 
 
 def _rows(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table."""
-    lines = [
-        "<table><thead><tr>"
-        + "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-        + "</tr></thead><tbody>"
-    ]
-    lines += ["<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows]
-    return "".join(lines) + "</tbody></table>"
+    """A table in a box of its own, which scrolls where the screen is narrow."""
+    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _speed(summary: RunSummary) -> str:

@@ -115,11 +115,18 @@ class RunSummary:
             result["reference"] = {
                 "plaquette": self.reference.value,
                 "error": self.reference.error,
+                "kind": self.reference.kind,
                 "source": self.reference.source,
                 "caution": self.reference.caution,
                 "deviation_sigma": self.deviation,
             }
         return result
+
+
+def observables_of(group: str) -> tuple[str, ...]:
+    """The columns of history.csv that say something: traces of SU(2) are real, so its Polyakov loop has no other part."""
+    names = HISTORY_COLUMNS[1:]
+    return names[:-1] if group == "SU(2)" else names
 
 
 def summarise(directory: str | Path) -> RunSummary:
@@ -137,7 +144,7 @@ def summarise(directory: str | Path) -> RunSummary:
     timing = _read_table(timing_file, TIMING_COLUMNS, optional=()) if timing_file.exists() else None
     measured = history["sweep"] > parameters.update.thermalisation
     estimates = {}
-    for name in HISTORY_COLUMNS[1:]:
+    for name in observables_of(parameters.gauge.group):
         series = history[name][measured]
         if len(series) and np.isfinite(series).all():
             estimates[name] = mean_error(series)

@@ -22,6 +22,7 @@ from jali.statistics import autocorrelation_function, binning, format_value
 
 __all__ = [
     "STYLE",
+    "WIDE",
     "autocorrelation_figure",
     "binning_figure",
     "flow_figure",
@@ -67,6 +68,9 @@ STYLE: Any = {
     "svg.fonttype": "path",
 }
 
+# Inches: across the page, and two beside each other, which are equally high so that no card has an empty end.
+WIDE, CARD = (10, 3.6), (5.2, 4.0)
+
 # Beyond this many points a curve goes into the page as pixels, so that long runs do not make huge pages.
 _MANY = 5000
 
@@ -85,7 +89,7 @@ def history_figure(summary: RunSummary, *, title: bool = False) -> Figure:
     with mpl.rc_context(STYLE):
         early = ~summary.measured
         show_early, show_late = bool(early.any()), bool(summary.measured.any())
-        figure = Figure(figsize=(10, 4.3 if title else 3.6), layout="constrained")
+        figure = Figure(figsize=(10, 4.3) if title else WIDE, layout="constrained")
         widths = [
             width for width, shown in ((1.1, show_early), (3.2, show_late), (0.75, show_late)) if shown
         ] or [1]
@@ -109,8 +113,7 @@ def _headline(summary: RunSummary) -> str:
     if estimate:
         parts.append(f"plaquette {format_value(estimate.mean, estimate.error)}")
     if summary.target and summary.deviation is not None:
-        kind = "exact" if summary.target.error == 0 else "literature"
-        parts.append(f"{kind} {summary.target.value:.6g}  ({summary.deviation:+.1f} σ)")
+        parts.append(f"{summary.target.kind} {summary.target.value:.6g}  ({summary.deviation:+.1f} σ)")
     return "      ".join(parts)
 
 
@@ -142,8 +145,8 @@ def _draw_measurements(axis: Axes, summary: RunSummary) -> None:
         axis.fill_between(sweep, running - spread, running + spread, **band)
     axis.plot(sweep, running, color=MEAN, lw=1.8, label="running mean and error")
     if summary.target:
-        exact = "exact" if summary.target.error == 0 else "literature"
-        axis.axhline(summary.target.value, color=REFERENCE, lw=1.3, ls=(0, (5, 3)), label=exact)
+        label = summary.target.kind
+        axis.axhline(summary.target.value, color=REFERENCE, lw=1.3, ls=(0, (5, 3)), label=label)
     axis.set_title(f"{len(plaquette)} measurements" if len(plaquette) > 1 else "1 measurement")
     axis.set_xlabel("sweep")
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
@@ -188,7 +191,7 @@ def autocorrelation_figure(summary: RunSummary) -> Figure | None:
     lag = np.arange(len(rho)) * summary.interval
     window = estimate.window * summary.interval
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 4.2), layout="constrained")
+        figure = Figure(figsize=CARD, layout="constrained")
         top, bottom = figure.subplots(2, 1, sharex=True)
         for axis in (top, bottom):
             axis.axvline(window, color=REFERENCE, lw=1.1, ls=(0, (5, 3)))
@@ -220,7 +223,7 @@ def binning_figure(summary: RunSummary) -> Figure | None:
         return None
     result = binning(plaquette)
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+        figure = Figure(figsize=CARD, layout="constrained")
         axis = figure.subplots()
         size = result.sizes * summary.interval
         axis.axhline(estimate.error, color=REFERENCE, lw=1.1, ls=(0, (5, 3)), label="Gamma method")
@@ -237,14 +240,16 @@ def binning_figure(summary: RunSummary) -> Figure | None:
 
 
 def polyakov_figure(summary: RunSummary) -> Figure | None:
-    """Polyakov loops in the complex plane, with the directions of the centre of the group."""
-    if "polyakov_re" not in summary.estimates or "polyakov_im" not in summary.estimates:
+    """Polyakov loops in the complex plane, with the directions of the centre of the group; real ones against sweep."""
+    if "polyakov_re" not in summary.estimates:
         return None
+    if "polyakov_im" not in summary.estimates:
+        return _real_polyakov_figure(summary)
     re_part = summary.history["polyakov_re"][summary.measured]
     im_part = summary.history["polyakov_im"][summary.measured]
     reach = 1.15 * float(np.hypot(re_part, im_part).max()) or 1.0
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+        figure = Figure(figsize=CARD, layout="constrained")
         axis = figure.subplots()
         match = re.fullmatch(r"SU\((\d+)\)", summary.parameters.gauge.group)
         for k in range(int(match[1]) if match else 0):
@@ -258,10 +263,31 @@ def polyakov_figure(summary: RunSummary) -> Figure | None:
         axis.plot(
             mean[0].mean, mean[1].mean, marker="+", ms=11, mew=1.8, color=REFERENCE, ls="", label="mean"
         )
-        axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xlabel="Re L", ylabel="Im L")
+        axis.set(xlim=(-reach, reach), ylim=(-reach, reach), xlabel="Re L", ylabel="Im L")
+        axis.set_aspect("equal", adjustable="datalim")
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.yaxis.set_major_locator(MaxNLocator(5))
         axis.set_title("Polyakov loop")
+        axis.legend(loc="upper right")
+        return figure
+
+
+def _real_polyakov_figure(summary: RunSummary) -> Figure:
+    """Polyakov loops of SU(2) against sweep, with their mean."""
+    loops, sweeps = (summary.history[name][summary.measured] for name in ("polyakov_re", "sweep"))
+    estimate = summary.estimates["polyakov_re"]
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=CARD, layout="constrained")
+        axis = figure.subplots()
+        axis.plot(sweeps, loops, color=DATA, lw=0.8, marker=".", ms=2.5, rasterized=len(sweeps) > _MANY)
+        axis.axhline(
+            estimate.mean, color=MEAN, lw=1.4, label=f"mean {format_value(estimate.mean, estimate.error)}"
+        )
+        axis.set_title("Polyakov loop")
+        axis.set_xlabel("sweep")
+        axis.set_ylabel("L")
+        axis.xaxis.set_major_locator(MaxNLocator(6, integer=True, steps=[1, 2, 5, 10]))
+        _keep_open(axis, loops, headroom=0.2)
         axis.legend(loc="upper right")
         return figure
 
@@ -273,7 +299,7 @@ def flow_figure(summary: RunSummary) -> Figure | None:
         return None
     with mpl.rc_context(STYLE):
         charged = flow.charge is not None
-        figure = Figure(figsize=(10, 3.6) if charged else (5.2, 3.6), layout="constrained")
+        figure = Figure(figsize=WIDE, layout="constrained")
         axes = figure.subplots(1, 1 + charged, squeeze=False)[0]
         axis = axes[0]
         means = np.array([one.mean for one in flow.t2_energy])
@@ -307,7 +333,7 @@ def timing_figure(summary: RunSummary) -> Figure | None:
     nanoseconds = 1e9 / timing["link_updates_per_second"]
     median = float(np.median(nanoseconds))
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 3.4), layout="constrained")
+        figure = Figure(figsize=CARD, layout="constrained")
         axis = figure.subplots()
         many = len(nanoseconds) > _MANY
         axis.plot(timing["sweep"], nanoseconds, color=DATA, lw=0.8, marker=".", ms=2.5, rasterized=many)

@@ -417,17 +417,14 @@ def _conclude(run: Run, signalled: signal.Signals | None, as_json: bool) -> None
             parts.append(f"tau_int {tau} sweeps, {estimate.n} measurements")
         if summary.reference is not None:
             reference = summary.reference
-            known = (
-                f"exact {reference.value:.8g}"
-                if reference.error == 0
-                else f"literature {format_value(reference.value, reference.error)}"
-            )
+            known = f"{reference.kind} {reference}"
             if summary.deviation is not None:
                 known += f": {summary.deviation:+.1f} sigma"
             parts.append(known + (f" ({reference.caution})" if reference.caution else ""))
         print("; ".join(parts))
     if summary.flow is not None:
-        print("flow: " + "; ".join(summary.flow.in_words()))
+        for line in summary.flow.in_words():
+            print(f"flow: {line}")
     if run.chain.acceptance is not None:
         title = algorithms()[run.parameters.update.algorithm].title
         print(f"{title} acceptance in the last sweep: {run.chain.acceptance:.3f}")

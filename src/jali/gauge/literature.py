@@ -1,8 +1,9 @@
-"""Known plaquettes to compare a run with: exact ones in two dimensions, published ones in four.
+"""Known plaquettes to compare a run with: exact ones in two dimensions, in four published ones or those of another code.
 
 Convention: weight exp((beta/N) sum Re Tr U_p), P = <(1/N) Re Tr U_p>. On a two-dimensional torus the
 character expansion gives P exactly, for the very lattice of the run. In four dimensions there are numbers
-from large lattices at single couplings; they say from which extent on they can be compared.
+from large lattices at single couplings; they say from which extent on they can be compared. For SU(2) we know
+no published table that we could cite, so those numbers are a simulation's, and are called so.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jali.errors import ParameterError
+from jali.statistics import format_value
 
 __all__ = ["Reference", "plaquette_reference", "torus_plaquette"]
 
@@ -25,43 +27,51 @@ __all__ = ["Reference", "plaquette_reference", "torus_plaquette"]
 class Reference:
     """A plaquette from elsewhere.
 
-    ``caution`` is empty where the value holds for the lattice at hand; otherwise it says why only roughly.
+    ``kind`` is "exact", "literature" or "another code": a simulation of which nothing is published. ``caution`` is empty where the value holds for the lattice at hand; otherwise it says why only roughly.
     """
 
     value: float
     error: float
     source: str
     caution: str = ""
+    kind: str = "literature"
+
+    def __str__(self) -> str:
+        return f"{self.value:.8g}" if self.error == 0 else format_value(self.value, self.error)
 
 
 @dataclass(frozen=True)
-class _Published:
+class _Known:
     group: str
     beta: float
     value: float
     error: float
     least_extent: int
     source: str
+    kind: str = "literature"
 
 
 _QCDSF = "QCDSF, hep-ph/0502212 (Wilson action, large lattices)"
-_SU2 = "independent Monte Carlo code, 12^4, 800 measurements"
+_SU2 = (
+    "a simulation with another code (quaternion heat bath and overrelaxation, 12^4, 800 measurements); no published value "
+    "is known to us"
+)
 
 # The QCDSF values come from 16^4 to 48^4 lattices. Their error is taken as 1e-5, above the statistical one,
 # since determinations by several groups agree to that. least_extent is some 2.2 r0, below which the box
 # changes P by more than 1e-4.
-_PUBLISHED = (
-    _Published("SU(3)", 5.7, 0.549195, 1e-5, 8, _QCDSF),
-    _Published("SU(3)", 5.8, 0.567651, 1e-5, 8, _QCDSF),
-    _Published("SU(3)", 5.95, 0.588006, 1e-5, 11, _QCDSF),
-    _Published("SU(3)", 6.0, 0.593679, 1e-5, 12, _QCDSF),
-    _Published("SU(3)", 6.07, 0.601099, 1e-5, 14, _QCDSF),
-    _Published("SU(3)", 6.2, 0.613633, 1e-5, 16, _QCDSF),
-    _Published("SU(3)", 6.4, 0.630633, 1e-5, 22, _QCDSF),
-    _Published("SU(3)", 6.57, 0.643524, 1e-5, 28, _QCDSF),
-    _Published("SU(2)", 2.3, 0.602229, 1.01e-4, 8, _SU2),
-    _Published("SU(2)", 2.4, 0.629956, 7.7e-5, 12, _SU2),
-    _Published("SU(2)", 2.5, 0.652062, 6.3e-5, 12, _SU2),
+_KNOWN = (
+    _Known("SU(3)", 5.7, 0.549195, 1e-5, 8, _QCDSF),
+    _Known("SU(3)", 5.8, 0.567651, 1e-5, 8, _QCDSF),
+    _Known("SU(3)", 5.95, 0.588006, 1e-5, 11, _QCDSF),
+    _Known("SU(3)", 6.0, 0.593679, 1e-5, 12, _QCDSF),
+    _Known("SU(3)", 6.07, 0.601099, 1e-5, 14, _QCDSF),
+    _Known("SU(3)", 6.2, 0.613633, 1e-5, 16, _QCDSF),
+    _Known("SU(3)", 6.4, 0.630633, 1e-5, 22, _QCDSF),
+    _Known("SU(3)", 6.57, 0.643524, 1e-5, 28, _QCDSF),
+    _Known("SU(2)", 2.3, 0.602229, 1.01e-4, 8, _SU2, "another code"),
+    _Known("SU(2)", 2.4, 0.629956, 7.7e-5, 12, _SU2, "another code"),
+    _Known("SU(2)", 2.5, 0.652062, 6.3e-5, 12, _SU2, "another code"),
 )
 
 
@@ -86,17 +96,17 @@ def plaquette_reference(group: str, beta: float, extents: Sequence[int]) -> Refe
         if beta > _LARGEST_TORUS_BETA or (group == "SU(3)" and beta > 10 * math.prod(extents)):
             return None
         value = torus_plaquette(group, beta, math.prod(extents))
-        return Reference(value, 0.0, "exact, character expansion on this torus")
+        return Reference(value, 0.0, "exact, character expansion on this torus", kind="exact")
     if len(extents) != 4:
         return None
-    for row in _PUBLISHED:
+    for row in _KNOWN:
         if row.group == group and abs(row.beta - beta) < 1e-9:
             caution = ""
             if min(extents) < row.least_extent:
                 caution = (
                     f"holds for {row.least_extent} sites or more in every direction, not for {min(extents)}"
                 )
-            return Reference(row.value, row.error, row.source, caution)
+            return Reference(row.value, row.error, row.source, caution, row.kind)
     return None
 
 
