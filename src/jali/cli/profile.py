@@ -20,7 +20,7 @@ from jali.cli.parameters import load_parameters
 from jali.cli.schema import toml_value
 from jali.errors import ParameterError
 from jali.io.parallel import together
-from jali.profile import Recording, Roofs, Table, measure_roofs, recording
+from jali.profile import LoadMeter, Recording, Roofs, Table, loads, measure_roofs, recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -69,6 +69,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if measuring:
             chain.measure()
     gpu = chain.U.lattice.gpu
+    meter = LoadMeter()
     roofs = [] if arguments.no_roofs else gather_roofs(ranks, gpu)
     if gpu is not None:
         gpu.synchronize()
@@ -81,9 +82,10 @@ def execute(arguments: argparse.Namespace) -> int:
                     chain.measure()
         if gpu is not None:
             gpu.synchronize()  # what is recorded is what the sweeps take
+    readings = ranks.gather_bytes(meter.reading())
     with together(ranks):
         if ranks.rank == 0:
-            table = found.table(roofs)
+            table = found.table(roofs, loads(readings))
             if arguments.output is not None:
                 write(found, table, arguments.output)
             _say(arguments, table)

@@ -8,6 +8,7 @@
 `jali profile PARAMETERS.toml` does it for the sweeps of a simulation.
 """
 
+from jali.profile.load import Load, LoadMeter, loads
 from jali.profile.recording import Recording, recording
 from jali.profile.roofs import Roofs, measure_roofs
 from jali.profile.spans import COMPUTING, PHASES, Span
@@ -17,12 +18,15 @@ from jali.profile.trace import trace_events
 __all__ = [
     "COMPUTING",
     "PHASES",
+    "Load",
+    "LoadMeter",
     "Overlap",
     "Recording",
     "Roofs",
     "Row",
     "Span",
     "Table",
+    "loads",
     "make_table",
     "measure_roofs",
     "recording",

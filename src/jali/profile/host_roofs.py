@@ -159,10 +159,18 @@ def cache_rate(
     return rounds * size * threads / _median_seconds(run, threads, repeats)
 
 
+def last_cache_bytes() -> int:
+    """Of the third-level cache; 0 where the system does not say, which need not mean that there is none."""
+    return _cache_bytes("SC_LEVEL3_CACHE_SIZE")
+
+
 def _second_level_bytes() -> int:
     """Of one core; 1 MiB where the system does not say."""
+    return _cache_bytes("SC_LEVEL2_CACHE_SIZE") or 1 << 20
+
+
+def _cache_bytes(name: str) -> int:
     try:
-        found = os.sysconf("SC_LEVEL2_CACHE_SIZE")
+        return max(0, os.sysconf(name))
     except (ValueError, OSError):
-        found = 0
-    return found if found > 0 else 1 << 20
+        return 0

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from jali import _core, comm
+from jali.profile.load import Load
 from jali.profile.roofs import Roofs
 from jali.profile.spans import Span, decode
 from jali.profile.table import Table, make_table
@@ -53,9 +54,12 @@ class Recording:
             if ranged:
                 _core.pop_range()
 
-    def table(self, roofs: list[Roofs] | None = None) -> Table:
-        """Times and rates of all kernels, halos and collectives; with the roofs of all ranks also how near they come."""
-        return make_table(self.spans, self.seconds, roofs or [], sum(self.dropped), self.accuracy)
+    def table(self, roofs: list[Roofs] | None = None, loads: Sequence[Load] = ()) -> Table:
+        """Times and rates of all kernels, halos and collectives; with the roofs of all ranks also how near they come.
+
+        `loads` say what else ran on the hosts meanwhile.
+        """
+        return make_table(self.spans, self.seconds, roofs or [], sum(self.dropped), self.accuracy, loads)
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes the spans as JSON for Perfetto (ui.perfetto.dev) or chrome://tracing. Raises OSError."""

@@ -17,12 +17,16 @@ from jali.profile import device_roofs, host_roofs
 
 @dataclass(frozen=True)
 class Roofs:
-    """GB/s of a copy in memory and of reading from the second-level cache; GFLOP/s by precision."""
+    """GB/s of a copy in memory and of reading from the second-level cache; GFLOP/s by precision.
+
+    `last_cache` is the size in bytes of the last cache before memory, 0 where it is not known.
+    """
 
     device: str
     memory: float
     cache: float
     arithmetic: dict[str, float] = field(default_factory=dict)
+    last_cache: int = 0
 
     def __str__(self) -> str:
         rates = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in self.arithmetic.items())
@@ -52,4 +56,5 @@ def measure_roofs(
         host_roofs.copy_rate(threads=threads) / 1e9,
         host_roofs.cache_rate(threads=threads) / 1e9,
         {name: host_roofs.arithmetic_rate(name, threads=threads) / 1e9 for name in precisions},
+        host_roofs.last_cache_bytes(),
     )

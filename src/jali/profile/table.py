@@ -4,7 +4,8 @@ Times of a row are those of all its spans together, over all ranks; shares are o
 those of one rank while it was at it. A kernel's parts (bulk and boundary) are one row. A kernel has three shares of
 roofs: of memory with the bytes that it must move (each field once), of the second-level cache with all bytes that it asks
 for, of arithmetic. A share above 1 says that this is not what binds: the bytes came from somewhere nearer. The roof that
-binds is the one with the highest share otherwise.
+binds is the one with the highest share otherwise. A share that nothing nearer explains (of arithmetic, or of memory by
+what fits into no cache) says that the roof is too low: something else ran when it was measured.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from jali.profile.load import Load
 from jali.profile.roofs import Roofs
 from jali.profile.spans import COMBINING, COMPUTING, EXCHANGING, Span
 
@@ -38,6 +40,7 @@ _KIND = {
     **dict.fromkeys(COMBINING, "step"),
 }
 _MOST = 1.05  # a share of a roof that may still be one: what is measured varies
+_MANY_TIMES = 4  # a call that moves so many times what the last cache holds gets little of it from there
 
 
 @dataclass
@@ -97,9 +100,30 @@ class Table:
     roofs: list[Roofs] = field(default_factory=list)
     dropped: int = 0
     accuracy: float = 0.0
+    loads: list[Load] = field(default_factory=list)
 
     def __str__(self) -> str:
         return render(self)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why the roofs are not reliable; empty where nothing speaks against them."""
+        if not self.roofs:
+            return []
+        found = [
+            f"other processes kept {load.others:.1f} of the {load.cores} cores of {load.host} busy meanwhile"
+            for load in self.loads
+            if load.is_busy
+        ]
+        cache = max(roofs.last_cache for roofs in self.roofs)
+        for row in self.rows:
+            if (row.of_arithmetic or 0.0) > _MOST:
+                found.append(f"{row.name} reached {_percent(row.of_arithmetic)} of the roof of arithmetic")
+            elif (row.of_memory or 0.0) > _MOST and 0 < _MANY_TIMES * cache * row.spans < row.bytes:
+                found.append(
+                    f"{row.name} reached {_percent(row.of_memory)} of the roof of memory with what fits into no cache"
+                )
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """As plain values that JSON can hold."""
@@ -111,6 +135,9 @@ class Table:
             "rows": rows,
             "halos": [{**asdict(one), "hidden_share": one.share} for one in self.overlaps],
             "roofs": [roofs.as_dict() for roofs in self.roofs],
+            "roofs_reliable": not self.doubts if self.roofs else None,
+            "roofs_doubts": self.doubts,
+            "loads": [asdict(load) for load in self.loads],
             "dropped": self.dropped,
             "accuracy": self.accuracy,
         }
@@ -135,8 +162,9 @@ def make_table(
     roofs: Sequence[Roofs] = (),
     dropped: int = 0,
     accuracy: float = 0.0,
+    loads: Sequence[Load] = (),
 ) -> Table:
-    """The table of these spans; `seconds` and `roofs` are those of each rank."""
+    """The table of these spans; `seconds` and `roofs` are those of each rank, `loads` those of each host."""
     rows: dict[tuple[str, str, str], Row] = {}
     calls: dict[tuple[str, str, str], set[tuple[int, int]]] = {}
     for span in spans:
@@ -162,7 +190,7 @@ def make_table(
     order = list(KINDS)
     ordered = sorted(rows.values(), key=lambda row: (order.index(row.kind), -row.seconds))
     overlaps = [find_overlap([s for s in spans if s.rank == r], r) for r in sorted({s.rank for s in spans})]
-    return Table(ordered, overlaps, list(seconds), list(roofs), dropped, accuracy)
+    return Table(ordered, overlaps, list(seconds), list(roofs), dropped, accuracy, list(loads))
 
 
 def _without_place(name: str) -> str:
@@ -250,6 +278,8 @@ def render(table: Table) -> str:
     lines = [f"{_time(recorded)} recorded on {ranks} rank{'' if ranks == 1 else 's'}; times per rank"]
     for roofs in table.roofs[:1]:
         lines.append(f"roofs of a rank: {roofs}")
+    if doubts := table.doubts:
+        lines.append(f"roofs are not reliable on this busy machine: {'; '.join(doubts)}")
     width = max([len(row.name) for row in table.rows] + [20])
     for kind, title in KINDS.items():
         rows = [row for row in table.rows if row.kind == kind]
@@ -279,6 +309,12 @@ def render(table: Table) -> str:
             "",
             f"halos: {_count(sum(o.exchanges for o in exchanging) / n)} exchanges and {sum(o.bytes for o in exchanging) / n / 1e6:.2f} MB "
             f"sent per rank, under way for {_time(under_way / n)}, of which computing hid {hidden / under_way if under_way else 1.0:.0%}",
+        ]
+    if any(share and share > _MOST for row in table.rows for share in (row.of_memory, row.of_cache)):
+        lines += [
+            "",
+            "shares above 100 %: the bytes came from a nearer cache"
+            + (", or the roof is too low" if doubts else ""),
         ]
     if table.dropped:
         lines.append(f"{table.dropped} spans are missing: there were more than the recording keeps")
