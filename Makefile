@@ -139,6 +139,7 @@ lint: environment-dev
 format: environment-dev
 	@$(BIN)/python tools/parameters_page.py
 	@$(BIN)/python tools/settings_page.py
+	@$(BIN)/python tools/reference_pages.py
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 	@find core examples tests/gpu -name '*.[ch]pp' -print0 | xargs -0 -r $(BIN)/clang-format -i

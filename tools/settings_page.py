@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from reference_pages import with_names
+
 from jali import settings
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "environment.md"
@@ -55,7 +57,7 @@ def text() -> str:
         title = {"gpus.md": "GPUs"}.get(row.page, row.page.removesuffix(".md").capitalize())
         more = f" ([{title}](../{row.page}))" if row.page else ""
         page += f"| `{row.variable}` | {row.meaning}{more} | {row.values} | {row.otherwise} |\n"
-    return page + END
+    return with_names(page + END)
 
 
 if __name__ == "__main__":

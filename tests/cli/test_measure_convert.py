@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -332,3 +333,19 @@ def test_start_from_a_file_of_another_lattice_or_group_is_bad_input(tmp_path, ca
         assert jali_here("run", parameters, "--output", tmp_path / "run", "--set", change, ranks=2) == 2
         assert capsys.readouterr().err.startswith("jali: ")
         assert not (tmp_path / "run").exists()
+
+
+def test_every_option_of_convert_is_documented_and_no_other(capsys):
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "files.md").read_text()
+    section = page[page.index("## Converting") : page.index("## Reading from Python")]
+    with pytest.raises(SystemExit):
+        jali_here("convert", "--help")
+    known = set(re.findall(r"--[a-z][a-z-]+", capsys.readouterr().out)) - {"--help", "--ranks"}
+    assert known == set(re.findall(r"--[a-z][a-z-]+", section))
+
+
+@pytest.mark.parametrize("name", ["a.ildg", "a.lime", "ildg.a", "a.nersc", "nersc.a"])
+def test_the_format_follows_from_the_name_as_documented(name, tmp_path):
+    source = write(tmp_path / "in.ildg", random_links((2, 2, 2, 2), 3))
+    assert jali_here("convert", source, tmp_path / name) == 0
+    assert open_configuration(tmp_path / name).format == ("nersc" if "nersc" in name else "ildg")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 import parameters_page
+import reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -76,6 +78,32 @@ def test_page_of_parameters_is_what_the_schema_says() -> None:
     assert parameters_page.PAGE.read_text() == parameters_page.text(), (
         "`python tools/parameters_page.py` writes it anew"
     )
+
+
+@pytest.mark.parametrize("page", reference_pages.pages(), ids=lambda page: page.name)
+def test_names_on_a_page_of_the_reference_are_those_of_the_sources(page: Path) -> None:
+    assert page.read_text() == reference_pages.with_names(page.read_text()), (
+        "`python tools/reference_pages.py` writes them anew"
+    )
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs" / "reference").glob("*.md")), ids=lambda page: page.name
+)
+def test_a_reader_of_the_clone_finds_every_public_name_with_a_sentence(page: Path) -> None:
+    """What only the site understands is taken away first, and so is what no viewer shows."""
+    shown = re.sub(r"<!--.*?-->|^::: [^\n]*$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for module in DOCSTRINGS.findall(page.read_text()):
+        for name in getattr(importlib.import_module(module), "__all__", ()):
+            if not name.startswith("_"):
+                assert re.search(rf"^\| `{name}[(`].*\| \S.*\|$", shown, re.MULTILINE), f"{module}.{name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_has_nothing_that_only_the_site_shows(page: Path) -> None:
+    assert not re.search(r"^(?:!!!|\?\?\?|===) |^--8<--|\{\{ ?\w", prose(page), re.MULTILINE)
+    named = page.parent.name == "reference"
+    assert named or not DOCSTRINGS.search(page.read_text())
 
 
 @pytest.mark.parametrize(
