@@ -17,6 +17,7 @@ import jali
 from jali.errors import FileFormatError
 from jali.gauge import SU, GaugeField
 from jali.io import open_checkpoint, open_configuration, saved_configurations
+from jali.io.writing import create_beside
 from jali.statistics import mean_error
 
 SU2 = """\
@@ -160,6 +161,16 @@ def test_saving_can_begin_change_and_end_when_a_run_is_resumed(tmp_path):
     assert [(s.number, s.format) for s in saved_configurations(out)] == [
         (5, "ildg"), (6, "ildg"), (9, "nersc"),
     ]  # fmt: skip
+
+
+def test_half_a_file_that_a_kill_left_goes_when_the_run_is_resumed_and_nothing_else(file, tmp_path):
+    out = run(file, tmp_path / "run")
+    folder = out / "configurations"
+    create_beside(str(folder / "00000014.ildg"))  # as the writer does first
+    assert len(list(folder.glob(".*.tmp"))) == 1
+    (folder / ".mine.tmp").write_text("mine")
+    resume(out, "sweeps=12")
+    assert [p.name for p in folder.glob(".*")] == [".mine.tmp"]
 
 
 def test_a_run_whose_configurations_were_moved_away_goes_on(file, tmp_path):

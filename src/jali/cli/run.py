@@ -32,6 +32,7 @@ from jali.cli.run_directory import (
     HeldDirectory,
     Table,
     check_saved,
+    remove_half_written,
     replace_parameters,
     tables_of,
 )
@@ -226,6 +227,7 @@ class Run:
         with together(ranks):
             if ranks.rank == 0:
                 check_saved(directory)
+                remove_half_written(directory)
                 for name, mark in marks.items():
                     table = Table.reopen(directory / f"{name}.csv", mark)
                     tables[name] = closing.enter_context(table)

@@ -28,7 +28,7 @@ from jali.files import shown
 from jali.io.boxes import write_all
 from jali.io.ensemble import CHECKPOINT, CONFIGURATIONS, MANIFEST
 from jali.io.ensemble import COLUMNS as ENSEMBLE_COLUMNS
-from jali.io.writing import create_beside
+from jali.io.writing import TEMPORARY, create_beside
 
 ENSEMBLE = f"{CONFIGURATIONS}/{Path(MANIFEST).stem}"
 """The table of the configurations that are saved."""
@@ -251,6 +251,13 @@ def _locked(directory: Path) -> int:
             )
             return fd
         os.close(fd)
+
+
+def remove_half_written(directory: Path) -> None:
+    """Remove what a killed run has left of the configuration that it was writing; whoever asks holds the directory."""
+    for path in (directory / CONFIGURATIONS).glob(".*.tmp"):
+        if TEMPORARY.fullmatch(path.name):
+            path.unlink()
 
 
 def check_saved(directory: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from importlib import metadata
@@ -30,6 +31,9 @@ try:
     WRITER = f"jali {metadata.version('jali')}"
 except metadata.PackageNotFoundError:
     WRITER = "jali (not installed)"
+
+TEMPORARY = re.compile(r"\..{1,80}\.[0-9a-f]{12}\.tmp")
+"""Names of files that are being written, as `create_beside` makes them."""
 
 _TWO_ROW_TOLERANCE = {32: 1e-5, 64: 1e-10}
 
