@@ -125,8 +125,8 @@ def test_copy_is_independent():
             lambda: Field(Lattice(4), jali.Real()).set_stored_bytes(np.zeros(4), "float64"),
             "a name and a version",
         ),
-        (lambda: Field(Lattice(4), jali.Real())[1, 2], "1 directions; 2 indices"),
-        (lambda: Field(Lattice(4), jali.Real())[1.5], "numbers and slices"),
+        (lambda: Field(Lattice(4), jali.Real())[1, 2], r"has shape \(4,\); 2 indices were given"),
+        (lambda: Field(Lattice(4), jali.Real())[1.5], "whole numbers and slices"),
         (lambda: jali.SU(0), "positive whole numbers"),
     ],
 )
@@ -136,7 +136,7 @@ def test_impossible_requests_say_what_would_be_right(make, message):
 
 
 def test_site_outside_the_lattice_is_an_index_error():
-    with pytest.raises(IndexError, match=r"coordinate 4 in direction 0 is outside 0\.\.3"):
+    with pytest.raises(IndexError, match=r"index 4 of axis 0 is outside 0\.\.3"):
         Field(Lattice(4), jali.Real())[4]
 
 

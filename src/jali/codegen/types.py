@@ -91,8 +91,13 @@ class Element:
             return np.dtype(precision)
         return np.dtype("complex128" if precision == "float64" else "complex64")
 
-    def check_range(self, array: np.ndarray, precision: str) -> None:
-        """Raises LayoutError for whole numbers, StorageError for others, that numbers of this precision cannot hold."""
+    def check(self, array: np.ndarray, precision: str) -> None:
+        """Raises LayoutError for numbers of another kind and for whole numbers that this precision cannot hold, StorageError for others
+        that it cannot."""
+        if self.type.kind == "real" and np.iscomplexobj(array):
+            raise LayoutError(f"{self.name} is real, the array is {array.dtype}")
+        if self.type.kind == "int" and array.dtype.kind not in "iub":
+            raise LayoutError(f"{self.name} holds whole numbers, the array is {array.dtype}")
         dtype = self.numpy_dtype(precision)
         if not array.size or np.can_cast(array.dtype, dtype, "safe"):
             return
@@ -122,11 +127,7 @@ class Element:
             raise LayoutError(
                 f"{self.name} elements have shape {self.numpy_shape}, the array has {array.shape}"
             )
-        if self.type.kind == "real" and np.iscomplexobj(array):
-            raise LayoutError(f"{self.name} is real, the array is {array.dtype}")
-        if self.type.kind == "int" and array.dtype.kind not in "iub":
-            raise LayoutError(f"{self.name} holds whole numbers, the array is {array.dtype}")
-        self.check_range(array, precision)
+        self.check(array, precision)
         array = array.astype(self.numpy_dtype(precision), copy=False)
         if self.type.kind == "int":
             return np.ascontiguousarray(array)[..., None]

@@ -16,6 +16,7 @@ from jali.codegen.types import Element, Type
 from jali.errors import LayoutError
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
+from jali.lattice.field_arithmetic import FieldArithmetic
 from jali.lattice.lattice import Lattice
 from jali.lattice.random import Random
 from jali.lattice.ratio import ratio_of, why_not_together
@@ -128,6 +129,8 @@ def fields_of(arguments: Any) -> Any:
             yield a
         elif getattr(a, "fields", None) is not None:
             yield from a.fields
+        elif isinstance(a, FieldArithmetic):
+            raise trace_error(f"{a!r} is no field yet; a site function takes fields: pass (...).field()")
         elif isinstance(a, list | tuple):
             yield from fields_of(a)
 

@@ -21,8 +21,9 @@ from jali.lattice import arrays
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
-from jali.lattice.indexing import overlap, ranges_of
-from jali.lattice.lost import Count, LostSites, news_of, raise_if_lost, raise_on_all_ranks
+from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression
+from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
+from jali.lattice.lost import Count, LostSites, Told, news_of, raise_if_lost, raise_on_all_ranks
 
 if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice
@@ -32,7 +33,7 @@ _serials = itertools.count(1)
 
 def as_array(values: Any, what: str) -> np.ndarray:
     """Numbers from Python as an array. Raises LayoutError, a sentence that begins with `what`, for anything else."""
-    if isinstance(values, Field):
+    if isinstance(values, FieldArithmetic):
         raise LayoutError(f"{what} takes an array of numbers; f.assign(g) takes the values of another field")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise LayoutError(f"{what} takes an array without masked values; fill them, array.filled(value)")
@@ -46,7 +47,7 @@ def as_array(values: Any, what: str) -> np.ndarray:
 
 
 class WithoutOperators:
-    """Fields: arithmetic with them is a site function's, and they say so at the user's line."""
+    """Fields of many parts: arithmetic with them is a site function's, and they say so at the user's line."""
 
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise trace_error(
@@ -62,7 +63,7 @@ class WithoutOperators:
     )
 
 
-class Field(WithoutOperators):
+class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
     `precision` is that of the arithmetic, `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
@@ -234,7 +235,45 @@ class Field(WithoutOperators):
         """A copy in another precision."""
         return self.like(precision=precision).assign(self)
 
+    # ---- whole fields ----------------------------------------------------------------------------
+
+    def _expression(self) -> FieldExpression:
+        return FieldExpression("f0", (self,), (), (self.storage.versions(),))
+
+    def _in_place(self, operator: str, other: Any) -> Any:
+        found = self._combined(operator, other)
+        return found if found is NotImplemented else found.store(self)
+
+    def __iadd__(self, other: Any) -> Any:
+        return self._in_place("+", other)
+
+    def __isub__(self, other: Any) -> Any:
+        return self._in_place("-", other)
+
+    def __imul__(self, other: Any) -> Any:
+        return self._in_place("*", other)
+
+    def __imatmul__(self, other: Any) -> Any:
+        return self._in_place("@", other)
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self._in_place("/", other)
+
+    def __ipow__(self, exponent: Any) -> Any:
+        found = self.__pow__(exponent)
+        return found if found is NotImplemented else found.store(self)
+
     # ---- NumPy -----------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape as an array: extents of the whole lattice, then that of an element."""
+        return self.lattice.extents + self.element.numpy_shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers that NumPy sees."""
+        return self.element.numpy_dtype(self.values_precision)
 
     def local(self) -> np.ndarray:
         """A copy of this rank's box: array `(*local_extents, *element.numpy_shape)`, first index the first direction."""
@@ -243,7 +282,7 @@ class Field(WithoutOperators):
         with lattice.lock:
             self._raise_if_lost()
             sites = self.storage.export_box()
-        return _reverse(self._decoded(sites), lattice.ndim)
+        return with_first_direction_first(self._decoded(sites), lattice.ndim)
 
     def stored_bytes(self) -> np.ndarray:
         """A copy of this rank's box as it is kept: bytes `(*local_extents, site_bytes)`, with `format` what a checkpoint needs.
@@ -253,7 +292,7 @@ class Field(WithoutOperators):
         self._not_while_tracing()
         with self.lattice.lock:
             self._raise_if_lost()
-            return _reverse(self.storage.export_box(), self.lattice.ndim)
+            return with_first_direction_first(self.storage.export_box(), self.lattice.ndim)
 
     def set_stored_bytes(self, sites: np.ndarray, format: tuple[str, int]) -> Field:
         """Sets this rank's box from what `stored_bytes` gave, kept in `format`: name and version. Every rank calls it. Returns self.
@@ -276,7 +315,9 @@ class Field(WithoutOperators):
             )
         self._writable()
         with self.lattice.lock:
-            self.storage.import_box(np.ascontiguousarray(_reverse(sites, self.lattice.ndim)))
+            self.storage.import_box(
+                np.ascontiguousarray(with_first_direction_first(sites, self.lattice.ndim))
+            )
         return self
 
     @property
@@ -306,18 +347,17 @@ class Field(WithoutOperators):
             .reshape(*sites.shape[:-1], self.element.stored_reals)
         )
 
-    def _encoded(self, values: np.ndarray) -> np.ndarray:
-        """Inverse of `_decoded`. Raises StorageError for what cannot be stored."""
+    def _encoded(self, values: np.ndarray) -> tuple[np.ndarray, int]:
+        """Inverse of `_decoded`, and how many sites cannot be stored."""
         as_numbers = plain(self.element, self._set_precision)
         reals = self.element.to_reals(values, self._set_precision)
         lead = reals.shape[:-1]
         sites = np.ascontiguousarray(reals).view(np.uint8).reshape(*lead, as_numbers.site_bytes)
-        if as_numbers.format != self.stored.format:
-            from jali.codegen.recode import recode
+        if as_numbers.format == self.stored.format:
+            return sites, 0
+        from jali.codegen.recode import recode
 
-            sites, lost = recode(sites, as_numbers, self.stored, self.precision)
-            raise_if_lost(lost, f"setting {self.name} from Python")
-        return sites
+        return recode(sites, as_numbers, self.stored, self.precision)
 
     @property
     def _set_precision(self) -> str:
@@ -342,79 +382,122 @@ class Field(WithoutOperators):
         self._writable()
         if self.lent is not None and lattice.gpu is None and np.may_share_memory(array, self.lent.memory):
             array = array.copy()
-        sites = self._encoded(_reverse(array, lattice.ndim))
+        sites, lost = self._encoded(with_first_direction_first(array, lattice.ndim))
+        raise_if_lost(lost, f"setting {self.name} from Python")
         with lattice.lock:
             self.storage.import_box(sites)
         return self
 
     def __getitem__(self, index: Any) -> Any:
-        """Values at global sites: one element, or the array of a slice; on every rank."""
-        if isinstance(index, Site):
-            raise trace_error(
-                f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
-            )
+        """Values at global sites, on every rank: what the same index takes of an array of the field's `shape`, a copy."""
+        try:
+            chosen = self._select(index)
+        except OnlyOfArraysError:
+            return self[...][index]
         self._not_while_tracing()
-        ranges, kept = ranges_of(self, index)
         lattice = self.lattice
-        shape = tuple(len(r) for r in ranges)
-        sites = np.zeros((*shape, self.stored.site_bytes), np.uint8)
-        mine = overlap(ranges, lattice.local_origin, lattice.local_extents)
-        payload = b""
         with lattice.lock:
             if lattice.left.possible:
                 raise_on_all_ranks(lattice.communicator, self.counts())
-            if mine is not None:
-                part, place, _ = self._part(mine[1])
-                payload = np.ascontiguousarray(part[place]).tobytes()
-            parts = lattice.communicator.gather_bytes(payload, what="reading sites")
-        for rank, data in enumerate(parts):
-            theirs = overlap(
-                ranges, tuple(lattice.partition.origin(rank)), tuple(lattice.partition.extents(rank))
-            )
-            if theirs is not None:
-                block = np.frombuffer(data, np.uint8)
-                sites[theirs[0]] = block.reshape(sites[theirs[0]].shape)
-        out = self._decoded(sites)
-        picked = tuple(slice(None) if k else 0 for k in kept)
-        values = out[picked]
+            sites = self._gathered(chosen)
+        values = chosen.result(self._decoded(sites))
+        if chosen.components:
+            values = values[(..., *chosen.components)]
         return values[()] if values.ndim == 0 else values
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Sets global sites; every rank passes the same values."""
-        if isinstance(index, Site):
+        """Sets global sites; every rank passes the same values. `f[...] = 2 * f + g` computes an expression in place."""
+        chosen = self._select(index)
+        if isinstance(value, FieldArithmetic):
+            if not chosen.everything:
+                raise LayoutError(
+                    f"{self.name}[{index}] takes an array: index the values of {value!r}, or set all sites, f[...] = g"
+                )
+            if isinstance(value, Field):
+                self.assign(value)
+            else:
+                value._expression().store(self)
+            return
+        self._not_while_tracing()
+        if chosen.components and (self.element.codec == "algebra" or self.stored.format.packing):
+            raise LayoutError(
+                f"{self.name} keeps {self.stored} of each {self.element}: set whole elements, not components"
+            )
+        self._writable()
+        element = np.empty(self.element.numpy_shape)[chosen.components].shape
+        array = as_array(value, self.name)
+        self.element.check(array, self._set_precision)  # on every rank, whichever has the sites
+        try:
+            array = np.broadcast_to(array, chosen.shape + element)
+        except ValueError:
+            raise LayoutError(
+                f"{self.name}[{index}] takes values of shape {chosen.shape + element}, not {array.shape}"
+            ) from None
+        array = chosen.brought(array)
+        lattice = self.lattice
+        with lattice.lock:
+            mine = chosen.part(lattice.local_origin, lattice.local_extents)
+            new: Any = None
+            lost = 0
+            if mine is not None:
+                values = array[mine.chosen]
+                if chosen.components or not mine.whole:
+                    new = self._export(mine)
+                if chosen.components:
+                    whole = self._decoded(new[mine.inside])
+                    whole[(..., *chosen.components)] = values
+                    values = whole
+                encoded, lost = self._encoded(values)
+                if new is None:
+                    new = encoded[mine.inside]
+                else:
+                    new[mine.inside] = encoded
+            if self.stored.counts(self.precision):
+                raise_on_all_ranks(lattice.communicator, [Told(f"setting {self.name} from Python", lost)])
+            if mine is not None:
+                new = np.ascontiguousarray(new)
+                if self._is_box(mine):
+                    self.storage.import_box(new)
+                else:
+                    self.storage.import_part(mine.first, new)
+            self.storage.mark_written(3)  # on every rank, whichever of them wrote
+
+    def _select(self, index: Any) -> Selection:
+        parts = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(part, Site) for part in parts):
             raise trace_error(
                 f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
             )
-        self._not_while_tracing()
-        ranges, kept = ranges_of(self, index)
-        lattice = self.lattice
-        shape = tuple(len(r) for r, k in zip(ranges, kept, strict=True) if k) + self.element.numpy_shape
-        self._writable()
-        array = as_array(value, self.name)
-        if array.dtype.kind == "c" and self.element.type.kind != "complex":
-            raise LayoutError(f"{self.name} is real; complex values cannot be set")
-        self.element.check_range(array, self._set_precision)  # on every rank, whichever has the sites
-        try:
-            array = np.broadcast_to(array, shape)
-        except ValueError:
-            raise LayoutError(
-                f"{self.name}[{index}] takes values of shape {shape}, not {array.shape}"
-            ) from None
-        array = array.reshape(tuple(len(r) for r in ranges) + self.element.numpy_shape)
-        mine = overlap(ranges, lattice.local_origin, lattice.local_extents)
-        if self.stored.counts(
-            self.precision
-        ):  # of all sites, so that what cannot be stored is an error everywhere
-            sites = self._encoded(array)
-            new = None if mine is None else sites[mine[0]]
-        else:
-            new = None if mine is None else self._encoded(array[mine[0]])
-        with lattice.lock:
-            if mine is not None:
-                part, place, first = self._part(mine[1])
-                part[place] = new
-                self.storage.import_part(first, np.ascontiguousarray(_reverse(part, lattice.ndim)))
-            self.storage.mark_written(3)  # on every rank, whichever of them wrote
+        return select(self.name, self.lattice.extents, self.element.numpy_shape, index)
+
+    def _is_box(self, part: Part) -> bool:
+        return tuple(part.extents) == self.lattice.local_extents
+
+    def _export(self, part: Part) -> np.ndarray:
+        """Bytes of a part of this rank's box; the whole box goes by another way, which is faster."""
+        return (
+            self.storage.export_box()
+            if self._is_box(part)
+            else self.storage.export_part(part.first, part.extents)
+        )
+
+    def _gathered(self, chosen: Selection) -> np.ndarray:
+        """Bytes of all sites of a selection, `(*chosen.lead, site_bytes)`. Collective; whoever calls holds the lattice."""
+        lattice, partition = self.lattice, self.lattice.partition
+        mine = chosen.part(lattice.local_origin, lattice.local_extents)
+        here = np.empty((0, self.stored.site_bytes), np.uint8)
+        if mine is not None:
+            here = self._export(mine)[mine.inside]
+        if lattice.communicator.size == 1:
+            return here.reshape(*chosen.lead, self.stored.site_bytes)
+        sites = np.empty((*chosen.lead, self.stored.site_bytes), np.uint8)
+        parts = lattice.communicator.gather_bytes(np.ascontiguousarray(here).tobytes(), what="reading sites")
+        for rank, data in enumerate(parts):
+            theirs = chosen.part(tuple(partition.origin(rank)), tuple(partition.extents(rank)))
+            if theirs is not None:
+                place = sites[theirs.chosen]
+                sites[theirs.chosen] = np.frombuffer(data, np.uint8).reshape(place.shape)
+        return sites
 
     def _not_while_tracing(self) -> None:
         """A number that is read here would stay in the kernel when the field changes, and in the graph."""
@@ -424,17 +507,6 @@ class Field(WithoutOperators):
                 f"{self.name} is read from Python while a site function is traced; read what is needed before, and pass it as an "
                 "argument"
             )
-
-    def _part(self, inside: tuple[np.ndarray, ...]) -> tuple[np.ndarray, tuple[np.ndarray, ...], list[int]]:
-        """Bytes of the smallest part of this rank's box that holds the given sites, their place in it, and its origin."""
-        first = [int(i.min()) for i in inside]
-        extents = [int(i.max()) + 1 - f for i, f in zip(inside, first, strict=True)]
-        sites = self.storage.export_part(first, extents)
-        return (
-            _reverse(sites, self.lattice.ndim),
-            tuple(i - f for i, f in zip(inside, first, strict=True)),
-            first,
-        )
 
 
 def wrapped(
@@ -473,12 +545,6 @@ def wrapped(
             },
         )
     return field
-
-
-def _reverse(array: np.ndarray, ndim: int) -> np.ndarray:
-    """Reverses the order of the first `ndim` axes."""
-    axes = tuple(range(ndim))[::-1] + tuple(range(ndim, array.ndim))
-    return np.transpose(array, axes)
 
 
 def _run_all(actions: weakref.WeakSet[Callable[[], None]]) -> None:

@@ -17,6 +17,7 @@ from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.values import Value, complex_number, identity, lift, matrix, vector, zero
 from jali.codegen.values import where as where_symbols
 from jali.errors import ParameterError
+from jali.lattice.field_arithmetic import FieldArithmetic
 from jali.lattice.scalars import Condition, Scalar
 
 
@@ -44,12 +45,14 @@ def _one(
             return Value(elementary.call(builder(), name, [x.node]))
         if isinstance(x, WithoutValue):
             lift(x)
+        if isinstance(x, FieldArithmetic):
+            return x.applied(name)
         if isinstance(x, Scalar) and name == "sqrt":
             return x.sqrt()
         return _at_once(name, complex_plain if isinstance(x, complex) and complex_plain else plain, x)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{name}` of a number or a symbol."
+    function.__doc__ = f"`{name}` of a number, of a symbol, or of a whole field."
     return function
 
 

@@ -82,8 +82,8 @@ class LostSites:
         return news
 
 
-class _Told:
-    """What counts that are gone came to."""
+class Told:
+    """Sites that were counted before: what counts that are gone came to."""
 
     __slots__ = ("name", "sites")
 
@@ -121,7 +121,7 @@ class LeftCounts:
             for count in self.take():
                 if sites := count.news():
                     found[count.name] = found.get(count.name, 0) + sites
-            self.add(_Told(name, sites) for name, sites in found.items())
+            self.add(Told(name, sites) for name, sites in found.items())
 
 
 def news_of(counts: Iterable[Count]) -> tuple[int, str]:

@@ -37,6 +37,7 @@ from jali.lattice.sums import Sums
 
 if TYPE_CHECKING:
     from jali.codegen.stages import Traced
+    from jali.codegen.types import Type
     from jali.lattice.binding import BoundKernel
     from jali.lattice.bound_call import BoundCall
 
@@ -154,6 +155,14 @@ class SiteFunction:
         The fields live as long as what is returned. For measurements; ordinary calls bind by themselves.
         """
         return functools.partial(self._bind(over, arguments, lattice, sums).run, arguments)
+
+    def types_of_sums(self, lattice: Any, *arguments: Any) -> list[Type]:
+        """What the sums of such a call are, before anything is compiled. Raises TraceError for mistakes in the function."""
+        fields = list(fields_of(arguments))
+        shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=False))
+        how = lattice.ndim, common_precision(fields), len(self.parameters) - len(arguments)
+        with lattice.lock:
+            return list(self._traced(arguments, shapes, fields, how).programs[0].sums)
 
     def _remember(self, key: Any, bound: BoundCall) -> None:
         with self._guard:

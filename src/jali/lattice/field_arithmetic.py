@@ -1,0 +1,481 @@
+"""Arithmetic of whole fields: `2 * f + g` is an expression, and one kernel computes it when its values are wanted.
+
+An expression is a formula in postfix notation over a list of fields and one of numbers. The formula is fixed while tracing, numbers are
+run-time arguments: one kernel serves all expressions of one formula.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jali import recording
+from jali.codegen import state as tracing
+from jali.codegen.lines import trace_error
+from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
+from jali.errors import LayoutError
+from jali.lattice.base import what_differs
+from jali.lattice.scalars import Scalar
+
+_OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.matmul: "@"}
+
+
+class FieldArithmetic:
+    """What fields and expressions of fields have in common: they combine, are summed, and look like arrays of NumPy.
+
+    Operators are those of the site language, at every site: `*` of two fields of matrices is the matrix product.
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+    __iter__ = None  # sites are read by f[...]; one by one each would be a call of all ranks
+
+    def _expression(self) -> FieldExpression:
+        raise NotImplementedError
+
+    # ---- operators -------------------------------------------------------------------------------
+
+    def _combined(self, operator: str, other: Any, swapped: bool = False) -> Any:
+        refuse_while_tracing(self)
+        given = _as_expression(other, self)
+        if given is NotImplemented:
+            return NotImplemented
+        a, b = (given, self._expression()) if swapped else (self._expression(), given)
+        return _join(operator, a, b)
+
+    def _changed(self, operator: str) -> FieldExpression:
+        refuse_while_tracing(self)
+        mine = self._expression()
+        return FieldExpression(f"{mine.formula} {operator}", mine.members, mine.numbers, mine.versions)
+
+    def __add__(self, other: Any) -> Any:
+        return self._combined("+", other)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combined("+", other, swapped=True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combined("-", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._combined("-", other, swapped=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combined("*", other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._combined("*", other, swapped=True)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._combined("@", other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._combined("@", other, swapped=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._combined("/", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._combined("/", other, swapped=True)
+
+    def __pow__(self, exponent: Any) -> Any:
+        if isinstance(exponent, int | np.integer) and not isinstance(exponent, bool):
+            return self._changed(f"**{int(exponent)}")
+        return self._combined("**", exponent)
+
+    def __neg__(self) -> FieldExpression:
+        return self._changed("negative")
+
+    def __pos__(self) -> FieldExpression:
+        return self._changed("positive")
+
+    def __abs__(self) -> FieldExpression:
+        return self._changed("abs")
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, numbers.Number | np.ndarray | Scalar):
+            self._refuse_order(other)
+        return self is other
+
+    def _refuse_order(self, *_: Any) -> Any:
+        raise trace_error(
+            f"{self!r} is not compared as a whole: f[...] == 0 compares in NumPy, f[X] == 0 in a site function"
+        )
+
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse_order
+
+    def __bool__(self) -> bool:
+        raise trace_error(
+            f"{self!r} is neither true nor false: f[...].any() or f[...].all() in NumPy says more"
+        )
+
+    def _refuse_number(self, *_: Any) -> Any:
+        raise trace_error(f"{self!r} is no number: f[0, 0] is the value at a site, f.sum() the sum of all")
+
+    __float__ = __complex__ = __int__ = __index__ = _refuse_number
+
+    @property
+    def real(self) -> FieldExpression:
+        """Real parts."""
+        return self._changed("real")
+
+    @property
+    def imag(self) -> FieldExpression:
+        """Imaginary parts."""
+        return self._changed("imag")
+
+    def conj(self) -> FieldExpression:
+        """Complex conjugates, component by component."""
+        return self._changed("conj")
+
+    def dagger(self) -> FieldExpression:
+        """Adjoints at every site."""
+        return self._changed("dagger")
+
+    def trace(self) -> FieldExpression:
+        """Traces at every site."""
+        return self._changed("trace")
+
+    def applied(self, name: str) -> FieldExpression:
+        """The function `name` of the site language at every site; `jali.exp(f)` and its like call this."""
+        return self._changed(name)
+
+    # ---- sums ------------------------------------------------------------------------------------
+
+    def norm2(self, fast: bool = False, wait: bool = True) -> Any:
+        """Sum over sites and components of |f|^2: a float, with `wait=False` a `Scalar`. See `Lattice.sum` for `fast`."""
+        return self._summed("norm2", fast=fast, wait=wait)
+
+    def inner(self, other: Any, fast: bool = False, wait: bool = True) -> Any:
+        """Sum over sites and components of conj(f) g: a float for real fields, a complex number for complex ones."""
+        given = _as_expression(other, self)
+        if not isinstance(other, FieldArithmetic):
+            raise LayoutError(f"inner takes a field or an expression of fields, not {other!r}")
+        return _join("dot", self._expression(), given)._summed(fast=fast, wait=wait)
+
+    def sum(self, fast: bool = False, wait: bool = True) -> Any:
+        """Sum over all sites and components, as `f[...].sum()`; of each component by itself see `Lattice.sum`."""
+        return self._summed("components", fast=fast, wait=wait)
+
+    def mean(self, fast: bool = False) -> Any:
+        """Mean of all sites and components, as `f[...].mean()`."""
+        return self.sum(fast=fast) / self.size
+
+    def _summed(self, *operators: str, **how: Any) -> Any:
+        refuse_while_tracing(self)
+        from jali.lattice.whole_fields import total
+
+        mine = self._expression()
+        for operator in operators:
+            mine = mine._changed(operator)
+        return mine.lattice.sum(total, *mine.arguments(), **how)
+
+    # ---- NumPy -----------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape as an array: extents of the whole lattice, then that of an element."""
+        raise NotImplementedError
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers that NumPy sees."""
+        raise NotImplementedError
+
+    @property
+    def ndim(self) -> int:
+        """Axes as an array; the directions of the lattice are `lattice.ndim`."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Numbers as an array, of the whole lattice."""
+        return math.prod(self.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        raise NotImplementedError
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        """All values, on every rank; every rank makes the same call."""
+        if copy is False:
+            raise ValueError(
+                f"{self!r} becomes an array by a copy only; lattice.wrap makes a field of an array"
+            )
+        values = self[...]
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
+        refuse_while_tracing(self)
+        if any(isinstance(x, FieldArithmetic) for x in _tuple(named.get("out"))):
+            raise LayoutError(
+                f"{ufunc.__name__} cannot write into a field; f[...] = sets values, f += and its like compute in place"
+            )
+        operator = _OPERATORS.get(ufunc)
+        if method == "__call__" and operator and len(inputs) == 2 and not named:
+            a, b = inputs
+            if isinstance(a, FieldArithmetic):
+                found = a._combined(operator, b)
+            else:
+                found = b._combined(operator, a, swapped=True)
+            if found is not NotImplemented:
+                return found
+        return getattr(ufunc, method)(*map(_as_numpy, inputs), **named)
+
+    def __array_function__(self, function: Callable[..., Any], types: Any, given: Any, named: Any) -> Any:
+        refuse_while_tracing(self)
+        return function(*map(_as_numpy, given), **{name: _as_numpy(x) for name, x in named.items()})
+
+
+class FieldExpression(FieldArithmetic):
+    """A formula of fields of one lattice, such as `2 * f + g`, that nobody has computed yet.
+
+    `field()` makes a field of it, `h[...] = 2 * f + g` stores it in one, `h += ...` in place; each is one kernel. Its fields keep
+    their values until then: where one has changed, evaluation raises LayoutError.
+    """
+
+    __slots__ = ("formula", "members", "numbers", "versions")
+
+    def __init__(
+        self, formula: str, fields: tuple[Any, ...], given: tuple[Any, ...], versions: tuple[Any, ...]
+    ):
+        self.formula = formula
+        self.members = fields
+        self.numbers = given
+        self.versions = versions
+
+    def _expression(self) -> FieldExpression:
+        return self
+
+    @property
+    def lattice(self) -> Any:
+        """The lattice of its fields."""
+        return self.members[0].lattice
+
+    def __repr__(self) -> str:
+        return f"<{self.formula!r} of fields on {self.lattice}; .field() computes it>"
+
+    def arguments(self) -> tuple[list[Any], list[Any], str]:
+        """What the site functions of `whole_fields` take: fields, numbers, formula. Raises LayoutError where a field has changed."""
+        for field, version in zip(self.members, self.versions, strict=True):
+            if field.storage.versions() != version:
+                raise LayoutError(
+                    f"{field.name} has changed since it was written in an expression; compute that before, by .field(), or write it anew"
+                )
+        return list(self.members), list(self.numbers), self.formula
+
+    def element(self) -> Element:
+        """What it has at a site. Raises TraceError where the formula has no meaning for its fields."""
+        from jali.lattice.whole_fields import total
+
+        found = total.types_of_sums(self.lattice, *self.arguments())[0]
+        return _element_of(found, self)
+
+    def field(self) -> Any:
+        """A new field with its values, periodic."""
+        from jali.lattice.arguments import common_precision
+        from jali.lattice.field import Field
+
+        recording.refuse("a field is made", "make it before, and assign to it in the graph")
+        made = Field(self.lattice, self.element(), common_precision(list(self.members)))
+        return self.store(made)
+
+    def store(self, target: Any) -> Any:
+        """Writes its values to a field, which may be one of its own. Returns the field."""
+        from jali.lattice.whole_fields import store
+
+        check_same_lattice(target, self.members[0])
+        store(target, *self.arguments())
+        return target
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.lattice.extents + self.element().numpy_shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        from jali.lattice.arguments import common_precision
+
+        return self.element().numpy_dtype(common_precision(list(self.members)))
+
+    def __getitem__(self, index: Any) -> Any:
+        """Values at global sites, as of a field; all of it is computed."""
+        refuse_while_tracing(self)
+        return self.field()[index]
+
+
+def evaluate(formula: str, fields: Any, given: Any, X: Any) -> Any:
+    """The value of a formula at a site."""
+    import jali
+
+    stack: list[Any] = []
+    for token in formula.split():
+        if token in _BINARY:
+            b, a = stack.pop(), stack.pop()
+            stack.append(_BINARY[token](a, b))
+        elif token[0] in "fn" and token[1:].isdigit():
+            stack.append(fields[int(token[1:])][X] if token[0] == "f" else given[int(token[1:])])
+        else:
+            a = stack.pop()
+            if token.startswith("**"):
+                stack.append(a ** int(token[2:]))
+            elif token in _UNARY:
+                stack.append(_UNARY[token](a))
+            else:
+                stack.append(getattr(jali, token)(a))
+    return stack.pop()
+
+
+def _components(a: Any) -> Any:
+    shape = a.shape
+    if not shape:
+        return a
+    if len(shape) == 1:
+        return sum(a[i] for i in range(shape[0]))
+    return sum(a[i, j] for i in range(shape[0]) for j in range(shape[1]))
+
+
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+    "@": lambda a, b: a @ b,
+    "**": lambda a, b: a**b,
+    "dot": lambda a, b: a.dot(b),
+}
+
+_UNARY: dict[str, Callable[[Any], Any]] = {
+    "negative": lambda a: -a,
+    "positive": lambda a: a,
+    "abs": abs,
+    "real": lambda a: a.real,
+    "imag": lambda a: a.imag,
+    "conj": lambda a: a.conj(),
+    "dagger": lambda a: a.dagger(),
+    "trace": lambda a: a.trace(),
+    "norm2": lambda a: a.norm2(),
+    "components": _components,
+}
+
+
+def refuse_while_tracing(field: Any) -> None:
+    """Raises TraceError inside a site function, where a field is a value at a site only."""
+    if getattr(tracing.active, "trace", None) is not None:
+        raise trace_error(
+            f"{field!r} has no arithmetic of its own in a site function: one that has it as an argument uses f[X]"
+        )
+
+
+def check_same_lattice(a: Any, b: Any) -> None:
+    """Raises LayoutError unless two fields live on one lattice."""
+    if a.lattice is not b.lattice:
+        raise LayoutError(
+            f"{a.name} lives on {a.lattice}, {b.name} on {b.lattice} ({what_differs(a.lattice, b.lattice)}); fields of one lattice "
+            "combine"
+        )
+
+
+def _as_expression(other: Any, beside: Any) -> Any:
+    """A field, an expression or a number as an expression; NotImplemented for anything else."""
+    if isinstance(other, FieldArithmetic):
+        return other._expression()
+    if isinstance(other, np.ndarray) and other.ndim:
+        raise LayoutError(
+            f"{beside!r} and an array of NumPy do not combine: take f[...] for NumPy's arithmetic, or make a field of the array"
+        )
+    if isinstance(other, np.ndarray):
+        other = other[()]
+    if isinstance(other, Scalar):
+        return FieldExpression("n0", (), (other,), ())
+    if not isinstance(other, numbers.Number | np.bool_):
+        return NotImplemented
+    whole = all(field.element.type.kind == "int" for field in beside._expression().members)
+    if isinstance(other, numbers.Integral) and whole:
+        return FieldExpression("n0", (), (int(other),), ())
+    try:
+        number = complex(other) if isinstance(other, complex | np.complexfloating) else float(other)  # type: ignore[arg-type]
+    except OverflowError:
+        raise LayoutError(
+            "a number beside fields is a float64, which cannot hold one as large as this"
+        ) from None
+    return FieldExpression("n0", (), (number,), ())
+
+
+def _join(operator: str, a: FieldExpression, b: FieldExpression) -> FieldExpression:
+    """The formula `a operator b`; fields that both have are one."""
+    fields, versions = list(a.members), list(a.versions)
+    if fields and b.members:
+        check_same_lattice(fields[0], b.members[0])
+    names = {}
+    for number, (field, version) in enumerate(zip(b.members, b.versions, strict=True)):
+        known = next((k for k, f in enumerate(fields) if f is field), None)
+        if known is None:
+            known = len(fields)
+            fields.append(field)
+            versions.append(version)
+        elif versions[known] != version:
+            raise LayoutError(
+                f"{field.name} has changed between two parts of an expression; compute the first before, by .field()"
+            )
+        names[f"f{number}"] = f"f{known}"
+    for number in range(len(b.numbers)):
+        names[f"n{number}"] = f"n{len(a.numbers) + number}"
+    renamed = " ".join(names.get(token, token) for token in b.formula.split())
+    return FieldExpression(
+        f"{a.formula} {renamed} {operator}", tuple(fields), a.numbers + b.numbers, tuple(versions)
+    )
+
+
+def _element_of(type: Type, expression: FieldExpression) -> Element:
+    """What a field of values of this type holds: a spinor if its fields do, an algebra or whole numbers where these are kept."""
+    for field in expression.members:
+        if field.element.spinor and field.element.type == type:
+            return field.element
+    kept = _kept(expression)
+    if isinstance(kept, Element) and (kept.codec == "algebra" or kept.type.kind == "int"):
+        return kept
+    if not type.shape:
+        return Complex() if type.kind == "complex" else Real()
+    kind = "real" if type.kind == "real" else "complex"
+    return Vector(type.shape[0], kind) if len(type.shape) == 1 else Matrix(type.shape[0], type.shape[1], kind)
+
+
+def _kept(expression: FieldExpression) -> Any:
+    """The element of all fields where they are added, and multiplied by real numbers, or by each other if they are whole numbers; else
+    None."""
+    stack: list[Any] = []
+    for token in expression.formula.split():
+        if token in _BINARY:
+            b, a = stack.pop(), stack.pop()
+            whole = a == b and isinstance(a, Element) and a.type.kind == "int"
+            if token in "+-":
+                stack.append(a if a == b else None)
+            elif token == "*" and (whole or "real" in (a, b)):
+                stack.append(b if a == "real" else a)
+            else:
+                stack.append(a if token == "/" and b == "real" else None)
+        elif token[0] == "f" and token[1:].isdigit():
+            stack.append(expression.members[int(token[1:])].element)
+        elif token[0] == "n" and token[1:].isdigit():
+            number = expression.numbers[int(token[1:])]
+            stack.append({float: "real", int: Integer()}.get(type(number)))
+        elif token not in ("negative", "positive"):
+            stack[-1] = None
+    return stack.pop()
+
+
+def _as_numpy(x: Any) -> Any:
+    if isinstance(x, list | tuple):
+        return type(x)(map(_as_numpy, x))
+    return np.asarray(x) if isinstance(x, FieldArithmetic) else x
+
+
+def _tuple(x: Any) -> tuple[Any, ...]:
+    return x if isinstance(x, tuple) else (x,)

@@ -1,0 +1,304 @@
+"""Fields as arrays to the eye: arithmetic of whole fields, in place, sums, NumPy's functions, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import jali
+from jali import (
+    SU,
+    Algebra,
+    Complex,
+    Field,
+    Integer,
+    Lattice,
+    LayoutError,
+    Matrix,
+    Real,
+    Spinor,
+    TraceError,
+    Vector,
+)
+from jali.lattice import whole_fields
+
+pytestmark = pytest.mark.lanes
+
+
+def random_values(f: Field, seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=f.shape)
+    return values + 1j * rng.normal(size=f.shape) if f.dtype.kind == "c" else values
+
+
+def make(element, seed=1, lattice=None, **options):
+    f = Field(lattice or Lattice(5, 3, 6), element, **options)
+    f[...] = random_values(f, seed)
+    return f, f[...]
+
+
+@pytest.fixture
+def pair():
+    lattice = Lattice(5, 7)
+    return make(Real(), 1, lattice) + make(Real(), 2, lattice)
+
+
+def test_a_field_has_what_an_array_has():
+    f, a = make(Spinor(3))
+    assert f.shape == a.shape == (5, 3, 6, 4, 3)
+    assert f.dtype == a.dtype
+    assert f.ndim == a.ndim
+    assert f.size == a.size
+    assert len(f) == len(a)
+    assert np.array_equal(np.asarray(f), a)
+    assert np.asarray(f, "complex64").dtype == "complex64"
+    assert Field(f.lattice, Real(), "float32").dtype == np.float32
+    assert Field(f.lattice, Real(), storage="float32").dtype == np.float32
+
+
+def test_expressions_are_numpys(pair):
+    f, a, g, b = pair
+    s = f.lattice.scalar(2.5)
+    for ours, numpys in [
+        (2 * f + g, 2 * a + b),
+        (f - g / 3, a - b / 3),
+        (1 - f * g, 1 - a * b),
+        (-f + (+g), b - a),
+        (2 / (f * f + 1), 2 / (a * a + 1)),
+        (abs(f) ** 0.5, abs(a) ** 0.5),
+        (f**3 - g**-2, a**3 - b**-2.0),
+        (np.float64(2) * f, 2 * a),
+        (f + np.float32(0.5), a + 0.5),
+        (np.array(3.0) * f, 3 * a),
+        (s * f - f * s + f / s, a / 2.5),
+        (jali.exp(f) * jali.cos(g), np.exp(a) * np.cos(b)),
+        (jali.sqrt(abs(g)), np.sqrt(abs(b))),
+    ]:
+        assert ours.shape == a.shape
+        assert ours.dtype == a.dtype
+        assert np.allclose(ours, numpys, rtol=1e-14), ours
+        assert np.allclose(ours.field()[1:3], numpys[1:3], rtol=1e-14)
+
+
+def test_in_place(pair):
+    f, a, g, b = pair
+    same = f
+    f += 2 * g
+    f *= g
+    f -= 1
+    f /= 2
+    f **= 2
+    assert f is same
+    assert np.allclose(f, (((a + 2 * b) * b - 1) / 2) ** 2, rtol=1e-14)
+    f[...] = 3 * g + f
+    f[:] = f - 3 * g
+    assert np.allclose(f, (((a + 2 * b) * b - 1) / 2) ** 2, rtol=1e-12)
+    f[...] = g
+    assert np.array_equal(f, b)
+
+
+def test_products_of_matrices_are_the_site_languages():
+    lattice = Lattice(4, 3)
+    (m, a), (n, b), (v, w) = (
+        make(Matrix(3), 1, lattice),
+        make(Matrix(3), 2, lattice),
+        make(Vector(3), 3, lattice),
+    )
+    assert np.allclose(m * n, a @ b)
+    assert np.allclose(m @ n.dagger(), a @ b.conj().swapaxes(-1, -2))
+    assert np.allclose(m * v, (a @ w[..., None])[..., 0])
+    assert np.allclose((m * n).trace().real, np.trace(a @ b, axis1=-2, axis2=-1).real)
+    assert np.allclose(m.conj().imag, -a.imag)
+    m @= n
+    assert np.allclose(m, a @ b)
+
+
+@pytest.mark.parametrize(
+    ("make_value", "element"),
+    [
+        (lambda f: 2 * f[Algebra] - f[Algebra] / 3, Algebra(3)),
+        (lambda f: f[Algebra] * f[Algebra], Matrix(3)),
+        (lambda f: 1j * f[Algebra], Matrix(3)),
+        (lambda f: 2j * f[Spinor] + f[Spinor], Spinor(3)),
+        (lambda f: f[SU] * f[Spinor], Spinor(3)),
+        (lambda f: f[SU] + f[SU], Matrix(3)),
+        (lambda f: f[SU] * f[Vector], Vector(3)),
+        (lambda f: f[Integer] * 2 + f[Integer], Integer()),
+        (lambda f: f[Integer] / 2, Real()),
+        (lambda f: f[Integer] + 0.5, Real()),
+        (lambda f: f[Real] * 1j, Complex()),
+        (lambda f: f[Complex].real, Real()),
+        (lambda f: f[Real] * f[Vector], Vector(3)),
+    ],
+)
+def test_what_an_expression_holds(make_value, element):
+    lattice = Lattice(4, 3)
+    elements = {Algebra: Algebra(3), Spinor: Spinor(3), SU: SU(3), Vector: Vector(3)}
+    fields = {
+        e: Field(lattice, elements.get(e, e if e in elements else None) or e())
+        for e in (Integer, Real, Complex)
+    }
+    fields |= {kind: Field(lattice, e) for kind, e in elements.items()}
+    fields[SU][...] = np.eye(3)
+    found = make_value(fields)
+    assert found.element() == element
+    assert found.field().element == element
+    assert np.asarray(found).dtype == found.dtype
+
+
+def test_whole_numbers_stay_whole():
+    f = Field(Lattice(7), Integer())
+    f[...] = np.arange(7)
+    assert np.array_equal(3 * f * f - f, 3 * np.arange(7) ** 2 - np.arange(7))
+    assert (3 * f).dtype == np.int64
+    assert np.array_equal(f / 2, np.arange(7) / 2)
+
+
+@pytest.mark.parametrize("element", [Real(), Complex(), Vector(3), Matrix(2), Spinor(2)])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_sums_are_numpys(element, precision):
+    lattice = Lattice(5, 3, 7)
+    (f, a), (g, b) = (
+        make(element, 1, lattice, precision=precision),
+        make(element, 2, lattice, precision=precision),
+    )
+    a, b = a.astype(complex), b.astype(complex)
+    close = 1e-13 if precision == "float64" else 1e-5
+    assert np.isclose(f.norm2(), np.sum(abs(a) ** 2), rtol=close)
+    assert np.isclose(f.inner(g), np.vdot(a, b), rtol=close, atol=close * a.size)
+    assert np.isclose(f.sum(), a.sum(), rtol=close, atol=close * a.size)
+    assert np.isclose((2 * f).mean(), 2 * a.mean(), rtol=close, atol=close)
+    assert np.isclose((f + g).norm2(), np.sum(abs(a + b) ** 2), rtol=close)
+    assert float((f - g).norm2(wait=False)) == (f - g).norm2()
+    assert isinstance(f.sum(), complex if element.type.kind == "complex" else float)
+
+
+def test_functions_of_numpy_act_on_all_values(pair):
+    f, a, g, b = pair
+    assert np.array_equal(np.exp(f), np.exp(a))
+    assert isinstance(np.exp(f), np.ndarray)
+    assert np.allclose(f, a)
+    assert np.max(f) == a.max()
+    assert np.sum(f + g) == np.sum((f + g)[...])
+    assert np.array_equal(np.stack([f, g]), [a, b])
+    assert np.array_equal(np.where(f[...] > 0, f, g), np.where(a > 0, a, b))
+    assert np.array_equal(np.add.reduce(f), a.sum(0))
+    assert np.linalg.norm(f) == np.linalg.norm(a)
+
+
+def test_one_kernel_serves_a_formula(pair):
+    f, _, g, _ = pair
+    f += 0.5 * g
+    known = len(whole_fields.store._programs)
+    for weight in (1.0, 2.0, -3):
+        f += weight * g
+    assert len(whole_fields.store._programs) == known
+
+
+def test_a_field_that_changes_spoils_what_is_not_computed(pair):
+    f, a, g, b = pair
+    later = f + g
+    f += 1
+    with pytest.raises(LayoutError, match="has changed since it was written in an expression"):
+        later.field()
+    with pytest.raises(LayoutError, match="has changed between two parts"):
+        later + f
+    assert np.allclose(f + g, a + 1 + b)
+
+
+def on_ranks() -> np.ndarray:
+    f, g = Field(Lattice(9, 5), Complex()), Field(Lattice(9, 5), Complex())
+    g = Field(f.lattice, Complex())
+    f[...] = np.arange(45).reshape(9, 5)
+    g[...] = 1j
+    f += 2 * g
+    return np.append(np.asarray(f * g).ravel(), [(f * g).sum(), f.norm2(), f.inner(g)])
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_compute_the_same(ranks):
+    alone = on_ranks()
+    assert np.allclose(alone[0], -2)
+    assert all(np.array_equal(r, alone) for r in jali.virtual_ranks(ranks, on_ranks))
+
+
+def test_expressions_in_graphs(pair):
+    f, a, g, b = pair
+
+    def step():
+        f[...] = f + 2 * g
+
+    repeated = jali.graph(step, f.lattice)
+    for _ in range(3):
+        repeated.run()
+    assert np.allclose(f, a + 6 * b, rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("what", "error", "says"),
+    [
+        (lambda f, g: f == 0, TraceError, "not compared as a whole"),
+        (lambda f, g: f != np.zeros(3), TraceError, "not compared as a whole"),
+        (lambda f, g: f > 0, TraceError, "not compared as a whole"),
+        (lambda f, g: bool(f), TraceError, "neither true nor false"),
+        (lambda f, g: float(f + g), TraceError, "is no number"),
+        (lambda f, g: list(f), TypeError, "not iterable"),
+        (lambda f, g: f + "x", TypeError, "unsupported operand"),
+        (lambda f, g: f * f[...], LayoutError, "an array of NumPy do not combine"),
+        (lambda f, g: f[...] * f, LayoutError, "an array of NumPy do not combine"),
+        (lambda f, g: f + Field(Lattice(5, 7), Real()), LayoutError, "fields of one lattice combine"),
+        (lambda f, g: (f + Field(f.lattice, Vector(2))).field(), TraceError, "shapes differ"),
+        (lambda f, g: np.add(f, 1, out=f), LayoutError, "cannot write into a field"),
+        (lambda f, g: np.asarray(f, copy=False), ValueError, "by a copy only"),
+        (lambda f, g: f.__setitem__(0, g), LayoutError, "takes an array"),
+        (lambda f, g: f.inner(2), LayoutError, "takes a field"),
+        (lambda f, g: f * 10**400, LayoutError, "float64"),
+        (lambda f, g: f.assign(f + g), LayoutError, "a field is assigned"),
+        (lambda f, g: f.set_local(f + g), LayoutError, "takes an array of numbers"),
+        (lambda f, g: f.__iadd__(1j), TraceError, "complex"),
+        (lambda f, g: whole_fields.store(f + g, [], [], ""), TraceError, r"pass \(\.\.\.\)\.field"),
+    ],
+)
+def test_what_is_not_meant_is_refused(pair, what, error, says):
+    f, a, g, _ = pair
+    with pytest.raises(error, match=says):
+        what(f, g)
+    assert np.array_equal(f, a)
+
+
+def test_identity_is_what_fields_are_equal_by(pair):
+    f, _, g, _ = pair
+    assert f == f
+    assert f != g
+    assert f in [g, f]
+    assert {f: 1}[f] == 1
+    assert f is not None
+    assert f is not None
+
+
+def test_fields_have_no_arithmetic_in_site_functions(pair):
+    f, _, g, _ = pair
+
+    @jali.site_function
+    def wrong(X, out):
+        out[X] = (f + 1)[X]
+
+    with pytest.raises(TraceError, match="no arithmetic of its own in a site function"):
+        wrong(g)
+
+
+def test_matplotlib_takes_a_field(pair, tmp_path):
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    f, a, _, _ = pair
+    figure, (left, right) = pyplot.subplots(1, 2)
+    image = left.imshow(f)
+    (line,) = right.plot(f[2])
+    line_of_field = right.plot(make(Real(), lattice=Lattice(6))[0])[0]
+    figure.savefig(tmp_path / "field.png")
+    pyplot.close(figure)
+    assert np.array_equal(image.get_array(), a)
+    assert np.array_equal(line.get_ydata(), a[2])
+    assert len(line_of_field.get_ydata()) == 6
