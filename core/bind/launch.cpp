@@ -66,7 +66,8 @@ void bind_launch(nb::module_& m) {
                std::tuple<std::int64_t, std::int64_t, std::int64_t, std::uint8_t> cost,
                std::shared_ptr<RowBlocks> rows,
                std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>> apart,
-               std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> away) {
+               std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> away,
+               const std::vector<std::string>& reductions) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
@@ -93,6 +94,7 @@ void bind_launch(nb::module_& m) {
                     d.reads.push_back({std::move(field), std::move(offset), parities});
                 d.writes = std::move(writes);
                 d.sums.count = nsums;
+                for (const auto& how : reductions) d.sums.how.push_back(site_reduction_of(how));
                 if (slices) d.sums.slice.assign(slices->data(), slices->data() + slices->size());
                 d.sums.nslices = nslices;
                 d.sums.fast = fast;
@@ -117,13 +119,15 @@ void bind_launch(nb::module_& m) {
             "rows"_a.none() = nb::none(),
             "apart"_a = std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>>(),
             "away"_a = std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>(),
+            "reductions"_a = std::vector<std::string>(),
             "parameters (uint64) is kept and read at every run: change scalars in place. patches: "
             "[(parameter, "
             "field)]; reads: "
             "[(field, offset, parities)]; writes: [(field, parities)]. Runs over blocks begin..end-1 or a "
             "list, of the layout or of rows of arrays. cost: bytes that must be moved, bytes moved without "
             "caches, operations, all per site, and bytes of a real. apart: [(field, offsets)] that tables of "
-            "sites find; away: [(parameter, field)], how far its ghosts are away.")
+            "sites find; away: [(parameter, field)], how far its ghosts are away. reductions: sum, max, min, "
+            "max_whole or min_whole for each of the nsums; none: all are summed.")
         .def(
             "run",
             [](BoundLaunch& self) -> nb::object {
@@ -150,7 +154,7 @@ void bind_launch(nb::module_& m) {
             },
             nb::sig("def run(self) -> numpy.typing.NDArray[numpy.float64] | None"),
             "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all "
-            "ranks.")
+            "ranks; the bits of an int64 where whole numbers were compared.")
         .def(
             "run_into",
             [](BoundLaunch& self, Numbers& numbers) {
@@ -161,9 +165,11 @@ void bind_launch(nb::module_& m) {
                 if (self.launch->definition().layout->gpu() != nullptr)
                     throw LayoutError("launch: numbers of a device are set by its kernels");
                 nb::gil_scoped_release released;
-                self.launch->run(reinterpret_cast<double*>(numbers.address()));
+                double* results = reinterpret_cast<double*>(numbers.address());
+                self.launch->run(results);
+                self.launch->as_doubles(results);
             },
-            "numbers"_a, "As run, on the host; the sums go there.")
+            "numbers"_a, "As run, on the host; the sums go there, as float64.")
         .def(
             "run_leaving_sums", [](BoundLaunch& self) { self.launch->run_leaving_sums(); },
             nb::call_guard<nb::gil_scoped_release>(),

@@ -21,7 +21,7 @@ struct DepositArguments {
     std::int64_t stride;
     GpuAddress order, starts;
     std::int64_t slices, components, blocks;
-    GpuAddress words;
+    GpuAddress words, reductions;
 };
 
 struct HandOverArguments {
@@ -79,6 +79,12 @@ void GpuLaunch::prepare_sums() {
         whole_order_ = order_by_slice(blocks);
     }
     starts_ = gpu_->upload(starts.data(), starts.size() * sizeof starts[0], "site lists");
+    if (sums.has_extremes()) {
+        std::vector<std::int64_t> reductions(sums.how.size());
+        std::transform(sums.how.begin(), sums.how.end(), reductions.begin(),
+                       [](SiteReduction how) { return static_cast<std::int64_t>(how); });
+        reductions_ = gpu_->upload(reductions.data(), reductions.size() * sizeof reductions[0], "sums");
+    }
     if (!sums.added_by_kernel)
         contributions_ = gpu_->allocate(static_cast<std::size_t>(sums.count) * n * sizeof(double), "sums");
     const auto words = static_cast<std::size_t>(sums.nslices) * sums.count * BinnedSum::words;
@@ -264,8 +270,9 @@ std::vector<double> GpuLaunch::time(int repetitions, const std::function<void()>
 
 void GpuLaunch::deposit(GpuAddress order) {
     const auto& d = definition_;
-    DepositArguments arguments{contributions_.address(), whole_.size(), order,           starts_.address(),
-                               d.sums.nslices,           d.sums.count,  deposit_blocks_, totals_.address()};
+    DepositArguments arguments{contributions_.address(), whole_.size(),     order,
+                               starts_.address(),        d.sums.nslices,    d.sums.count,
+                               deposit_blocks_,          totals_.address(), reductions_.address()};
     const std::int64_t jobs = static_cast<std::int64_t>(d.sums.nslices) * d.sums.count * deposit_blocks_;
     void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, gpu_->stream(), Phase::sums, d.cost.name);
@@ -290,10 +297,18 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     gpu_->wait_for_word(here + reduced_.size(), turn_);
     const HostSpan span(Phase::sums, d.cost.name);
     std::copy_n(here, reduced_.size(), reduced_.data());
-    if (d.communicator->size() > 1) d.communicator->all_reduce_sum(reduced_, d.cost.name);
-    for (std::size_t k = 0; k < accumulators; ++k)
-        sums[k] =
-            BinnedSum::value_of_words(std::span(reduced_).subspan(k * BinnedSum::words, BinnedSum::words));
+    std::vector<std::uint64_t> keys;
+    for (std::size_t k = 0; d.sums.has_extremes() && k < accumulators; ++k)
+        keys.push_back(static_cast<std::uint64_t>(reduced_[k * BinnedSum::words]));
+    if (d.communicator->size() > 1 && d.sums.has_sums())
+        d.communicator->all_reduce_sum(reduced_, d.cost.name);
+    if (d.sums.has_extremes()) meet_extremes(keys);
+    for (std::size_t k = 0; k < accumulators; ++k) {
+        const SiteReduction how = d.sums.reduction(k);
+        sums[k] = how != SiteReduction::sum ? Extreme::number(keys[k], how)
+                                            : BinnedSum::value_of_words(std::span(reduced_).subspan(
+                                                  k * BinnedSum::words, BinnedSum::words));
+    }
 }
 
 GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {

@@ -46,18 +46,16 @@ void HostLaunch::prepare_sums() {
     const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.count;
     for (auto& worker : workers_) {
         worker.contributions = Arena::host().allocate(sums.count * chunk_ * lanes * sizeof(double), "sums");
-        if (sums.fast) {
-            worker.plain.resize(accumulators);
-        } else {
-            worker.binned.resize(accumulators);
-        }
+        if (sums.has_extremes()) worker.keys.resize(accumulators);
+        if (sums.has_sums() && sums.fast) worker.plain.resize(accumulators);
+        if (sums.has_sums() && !sums.fast) worker.binned.resize(accumulators);
         if (!sums.slice.empty()) {
             worker.sorted.resize(chunk_ * lanes);
             worker.place.resize(chunk_ * lanes);
             worker.ends.resize(sums.nslices);
         }
     }
-    if (!sums.fast) reduced_.resize(accumulators * BinnedSum::words);
+    if (sums.has_sums() && !sums.fast) reduced_.resize(accumulators * BinnedSum::words);
 }
 
 HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
@@ -165,13 +163,16 @@ void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.parameters[1])) {
         for (int k = 0; k < sums.count; ++k) {
             double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
+            const double neutral = Extreme::neutral(sums.reduction(k));
             for (std::int64_t i = 0; i < n; ++i) {
-                if ((masks[begin + i / lanes] >> (i % lanes) & 1) == 0) values[i] = 0;
+                if ((masks[begin + i / lanes] >> (i % lanes) & 1) == 0) values[i] = neutral;
             }
         }
     }
     auto add = [&](std::size_t accumulator, const double* values, std::int64_t count) {
-        if (sums.fast) {
+        if (const SiteReduction how = sums.reduction(accumulator); how != SiteReduction::sum) {
+            Extreme::raise(worker.keys[accumulator], how, values, count);
+        } else if (sums.fast) {
             worker.plain[accumulator] += plain_sum(values, count);
         } else {
             worker.binned[accumulator].deposit(values, count);
@@ -212,6 +213,24 @@ void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
 }
 
 void HostLaunch::reduce(double* sums) {
+    if (definition_.sums.has_sums()) reduce_sums(sums);
+    if (definition_.sums.has_extremes()) reduce_extremes(sums);
+}
+
+void HostLaunch::reduce_extremes(double* sums) {
+    auto& keys = workers_[0].keys;
+    for (std::size_t w = 1; w < workers_.size(); ++w) {
+        for (std::size_t k = 0; workers_[w].used && k < keys.size(); ++k)
+            keys[k] = std::max(keys[k], workers_[w].keys[k]);
+    }
+    meet_extremes(keys);
+    for (std::size_t k = 0; k < keys.size(); ++k) {
+        const SiteReduction how = definition_.sums.reduction(k);
+        if (how != SiteReduction::sum) sums[k] = Extreme::number(keys[k], how);
+    }
+}
+
+void HostLaunch::reduce_sums(double* sums) {
     const auto& d = definition_;
     const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
     const bool alone = d.communicator->size() == 1;
@@ -275,6 +294,7 @@ void HostLaunch::prepare() {
             worker.parameters[6] = reinterpret_cast<std::uint64_t>(worker.counters.data());
             std::fill(worker.counters.begin(), worker.counters.end(), 0);
             std::fill(worker.plain.begin(), worker.plain.end(), 0.0);
+            std::fill(worker.keys.begin(), worker.keys.end(), Extreme::none);
             for (auto& sum : worker.binned) sum.clear();
         }
     }

@@ -36,6 +36,7 @@ class HostLaunch : public Launch {
         Memory contributions;            // doubles [component][chunk][lane], aligned for vectors
         std::vector<BinnedSum> binned;   // [slice][component]
         std::vector<double> plain;       // the same, for fast sums
+        std::vector<std::uint64_t> keys; // the same, for maxima and minima
         std::vector<double> sorted;      // one component of a chunk, slice by slice
         std::vector<std::int32_t> place; // where each value of the chunk goes in it
         std::vector<std::int32_t> ends;  // [slice]: end of its values
@@ -53,6 +54,8 @@ class HostLaunch : public Launch {
     void run_piece(int thread, std::int64_t begin, std::int64_t end);
     void deposit(Worker& worker, std::int64_t begin, std::int64_t end);
     void reduce(double* sums);
+    void reduce_sums(double* sums);
+    void reduce_extremes(double* sums);
     Plan& plan_for(const std::vector<char>& stale);
     void run_part(Plan& plan, int part, const ThreadPool::Progress* progress);
     void run_with_halos(Plan& plan);

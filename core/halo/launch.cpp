@@ -3,6 +3,7 @@
 #include "halo/host_launch.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace jali {
 
@@ -184,6 +185,10 @@ void Launch::check_sums() const {
     const auto& d = definition_;
     const auto& sums = d.sums;
     if (sums.count == 0) return;
+    if (!sums.how.empty() && static_cast<int>(sums.how.size()) != sums.count) {
+        throw LayoutError("launch: " + std::to_string(sums.how.size()) + " reductions for " +
+                          std::to_string(sums.count) + " contributions");
+    }
     if (!sums.slice.empty()) {
         const std::int64_t sites = visited().count * visited().lanes;
         if (static_cast<std::int64_t>(sums.slice.size()) != sites) {
@@ -203,6 +208,28 @@ void Launch::check_sums() const {
 
 void Launch::run_leaving_sums() {
     throw LayoutError("launch: sums stay on the device of a single rank only");
+}
+
+void Launch::as_doubles(double* sums) const {
+    const auto& d = definition_.sums;
+    for (std::size_t k = 0; k < static_cast<std::size_t>(d.nslices) * d.count; ++k) {
+        if (Extreme::whole(d.reduction(k)))
+            sums[k] = static_cast<double>(std::bit_cast<std::int64_t>(sums[k]));
+    }
+}
+
+void Launch::meet_extremes(std::span<std::uint64_t> keys) const {
+    const auto& d = definition_;
+    if (d.communicator->size() == 1) return;
+    const auto parts = d.communicator->all_gather(std::as_bytes(keys), d.cost.name);
+    for (std::size_t r = 0; r < parts.size(); ++r) {
+        check_bytes(parts[r], keys.size_bytes(), static_cast<int>(r), d.cost.name);
+        for (std::size_t k = 0; k < keys.size(); ++k) {
+            std::uint64_t key;
+            std::memcpy(&key, parts[r].data() + k * sizeof key, sizeof key);
+            keys[k] = std::max(keys[k], key);
+        }
+    }
 }
 
 void Launch::mark_written() {

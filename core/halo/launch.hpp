@@ -13,12 +13,15 @@
 #include "halo/site_table.hpp"
 #include "halo/storage.hpp"
 #include "schedule/schedule.hpp"
+#include "sum/site_reduction.hpp"
 #include "transport/communicator.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace jali {
@@ -47,11 +50,22 @@ struct LaunchDomain {
 };
 
 struct LaunchSums {
-    int count = 0;                   // doubles per site
+    int count = 0;                   // contributions per site, of 8 bytes
+    std::vector<SiteReduction> how;  // what becomes of each; empty: all are summed
     std::vector<std::int32_t> slice; // [block][lane]: its slice, or empty for one sum over all sites
     int nslices = 1;
     bool added_by_kernel = false; // on a device: parameters[2] are the words of the sums themselves
     bool fast = false;            // plain double sums: the last bits depend on threads and partition
+
+    SiteReduction reduction(std::size_t component) const {
+        return how.empty() ? SiteReduction::sum : how[component % static_cast<std::size_t>(count)];
+    }
+    bool has_extremes() const {
+        return std::any_of(how.begin(), how.end(), [](SiteReduction r) { return r != SiteReduction::sum; });
+    }
+    bool has_sums() const {
+        return count > 0 && (how.empty() || std::count(how.begin(), how.end(), SiteReduction::sum) > 0);
+    }
 };
 
 // What a kernel does, for profiles: its name, and per site what must be moved, what is moved without any
@@ -119,7 +133,8 @@ class Launch {
     virtual ~Launch();
     Launch(const Launch&) = delete;
 
-    // sums: [nslices][count], or null if there are none. Throws RankFailure.
+    // sums: [nslices][count], or null if there are none; 8 bytes each, whole numbers as they are. Throws
+    // RankFailure.
     virtual void run(double* sums) = 0;
     // Without waiting, on the device of a single rank: sums stay there as the words of core/sum,
     // [slice][sum], at words_of_sums(), for a kernel that takes their values and leaves zeros, which
@@ -131,6 +146,8 @@ class Launch {
     virtual void make_ready() {}
     // As a run does, for one that a graph repeats.
     void mark_written();
+    // [slice][component]: whole numbers among the results of a run become doubles.
+    void as_doubles(double* sums) const;
 
     const LaunchDefinition& definition() const { return definition_; }
     const std::shared_ptr<LaunchCounters>& counters() const { return counters_; }
@@ -174,6 +191,8 @@ class Launch {
         return definition_.rows ? VisitedBlocks::of(*definition_.rows)
                                 : VisitedBlocks::of(*definition_.layout);
     }
+    // Every key becomes the largest that a rank has. Collective.
+    void meet_extremes(std::span<std::uint64_t> keys) const;
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is
     // Per position of the domain: the highest direction into which a slab reaches whose stale ghosts it
     // reads; -1: it reads none.

@@ -61,6 +61,18 @@ def collect(n: int, precision: str) -> None:
     dirac.apply(mine, theirs)  # beside fields, and alone
     averaged(theirs, mine)
     jali.virtual_ranks(2, averaged_by_ranks, precision)
+    whole = jali.Field(lattice, jali.Integer(), precision)
+    lattice.reduce(extremes, spinor, whole)
+    for scalar in lattice.reduce(extremes, spinor, whole, wait=False):
+        float(scalar)
+
+
+@jali.site_function
+def extremes(X, f, n, high, low, most, least):
+    high.max(f[X].norm2())
+    low.min(f[X].norm2())
+    most.max(n[X])
+    least.min(n[X])
 
 
 @jali.site_function

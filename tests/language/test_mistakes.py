@@ -293,7 +293,7 @@ OF_SUMS = {
     "total *= 2": r"total \+= value",
     "total.add(a[X])": "has no attribute add",
     "total += 'x'": "a str cannot be used",
-    "a[X] = total[X]": "total is a sum because lattice.sum was given no argument for it",
+    "a[X] = total[X]": "total is one of these because the call was given no argument for it",
     "pass": "never adds to its sum number 1, total",
 }
 

@@ -7,6 +7,7 @@ matrices) cost nothing. All values are computed before the first field is writte
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from jali.codegen.formats import Stored, on_the_wire
@@ -183,7 +184,7 @@ class _Emitter(Writer):
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
         for total in sums:
             for part in self.parts(total.value):
-                self._contribute(component, part)
+                self._contribute(component, part, total.reduction)
                 component += 1
         # A stored value that is still a bare load of another stored field must be read before that field is written.
         written = {s.slot for s in stores}
@@ -228,22 +229,34 @@ class _Emitter(Writer):
         sent = self.program.outputs
         return sent > 0 and self._sent(sent).counts(self.program.precision)
 
-    def _contribute(self, component: int, part: str) -> None:
-        """A site's term of a sum."""
+    def _contribute(self, component: int, part: str, reduction: str) -> None:
+        """A site's term of a sum, maximum or minimum."""
         i = "i" if self.several is None else "own.i[j]"
-        if self.variant.adds:
+        whole = reduction.endswith("_whole")
+        if self.variant.adds and reduction == "sum":
             statement = (
                 f"add_to_sums(d{component}, double(({{value}}).value), words + {component} * SUM_WORDS);"
             )
+        elif self.variant.adds:
+            term = "int64_t" if whole else "double"
+            statement = f"raise_key(d{component}, key_of_{reduction}({term}(({{value}}).value)));"
         else:
-            statement = (
-                f"store_sum(sums + ({component} * sum_stride + ({i} - begin)) * JALI_LANES, {{value}});"
-            )
+            store = "store_whole" if whole else "store_sum"
+            statement = f"{store}(sums + ({component} * sum_stride + ({i} - begin)) * JALI_LANES, {{value}});"
         if self.several is not None:
-            self.line(f"{self.several.add(component, statement)} = {part};")
+            ctype = "integer" if whole else "real"
+            self.line(f"{self.several.add(component, statement, ctype)} = {part};")
             return
-        inside = f"select(active, {part}, splat(0))" if self.variant.masked else part
+        inside = f"select(active, {part}, {self._neutral(reduction)})" if self.variant.masked else part
         self.line(statement.format(value=inside))
+
+    def _neutral(self, reduction: str) -> str:
+        """A term that changes nothing."""
+        if reduction == "sum":
+            return "splat(0)"
+        if reduction.endswith("_whole"):
+            return "sign_bits()" if reduction == "max_whole" else "~sign_bits()"  # the least, the largest
+        return self.constant(float("-inf") if reduction == "max" else float("inf"))
 
     def _assemble(self) -> str:
         program, analysis = self.program, self.analysis
@@ -281,8 +294,11 @@ class _Emitter(Writer):
         if self.variant.adds:
             head.append(f"JALI_SHARED int64_t words[{count} * SUM_WORDS];")
             head.append(f"begin_words(words, {count} * SUM_WORDS);")
-            head += [f"digit_sums d{k};" for k in range(count)]
-            head += [f"begin_sums(d{k});" for k in range(count)]
+            summed = [reduction == "sum" for reduction in program.reductions]
+            head += [
+                f"digit_sums d{k};" if is_sum else f"uint64_t d{k} = 0;" for k, is_sum in enumerate(summed)
+            ]
+            head += [f"begin_sums(d{k});" for k, is_sum in enumerate(summed) if is_sum]
         elif program.sums:
             head.append("double* const sums = (double*)w[2];")
             head.append("const int64_t sum_stride = (int64_t)w[3];")
@@ -311,10 +327,28 @@ class _Emitter(Writer):
         else:
             out += self._loop(of_site)
         if self.variant.adds:
-            out += [f"    end_sums(d{k}, words + {k} * SUM_WORDS);" for k in range(count)]
-            out.append(f"    add_words((int64_t*)w[2], words, {count} * SUM_WORDS);")
+            out += [
+                f"    {'end_sums' if reduction == 'sum' else 'end_key'}(d{k}, words + {k} * SUM_WORDS);"
+                for k, reduction in enumerate(program.reductions)
+            ]
+            out += self._add_words()
         out += ["}", ""]
         return "\n".join(out)
+
+    def _add_words(self) -> list[str]:
+        """What a block has found, to what the device has: neighbouring sums together, every extreme by itself."""
+        out: list[str] = []
+        reductions = self.program.reductions
+        for is_sum, members in itertools.groupby(enumerate(reductions), lambda member: member[1] == "sum"):
+            found = [k for k, _ in members]
+            first = f" + {found[0]} * SUM_WORDS" if found[0] else ""
+            if is_sum:
+                out.append(f"    add_words((int64_t*)w[2]{first}, words{first}, {len(found)} * SUM_WORDS);")
+            else:
+                out += [
+                    f"    take_key((int64_t*)w[2] + {k} * SUM_WORDS, words + {k} * SUM_WORDS);" for k in found
+                ]
+        return out
 
     def _loop(self, of_site: list[str]) -> list[str]:
         """The loop over positions around the lines of a site."""

@@ -52,11 +52,17 @@ class Store:
 
 @dataclass
 class Sum:
-    """Effect: add `value` to sum `slot`."""
+    """Effect: `value` goes into accumulator `slot`; `how`: `sum`, `max` or `min`."""
 
     slot: int
     value: Node
     where: str
+    how: str = "sum"
+
+    @property
+    def reduction(self) -> str:
+        """What the core calls it, for each real number of the value (core/sum/site_reduction.hpp)."""
+        return f"{self.how}_whole" if self.value.type.kind == "int" else self.how
 
 
 @dataclass
@@ -101,7 +107,7 @@ class SiteProgram:
     scalars: list[tuple[str, Type]]
     randoms: list[str]
     effects: list[Any]  # Store, Sum or Output, in source order
-    sums: list[Type]
+    sums: list[Type]  # of accumulators
     shift: tuple[int, ...] = ()  # all writes carry this offset: the kernel runs over the written sites
     loops: list[Any] = field(default_factory=list)
     outputs: int = 0  # reals per position that Output effects write
@@ -113,6 +119,12 @@ class SiteProgram:
         self.name = _printable(self.name)
         self.scalars = [(_printable(name), type) for name, type in self.scalars]
         self.randoms = [_printable(name) for name in self.randoms]
+
+    @property
+    def reductions(self) -> list[str]:
+        """What becomes of each number that a site contributes, in the order of accumulators; as the core calls it."""
+        sums = [effect for effect in self.effects if isinstance(effect, Sum)]
+        return [effect.reduction for effect in sums for _ in range(effect.value.type.reals)]
 
     def offset(self, offset: tuple[int, ...]) -> tuple[int, ...]:
         """An offset of the source, seen from the written site."""

@@ -75,7 +75,7 @@ def _effects(program: SiteProgram) -> str:
             place = f"{program.fields[effect.slot].name} at {offset_text(effect.offset)}"
             lines.append(f"{place} = %{effect.value.number}  // {effect.where}")
         elif isinstance(effect, Sum):
-            lines.append(f"sum {effect.slot} += %{effect.value.number}  // {effect.where}")
+            lines.append(f"{effect.how} {effect.slot} += %{effect.value.number}  // {effect.where}")
     return "\n".join(lines)
 
 

@@ -37,10 +37,10 @@ class SeveralSites:
         self.stores.append(f"store_sites<{reals}>({pointer}, own, {name}{counted});")
         return f"{name}[j]"
 
-    def add(self, component: int, statement: str) -> str:
+    def add(self, component: int, statement: str, ctype: str = "real") -> str:
         """Contributes to a sum at the end by a statement about `{value}`; returns what is to be set for site j."""
         name = f"term{component}"
-        self.before.append(f"real {name}[EACH];")
+        self.before.append(f"{ctype} {name}[EACH];")
         self.sums.append(statement.format(value=f"{name}[j]"))
         return f"{name}[j]"
 

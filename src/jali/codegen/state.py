@@ -34,6 +34,15 @@ class Loop:
     draws: int = 0
 
 
+@dataclass
+class Gathered:
+    """An accumulator so far: `how` its terms meet (`sum`, `max`, `min`, or nothing yet), what one site gives, and the first line."""
+
+    how: str = ""
+    value: Node | None = None
+    where: str = ""
+
+
 class Trace:
     """State of one tracing: the graph, the fields seen, the effects so far."""
 
@@ -43,7 +52,7 @@ class Trace:
         self.builder = Builder()
         self.slots: list[FieldSlot] = []
         self.stores: dict[tuple[int, tuple[int, ...]], Store] = {}
-        self.sums: list[tuple[Node | None, str]] = []
+        self.gathered: list[Gathered] = []
         self.loops: list[Loop] = []
         self.loop: Loop | None = None
         self.draws: list[int] = []

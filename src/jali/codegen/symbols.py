@@ -1,4 +1,4 @@
-"""What a site function's parameters become while it is traced: the site, fields, sums and random numbers."""
+"""What a site function's parameters become while it is traced: the site, fields, accumulators and random numbers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen.formats import Ratio
-from jali.codegen.ir import BOOL
-from jali.codegen.language import arithmetic, conversions, leaves, loops
+from jali.codegen.ir import BOOL, Node
+from jali.codegen.language import arithmetic, choices, conversions, leaves, loops
 from jali.codegen.lines import trace_error, user_line
-from jali.codegen.state import MOST_DRAWS, Loop, Trace, builder, current_trace
+from jali.codegen.state import MOST_DRAWS, Gathered, Loop, Trace, builder, current_trace
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import Element
 from jali.codegen.values import Value, lift
@@ -312,16 +312,16 @@ class Fields(WithoutValue, Sequence[Any]):
         return self.members[k]
 
 
-class SumSymbol(WithoutValue):
-    """A sum over sites: `total += value` once or several times."""
+class Accumulator(WithoutValue):
+    """What a call gathers over sites: `total += value`, `high.max(value)` or `low.min(value)`, once or several times."""
 
     __slots__ = ("_slot", "_trace", "name")
 
     def advice(self) -> str:
         """What the user should write instead."""
         return (
-            f"a sum can only be added to: {self.name} += value "
-            f"({self.name} is a sum because lattice.sum was given no argument for it)"
+            f"a sum can only be added to: {self.name} += value; maxima and minima are {self.name}.max(value), {self.name}.min(value) "
+            f"({self.name} is one of these because the call was given no argument for it)"
         )
 
     def __init__(self, trace: Trace, slot: int, name: str):
@@ -330,26 +330,75 @@ class SumSymbol(WithoutValue):
         self.name = name
 
     def __repr__(self) -> str:
-        return f"<sum {self.name}>"
+        return f"<accumulator {self.name}>"
 
-    def __iadd__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
-        trace = self._trace
-        if trace.loop is not None:
-            raise trace_error("a sum inside repeat_until; add the accepted value after it")
-        node = lift(value)
+    def __iadd__(self, value: Any) -> Accumulator:  # type: ignore[misc]
+        node = self._term(value, "sum")
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
         if node.type.kind == "int":
-            node = conversions.convert(trace.builder, node, "real")
-        before, where = trace.sums[self._slot]
-        trace.sums[self._slot] = (
-            node if before is None else arithmetic.add(trace.builder, before, node),
-            where or user_line(),
-        )
+            node = conversions.convert(self._trace.builder, node, "real")
+        gathered = self._gathered
+        before = gathered.value
+        gathered.value = node if before is None else arithmetic.add(self._trace.builder, before, node)
         return self
 
-    def __isub__(self, value: Any) -> SumSymbol:  # type: ignore[misc]
+    def __isub__(self, value: Any) -> Accumulator:  # type: ignore[misc]
         return self.__iadd__(Value(arithmetic.neg(builder(), lift(value))))
+
+    def max(self, value: Any) -> None:
+        """It becomes the largest of these numbers, over all sites; NaN if one of them is."""
+        self._compare(value, "max")
+
+    def min(self, value: Any) -> None:
+        """It becomes the smallest of these numbers, over all sites; NaN if one of them is."""
+        self._compare(value, "min")
+
+    @property
+    def _gathered(self) -> Gathered:
+        return self._trace.gathered[self._slot]
+
+    def _term(self, value: Any, how: str) -> Node:
+        """The value of a term. Raises TraceError where it is gathered otherwise already."""
+        if self._trace.loop is not None:
+            what = "a sum" if how == "sum" else f"{self.name}.{how}(...)"
+            raise trace_error(
+                f"{what} inside repeat_until; {'add' if how == 'sum' else 'take'} the accepted value after it"
+            )
+        node, gathered = lift(value), self._gathered
+        if gathered.how not in ("", how):
+            words = {
+                "sum": f"{self.name} += ...",
+                "max": f"{self.name}.max(...)",
+                "min": f"{self.name}.min(...)",
+            }
+            raise trace_error(
+                f"{words[how]} after {words[gathered.how]} (at {gathered.where}): an accumulator is a sum, a maximum or a minimum; "
+                "give the function one parameter for each"
+            )
+        gathered.how, gathered.where = how, gathered.where or user_line()
+        return node
+
+    def _compare(self, value: Any, how: str) -> None:
+        node, nodes, gathered = self._term(value, how), self._trace.builder, self._gathered
+        if node.type.kind not in ("int", "real") or node.type.shape:
+            hint = {
+                "bool": "; take jali.where(condition, 1, 0)",
+                "complex": "; complex numbers have no order: take .real, .imag or abs()"
+                if not node.type.shape
+                else "",
+            }.get(node.type.kind, "")
+            raise trace_error(
+                f"{self.name}.{how}(x) compares real or whole numbers, and x is a {node.type}"
+                f"{'; give it one component at a time' if node.type.shape else hint}"
+            )
+        if (before := gathered.value) is not None:
+            before, node = conversions.common(nodes, before, node, f"{self.name}.{how}")
+            beyond = Value(node) > Value(before) if how == "max" else Value(node) < Value(before)
+            if node.type.kind == "real":
+                beyond = beyond | (Value(node) != Value(node))  # NaN stays
+            node = choices.where(nodes, lift(beyond), node, before)
+        gathered.value = node
 
 
 class RandomSymbol(WithoutValue):

@@ -1,6 +1,6 @@
 """Tracing: runs a site function once over symbols and returns what it computes as `SiteProgram`s.
 
-The symbols are `Site` (X and its shifts), `FieldSymbol`, `SumSymbol`, `RandomSymbol` and `Value`. Tracing knows element
+The symbols are `Site` (X and its shifts), `FieldSymbol`, `Accumulator`, `RandomSymbol` and `Value`. Tracing knows element
 types and the number of dimensions, nothing of extents, ranks or memory; whether a read can hit a written site is
 decided later, when the program meets a lattice and a domain.
 """
@@ -18,8 +18,8 @@ from jali.codegen.ir import FieldSlot, SiteProgram, Store, Sum
 from jali.codegen.language import leaves
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
-from jali.codegen.state import Trace
-from jali.codegen.symbols import Fields, FieldSymbol, RandomSymbol, Site, SumSymbol
+from jali.codegen.state import Gathered, Trace
+from jali.codegen.symbols import Accumulator, Fields, FieldSymbol, RandomSymbol, Site
 from jali.codegen.types import Type
 from jali.codegen.values import Value
 from jali.errors import TraceError
@@ -72,9 +72,8 @@ def trace(
     tracing.active.trace = state
     try:
         symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=False)]
-        for _ in range(nsums):
-            state.sums.append((None, ""))
-        sums = [SumSymbol(state, k, names[len(symbols) + k]) for k in range(nsums)]
+        state.gathered = [Gathered() for _ in range(nsums)]
+        sums = [Accumulator(state, k, names[len(symbols) + k]) for k in range(nsums)]
         with interruptible():
             result = _run(function, Site(state, dirs.Offset({})), *symbols, *sums)
         if result is not None:
@@ -102,7 +101,7 @@ _WORDS = (
     ("'FieldSymbol'", "'field'"),
     ("'Fields'", "'list of fields'"),
     ("'Site'", "'site'"),
-    ("'SumSymbol'", "'sum'"),
+    ("'Accumulator'", "'accumulator'"),
     ("'RandomSymbol'", "'Random'"),
 )
 
@@ -141,14 +140,14 @@ def _finish(
     name = function.__name__
     sums: list[Sum] = []
     types: list[Type] = []
-    for slot, (node, where) in enumerate(state.sums):
-        if node is None:
+    for slot, gathered in enumerate(state.gathered):
+        if gathered.value is None:
             raise _error_in(
                 function,
-                f"{name} never adds to its sum number {slot + 1}, {names[len(names) - len(state.sums) + slot]}",
+                f"{name} never adds to its sum number {slot + 1}, {names[len(names) - len(state.gathered) + slot]}",
             )
-        sums.append(Sum(slot, node, where))
-        types.append(node.type)
+        sums.append(Sum(slot, gathered.value, gathered.where, gathered.how))
+        types.append(gathered.value.type)
     offsets = list(dict.fromkeys(store.offset for store in state.stores.values()))
     if not offsets and not sums:
         raise _error_in(function, f"{name} neither writes a field nor adds to a sum")

@@ -45,7 +45,7 @@ from jali.codegen.lookups import (
     slot_of,
 )
 from jali.codegen.observed import DYNAMIC, origin
-from jali.codegen.symbols import FieldSymbol, RandomSymbol, Site, SumSymbol
+from jali.codegen.symbols import Accumulator, FieldSymbol, RandomSymbol, Site
 from jali.codegen.types import Element, Type
 from jali.codegen.values import Value
 from jali.errors import TraceError
@@ -55,7 +55,7 @@ _MOST_OBJECTS = 100_000
 _PLAIN = (bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented), range)
 _BY_TEXT = (float, complex, fractions.Fraction, decimal.Decimal, slice)
 _DATES = (datetime.date, datetime.time, datetime.timedelta, datetime.tzinfo)
-_SYMBOLS = (Value, Site, FieldSymbol, SumSymbol, RandomSymbol)
+_SYMBOLS = (Value, Site, FieldSymbol, Accumulator, RandomSymbol)
 _CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque, types.MappingProxyType)
 _QUIET = (
     "jali",

@@ -184,6 +184,7 @@ class _Binding:
             blocks=sites.blocks,
             masks=sites.masks,
             nsums=nsums if program.sums else 0,
+            reductions=[] if set(program.reductions) <= {"sum"} else program.reductions,
             slices=slices,
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),

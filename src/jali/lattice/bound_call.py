@@ -27,7 +27,7 @@ from jali.lattice.field import Field
 from jali.lattice.lost import raise_on_all_ranks
 from jali.lattice.lowering import bind
 from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
-from jali.lattice.sums import Sums, check_scalars, values_as_asked
+from jali.lattice.sums import Sums, as_reals, check_kinds, check_occupied, check_scalars, values_as_asked
 
 
 class BoundCall:
@@ -54,6 +54,10 @@ class BoundCall:
         per_slice = sums is not None and sums.per is not None
         program = traced.programs[0]
         self.sums = program.sums
+        if sums is not None:
+            if sums.only:
+                check_kinds(program)
+            check_occupied(program, lattice, domain, sums.per)
         self.stays = sums is not None and not sums.wait  # sums are Scalars
         if self.stays:
             check_scalars(program.name, self.sums, per_slice)
@@ -172,13 +176,13 @@ class BoundCall:
                 kernel.launch.run_leaving_sums()
                 nodes = self._pend(kernel).nodes
             else:
-                nodes = [constant(value) for value in np.asarray(kernel.launch.run()).tolist()]
+                nodes = [constant(value) for value in as_reals(self.sums, kernel.launch.run())]
         if self.lattice.communicator.size > 1:  # ranks have met, and look together
             self.raise_if_lost()
         return self._scalars(nodes)
 
     def _pend(self, kernel: BoundKernel) -> PendingSum:
-        pending = PendingSum(kernel.launch, sum(t.reals for t in self.sums), self.lattice.gpu)
+        pending = PendingSum(kernel.launch, kernel.program.reductions, self.lattice.gpu)
         self.pending = weakref.ref(pending)
         return pending
 

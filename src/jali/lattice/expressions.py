@@ -122,13 +122,14 @@ class Node:
 
 
 class PendingSum:
-    """Sums of one launch that are on a device as digits, until their values are taken or the launch runs again."""
+    """Sums (maxima, minima) of one launch that are on a device as words, until their values are taken or the launch runs again."""
 
-    def __init__(self, launch: Any, count: int, gpu: Any):
+    def __init__(self, launch: Any, reductions: Sequence[str], gpu: Any):
         self.launch = launch
-        self.block = _core.Numbers(gpu, count)
+        self.reductions = reductions
+        self.block = _core.Numbers(gpu, len(reductions))
         self.gpu = gpu
-        self.nodes = [Node("sum") for _ in range(count)]
+        self.nodes = [Node("sum") for _ in reductions]
         for node in self.nodes:
             node.sum = self
         self.taken = False
@@ -272,8 +273,10 @@ def _on_device(
                 f"take_words(words + {first} * SUM_WORDS, (int64_t*)a.w[{len(parameters)}], {size});"
             )
             parameters.append(pending.launch.words_of_sums)
-            for k, node in enumerate(pending.nodes):
+            for k, (node, reduction) in enumerate(zip(pending.nodes, pending.reductions, strict=True)):
                 names[node] = f"values[{first + k}]"
+                if reduction != "sum":
+                    names[node] = f"{reduction}_of_word(words[{first + k} * SUM_WORDS])"
             first += len(pending.nodes)
         lines.append(f"values_of_words(values, words, {count});")
     lines.append("if (block_in_grid() != 0 || thread_in_block() != 0) return;")

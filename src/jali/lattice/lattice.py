@@ -262,6 +262,26 @@ class Lattice(LatticeBase):
         """
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
         axis = None if per is None else self._axis(per)
+        return function.run(over, arguments, self, Sums(axis, fast, wait, only=True))
+
+    def reduce(
+        self,
+        function: SiteFunction,
+        *arguments: Any,
+        over: Domain = ALL,
+        per: Direction | int | None = None,
+        fast: bool = False,
+        wait: bool = True,
+    ) -> Any:
+        """Maxima, minima and sums over sites: the parameters of `function` beyond `arguments` take `high.max(value)`, `low.min(value)` or
+        `total += value`.
+
+        Everything else is as in `sum`, which is for functions that only sum. Maxima and minima are of real numbers (a float) and whole
+        ones (an int; as a `Scalar` a float64); NaN wins, as in NumPy, and -0.0 is less than 0.0. Raises ParameterError on all ranks for
+        those of no sites: a colour that a lattice, or a slice of it, does not have.
+        """
+        function, over = as_site_function(function, "lattice.reduce"), as_domain(over, "over=")
+        axis = None if per is None else self._axis(per)
         return function.run(over, arguments, self, Sums(axis, fast, wait))
 
     def scalar(self, value: float | complex) -> Scalar:
@@ -407,6 +427,21 @@ class Lattice(LatticeBase):
         found = np.array([int(np.any(self._inside(domain, here) & self._inside(domain, there)))], np.int64)
         with recording.suspended():  # what ranks tell each other about a call is no part of it
             return bool(self.communicator.all_reduce_sum(found)[0])
+
+    def occupied(self, domain: Domain, per: int | None) -> np.ndarray:
+        """Whether the domain has sites in each slice of a direction, or anywhere (`[1]`). Collective for colourings."""
+        nslices = 1 if per is None else self.extents[per]
+        if domain.colouring is None:
+            if (
+                domain.parities == 3 or self.volume > nslices
+            ):  # sites of a slice that are neighbours have both parities
+                return np.full(nslices, True)
+            return (1 << np.arange(nslices) % 2) & domain.parities != 0
+        coordinates = self._coordinates(self.layout("float64"))
+        slices = np.zeros_like(coordinates[0]) if per is None else coordinates[per]
+        found = np.bincount(slices[self._inside(domain, coordinates)], minlength=nslices)
+        with recording.suspended():
+            return np.not_equal(self.communicator.all_reduce_sum(found), 0)
 
     def why_meets(self, domain: Domain, offset: tuple[int, ...]) -> str:
         """What to run instead where `meets` holds."""

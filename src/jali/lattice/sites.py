@@ -194,7 +194,7 @@ class SiteFunction:
                     f"lattice.sum({self.__name__}, ...)"
                 )
             raise trace_error(
-                f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum"
+                f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds"
             )
         fields = list(fields_of(arguments))
         lattice = lattice_of(self.__name__, fields, lattice)

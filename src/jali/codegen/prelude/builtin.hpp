@@ -87,6 +87,7 @@ struct deposit_arguments {
     int64_t slices, components;
     int64_t blocks;        // per slice and component
     int64_t* words;        // [slice][component][SUM_WORDS], zero at first
+    const int64_t* reductions; // [component], numbers of core/sum/site_reduction.hpp; null: all are sums
 };
 JALI_KERNEL(deposit, deposit_arguments) {
     JALI_SHARED int64_t words[SUM_WORDS];
@@ -96,11 +97,20 @@ JALI_KERNEL(deposit, deposit_arguments) {
         const int64_t slice = which / a.components, component = which % a.components;
         begin_words(words, SUM_WORDS);
         const double* values = a.values + component * a.stride;
+        const int64_t first = a.starts[slice] + part * threads_in_block() + thread_in_block();
+        const int64_t end = a.starts[slice + 1], step = a.blocks * threads_in_block();
+        const int64_t how = a.reductions ? a.reductions[component] : 0;
+        if (how != 0) {
+            uint64_t key = 0;
+            for (int64_t i = first; i < end; i += step)
+                raise_key(key, key_of_bits(how, bits_of_double(values[a.order ? a.order[i] : i])));
+            end_key(key, words);
+            take_key(a.words + which * SUM_WORDS, words);
+            continue;
+        }
         digit_sums s;
         begin_sums(s);
-        const int64_t step = a.blocks * threads_in_block();
-        for (int64_t i = a.starts[slice] + part * threads_in_block() + thread_in_block();
-             i < a.starts[slice + 1]; i += step)
+        for (int64_t i = first; i < end; i += step)
             add_to_sums(s, values[a.order ? a.order[i] : i], words);
         end_sums(s, words);
         add_words(a.words + which * SUM_WORDS, words, SUM_WORDS);

@@ -64,11 +64,17 @@ JALI_INLINE int64_t position_at(int64_t turn, int64_t begin, int64_t end) {
   return first + (k < 4 * quarter ? (k & 3) * quarter + (k >> 2) : k);
 }
 
-// Contributions to sums are doubles in either precision.
+// Contributions to sums are doubles in either precision, whole numbers that are compared have 64 bits.
 JALI_INLINE void store_sum(double* target, real v) {
 #if JALI_DOUBLE
   *(real*)target = v;
 #else
   for (int l = 0; l < JALI_LANES; ++l) target[l] = v[l];
 #endif
+}
+JALI_INLINE void store_whole(double* target, integer v) {
+  for (int l = 0; l < JALI_LANES; ++l) {
+    const int64_t whole = v[l];
+    copy_bits(target + l, &whole, sizeof whole);
+  }
 }

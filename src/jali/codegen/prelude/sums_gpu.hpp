@@ -125,3 +125,38 @@ JALI_INLINE void add_words(int64_t* total, const int64_t* words, int count) {
         if (words[k] != 0) add_atomically(total + k, words[k]);
     meet();
 }
+
+// Maxima and minima: the largest of keys, unsigned integers that order as the numbers do (core/sum/site_reduction.hpp), in the
+// first word of a sum. Zero, which a word is before anything came, is below every number.
+const uint64_t SIGN_BIT = uint64_t(1) << 63;
+JALI_INLINE uint64_t key_of_max(double x) {
+    const uint64_t bits = bits_of_double(x);
+    return x != x ? ~uint64_t(0) : bits ^ (bits >> 63 ? ~uint64_t(0) : SIGN_BIT);
+}
+JALI_INLINE uint64_t key_of_min(double x) { return key_of_max(-x); }
+JALI_INLINE uint64_t key_of_max_whole(int64_t x) { return uint64_t(x) ^ SIGN_BIT; }
+JALI_INLINE uint64_t key_of_min_whole(int64_t x) { return ~(uint64_t(x) ^ SIGN_BIT); }
+JALI_INLINE uint64_t key_of_bits(int64_t how, uint64_t bits) {
+    if (how == 1) return key_of_max(double_of_bits(bits));
+    if (how == 2) return key_of_min(double_of_bits(bits));
+    return how == 3 ? key_of_max_whole(int64_t(bits)) : key_of_min_whole(int64_t(bits));
+}
+JALI_INLINE double max_of_word(int64_t word) {
+    const uint64_t key = uint64_t(word);
+    if (key == ~uint64_t(0)) return nan_of_target();
+    return double_of_bits(key >> 63 ? key ^ SIGN_BIT : ~key);
+}
+JALI_INLINE double min_of_word(int64_t word) { return -max_of_word(word); }
+JALI_INLINE double max_whole_of_word(int64_t word) { return double(int64_t(uint64_t(word) ^ SIGN_BIT)); }
+JALI_INLINE double min_whole_of_word(int64_t word) { return double(int64_t(~uint64_t(word) ^ SIGN_BIT)); }
+JALI_INLINE void raise_key(uint64_t& key, uint64_t other) {
+    if (other > key) key = other;
+}
+// What a thread has found, into its block's word.
+JALI_INLINE void end_key(uint64_t key, int64_t* word) { raise_atomically(word, key); }
+// A block's word into the device's, when all its threads have ended theirs.
+JALI_INLINE void take_key(int64_t* total, const int64_t* word) {
+    meet();
+    if (thread_in_block() == 0 && *word != 0) raise_atomically(total, uint64_t(*word));
+    meet();
+}

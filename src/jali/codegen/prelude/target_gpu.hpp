@@ -149,6 +149,9 @@ JALI_INLINE int64_t blocks_in_grid() { return 1; }
 JALI_INLINE void meet() {}
 JALI_INLINE void add_atomically(int64_t* target, int64_t value) { *target += value; }
 JALI_INLINE int64_t count_atomically(int64_t* target) { return (*target)++; }
+JALI_INLINE void raise_atomically(int64_t* target, uint64_t value) {
+    if (value > (uint64_t)*target) *target = (int64_t)value;
+}
 JALI_INLINE int lanes_of_warp() { return 1; }
 JALI_INLINE bool first_of_warp() { return true; }
 JALI_INLINE int64_t sum_of_warp(int64_t x) { return x; }
@@ -168,6 +171,9 @@ JALI_INLINE void add_atomically(int64_t* target, int64_t value) {
 }
 JALI_INLINE int64_t count_atomically(int64_t* target) { // returns what was there before
     return (int64_t)atomicAdd((unsigned long long*)target, 1ull);
+}
+JALI_INLINE void raise_atomically(int64_t* target, uint64_t value) { // to the larger, without signs
+    atomicMax((unsigned long long*)target, (unsigned long long)value);
 }
 #if defined(__HIPCC_RTC__) || defined(__HIP__)
 template <class T>
