@@ -173,6 +173,19 @@ def test_sums_are_numpys(element, precision):
     assert isinstance(f.sum(), complex if element.type.kind == "complex" else float)
 
 
+@pytest.mark.parametrize("element", [Real(), Integer(), Vector(3, kind="real"), Matrix(2, kind="real")])
+def test_extremes_are_numpys(element):
+    f = Field(Lattice(5, 3, 7), element)
+    a = np.random.default_rng(1).integers(-100, 100, f.shape)
+    f[...] = a
+    assert (f.max(), f.min(), (2 * f).max(), (-f).min()) == (a.max(), a.min(), 2 * a.max(), -a.max())
+    assert type(f.max()) is (int if element == Integer() else float)
+    if element == Real():
+        f[1, 2, 3] = np.nan
+        assert np.isnan(f.max())
+        assert np.isnan(f.min())
+
+
 def test_functions_of_numpy_act_on_all_values(pair):
     f, a, g, b = pair
     assert np.array_equal(np.exp(f), np.exp(a))
@@ -251,6 +264,7 @@ def test_expressions_in_graphs(pair):
         (lambda f, g: np.add(f, 1, out=f), LayoutError, "cannot write into a field"),
         (lambda f, g: np.asarray(f, copy=False), ValueError, "by a copy only"),
         (lambda f, g: f.__setitem__(0, g), LayoutError, "takes an array"),
+        (lambda f, g: (1j * f).max(), LayoutError, "complex numbers have no order"),
         (lambda f, g: f.inner(2), LayoutError, "takes a field"),
         (lambda f, g: f * 10**400, LayoutError, "float64"),
         (lambda f, g: f.assign(f + g), LayoutError, "a field is assigned"),

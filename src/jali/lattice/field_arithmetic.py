@@ -159,11 +159,29 @@ class FieldArithmetic:
 
     def sum(self, fast: bool = False, wait: bool = True) -> Any:
         """Sum over all sites and components, as `f[...].sum()`; of each component by itself see `Lattice.sum`."""
-        return self._summed("components", fast=fast, wait=wait)
+        return self._summed("sum", fast=fast, wait=wait)
 
     def mean(self, fast: bool = False) -> Any:
         """Mean of all sites and components, as `f[...].mean()`."""
         return self.sum(fast=fast) / self.size
+
+    def max(self) -> Any:
+        """The largest of all real or whole numbers, as `f[...].max()`; NaN if there is one."""
+        return self._extreme("max")
+
+    def min(self) -> Any:
+        """The smallest of all real or whole numbers, as `f[...].min()`; NaN if there is one."""
+        return self._extreme("min")
+
+    def _extreme(self, which: str) -> Any:
+        refuse_while_tracing(self)
+        from jali.lattice import whole_fields
+
+        mine = self._expression()
+        if mine.element().type.kind == "complex":
+            raise LayoutError(f"complex numbers have no order: abs({self!r}).{which}() compares moduli")
+        function = whole_fields.highest if which == "max" else whole_fields.lowest
+        return mine.lattice.reduce(function, *mine.arguments())
 
     def _summed(self, *operators: str, **how: Any) -> Any:
         refuse_while_tracing(self)
@@ -332,13 +350,14 @@ def evaluate(formula: str, fields: Any, given: Any, X: Any) -> Any:
     return stack.pop()
 
 
-def _components(a: Any) -> Any:
+def components(a: Any) -> list[Any]:
+    """The numbers of a value at a site."""
     shape = a.shape
     if not shape:
-        return a
+        return [a]
     if len(shape) == 1:
-        return sum(a[i] for i in range(shape[0]))
-    return sum(a[i, j] for i in range(shape[0]) for j in range(shape[1]))
+        return [a[i] for i in range(shape[0])]
+    return [a[i, j] for i in range(shape[0]) for j in range(shape[1])]
 
 
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -361,7 +380,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "dagger": lambda a: a.dagger(),
     "trace": lambda a: a.trace(),
     "norm2": lambda a: a.norm2(),
-    "components": _components,
+    "sum": lambda a: sum(components(a)[1:], components(a)[0]),
 }
 
 

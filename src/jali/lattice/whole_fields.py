@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jali.lattice.field_arithmetic import evaluate
+from jali.lattice.field_arithmetic import components, evaluate
 from jali.lattice.sites import site_function
 
 
@@ -18,3 +18,17 @@ def store(X: Any, target: Any, fields: Any, numbers: Any, formula: Any) -> None:
 def total(X: Any, fields: Any, numbers: Any, formula: Any, sum: Any) -> None:
     """Sums the value of a formula over sites."""
     sum += evaluate(formula, fields, numbers, X)
+
+
+@site_function
+def highest(X: Any, fields: Any, numbers: Any, formula: Any, high: Any) -> None:
+    """The largest number of a formula's values."""
+    for x in components(evaluate(formula, fields, numbers, X)):
+        high.max(x)
+
+
+@site_function
+def lowest(X: Any, fields: Any, numbers: Any, formula: Any, low: Any) -> None:
+    """The smallest number of a formula's values."""
+    for x in components(evaluate(formula, fields, numbers, X)):
+        low.min(x)
