@@ -30,6 +30,7 @@ EXPECTED = {
     "plaquette": r"plaquette 0\.5\d+\(\d+\), tau_int",
     "su2_deconfinement": r"1\.85 ",
     "u1_2d": r"4\.00 .* 0\.863523",
+    "waves": r"exchanged: relative difference \d\.\de-1[3-6]",
     "wilson_cg": r"largest difference from the exact propagator \d\.\de-1[0-6]",
 }
 
