@@ -32,7 +32,8 @@ from jali.gauge import (
 from jali.gauge.algorithms import algorithms
 from jali.gauge.flow import Flow
 from jali.gauge.heatbath import needs_creutz
-from jali.gauge.updates import check_subgroups, link_colours
+from jali.gauge.link_colours import link_colours
+from jali.gauge.updates import check_subgroups
 from jali.io.ensemble import CONFIGURATIONS, LINKS, checksum_text, configuration_name
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice, Random
