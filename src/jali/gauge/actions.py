@@ -196,3 +196,21 @@ def dbw2_action(beta: float) -> RectangleAction:
     (2000) 263, hep-lat/9911033. Others have -1.4069.
     """
     return RectangleAction(beta, -1.4088)
+
+
+@dataclass(frozen=True)
+class NamedAction:
+    """A row of `ACTIONS`: an action that parameter files and commands know by name."""
+
+    title: str
+    """In sentences: "Wilson action"."""
+    make: Callable[[float], Action]
+    """The action of a beta."""
+
+
+ACTIONS = {
+    "wilson": NamedAction("Wilson action", WilsonAction),
+    "symanzik": NamedAction("tree-level Symanzik action", symanzik_action),
+    "iwasaki": NamedAction("Iwasaki action", iwasaki_action),
+    "dbw2": NamedAction("DBW2 action", dbw2_action),
+}
