@@ -55,21 +55,21 @@ def test_loops_at_weak_coupling_are_those_of_the_quadratic_action(name: str, gro
     def observe(U):
         return [beta * (1 - plaquette(U)) / modes, beta * (1 - wilson_loop(U, 2, 1)) / modes]
 
-    series = chain(group, make(beta), extents, 400, seed=5, thermalise=100, observe=observe)
+    series = chain(group, make(beta), extents, 250, seed=5, thermalise=80, observe=observe)
     for column, value in zip(series.T, exact, strict=True):
         # the next order is 1 / beta; of SU(n) modes that wind around the lattice fluctuate beyond all Gaussians
-        check(column, value, most=0.01 * value, exact_error=(0.003 if modes == 1 else 0.02) * value)
+        check(column, value, most=0.02 * value, exact_error=(0.003 if modes == 1 else 0.02) * value)
 
 
 def agree(group: str, action: Action, extents: tuple[int, ...], sweeps: int, most: float) -> None:
-    kinds = ("production", "heat bath", "Metropolis")
+    kinds = ("production", "heat bath", "many hits")
     found = [
         mean_error(
             chain(
                 group,
                 action,
                 extents,
-                sweeps * (3 if kind == "Metropolis" else 1),
+                sweeps * (3 if kind == "many hits" else 1),
                 seed=seed,
                 update=kind,
                 thermalise=150,
@@ -82,12 +82,12 @@ def agree(group: str, action: Action, extents: tuple[int, ...], sweeps: int, mos
         assert abs(one.mean - other.mean) < 3.5 * error < 3.5 * most, f"{one} and {other}"
 
 
-@pytest.mark.parametrize(("name", "beta"), [("Symanzik", 4.2), ("Iwasaki", 2.3), ("DBW2", 0.8)])
+@pytest.mark.parametrize(("name", "beta"), [("Symanzik", 4.2), ("Iwasaki", 2.3), ("DBW2", 0.5)])
 def test_all_algorithms_have_one_su3_plaquette(name: str, beta: float) -> None:
     agree("SU(3)", IMPROVED[name][0](beta), (4, 4, 4, 4), 120, 6e-3)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "beta"), [("Symanzik", 4.2), ("Iwasaki", 2.3), ("DBW2", 0.8)])
+@pytest.mark.parametrize(("name", "beta"), [("Symanzik", 4.2), ("Iwasaki", 2.3), ("DBW2", 0.5)])
 def test_all_algorithms_have_one_su3_plaquette_to_three_digits(name: str, beta: float) -> None:
-    agree("SU(3)", IMPROVED[name][0](beta), (6, 6, 6, 6), 600, 8e-4)
+    agree("SU(3)", IMPROVED[name][0](beta), (6, 6, 6, 6), 600, 1e-3)
