@@ -16,6 +16,7 @@ from jali.errors import (
     RecordingError,
     StorageError,
     TraceError,
+    UnsetError,
 )
 from jali.lattice import (
     ALL,
@@ -101,6 +102,7 @@ __all__ = [
     "Spinor",
     "StorageError",
     "TraceError",
+    "UnsetError",
     "Vector",
     "__version__",
     "acos",

@@ -30,6 +30,10 @@ class StorageError(JaliError):
     """A value does not fit the format in which its field is stored, such as 1e6 in float16."""
 
 
+class UnsetError(JaliError):
+    """Something is read before anything has set it: the links of a gauge field that was never started."""
+
+
 class RankError(JaliError):
     """Another rank failed, died or stopped answering; carries the first cause and the rank it came from."""
 

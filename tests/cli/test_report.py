@@ -16,7 +16,8 @@ import pytest
 from jali.cli.parameters import parse_parameters, render_parameters
 from jali.cli.report import plot_history, write_report
 from jali.cli.report_data import HISTORY_COLUMNS, TIMING_COLUMNS, summarise
-from jali.cli.report_plots import lattice_name, polyakov_figure
+from jali.cli.report_plots import coupling_name, lattice_name, polyakov_figure
+from jali.cli.schema import Gauge
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge.literature import plaquette_reference
 from jali.statistics import mean_error
@@ -354,3 +355,5 @@ def test_lattices_are_named_as_in_papers():
     assert lattice_name((16, 16, 16, 32)) == "16³ × 32"
     assert lattice_name((4, 6)) == "4 × 6"
     assert lattice_name((12, 12)) == "12²"
+    assert coupling_name(Gauge("SU(3)", 5.7)) == "β = 5.7"
+    assert coupling_name(Gauge("SU(3)", 2.6, "iwasaki")) == "β = 2.6 (Iwasaki action)"

@@ -14,8 +14,12 @@ import pytest
 from jali_command import jali_here
 from programs import run_jali
 
+import jali
 from jali.cli.parameters import load_parameters
 from jali.cli.report_data import HISTORY_COLUMNS
+from jali.gauge import SU, GaugeField, dbw2_action, iwasaki_action, plaquette, sweep, symanzik_action
+from jali.lattice import Random
+from jali.lattice.random import CHAIN
 
 THEORIES = {
     "u1": 'extents = [4, 6]\n[gauge]\ngroup = "U(1)"\nbeta = 1.5\n',
@@ -96,6 +100,29 @@ def test_json_is_one_document_with_the_estimate(parameter_file, tmp_path, capsys
     assert (document["sweeps_done"], document["measurements"]) == (12, 10)
     assert document["observables"]["plaquette"]["mean"] == pytest.approx(sum(values) / 10, abs=1e-15)
     assert document["reference"]["source"].startswith("exact")
+
+
+@pytest.mark.parametrize("action", ["symanzik", "iwasaki", "dbw2"])
+def test_a_run_of_an_improved_action_is_that_of_its_functions(action, parameter_file, tmp_path, capsys):
+    out = tmp_path / "run"
+    words = ("--json", "--set", f"action={action}", "--set", "beta=1.1", "--set", "start=cold")
+    assert jali_here("run", parameter_file("su2"), "--output", out, *words, ranks=2) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["action"], document["beta"], document["reference"]) == (action, 1.1, None)
+    named = {"symanzik": symanzik_action, "iwasaki": iwasaki_action, "dbw2": dbw2_action}
+    U, rng = GaugeField(jali.Lattice(4, 4, 4, 4), SU(2)).cold_start(), Random.reserved(CHAIN, 1, 0)
+    for row in table(out)[:3]:
+        sweep(U, named[action](1.1), rng, 1, 1)
+        assert float(row["plaquette"]) == plaquette(U)
+
+
+def test_a_lattice_on_which_rectangles_do_not_fit_is_refused_at_once(tmp_path, capsys):
+    file = tmp_path / "a.toml"
+    file.write_text(
+        '[lattice]\nextents = [4, 4, 2, 4]\n[gauge]\ngroup = "SU(2)"\nbeta = 2.3\naction = "iwasaki"\n'
+    )
+    assert jali_here("run", file, "--output", tmp_path / "run") == 2
+    assert "extents of at least 3, the lattice is (4, 4, 2, 4)" in capsys.readouterr().err
 
 
 def test_run_of_u1_agrees_with_the_exact_plaquette(parameter_file, tmp_path, capsys):

@@ -18,6 +18,7 @@ LONG = (
     "ising",
     "plaquette",
     "su2_deconfinement",
+    "su2_higgs",
     "u1_2d",
 )  # twice, on two ranks: in the full tests
 
@@ -29,6 +30,7 @@ EXPECTED = {
     "phi4": r"free correlator at t = 3",
     "plaquette": r"plaquette 0\.5\d+\(\d+\), tau_int",
     "su2_deconfinement": r"1\.85 ",
+    "su2_higgs": r"beta 2\.3 kappa 0\.0: plaquette 0\.60\d+\(\d+\), .* known \(0\.602229",
     "u1_2d": r"4\.00 .* 0\.863523",
     "waves": r"exchanged: relative difference \d\.\de-1[3-6]",
     "wilson_cg": r"largest difference from the exact propagator \d\.\de-1[0-6]",
@@ -68,6 +70,10 @@ def test_example_prints_the_same_on_two_ranks(example):
 
 def test_dirac_operator_with_conjugate_gradients_fits_in_eighty_lines():
     assert len((ROOT / "examples" / "wilson_cg.py").read_text().splitlines()) < 80
+
+
+def test_a_higgs_model_fits_in_fifty_lines():
+    assert len((ROOT / "examples" / "su2_higgs.py").read_text().splitlines()) < 50
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.stem)

@@ -11,8 +11,22 @@ import pytest
 from gauge_reference import GROUPS, as_array, near_unity, warm
 
 import jali
-from jali.errors import JaliError, LayoutError, ParameterError
-from jali.gauge import SU, Algebra, GaugeField, link_trace, plaquette, plaquettes, polyakov_loop
+from jali.errors import JaliError, LayoutError, ParameterError, UnsetError
+from jali.gauge import (
+    SU,
+    Algebra,
+    GaugeField,
+    WilsonAction,
+    link_trace,
+    metropolis_sweep,
+    overrelaxation_sweep,
+    plaquette,
+    plaquettes,
+    polyakov_loop,
+    stout_smear,
+    sweep,
+    wilson_flow,
+)
 from jali.gauge.groups import gaussian_algebra, project
 
 pytestmark = pytest.mark.lanes
@@ -262,3 +276,101 @@ def test_wrong_elements_are_refused() -> None:
         GaugeField(lattice, jali.Real())
     with pytest.raises(LayoutError, match="gauge transformation"):
         GaugeField(lattice, SU(3)).cold_start().gauge_transform(jali.Field(lattice, SU(2)))
+
+
+# ---- starts ----------------------------------------------------------------------------------------------
+
+READERS = {
+    "plaquette": plaquette,
+    "sweep": lambda U: sweep(U, 2.0, jali.Random(1)),
+    "overrelaxation": overrelaxation_sweep,
+    "Metropolis": lambda U: metropolis_sweep(U, 2.0, jali.Random(1)),
+    "force": lambda U: WilsonAction(1.0).force(U),
+    "flow": lambda U: next(wilson_flow(U, 0.1)),
+    "smearing": stout_smear,
+    "Polyakov": polyakov_loop,
+    "copy": GaugeField.copy,
+    "arrays": GaugeField.local_links,
+    "a field": lambda U: U[0].local(),
+    "a site": lambda U: U[1][0, 0, 0],
+    "a field's copy": lambda U: U[0].copy(),
+    "reunitarise": GaugeField.reunitarise,
+    "transform": lambda U: U.random_gauge_transform(1),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_links_that_were_never_started_are_not_read_as_zeros(reader: str) -> None:
+    def read() -> str:
+        U = GaugeField(jali.Lattice(4, 2, 4), SU(2))
+        with pytest.raises(
+            UnsetError, match=r"U\[\d\] is read, but was never set: start the gauge field with"
+        ) as error:
+            READERS[reader](U)
+        READERS[reader](U.cold_start())  # the same call, once it has links
+        with pytest.raises(UnsetError):
+            READERS[reader](U.like())
+        return str(error.value)
+
+    said = jali.virtual_ranks(2, read)
+    assert said[0] == said[1]
+
+
+def test_every_way_to_start_counts() -> None:
+    lattice = jali.Lattice(4, 4, 4, 4)
+    links = GaugeField(lattice, SU(2)).hot_start(1)
+
+    def by_fields(U: GaugeField) -> None:
+        for mine, theirs in zip(U.fields, links.fields, strict=True):
+            mine[...] = theirs[...]
+
+    def by_a_kernel(U: GaugeField) -> None:
+        @jali.site_function
+        def fill(X, U, V):
+            for mu in X.directions():
+                U[mu][X] = V[mu][X]
+
+        fill(U, links)
+
+    for start in (
+        lambda U: U.hot_start(1),
+        lambda U: U.assign(links),
+        lambda U: U.set_local_links(links.local_links()),
+        by_fields,
+        by_a_kernel,
+    ):
+        U = GaugeField(lattice, SU(2))
+        start(U)
+        assert plaquette(U) == plaquette(links)
+        assert plaquette(U.copy()) == plaquette(links)
+    U = GaugeField(lattice, SU(2))
+    U[0][...] = links[0][...]
+    with pytest.raises(UnsetError, match=r"U\[1\] is read"):
+        plaquette(U)
+
+
+def test_a_graph_may_start_and_read_links() -> None:
+    U = GaugeField(jali.Lattice(4, 4), SU(2))
+
+    @jali.site_function
+    def unit(X, U):
+        for mu in X.directions():
+            U[mu][X] = jali.identity(2)
+
+    @jali.site_function
+    def trace(X, U, total):
+        total += U[0][X].trace().real
+
+    def step():
+        unit(U)
+        return U.lattice.sum(trace, U, wait=False)
+
+    graph = jali.graph(step, U.lattice)
+    graph.run()
+    assert graph.read() == [32.0]
+
+
+def test_fields_of_ones_own_begin_with_zeros() -> None:
+    f = jali.Field(jali.Lattice(4, 4), SU(2))
+    assert (f.local() == 0).all()
+    assert (f.copy()[...] == 0).all()

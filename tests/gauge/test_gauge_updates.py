@@ -22,6 +22,7 @@ from jali.gauge import (
     metropolis_sweep,
     overrelaxation_sweep,
     plaquette,
+    staple,
     sweep,
 )
 from jali.gauge.heatbath import (
@@ -30,9 +31,9 @@ from jali.gauge.heatbath import (
     heat_bath_u1,
     needs_creutz,
 )
+from jali.gauge.link_colours import link_colours
 from jali.gauge.markov_chain import simulate
-from jali.gauge.overrelaxation import overrelax, overrelax_u1
-from jali.gauge.updates import link_colours
+from jali.gauge.overrelaxation import overrelax
 
 
 @pytest.mark.parametrize("extents", [(2, 2), (3, 5), (4, 4, 4), (4, 4, 4, 4)])
@@ -50,18 +51,17 @@ def test_overrelaxation_conserves_the_action_and_moves_the_links(extents: tuple[
 def test_overrelaxation_is_its_own_inverse_for_u1_and_su2(n: int) -> None:
     U = warm((4, 4, 4), n)
     before = as_array(U)
-    kernel = overrelax_u1 if n == 1 else overrelax
     for mu in U.lattice.directions:
-        kernel[ODD](U, mu)
+        overrelax[ODD](U, mu, staple)
         assert np.abs(as_array(U) - before).max() > 0.1
-        kernel[ODD](U, mu)
+        overrelax[ODD](U, mu, staple)
         np.testing.assert_allclose(as_array(U), before, atol=1e-13)
 
 
 def test_an_update_changes_its_own_direction_and_colour_only() -> None:
     U = warm((4, 4, 4, 4), 3)
     before = as_array(U)
-    heat_bath_kennedy_pendleton[EVEN](U, jali.Random(1), 0.3, U.lattice.directions[2])
+    heat_bath_kennedy_pendleton[EVEN](U, jali.Random(1), 0.3, U.lattice.directions[2], staple)
     changed = np.abs(as_array(U) - before).max(axis=(-1, -2)) > 1e-10
     parity = sum(np.meshgrid(*[np.arange(4)] * 4, indexing="ij")) % 2
     assert np.array_equal(changed[2], parity == 0)
@@ -83,7 +83,7 @@ def test_the_u1_heat_bath_draws_the_von_mises_distribution(kappa: float) -> None
     angles = []
     rng = jali.Random(4)
     for _ in range(5):
-        heat_bath_u1[EVEN](U, rng, kappa / 2, U.lattice.directions[0])
+        heat_bath_u1[EVEN](U, rng, kappa / 2, U.lattice.directions[0], staple)
         links = U[0].local()[..., 0, 0]
         parity = np.add.outer(np.arange(64), np.arange(64)) % 2
         np.testing.assert_allclose(np.abs(links), 1, atol=1e-14)
@@ -104,9 +104,9 @@ def test_the_su2_heat_bath_draws_the_first_component_and_a_free_direction(method
     samples = []
     for _ in range(6):
         if method == "Creutz":
-            heat_bath_creutz[EVEN](U, rng, beta / 2, U.lattice.directions[0])
+            heat_bath_creutz[EVEN](U, rng, beta / 2, U.lattice.directions[0], staple)
         else:
-            heat_bath_kennedy_pendleton[EVEN](U, rng, 1 / beta, U.lattice.directions[0])
+            heat_bath_kennedy_pendleton[EVEN](U, rng, 1 / beta, U.lattice.directions[0], staple)
         samples.append(U[0].local()[parity == 0])
     links = np.concatenate(samples)
     h = np.stack([links[:, 0, 0].real, links[:, 0, 1].imag, links[:, 0, 1].real, links[:, 0, 0].imag])
@@ -131,7 +131,7 @@ def test_creutz_draws_a_continuum_of_values_at_small_beta(precision: str, beta: 
     """1 - h0 is the logarithm of a number near 1, which has few digits in float32."""
     U = GaugeField(jali.Lattice(64, 64), SU(2), precision=precision).cold_start()
     parity = np.add.outer(np.arange(64), np.arange(64)) % 2
-    heat_bath_creutz[EVEN](U, jali.Random(1), beta / 2, U.lattice.directions[0])
+    heat_bath_creutz[EVEN](U, jali.Random(1), beta / 2, U.lattice.directions[0], staple)
     h0 = U[0].local()[parity == 0][:, 0, 0].real
     # 2048 of some 2^23 values share fewer than 10 in all likelihood (1 is expected)
     assert len(np.unique(h0)) > 2038
@@ -148,7 +148,7 @@ def test_creutz_in_single_precision_keeps_pace_with_double_precision() -> None:
         found = {}
         for precision in ("float32", "float64"):
             U = GaugeField(jali.Lattice(32, 32), SU(2), precision=precision).cold_start()
-            heat_bath_creutz[EVEN](U, jali.Random(5), alpha / 4, U.lattice.directions[0])
+            heat_bath_creutz[EVEN](U, jali.Random(5), alpha / 4, U.lattice.directions[0], staple)
             found[precision] = U[0].local()[..., 0, 0].real
         difference = np.abs(found["float32"] - found["float64"])
         assert np.quantile(difference, 0.99) < 2e-6  # the others were accepted in one precision only
@@ -170,9 +170,9 @@ def test_the_su_n_heat_bath_converges_to_the_one_link_integral(n: int, beta: flo
     means = []
     for k in range(60):
         if needs_creutz(n, beta, 2):
-            heat_bath_creutz[EVEN](U, rng, beta / n, U.lattice.directions[0])
+            heat_bath_creutz[EVEN](U, rng, beta / n, U.lattice.directions[0], staple)
         else:
-            heat_bath_kennedy_pendleton[EVEN](U, rng, n / (2 * beta), U.lattice.directions[0])
+            heat_bath_kennedy_pendleton[EVEN](U, rng, n / (2 * beta), U.lattice.directions[0], staple)
         if k >= 10:
             means.append(np.trace(U[0].local()[parity == 0], axis1=-2, axis2=-1).real.mean() / n)
     # successive passes are nearly independent: subgroup heat baths forget a single link at once
@@ -293,7 +293,7 @@ def test_creutz_is_chosen_at_strong_coupling_only() -> None:
 def test_the_staple_of_the_update_is_that_of_the_action() -> None:
     """Heat bath at enormous beta puts the link onto its staple: U S^dagger becomes positive."""
     U = warm((4, 4, 4), 2, spread=0.3)
-    heat_bath_kennedy_pendleton[EVEN](U, jali.Random(1), 1 / 1e14, U.lattice.directions[1])
+    heat_bath_kennedy_pendleton[EVEN](U, jali.Random(1), 1 / 1e14, U.lattice.directions[1], staple)
     array = as_array(U)
     W = array[1] @ reference.dagger(reference.staple(array, 1))
     parity = sum(np.meshgrid(*[np.arange(4)] * 3, indexing="ij")) % 2

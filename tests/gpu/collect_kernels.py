@@ -32,7 +32,7 @@ def collect(n: int, precision: str) -> None:
     gauge.sweep(U, 6.0, rng, heatbath=1, overrelaxation=1)
     if n > 1:
         for kernel in (heat_bath_creutz, heat_bath_kennedy_pendleton):
-            kernel.kernels(U, rng, 0.5, lattice.directions[0], over=jali.EVEN)
+            kernel.kernels(U, rng, 0.5, lattice.directions[0], gauge.staple, over=jali.EVEN)
     gauge.metropolis_sweep(U, 6.0, rng)
     gauge.plaquettes(U)
     gauge.link_trace(U)

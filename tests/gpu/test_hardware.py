@@ -12,7 +12,7 @@ import jali
 from jali import _core
 from jali.gauge import SU, GaugeField, plaquettes, sweep
 from jali.gauge.overrelaxation import overrelax
-from jali.gauge.staples import staple_sum
+from jali.gauge.staples import staple, staple_sum
 
 pytestmark = pytest.mark.gpu
 
@@ -86,7 +86,7 @@ def test_kernels_say_what_a_thread_uses():
     U = GaugeField(lattice, SU(3)).cold_start()
     out = jali.Field(lattice, jali.Matrix(3))
     mu = lattice.directions[0]
-    kernels = staple_sum.kernels(U, out, mu) + overrelax.kernels(U, mu, over=jali.EVEN)
+    kernels = staple_sum.kernels(U, out, mu) + overrelax.kernels(U, mu, staple, over=jali.EVEN)
     for kernel in kernels:
         function = kernel.function
         print(

@@ -8,22 +8,23 @@ from typing import Any
 import numpy as np
 
 import jali
-from jali.gauge import GaugeField, metropolis_sweep, plaquette, sweep
+from jali.gauge import Action, GaugeField, metropolis_sweep, plaquette, sweep
 from jali.statistics import Estimate, mean_error
 
 COLOURS = {"U(1)": 1, "SU(2)": 2, "SU(3)": 3, "SU(4)": 4}
 
-UPDATES: dict[str, Callable[[GaugeField, float, jali.Random], Any]] = {
+UPDATES: dict[str, Callable[[GaugeField, Any, jali.Random], Any]] = {
     "heat bath": lambda U, beta, rng: sweep(U, beta, rng, 1, 0),
     "heat bath and overrelaxation": lambda U, beta, rng: sweep(U, beta, rng, 1, 1),
     "Metropolis": lambda U, beta, rng: metropolis_sweep(U, beta, rng, 0.6, 3),
+    "many hits": lambda U, beta, rng: metropolis_sweep(U, beta, rng, 0.3, 8),
     "production": lambda U, beta, rng: sweep(U, beta, rng, 1, 4),
 }
 
 
 def chain(
     group: str,
-    beta: float,
+    beta: float | Action,
     extents: Sequence[int],
     sweeps: int,
     *,

@@ -29,10 +29,12 @@ from jali.gauge import (
     polyakov_loop,
     topological_charge,
 )
+from jali.gauge.actions import ACTIONS
 from jali.gauge.algorithms import algorithms
 from jali.gauge.flow import Flow
 from jali.gauge.heatbath import needs_creutz
-from jali.gauge.updates import check_subgroups, link_colours
+from jali.gauge.link_colours import link_colours
+from jali.gauge.updates import check_subgroups
 from jali.io.ensemble import CONFIGURATIONS, LINKS, checksum_text, configuration_name
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice, Random
@@ -51,7 +53,8 @@ class MarkovChain:
         self._ranks = ranks
         with together(ranks):
             lattice = make_lattice(parameters, ranks)
-            link_colours(lattice)  # refuses lattices on which links cannot be updated
+            self.action = ACTIONS[parameters.gauge.action].make(parameters.gauge.beta)
+            link_colours(lattice, self.action.reach)  # refuses lattices on which links cannot be updated
             if algorithms()[parameters.update.algorithm].by_subgroups or parameters.update.overrelaxation:
                 check_subgroups(group_order(parameters), ranks.rank == 0)
         self.U = GaugeField(lattice, SU(group_order(parameters)), precision=parameters.run.precision)
@@ -108,14 +111,14 @@ class MarkovChain:
 
     def advance(self) -> None:
         """One sweep: passes of the algorithm, overrelaxation, and now and then a projection back to the group."""
-        update, beta = self.parameters.update, self.parameters.gauge.beta
+        update, action = self.parameters.update, self.action
         algorithm = algorithms()[update.algorithm]
         options = {argument: getattr(update, key) for argument, key in algorithm.options.items()}
-        passes = [algorithm.sweep(self.U, beta, self.rng, **options) for _ in range(update.heatbath)]
+        passes = [algorithm.sweep(self.U, action, self.rng, **options) for _ in range(update.heatbath)]
         accepted = [part for part in passes if part is not None]
         self.acceptance = sum(accepted) / len(accepted) if accepted else None
         for _ in range(update.overrelaxation):
-            overrelaxation_sweep(self.U)
+            overrelaxation_sweep(self.U, action)
         self.sweep += 1
         if self.is_due(self.parameters.run.reunitarise_every):
             self.U.reunitarise()
@@ -264,13 +267,13 @@ def flow_steps(until: float, step: float) -> int:
 
 def run_metadata(parameters: Parameters, sweep: int) -> dict[str, str]:
     """What the header of a configuration says of the run that it comes from."""
-    told: dict[str, float] = {
-        "BETA": parameters.gauge.beta,
-        "SEQUENCE_NUMBER": sweep,
-        "SEED": parameters.run.seed,
-        "STREAM": parameters.run.stream,
+    return {
+        "BETA": repr(parameters.gauge.beta),
+        "ACTION": parameters.gauge.action,
+        "SEQUENCE_NUMBER": str(sweep),
+        "SEED": str(parameters.run.seed),
+        "STREAM": str(parameters.run.stream),
     }
-    return {name: repr(value) for name, value in told.items()}
 
 
 def total_sweeps(parameters: Parameters) -> int:

@@ -24,6 +24,7 @@ from jali.cli.report_plots import (
     WIDE,
     autocorrelation_figure,
     binning_figure,
+    coupling_name,
     flow_figure,
     history_figure,
     lattice_name,
@@ -109,7 +110,7 @@ def plot_history(directory: str | Path, png_path: str | Path) -> Path:
 def _page(summary: RunSummary) -> str:
     parameters = summary.parameters
     gauge, run = parameters.gauge, parameters.run
-    title = f"{gauge.group} on {lattice_name(parameters.lattice.extents)} at β = {gauge.beta:g}"
+    title = f"{gauge.group} on {lattice_name(parameters.lattice.extents)} at {coupling_name(gauge)}"
     subtitle = (
         f"{parameters.update.thermalisation} sweeps of thermalisation, then {int(summary.measured.sum())} "
         f"measurements, one every {_plural(summary.interval, 'sweep')}; {_sweep_words(summary)}; "

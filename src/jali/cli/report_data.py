@@ -100,6 +100,7 @@ class RunSummary:
         """The results as plain numbers for JSON; tau_int in sweeps, None for what is not known."""
         result: dict[str, Any] = {
             "group": self.parameters.gauge.group,
+            "action": self.parameters.gauge.action,
             "beta": self.parameters.gauge.beta,
             "extents": list(self.parameters.lattice.extents),
             "measurements": int(self.measured.sum()),
@@ -148,7 +149,9 @@ def summarise(directory: str | Path) -> RunSummary:
         series = history[name][measured]
         if len(series) and np.isfinite(series).all():
             estimates[name] = mean_error(series)
-    reference = plaquette_reference(parameters.gauge.group, parameters.gauge.beta, parameters.lattice.extents)
+    gauge = parameters.gauge
+    known = gauge.action == "wilson"  # the plaquettes that we know are all of the Wilson action
+    reference = plaquette_reference(gauge.group, gauge.beta, parameters.lattice.extents) if known else None
     plaquette = estimates.get("plaquette")
     deviation = None
     if reference and plaquette and not reference.caution:

@@ -18,6 +18,8 @@ from matplotlib.ticker import MaxNLocator
 
 from jali.cli.flow_summary import LEVEL
 from jali.cli.report_data import RunSummary
+from jali.cli.schema import Gauge
+from jali.gauge.actions import ACTIONS
 from jali.statistics import autocorrelation_function, binning, format_value
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "WIDE",
     "autocorrelation_figure",
     "binning_figure",
+    "coupling_name",
     "flow_figure",
     "history_figure",
     "lattice_name",
@@ -75,6 +78,12 @@ WIDE, CARD = (10, 3.6), (5.2, 4.0)
 _MANY = 5000
 
 
+def coupling_name(gauge: Gauge) -> str:
+    """β = 5.7, and the action where it is not Wilson's."""
+    name = "" if gauge.action == "wilson" else f" ({ACTIONS[gauge.action].title})"
+    return f"β = {gauge.beta:g}{name}"
+
+
 def lattice_name(extents: tuple[int, ...]) -> str:
     """8^4, 16^3 x 32, 4 x 6 in Unicode: 8⁴, 16³ × 32, 4 × 6."""
     if len(set(extents)) == 1:
@@ -109,7 +118,7 @@ def history_figure(summary: RunSummary, *, title: bool = False) -> Figure:
 
 def _headline(summary: RunSummary) -> str:
     gauge, estimate = summary.parameters.gauge, summary.estimates.get("plaquette")
-    parts = [f"{gauge.group}   {lattice_name(summary.parameters.lattice.extents)}   β = {gauge.beta:g}"]
+    parts = [f"{gauge.group}   {lattice_name(summary.parameters.lattice.extents)}   {coupling_name(gauge)}"]
     if estimate:
         parts.append(f"plaquette {format_value(estimate.mean, estimate.error)}")
     if summary.target and summary.deviation is not None:

@@ -42,6 +42,7 @@ from jali.comm.world import known
 from jali.errors import FileFormatError, ParameterError, RankError
 from jali.files import shown
 from jali.gauge import exhausted_attempts
+from jali.gauge.actions import ACTIONS
 from jali.gauge.algorithms import algorithms
 from jali.io.ensemble import CHECKPOINT
 from jali.io.parallel import raised_alike, together
@@ -374,7 +375,7 @@ def _headline(run: Run) -> str:
     ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
     place = "" if lattice.gpu is None else f", {lattice.gpu.name}"
     text = (
-        f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, beta = {p.gauge.beta:g}: "
+        f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, {ACTIONS[p.gauge.action].title}, beta = {p.gauge.beta:g}: "
         f"{update.thermalisation} + {update.sweeps} sweeps of {algorithm} + {update.overrelaxation} "
         f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}{place}"
     )

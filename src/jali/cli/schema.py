@@ -17,6 +17,7 @@ from typing import Any, get_type_hints
 from jali.devices import device_names, parse_device
 from jali.errors import DeviceError
 from jali.files import shown, value_shown
+from jali.gauge.actions import ACTIONS
 from jali.gauge.algorithms import algorithms
 from jali.io.formats import writers
 
@@ -71,9 +72,15 @@ class Gauge:
         "Gauge group: U(1) or SU(N) with N from 2; SU3 is understood too.", parse="group", example="SU(3)"
     )
     beta: float = key(
-        "Coupling of the Wilson action, which weighs a configuration with exp((beta/N) sum Re Tr U_p).",
+        "Coupling of the action; Wilson's weighs a configuration with exp((beta/N) sum Re Tr U_p).",
         low=0.0,
         example=6.0,
+    )
+    action: str = key(
+        "Action: plaquettes (wilson), or plaquettes and 1 x 2 rectangles with c1 = -1/12 (symanzik, tree level), "
+        "-0.331 (iwasaki) or -1.4088 (dbw2).",
+        "wilson",
+        choices=tuple(ACTIONS),
     )
     start: str = key(
         "First configuration: every link 1 (cold), every link random (hot), or read from start_file.",

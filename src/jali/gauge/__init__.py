@@ -10,7 +10,14 @@ For example::
 """
 
 from jali.codegen.types import SU, Algebra
-from jali.gauge.actions import WilsonAction
+from jali.gauge.actions import (
+    Action,
+    RectangleAction,
+    WilsonAction,
+    dbw2_action,
+    iwasaki_action,
+    symanzik_action,
+)
 from jali.gauge.clover import (
     FieldStrength,
     energy_density,
@@ -20,9 +27,12 @@ from jali.gauge.clover import (
 )
 from jali.gauge.field import GaugeField
 from jali.gauge.flow import Flow, FlowPoint, reference_time, reference_width, wilson_flow
+from jali.gauge.groups import gaussian_algebra, haar_random, project
+from jali.gauge.heatbath import heat_bath_link
 from jali.gauge.literature import Reference, plaquette_reference
 from jali.gauge.loops import wilson_loop, wilson_loops
 from jali.gauge.markov_chain import Measurement, simulate
+from jali.gauge.metropolis import metropolis_link
 from jali.gauge.observables import (
     link_trace,
     plaquette,
@@ -30,6 +40,7 @@ from jali.gauge.observables import (
     polyakov_lines,
     polyakov_loop,
 )
+from jali.gauge.overrelaxation import overrelax_link
 from jali.gauge.plaquettes import plaquette_trace
 from jali.gauge.smearing import ape_smear, stout_smear
 from jali.gauge.staples import staple, staple_sum
@@ -43,22 +54,31 @@ from jali.gauge.updates import (
 
 __all__ = [
     "SU",
+    "Action",
     "Algebra",
     "FieldStrength",
     "Flow",
     "FlowPoint",
     "GaugeField",
     "Measurement",
+    "RectangleAction",
     "Reference",
     "WilsonAction",
     "ape_smear",
+    "dbw2_action",
     "energy_density",
     "exhausted_attempts",
     "field_strength",
+    "gaussian_algebra",
+    "haar_random",
+    "heat_bath_link",
     "heat_bath_sweep",
+    "iwasaki_action",
     "link_trace",
     "measure_field_strength",
+    "metropolis_link",
     "metropolis_sweep",
+    "overrelax_link",
     "overrelaxation_sweep",
     "plaquette",
     "plaquette_reference",
@@ -66,6 +86,7 @@ __all__ = [
     "plaquettes",
     "polyakov_lines",
     "polyakov_loop",
+    "project",
     "reference_time",
     "reference_width",
     "simulate",
@@ -73,6 +94,7 @@ __all__ = [
     "staple_sum",
     "stout_smear",
     "sweep",
+    "symanzik_action",
     "topological_charge",
     "wilson_flow",
     "wilson_loop",

@@ -1,10 +1,15 @@
-"""Actions of the gauge field, and their derivatives with respect to the links."""
+"""Actions of the gauge field, and their derivatives with respect to the links.
+
+An action tells its value, the staple that multiplies a link, and how far its terms reach. Heat bath, overrelaxation,
+Metropolis, force and flow take all that they need from there.
+"""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +17,14 @@ import jali
 from jali.codegen.types import Algebra
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
+from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach
 from jali.gauge.plaquettes import plaquette_sums
-from jali.gauge.staples import staple
+from jali.gauge.staples import rectangle_staple, staple
 from jali.lattice.checked import checked
 
 
 @jali.site_function
-def _force(X: Any, F: Any, U: Any, half_coupling: Any) -> None:
+def _force(X: Any, F: Any, U: Any, half_coupling: Any, staple: Any) -> None:
     for mu in X.directions():
         W = U[mu][X] * staple(X, U, mu).dagger()
         F[mu][X] = half_coupling * W.traceless_antihermitian()
@@ -31,26 +37,46 @@ def _members(out: Any, U: GaugeField) -> list[jali.Field]:
     return found
 
 
-@dataclass(frozen=True)
-class WilsonAction:
-    """The Wilson plaquette action S = beta sum_p (1 - (1/n) Re tr U_p). K. Wilson, Phys. Rev. D 10 (1974)
-    2445.
+class Action(ABC):
+    """An action that is linear in every link: S = -(beta / n) Re tr(U_mu(x) S_mu(x)^dagger) + what U_mu(x) is not in.
+
+    An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`::
+
+        class Chairs(Action):
+            reach = ((1, 1, 1),)
+
+            def __init__(self, beta):
+                self.beta = beta
+
+            def value(self, U): ...
+
+            def staple(self, X, U, mu): ...
+
+    Keep the object: kernels know it by its identity. Where `reach` says too little, updates are refused as races.
     """
 
     beta: float
+    """The factor in front."""
+    stiffness: float = 1.0
+    """Length of the staple sum of random links, in units of that of plaquettes; it chooses the faster heat bath."""
 
-    def __post_init__(self) -> None:
-        if not (isinstance(self.beta, numbers.Real) and math.isfinite(self.beta)):
-            raise ParameterError(f"beta is a finite number, not {self.beta!r}")
+    @property
+    @abstractmethod
+    def reach(self) -> Reach:
+        """Boxes that its terms fit in, by their sides in falling or rising order, along any directions.
 
-    @checked
+        ((1, 1),) are plaquettes, ((1, 2),) rectangles and plaquettes, ((1, 1, 1),) loops on a cube.
+        """
+
+    @abstractmethod
     def value(self, U: GaugeField) -> float:
         """S of the whole lattice."""
-        d = U.lattice.ndim
-        spatial, temporal = U.lattice.sum(plaquette_sums, U)
-        return self.beta * (U.lattice.volume * d * (d - 1) / 2 - (spatial + temporal) / U.n)
 
-    @checked
+    @property
+    @abstractmethod
+    def staple(self) -> Callable[[Any, Any, Any], Any]:
+        """The function (X, U, mu) that gives S_mu(x) inside a site function; a method will do."""
+
     def density(self, U: GaugeField) -> float:
         """S per site."""
         return self.value(U) / U.lattice.volume
@@ -68,5 +94,123 @@ class WilsonAction:
             if out is None
             else _members(out, U)
         )
-        _force(fields, U, self.beta / (2 * U.n))
+        _force(fields, U, self.beta / (2 * U.n), self.staple)
         return fields
+
+
+def as_action(action: Action | float) -> Action:
+    """The action that is given, or the Wilson action of a beta. Raises ParameterError for what is no finite number."""
+    return action if isinstance(action, Action) else WilsonAction(action)
+
+
+def _check(name: str, value: Any) -> None:
+    if not (isinstance(value, numbers.Real) and math.isfinite(value)):
+        raise ParameterError(f"{name} is a finite number, not {value!r}")
+
+
+@dataclass(frozen=True)
+class WilsonAction(Action):
+    """The Wilson plaquette action S = beta sum_p (1 - (1/n) Re tr U_p). K. Wilson, Phys. Rev. D 10 (1974)
+    2445.
+    """
+
+    beta: float
+
+    reach = PLAQUETTES
+    staple = staticmethod(staple)
+
+    def __post_init__(self) -> None:
+        _check("beta", self.beta)
+
+    @checked
+    def value(self, U: GaugeField) -> float:
+        """S of the whole lattice."""
+        d = U.lattice.ndim
+        spatial, temporal = U.lattice.sum(plaquette_sums, U)
+        return self.beta * (U.lattice.volume * d * (d - 1) / 2 - (spatial + temporal) / U.n)
+
+
+@jali.site_function
+def _rectangles(X: Any, U: Any, total: Any) -> None:
+    """Sums Re tr over the 2 x 1 rectangles, the long side along either direction of a plane."""
+    for mu in X.directions():
+        for nu in X.directions():
+            if mu == nu:
+                continue
+            there = U[mu][X] * U[mu][X + mu] * U[nu][X + 2 * mu]
+            back = U[nu][X] * (U[mu][X + nu] * U[mu][X + mu + nu])
+            total += (there * back.dagger()).trace().real
+
+
+@dataclass(frozen=True)
+class RectangleAction(Action):
+    """Plaquettes P and 1 x 2 rectangles R: S = beta sum [c0 (1 - Re tr P / n) + c1 (1 - Re tr R / n)], c0 = 1 - 8 c1.
+
+    P. Weisz, Nucl. Phys. B 212 (1983) 1. `symanzik_action`, `iwasaki_action` and `dbw2_action` name a c1.
+    """
+
+    beta: float
+    c1: float
+
+    reach = RECTANGLES
+
+    def __post_init__(self) -> None:
+        _check("beta", self.beta)
+        _check("c1", self.c1)
+
+    @property
+    def c0(self) -> float:
+        """The weight of plaquettes, so that the continuum limit is that of the Wilson action."""
+        return 1.0 - 8.0 * self.c1
+
+    @property
+    def stiffness(self) -> float:  # type: ignore[override]
+        """Of random links the staples add up as a random walk; there are three rectangles for a plaquette."""
+        return math.sqrt(self.c0**2 + 3 * self.c1**2)
+
+    @property
+    def staple(self) -> Callable[[Any, Any, Any], Any]:
+        """The staples of plaquettes and rectangles with their weights."""
+        return rectangle_staple(float(self.c1))
+
+    @checked
+    def value(self, U: GaugeField) -> float:
+        """S of the whole lattice."""
+        rectangles = U.lattice.volume * U.lattice.ndim * (U.lattice.ndim - 1)
+        deficit = rectangles - U.lattice.sum(_rectangles, U) / U.n
+        return self.c0 * WilsonAction(self.beta).value(U) + self.c1 * self.beta * deficit
+
+
+def symanzik_action(beta: float) -> RectangleAction:
+    """Improved at tree level, c1 = -1/12. M. Luscher and P. Weisz, Commun. Math. Phys. 97 (1985) 59."""
+    return RectangleAction(beta, -1 / 12)
+
+
+def iwasaki_action(beta: float) -> RectangleAction:
+    """Renormalisation group improved, c1 = -0.331. Y. Iwasaki, Nucl. Phys. B 258 (1985) 141; arXiv:1111.7054."""
+    return RectangleAction(beta, -0.331)
+
+
+def dbw2_action(beta: float) -> RectangleAction:
+    """Doubly blocked from Wilson, c1 = -1.4088, c0 = 12.2704. P. de Forcrand et al. (QCD-TARO), Nucl. Phys. B 577
+    (2000) 263, hep-lat/9911033. Others have -1.4069.
+    """
+    return RectangleAction(beta, -1.4088)
+
+
+@dataclass(frozen=True)
+class NamedAction:
+    """A row of `ACTIONS`: an action that parameter files and commands know by name."""
+
+    title: str
+    """In sentences: "Wilson action"."""
+    make: Callable[[float], Action]
+    """The action of a beta."""
+
+
+ACTIONS = {
+    "wilson": NamedAction("Wilson action", WilsonAction),
+    "symanzik": NamedAction("tree-level Symanzik action", symanzik_action),
+    "iwasaki": NamedAction("Iwasaki action", iwasaki_action),
+    "dbw2": NamedAction("DBW2 action", dbw2_action),
+}

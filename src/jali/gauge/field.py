@@ -35,15 +35,20 @@ if TYPE_CHECKING:
 
 # The n of SU(n) for which the plaquette compiles in 14 s (g++ 12); it takes twice as long for n = 19.
 LARGEST_GROUP = 16
+START = (
+    "start the gauge field with cold_start(), hot_start(seed), GaugeField.from_file(path), assign(other) or "
+    "set_local_links(array), or assign to all its fields"
+)
 
 
 class GaugeField(WithoutOperators):
     """Links U_mu(x) of a lattice gauge theory; `U[mu]` is the field of one direction.
 
     `group` is `SU(n)`, with SU(1) for U(1). `boundary` is that of every direction's field: see `jali.Field`;
-    beside periodic lattices `"open"` makes sense, where plaquettes that would cross the edge are zero. All
-    links are zero until a start is chosen: `cold_start`, `hot_start` or `from_file`. `storage` names how links are kept in memory, as
-    in `jali.Field`: `"float32-12"` keeps two rows of an SU(3) matrix; boundaries stay with the field.
+    beside periodic lattices `"open"` makes sense, where plaquettes that would cross the edge are zero. A gauge
+    field has no links until it is started (`cold_start`, `hot_start`, `from_file`, or links of one's own): reading
+    them before is an `UnsetError`. `storage` names how links are kept in memory, as in `jali.Field`: `"float32-12"`
+    keeps two rows of an SU(3) matrix; boundaries stay with the field.
     """
 
     def __init__(
@@ -77,6 +82,8 @@ class GaugeField(WithoutOperators):
             Field(lattice, group, precision=precision, storage=storage, boundary=boundary, name=f"U[{mu}]")
             for mu in range(lattice.ndim)
         ]
+        for field in self.fields:
+            field.set_by = START
         self._workspace: dict[tuple[str, Element], Field] = {}
 
     def __repr__(self) -> str:
@@ -138,7 +145,7 @@ class GaugeField(WithoutOperators):
         return self
 
     def like(self) -> GaugeField:
-        """A gauge field of zeros with the same lattice, group, precision, boundary and storage."""
+        """A gauge field, not started, with the same lattice, group, precision, boundary and storage."""
         first = self.fields[0]
         return GaugeField(self.lattice, self.group, self.precision, first.boundary, first.stored.format.name)
 

@@ -1,8 +1,8 @@
-"""The Wilson (gradient) flow: dV/dt = Z(V) V with Z = -TA(V S^dagger), TA the traceless anti-Hermitian part.
+"""The gradient flow of an action: dV/dt = Z(V) V with Z = -TA(V S^dagger), TA the traceless anti-Hermitian part.
 
-Flow time is in lattice units; fields are smooth over the distance sqrt(8 t). M. Luscher, JHEP 08 (2010) 071,
-arXiv:1006.4518; integrated by his third-order Runge-Kutta scheme (appendix C) with fixed steps. Does not
-adapt the step: its error is of order step^3 and easily checked by halving.
+S is the staple sum of the action, by default Wilson's. Flow time is in lattice units; fields are smooth over the
+distance sqrt(8 t). M. Luscher, JHEP 08 (2010) 071, arXiv:1006.4518; integrated by his third-order Runge-Kutta scheme
+(appendix C) with fixed steps. Does not adapt the step: its error is of order step^3 and easily checked by halving.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 import jali
 from jali.codegen.types import Algebra
 from jali.errors import ParameterError
+from jali.gauge.actions import Action
 from jali.gauge.clover import measure_field_strength
 from jali.gauge.field import GaugeField
 from jali.gauge.staples import staple
@@ -28,7 +29,7 @@ _STAGES = ((1.0, 0.0, 1 / 4), (8 / 9, -17 / 36, 1.0), (3 / 4, -1.0, 1.0))
 
 
 @jali.site_function
-def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any) -> None:
+def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, staple: Any) -> None:
     link = V[mu][X]
     z = -a * (link * staple(X, V, mu).dagger()).traceless_antihermitian()
     A[mu][X] = z
@@ -36,7 +37,7 @@ def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any) -> N
 
 
 @jali.site_function
-def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any) -> None:
+def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any, staple: Any) -> None:
     link = V[mu][X]
     z = b * A[mu][X] - a * (link * staple(X, V, mu).dagger()).traceless_antihermitian()
     A[mu][X] = z
@@ -44,14 +45,19 @@ def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: A
 
 
 class Flow:
-    """A gauge field flowing from `U`, which stays as it is. `field` is V at flow time `time`."""
+    """A gauge field flowing from `U`, which stays as it is. `field` is V at flow time `time`.
+
+    `action` is the one whose flow it is, by default the Wilson action. Of an action only the staple enters, not beta,
+    so that flow times of all actions with c0 + 8 c1 = 1 agree on smooth fields.
+    """
 
     @checked
-    def __init__(self, U: GaugeField, step: float = 0.02):
+    def __init__(self, U: GaugeField, step: float = 0.02, action: Action | None = None):
         if not (math.isfinite(step) and step > 0):
             raise ParameterError(f"the step of the flow is a positive number, not {step}")
         self.field = U.copy()
         self.step = float(step)
+        self._staple = staple if action is None else action.staple
         self.time = 0.0
         self._steps = 0
         self._spare = U.like()
@@ -64,9 +70,9 @@ class Flow:
                 old, new, A = self.field, self._spare, self._algebra
                 for mu in old.lattice.directions:
                     if stage == 0:
-                        _first_stage(new, old, A, a * self.step, c, mu)
+                        _first_stage(new, old, A, a * self.step, c, mu, self._staple)
                     else:
-                        _later_stage(new, old, A, a * self.step, b, c, mu)
+                        _later_stage(new, old, A, a * self.step, b, c, mu, self._staple)
                 self.field, self._spare = new, old
         self._steps += steps
         self.time = self._steps * self.step

@@ -3,7 +3,7 @@
 SU(n), n >= 2: the SU(2) subgroups in turn (Cabibbo and Marinari, Phys. Lett. B 119 (1982) 387). In a subgroup
 the weight is exp(alpha h0) dh, h = r v an SU(2) matrix with first component h0, alpha = beta K / n, where K
 v, v in SU(2), is twice the quaternion part of the block of U S^dagger. U(1): the von Mises distribution
-exp(kappa cos theta), kappa = beta |S|.
+exp(kappa cos theta), kappa = beta |S|. S is the staple sum of any action that is linear in the link.
 
 Rejection is bounded: a link that no attempt of `ATTEMPTS` accepts keeps its value and is counted in the site
 function's `exhausted`. Whether that happens depends on the other links only, so it does not bias anything; it
@@ -17,7 +17,7 @@ import math
 from typing import Any
 
 import jali
-from jali.gauge.staples import staple
+from jali.codegen.lines import trace_error
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -30,11 +30,53 @@ from jali.gauge.subgroups import (
 )
 
 ATTEMPTS = 200
+KENNEDY_PENDLETON, CREUTZ = "Kennedy-Pendleton", "Creutz"
+
+
+def heat_bath_link(
+    X: Any, link: Any, staple: Any, coupling: Any, rng: Any, method: str = KENNEDY_PENDLETON
+) -> Any:
+    """A new link, drawn with the weight exp(coupling Re tr(U staple^dagger)) by the subgroups, inside a site function.
+
+    `link` is the old one, an SU(n) matrix as `U[mu][X]` is, and `staple` any matrix that does not depend on it; with
+    the staple sum of the Wilson action `coupling` is beta / n, a number from 0. `method` is "Kennedy-Pendleton" or,
+    where coupling times staple is small or may be zero, "Creutz"; both are exact. U(1) has a method of its own.
+    """
+    if link.shape != staple.shape:
+        raise trace_error(
+            f"heat_bath_link: link and staple are matrices of one shape, not {link.shape} and {staple.shape}"
+        )
+    if method not in (KENNEDY_PENDLETON, CREUTZ):
+        raise trace_error(
+            f"heat_bath_link: the method is {KENNEDY_PENDLETON!r} or {CREUTZ!r}, not {method!r}"
+        )
+    if link.shape[0] == 1:
+        return _best_fisher(X, link, staple, coupling, rng)
+    if method == CREUTZ:
+        return _creutz(X, link, staple, coupling, rng)
+    return _kennedy_pendleton(X, link, staple, 0.5 / coupling, rng)
 
 
 @jali.site_function
-def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any) -> None:
-    """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta).
+def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any, staple: Any) -> None:
+    """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta)."""
+    U[mu][X] = _kennedy_pendleton(X, U[mu][X], staple(X, U, mu), width, rng)
+
+
+@jali.site_function
+def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any, staple: Any) -> None:
+    """Heat bath for SU(n), n >= 2, at small beta, beta = 0 included; `coupling` is beta / n."""
+    U[mu][X] = _creutz(X, U[mu][X], staple(X, U, mu), coupling, rng)
+
+
+@jali.site_function
+def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any, staple: Any) -> None:
+    """Exact heat bath for U(1) at any beta."""
+    U[mu][X] = _best_fisher(X, U[mu][X], staple(X, U, mu), beta, rng)
+
+
+def _kennedy_pendleton(X: Any, link: Any, staple: Any, width: Any, rng: Any) -> Any:
+    """A new link; `width` is half the inverse of the coupling.
 
     A. Kennedy and B. Pendleton, Phys. Lett. B 156 (1985) 393: delta = 1 - h0 has the density sqrt(delta)
     exp(-alpha delta) sqrt(1 - delta / 2). The first two factors are those of -(ln u1 + cos^2(2 pi u2) ln u3)
@@ -61,12 +103,11 @@ def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any) -
         h = (1.0 - delta, across * jali.cos(angle), across * jali.sin(angle), radius * height)
         return tuple(jali.where(failed, old, new) for old, new in zip(current, h, strict=True))
 
-    _update(X, U, mu, draw)
+    return _rotate(link, staple, draw)
 
 
-@jali.site_function
-def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any) -> None:
-    """Heat bath for SU(n), n >= 2, at small beta, beta = 0 included; `coupling` is beta / n.
+def _creutz(X: Any, link: Any, staple: Any, coupling: Any, rng: Any) -> Any:
+    """A new link.
 
     M. Creutz, Phys. Rev. D 21 (1980) 2308: h0 from exp(alpha h0) on (-1, 1) by inversion, accepted with
     probability sqrt(1 - h0^2). The acceptance is pi/4 at alpha = 0 and falls like sqrt(pi / (2 alpha)).
@@ -92,7 +133,7 @@ def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any) -> None:
 
         return X.repeat_until(attempt, limit=ATTEMPTS, otherwise=current)
 
-    _update(X, U, mu, draw)
+    return _rotate(link, staple, draw)
 
 
 def _one_minus_exp(x: Any) -> Any:
@@ -110,12 +151,11 @@ def _minus_log_one_minus(x: Any) -> Any:
     return jali.where(difference > 0.0, -jali.log(rounded) * x / difference, x)
 
 
-def _update(X: Any, U: Any, mu: Any, draw: Any) -> None:
+def _rotate(link: Any, staple: Any, draw: Any) -> Any:
     """R U for a rotation R = h v^dagger of every SU(2) subgroup, with h from `draw(1 / K, v)`."""
-    link = U[mu][X]
     n = link.shape[0]
     rows = rows_of(link)
-    W = rows_of(link * staple(X, U, mu).dagger())
+    W = rows_of(link * staple.dagger())
     pairs = subgroups(n)
     for number, (i, j) in enumerate(pairs):
         a = double_quaternion(W, i, j)
@@ -130,12 +170,11 @@ def _update(X: Any, U: Any, mu: Any, draw: Any) -> None:
         rotate_rows(rows, i, j, r)
         if number + 1 < len(pairs):
             rotate_rows(W, i, j, r)
-    U[mu][X] = matrix_of(rows)
+    return matrix_of(rows)
 
 
-@jali.site_function
-def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any) -> None:
-    """Exact heat bath for U(1) at any beta.
+def _best_fisher(X: Any, link: Any, staple: Any, coupling: Any, rng: Any) -> Any:
+    """A new U(1) link.
 
     D. Best and N. Fisher, Appl. Stat. 28 (1979) 152: von Mises from a wrapped Cauchy envelope. The envelope
     is a uniform point e^{i phi} on the circle, mapped by z -> (z + rho) / (1 + rho z). Their formulas are
@@ -147,13 +186,12 @@ def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any) -> None:
 
     accepted if u < c exp(1 - c), c = q (1 - rho^2)^2 / (2 D). The probability is above 0.65 for every kappa.
     """
-    link = U[mu][X][0, 0]
-    S = staple(X, U, mu)[0, 0]
+    old, S = link[0, 0], staple[0, 0]
     size2 = S.norm2()
     alone = size2 < TINY
     size = jali.sqrt(jali.where(alone, TINY, size2))
     direction = jali.where(alone, jali.complex(1.0, 0.0), S * (1.0 / size))
-    kappa = jali.where(alone, 0.0, beta * size)
+    kappa = jali.where(alone, 0.0, coupling * size)
     tau = 1.0 + jali.sqrt(1.0 + 4.0 * kappa * kappa)
     q = 0.5 * (tau + jali.sqrt(2.0 * tau))
     rho = kappa / q
@@ -173,9 +211,9 @@ def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any) -> None:
         new = (1.0 - 2.0 * minus2 * s * s * inverse, 2.0 * sine * cosine * s * inverse)
         return u < c * jali.exp(1.0 - c), new
 
-    now = link * direction.conj()
+    now = old * direction.conj()
     re, im = X.repeat_until(attempt, limit=ATTEMPTS, otherwise=(now.real, now.imag))
-    U[mu][X] = jali.matrix([[jali.complex(re, im) * direction]])
+    return jali.matrix([[jali.complex(re, im) * direction]])
 
 
 def needs_creutz(n: int, beta: float, ndim: int) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jali.errors import ParameterError
+from jali.gauge.actions import Action
 from jali.gauge.field import GaugeField
 from jali.gauge.observables import plaquettes, polyakov_loop
 from jali.gauge.updates import sweep
@@ -27,7 +28,7 @@ class Measurement:
 @checked
 def simulate(
     U: GaugeField,
-    beta: float,
+    beta: float | Action,
     rng: Random,
     sweeps: int,
     *,
@@ -38,7 +39,7 @@ def simulate(
 ) -> Iterator[Measurement]:
     """Updates U in place and yields a `Measurement` after every `every` sweeps.
 
-    A sweep is `heatbath` heat-bath and `overrelaxation` overrelaxation passes over all links. Rounding is
+    `beta` is the coupling of the Wilson action, or any action. A sweep is `heatbath` heat-bath and `overrelaxation` overrelaxation passes over all links. Rounding is
     removed from the links every `reunitarise_every` sweeps. Raises ParameterError for impossible numbers.
     """
     if min(sweeps, heatbath, overrelaxation) < 0 or min(every, reunitarise_every) < 1:

@@ -10,37 +10,58 @@ import functools
 from typing import Any
 
 import jali
+from jali.codegen.lines import trace_error
 from jali.errors import ParameterError
 from jali.gauge.groups import gaussian_algebra
-from jali.gauge.staples import staple
 
 MOST_HITS = 1000
 
 
-@functools.cache
-def metropolis(hits: int) -> jali.SiteFunction:
-    """The site function (X, U, rng, coupling, width, mu, accepted) that proposes `hits` times per link.
+def metropolis_link(
+    X: Any, link: Any, staple: Any, coupling: Any, rng: Any, width: Any, hits: int = 1
+) -> tuple[Any, Any]:
+    """A link after `hits` proposals for the weight exp(coupling Re tr(U staple^dagger)), and how many were accepted.
 
-    A proposal is exp(width A) U with Gaussian A, as likely as its inverse; `coupling` is beta / n. `accepted`
-    sums up the accepted proposals. The proposals are unrolled, so there are at most 1000.
+    For use inside a site function. A proposal is exp(width A) U with Gaussian A, as likely as its inverse. `staple` is
+    any matrix that does not depend on the link. The proposals are unrolled, so there are at most 1000.
     """
+    if link.shape != staple.shape:
+        raise trace_error(
+            f"metropolis_link: link and staple are matrices of one shape, not {link.shape} and {staple.shape}"
+        )
+    check_hits(hits)
+    W = link * staple.dagger()
+    accepted: Any = 0.0
+    for hit in range(hits):
+        R = (width * gaussian_algebra(X, rng, link.shape[0])).exp()
+        turned = R * W
+        accept = rng.uniform(X) < jali.exp(coupling * (turned.trace().real - W.trace().real))
+        link = jali.where(accept, R * link, link)
+        accepted = accepted + jali.where(accept, 1.0, 0.0)
+        if hit + 1 < hits:
+            W = jali.where(accept, turned, W)
+    return link, accepted
+
+
+def check_hits(hits: int) -> None:
+    """Raises ParameterError for numbers of proposals that are no kernel."""
     if not 1 <= hits <= MOST_HITS:
         raise ParameterError(f"Metropolis proposes 1 to {MOST_HITS} times per link, not {hits} times")
 
+
+@functools.cache
+def metropolis(hits: int) -> jali.SiteFunction:
+    """The site function (X, U, rng, coupling, width, mu, staple, accepted) that proposes `hits` times per link.
+
+    `coupling` is beta / n; `accepted` sums up the accepted proposals.
+    """
+    check_hits(hits)
+
     @jali.site_function
     def metropolis_kernel(
-        X: Any, U: Any, rng: Any, coupling: Any, width: Any, mu: Any, accepted: Any
+        X: Any, U: Any, rng: Any, coupling: Any, width: Any, mu: Any, staple: Any, accepted: Any
     ) -> None:
-        link = U[mu][X]
-        W = link * staple(X, U, mu).dagger()
-        for hit in range(hits):
-            R = (width * gaussian_algebra(X, rng, link.shape[0])).exp()
-            turned = R * W
-            accept = rng.uniform(X) < jali.exp(coupling * (turned.trace().real - W.trace().real))
-            link = jali.where(accept, R * link, link)
-            accepted += jali.where(accept, 1.0, 0.0)
-            if hit + 1 < hits:
-                W = jali.where(accept, turned, W)
-        U[mu][X] = link
+        U[mu][X], found = metropolis_link(X, U[mu][X], staple(X, U, mu), coupling, rng, width, hits)
+        accepted += found
 
     return metropolis_kernel

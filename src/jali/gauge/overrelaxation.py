@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import jali
-from jali.gauge.staples import staple
+from jali.codegen.lines import trace_error
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -23,12 +23,28 @@ from jali.gauge.subgroups import (
 )
 
 
+def overrelax_link(link: Any, staple: Any) -> Any:
+    """The link that overrelaxation makes of `link`, inside a site function: Re tr(U staple^dagger) stays as it is.
+
+    `staple` is any matrix that does not depend on the link: all that multiplies it in the action.
+    """
+    if link.shape != staple.shape:
+        raise trace_error(
+            f"overrelax_link: link and staple are matrices of one shape, not {link.shape} and {staple.shape}"
+        )
+    return _reflect_u1(link, staple) if link.shape[0] == 1 else _reflect_rows(link, staple)
+
+
 @jali.site_function
-def overrelax(X: Any, U: Any, mu: Any) -> None:
-    """Reflects the links of direction mu, SU(n) with n >= 2, in every SU(2) subgroup."""
-    link = U[mu][X]
+def overrelax(X: Any, U: Any, mu: Any, staple: Any) -> None:
+    """Reflects the links of direction mu."""
+    U[mu][X] = overrelax_link(U[mu][X], staple(X, U, mu))
+
+
+def _reflect_rows(link: Any, staple: Any) -> Any:
+    """SU(n), n >= 2: a reflection in every SU(2) subgroup."""
     rows = rows_of(link)
-    W = rows_of(link * staple(X, U, mu).dagger())
+    W = rows_of(link * staple.dagger())
     pairs = subgroups(link.shape[0])
     for number, (i, j) in enumerate(pairs):
         a = double_quaternion(W, i, j)
@@ -40,15 +56,13 @@ def overrelax(X: Any, U: Any, mu: Any) -> None:
         rotate_rows(rows, i, j, r)
         if number + 1 < len(pairs):
             rotate_rows(W, i, j, r)
-    U[mu][X] = matrix_of(rows)
+    return matrix_of(rows)
 
 
-@jali.site_function
-def overrelax_u1(X: Any, U: Any, mu: Any) -> None:
-    """Reflects the U(1) links of direction mu at their staples: U -> S^2 U^* / |S|^2."""
-    link = U[mu][X][0, 0]
-    S = staple(X, U, mu)[0, 0]
+def _reflect_u1(link: Any, staple: Any) -> Any:
+    """U -> S^2 U^* / |S|^2."""
+    old, S = link[0, 0], staple[0, 0]
     size2 = S.norm2()
     alone = size2 < TINY
-    turned = S * S * link.conj() * (1.0 / jali.where(alone, 1.0, size2))
-    U[mu][X] = jali.matrix([[jali.where(alone, link, turned)]])
+    turned = S * S * old.conj() * (1.0 / jali.where(alone, 1.0, size2))
+    return jali.matrix([[jali.where(alone, old, turned)]])

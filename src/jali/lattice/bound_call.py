@@ -77,6 +77,19 @@ class BoundCall:
         self.elsewhere = any(field.lattice is not lattice for field in distinct)
         self.has_randoms = any(program.randoms for program in traced.programs)
 
+    def check_set(self) -> None:
+        """Raises UnsetError for fields that this call reads and nothing has set. Asked when a call is bound, so it costs
+        calls nothing: what is set once stays so. A graph is recorded before its calls set anything, and not asked.
+        """
+        if recording.current() is not None:
+            return
+        written: set[int] = set()
+        for kernel in self.kernels:
+            for slot in kernel.text.analysis.reads:
+                if kernel.fields[slot].serial not in written:
+                    kernel.fields[slot].check_set()
+            written |= {kernel.fields[slot].serial for slot in kernel.text.analysis.writes}
+
     def _simple_scalars(self, arguments: tuple[Any, ...]) -> list[tuple[Any, int, int]] | None:
         """(parameters, index, argument number) if every scalar is a float, at top level or in a list there (which `listed` has); else None."""
         paths: list[tuple[int, int | None]] = []

@@ -63,4 +63,5 @@ def _wanted(
 
 
 def _class(found: Any, name: str) -> tuple[type, str] | None:
-    return (found, f"a {name}") if isinstance(found, type) and found is not Any else None
+    article = "an" if name[0] in "AEIO" else "a"
+    return (found, f"{article} {name}") if isinstance(found, type) and found is not Any else None

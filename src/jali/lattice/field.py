@@ -16,7 +16,7 @@ from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
-from jali.errors import LayoutError
+from jali.errors import LayoutError, UnsetError
 from jali.lattice import arrays
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
@@ -112,6 +112,9 @@ class Field(FieldArithmetic):
         where = (lattice.pool,) if lent is None else (lent.memory, lent.stream)
         with lattice.lock:
             self.storage = _core.FieldStorage(self.layout, self.stored.memory, self.name, *where)
+        self.set_by = (
+            ""  # what sets this field, in words, if it may not be read before; empty where zeros are values
+        )
         self.lost: list[LostSites] = []  # of launches that write here
         self.watched = False  # alike on all ranks: whether there ever was one
         weakref.finalize(self, lattice.left.add, self.lost).atexit = False
@@ -134,6 +137,11 @@ class Field(FieldArithmetic):
     def _writable(self) -> None:
         if self.read_only:
             raise LayoutError(f"{self.name} is a read-only array: set a copy of it")
+
+    def check_set(self) -> None:
+        """Raises UnsetError, alike on all ranks, for a field that is read before it is set, and may not."""
+        if self.set_by and self.storage.versions() == (1, 1):
+            raise UnsetError(f"{self.name} is read, but was never set: {self.set_by}")
 
     def on_release(self, action: Callable[[], None]) -> None:
         """Calls `action` when this field is gone, if there still is an action: it is known weakly."""
@@ -165,6 +173,7 @@ class Field(FieldArithmetic):
 
     def copy(self) -> Field:
         """A field with the same values."""
+        self.check_set()
         out = self.like()
         with self.lattice.lock:
             out.storage.copy_from(self.storage, self.lattice.pool)
@@ -185,6 +194,7 @@ class Field(FieldArithmetic):
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
             raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
         self._writable()
+        other.check_set()
         mine, theirs = self.lent, other.lent
         if self is not other and mine is not None and theirs is not None and mine.overlaps(theirs):
             raise LayoutError(
@@ -279,6 +289,7 @@ class Field(FieldArithmetic):
         """A copy of this rank's box: array `(*local_extents, *element.numpy_shape)`, first index the first direction."""
         lattice = self.lattice
         self._not_while_tracing()
+        self.check_set()
         with lattice.lock:
             self._raise_if_lost()
             sites = self.storage.export_box()
@@ -290,6 +301,7 @@ class Field(FieldArithmetic):
         Unlike values they come back bit for bit whatever the storage is, 8 reals of a matrix too.
         """
         self._not_while_tracing()
+        self.check_set()
         with self.lattice.lock:
             self._raise_if_lost()
             return with_first_direction_first(self.storage.export_box(), self.lattice.ndim)
@@ -395,6 +407,7 @@ class Field(FieldArithmetic):
         except OnlyOfArraysError:
             return self[...][index]
         self._not_while_tracing()
+        self.check_set()
         lattice = self.lattice
         with lattice.lock:
             if lattice.left.possible:
@@ -423,6 +436,8 @@ class Field(FieldArithmetic):
             raise LayoutError(
                 f"{self.name} keeps {self.stored} of each {self.element}: set whole elements, not components"
             )
+        if chosen.components:
+            self.check_set()
         self._writable()
         element = np.empty(self.element.numpy_shape)[chosen.components].shape
         array = as_array(value, self.name)

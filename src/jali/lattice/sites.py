@@ -208,6 +208,7 @@ class SiteFunction:
             bound = self._bound.get(whole)
             if bound is None:
                 bound = BoundCall(traced, fields, arguments, lattice, domain, sums)
+                bound.check_set()
                 self._remember(whole, bound)
             else:
                 COUNTS["bound"].count(found=True)

@@ -251,14 +251,13 @@ imported = time.perf_counter() - start
 if sys.argv[2] == "import":
     print(imported)
 else:
-    from jali.gauge import SU, GaugeField
-    from jali.gauge.heatbath import heat_bath_kennedy_pendleton as heat_bath
+    from jali.gauge import SU, GaugeField, heat_bath_sweep
     from jali.gauge.observables import plaquettes
     lattice = jali.Lattice(4, 4, 4, 4)
     U = GaugeField(lattice, SU(3)).cold_start()
     rng = jali.Random(1)
     start = time.perf_counter()
-    plaquettes(U) if sys.argv[2] == "plaquette" else heat_bath[jali.EVEN](U, rng, 0.25, lattice.directions[0])
+    plaquettes(U) if sys.argv[2] == "plaquette" else heat_bath_sweep(U, 6.0, rng)
     print(time.perf_counter() - start)
 """
 

@@ -1,7 +1,7 @@
 """Update algorithms: a file each, found by being here, from which `jali run` chooses by `update.algorithm`.
 
 A file of this folder is named as parameter files name the algorithm, and has an `ALGORITHM`: an update of every link
-that keeps the weight exp((beta/n) sum_p Re tr U_p) and is ergodic by itself. Parameter files, their documentation and
+that keeps the weight exp(-S) of any action and is ergodic by itself. Parameter files, their documentation and
 `jali run` take it from here. Overrelaxation, which draws nothing, comes after it and is no row.
 """
 
@@ -22,8 +22,8 @@ class Algorithm:
     title: str
     """In sentences: "heat bath"."""
     sweep: Callable[..., float | None]
-    """`sweep(U, beta, rng, **options)` updates every link once; returns which part of what it proposed was accepted,
-    or None.
+    """`sweep(U, beta, rng, **options)` updates every link once, `beta` a number or an Action; returns which part of what
+    it proposed was accepted, or None.
     """
     options: Mapping[str, str] = field(default_factory=dict)
     """Arguments of `sweep` that a run can set, with their keys in the section `update` of parameter files
