@@ -8,6 +8,7 @@ a `Type`, the reals that it is given by (its codec), and its NumPy face. Precisi
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -245,13 +246,14 @@ def Spinor(n: int = 3) -> Element:
 def element_named(name: str) -> Element:
     """The element that prints as this text: "SU(3)", "Vector(2, real)". Raises LayoutError where none does."""
     match = re.fullmatch(r"(\w+)(?:\((\d{1,6}(?:, \d{1,6})*)(, real)?\))?", name)
-    makers = {f.__name__: f for f in (Real, Integer, Complex, Vector, Matrix, SU, Algebra, Spinor)}
+    kinds: tuple[Callable[..., Element], ...] = (Real, Integer, Complex, Vector, Matrix, SU, Algebra, Spinor)
+    makers = {f.__name__: f for f in kinds}
     if name == "U(1)":
         return SU(1)
     if match and match[1] in makers:
         numbers = [int(n) for n in match[2].split(", ")] if match[2] else []
         try:
-            found: Element = makers[match[1]](*numbers, **({"kind": "real"} if match[3] else {}))
+            found = makers[match[1]](*numbers, **({"kind": "real"} if match[3] else {}))
         except TypeError:  # too many numbers, or too few
             found = Real()
         if str(found) == name:

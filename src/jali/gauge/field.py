@@ -295,7 +295,10 @@ class GaugeField(WithoutOperators):
         boundary = None
         if outline.told:
             try:
-                boundary = Boundary.from_words(list(outline.told["boundary"]), SU(shape[-1]))
+                words = list(outline.told["boundary"])
+                boundary = Boundary.from_words(words, SU(shape[-1]))
+                if len(words) != d:
+                    raise LayoutError(f"{words} for {d} directions")
             except (KeyError, TypeError, LayoutError) as error:
                 raise FileFormatError(
                     f"{file.path}: what it says of its boundary makes no sense: {error!r}"
@@ -353,12 +356,12 @@ class GaugeField(WithoutOperators):
         """
         if not isinstance(path, str | os.PathLike):
             raise ParameterError(f"a configuration is written to a path, not to {path!r}")
-        names = {*writers(), *endings().values()}
+        names = list(dict.fromkeys((*writers(), *endings().values())))
         if format is None:
             ending = os.path.splitext(os.fsdecode(path))[1].lower()
             format = endings().get(ending, "ildg")
         if format not in names:
-            raise ParameterError(f"the format is {' or '.join(map(repr, sorted(names)))}, not {format!r}")
+            raise ParameterError(f"the format is {' or '.join(map(repr, names))}, not {format!r}")
         if format not in writers():
             self._save_fields(path, format, precision, metadata)
             return

@@ -86,10 +86,7 @@ def write_arrays(
         offsets = json.loads(ranks.broadcast_bytes(json.dumps(offsets).encode(), 0))
         with together(ranks), explained(f"cannot write {target}"), opened(name, os.O_WRONLY) as fd:
             for outline, offset in zip(sealed, offsets, strict=True):
-                rows = _rows(parts[outline.name], box)
-                SiteRecords(target, offset, rows.shape[1], extents[::-1]).write(
-                    fd, places, lambda first, last, rows=rows: rows[first:last], lambda sites, rows: None
-                )
+                _write_rows(fd, target, offset, extents, places, _rows(parts[outline.name], box))
             os.fsync(fd)
 
 
@@ -224,6 +221,13 @@ def _checked(name: str, array: NDArray[Any], box: Box) -> NDArray[Any]:
 def _rows(array: NDArray[Any], box: Box) -> NDArray[np.uint8]:
     """The bytes of each site, one row each."""
     return np.ascontiguousarray(array).reshape(box.volume, -1).view(np.uint8)
+
+
+def _write_rows(
+    fd: int, path: str, offset: int, extents: tuple[int, ...], places: Box, rows: NDArray[np.uint8]
+) -> None:
+    records = SiteRecords(path, offset, rows.shape[1], extents[::-1])
+    records.write(fd, places, lambda first, last: rows[first:last], lambda sites, written: None)
 
 
 def _sealed(outline: Outline, checksum: int) -> Outline:

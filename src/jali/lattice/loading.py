@@ -143,7 +143,10 @@ def _from_checkpoint(checkpoint: io.Checkpoint, asked: _Asked) -> Field:
         here = f"has version {row.version}" if row else "does not know"
         raise FileFormatError(f"{path}: {name!r} is stored as {kept}, which this jali {here}")
     lattice = asked.lattice_of(path, checkpoint.lattice)
-    options = {"boundary": told.boundary if asked.boundary is None else asked.boundary, "name": name}
+    options: dict[str, Any] = {
+        "boundary": told.boundary if asked.boundary is None else asked.boundary,
+        "name": name,
+    }
     try:
         field = Field(lattice, told.element, told.precision, told.storage, **options)
     except LayoutError as error:
@@ -160,8 +163,8 @@ def _from_checkpoint(checkpoint: io.Checkpoint, asked: _Asked) -> Field:
         field.set_stored_bytes(reversed_sites(sites, lattice.ndim), field.format)
     if (asked.precision, asked.storage) == (None, None):
         return field
-    wanted = {"precision": asked.precision or told.precision, "storage": asked.storage}
-    other = Field(lattice, told.element, **wanted, **options).assign(field)
+    precision = asked.precision or told.precision
+    other = Field(lattice, told.element, precision, asked.storage, **options).assign(field)
     raise_on_all_ranks(lattice.communicator, other.counts())
     return other
 

@@ -6,6 +6,7 @@ numbers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -80,10 +81,8 @@ def _tail(path: str, fd: int, begin: int, size: int, strict: bool) -> dict:
         return {}
     found = None
     if size - begin <= _LONGEST_TAIL:
-        try:
+        with contextlib.suppress(ValueError, RecursionError):
             found = json.loads(os.pread(fd, size - begin, begin))
-        except (ValueError, RecursionError):
-            pass
     if isinstance(found, dict):
         return found
     if strict:
