@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # The n of SU(n) for which the plaquette compiles in 14 s (g++ 12); it takes twice as long for n = 19.
 LARGEST_GROUP = 16
 
+SAVED = "U"  # in files of arrays; of fields, with the number of the direction behind
+
 
 class GaugeField(WithoutOperators):
     """Links U_mu(x) of a lattice gauge theory; `U[mu]` is the field of one direction.
@@ -248,7 +250,7 @@ class GaugeField(WithoutOperators):
                     warnings.warn(text, stacklevel=2)
         if isinstance(file, io.ArrayFile):
             return cls._from_array(file, lattice, group, precision, verify)
-        if isinstance(file, io.Checkpoint) and f"{LINKS}0" in file.fields:
+        if isinstance(file, io.Checkpoint) and f"{SAVED}0" in file.fields:
             return cls._from_fields(file, lattice, group, precision, verify)
         if isinstance(file, io.Checkpoint):
             extents, n = file.lattice, links_of(file).element_shape[-1]
@@ -275,9 +277,9 @@ class GaugeField(WithoutOperators):
         verify: bool,
     ) -> GaugeField:
         """The links in an array `(direction, *extents, n, n)`, of jali or of others."""
-        if len(file.arrays) != 1 and LINKS not in file.arrays:
+        if len(file.arrays) != 1 and SAVED not in file.arrays:
             raise FileFormatError(f"{file.path} holds no gauge field (arrays: {sorted(file.arrays)})")
-        outline = file.arrays[LINKS] if LINKS in file.arrays else next(iter(file.arrays.values()))
+        outline = file.arrays[SAVED] if SAVED in file.arrays else next(iter(file.arrays.values()))
         shape, d = outline.shape, len(outline.shape) - 3
         if (
             d < 1
@@ -325,7 +327,7 @@ class GaugeField(WithoutOperators):
             field = jali.load(
                 checkpoint.path,
                 lattice if U is None else U.lattice,
-                name=f"{LINKS}{mu}",
+                name=f"{SAVED}{mu}",
                 element=group,
                 precision=precision,
                 verify=verify,
@@ -401,14 +403,14 @@ class GaugeField(WithoutOperators):
             )
             other._save_fields(path, format, None, None)
         elif format == OWN:
-            save_fields(path, format, {f"{LINKS}{mu}": field for mu, field in enumerate(self.fields)})
+            save_fields(path, format, {f"{SAVED}{mu}": field for mu, field in enumerate(self.fields)})
         else:
             with together(lattice.communicator):
                 links = np.stack([field.local() for field in self.fields])
             box = io.Box((0, *lattice.local_origin), (lattice.ndim, *lattice.local_extents))
-            told = {LINKS: {**description(first), "links": 1}}
+            told = {SAVED: {**description(first), "links": 1}}
             extents = (lattice.ndim, *lattice.extents)
-            io.write_arrays(path, format, extents, box, {LINKS: links}, told, ranks=lattice.communicator)
+            io.write_arrays(path, format, extents, box, {SAVED: links}, told, ranks=lattice.communicator)
 
 
 def _opened(

@@ -42,8 +42,8 @@ def load(
 
     The format is recognised by content. `lattice` is where the field goes, by default a new one of the file's extents; any number of
     ranks and any grid will do. `name` is needed where the file has several. A file of jali's says element, precision, storage and
-    boundary, and its checksum is verified unless `verify` is False; `precision`, `storage` and `boundary` ask for others. From `.npy`
-    and HDF5 the storage is by default that of plain numbers, which holds what the file does.
+    boundary, and its checksum is verified unless `verify` is False; `precision`, `storage` and `boundary` ask for others. What comes
+    from `.npy` and HDF5 is stored as plain numbers unless `storage` says otherwise, so it has the values of the file.
 
     Of an array of others the first indices are the site and the rest says what it holds, as in `Lattice.wrap`; without `lattice` it is
     `element` that tells them apart, and without either all indices are sites. Raises FileFormatError for damaged files, ParameterError
@@ -172,7 +172,7 @@ def _from_checkpoint(checkpoint: io.Checkpoint, asked: _Asked) -> Field:
 def _from_arrays(file: io.ArrayFile, asked: _Asked) -> Field:
     path = file.path
     name = asked.which(path, list(file.arrays))
-    outline = file.arrays[name]
+    outline, storage = file.arrays[name], asked.storage
     if outline.told:
         if outline.told.get("links"):
             raise FileFormatError(f"{path} holds the links of a gauge field: GaugeField.from_file reads them")
@@ -186,6 +186,8 @@ def _from_arrays(file: io.ArrayFile, asked: _Asked) -> Field:
                 "directions that the file says it is"
             )
         element, precision, boundary = told.element, told.precision, told.boundary
+        if asked.precision is None and asked.storage is None:
+            storage = _as_the_file(told.storage)
     else:
         element, ndim = _foreign(path, outline, asked)
         precision, boundary = _precision_of(outline.dtype), None
@@ -194,7 +196,7 @@ def _from_arrays(file: io.ArrayFile, asked: _Asked) -> Field:
         lattice,
         element,
         asked.precision or precision,
-        asked.storage,
+        storage,
         boundary if asked.boundary is None else asked.boundary,
         name,
     )
@@ -202,6 +204,13 @@ def _from_arrays(file: io.ArrayFile, asked: _Asked) -> Field:
     with together(lattice.communicator):
         field.set_local(values)
     return field
+
+
+def _as_the_file(storage: str) -> str | None:
+    """The storage that holds the numbers of a file of a field with this one: the same where that is plain numbers, narrower than the
+    arithmetic maybe."""
+    row = FORMATS.get(storage)
+    return storage if row is not None and row.scalar and row.packing is None else None
 
 
 def _foreign(path: str, outline: Outline, asked: _Asked) -> tuple[Element, int]:
@@ -229,4 +238,6 @@ def _foreign(path: str, outline: Outline, asked: _Asked) -> tuple[Element, int]:
 
 def _precision_of(dtype: np.dtype[Any] | None) -> str:
     """The precision that holds numbers of this type: float32 where that of `Lattice.wrap` is, and for 16-bit floats."""
-    return "float32" if dtype in (np.float16, np.float32, np.complex64, np.int32) else "float64"
+    assert dtype is not None
+    in_32_bits = (np.float16, np.float32, np.complex64, np.int32)
+    return "float32" if dtype.newbyteorder("=") in in_32_bits else "float64"

@@ -95,7 +95,7 @@ def _outline(h5py: Any, name: str, dataset: Any) -> Outline:
         return Outline(name, dataset.shape, None)
     told = {}
     if not {"format", "checksum", "seal"}.isdisjoint(dataset.attrs):  # jali's, or what is left of it
-        told = {key: _plain(dataset.attrs[key]) for key in dataset.attrs}
+        told = {str(key): _plain(dataset.attrs[key]) for key in dataset.attrs}
     there = dataset.id.get_create_plist()
     as_numpy_has_them = (
         there.get_layout() == h5py.h5d.CONTIGUOUS
