@@ -288,6 +288,9 @@ def test_datasets_of_others_become_fields_on_any_ranks(tmp_path, kind, dtype) ->
 
     assert load()
     assert jali.virtual_ranks(2, load) == [True, True]
+    (outline,) = jali.io.open_arrays(path).arrays.values()  # whether h5py is needed for the numbers
+    in_place = ("contiguous", "in a group", "big-endian", "behind other bytes")
+    assert (outline.offset is not None) == (kind in in_place)
 
 
 def test_what_no_field_can_be_made_of_is_refused(tmp_path) -> None:
