@@ -68,6 +68,8 @@ TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
     from jali import tune as tune
     from jali.lattice.inspection import KernelReport, inspect
+    from jali.lattice.loading import load
+    from jali.lattice.saving import save
 
 __all__ = [
     "ALL",
@@ -117,12 +119,14 @@ __all__ = [
     "graph",
     "identity",
     "inspect",
+    "load",
     "log",
     "matrix",
     "maximum",
     "minimum",
     "power",
     "read",
+    "save",
     "settings",
     "sin",
     "sinh",
@@ -141,6 +145,8 @@ __all__ = [
 _LATER = {
     "KernelReport": "jali.lattice.inspection",
     "inspect": "jali.lattice.inspection",
+    "load": "jali.lattice.loading",
+    "save": "jali.lattice.saving",
     "tune": "jali.tune",
 }
 

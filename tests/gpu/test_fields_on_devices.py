@@ -218,3 +218,23 @@ def test_neighbours_in_many_dimensions(ndim, device):
     for out, f in zip(results, (host, there), strict=True):
         around(out, f)
     assert_same_bits(results[1][...], results[0][...], "sums over neighbours")
+
+
+@pytest.mark.parametrize("ending", [".jali", ".npy", ".h5"])
+@pytest.mark.parametrize(
+    ("element", "storage"), [(SU(3), "float64-12"), (Spinor(3), "float32"), (Algebra(3), None)], ids=str
+)
+def test_files_go_from_the_device_to_the_host_and_back(tmp_path, ending, element, storage, device):
+    if ending == ".h5":
+        pytest.importorskip("h5py")
+    host, there = pair((3, 4, 5), element, device, storage=storage, boundary="antiperiodic")
+    there.save(tmp_path / f"there{ending}")
+    host.save(tmp_path / f"host{ending}")
+    for name, target in (("there", host.lattice), ("host", there.lattice)):
+        found = jali.load(tmp_path / f"{name}{ending}", target)
+        assert found.lattice is target
+        assert_same_bits(found[...], host[...], name)
+    if ending != ".jali":
+        assert (tmp_path / f"there{ending}").read_bytes() == (tmp_path / f"host{ending}").read_bytes()
+    narrow = jali.load(tmp_path / f"host{ending}", there.lattice, precision="float32")
+    assert_same_bits(narrow[...], host.astype("float32")[...], "in another precision")

@@ -12,7 +12,17 @@ import pytest
 from handmade import random_links
 
 from jali.errors import ParameterError
-from jali.io import Box, open_checkpoint, open_configuration, write_checkpoint, write_ildg, write_nersc
+from jali.io import (
+    Box,
+    open_arrays,
+    open_checkpoint,
+    open_configuration,
+    write_arrays,
+    write_checkpoint,
+    write_ildg,
+    write_nersc,
+)
+from jali.io.arrays import holds_arrays
 
 LATTICE = (4, 4, 4, 4)
 LINKS, OLD = random_links(LATTICE), random_links(LATTICE, seed=1)
@@ -22,11 +32,18 @@ WRITERS = {
     "nersc": lambda path, links: write_nersc(path, links, WHOLE, LATTICE, plaquette=0, link_trace=0),
     "ildg": lambda path, links: write_ildg(path, links, WHOLE, LATTICE),
     "checkpoint": lambda path, links: write_checkpoint(path, LATTICE, WHOLE, {"U": links, "V": links}),
+    "npy": lambda path, links: write_arrays(path, "npy", LATTICE, WHOLE, {"U": links}, {}),
+    "hdf5": lambda path, links: write_arrays(path, "hdf5", LATTICE, WHOLE, {"U": links, "V": links}, {}),
 }
 
 
 def read(path) -> np.ndarray:
-    return open_checkpoint(path).read("U") if path.is_dir() else open_configuration(path).read()
+    if path.is_dir():
+        return open_checkpoint(path).read("U")
+    if holds_arrays(str(path)):
+        file = open_arrays(path)
+        return file.read("U" if "U" in file.arrays else "", WHOLE)
+    return open_configuration(path).read()
 
 
 def tree(path) -> list[str]:
@@ -143,7 +160,7 @@ def test_a_read_only_file_system_is_reported(tmp_path, monkeypatch, name) -> Non
     assert tree(tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["nersc", "ildg"])
+@pytest.mark.parametrize("name", ["nersc", "ildg", "npy", "hdf5"])
 def test_missing_directories_and_names_of_directories_are_refused(tmp_path, name) -> None:
     with pytest.raises(FileNotFoundError, match="cannot write"):
         WRITERS[name](tmp_path / "missing" / "x", LINKS)

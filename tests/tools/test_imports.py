@@ -85,7 +85,8 @@ MAY_IMPORT = {
     "tune": BELOW | {"codegen"},
     "recording": BELOW | {"codegen"},
     "comm": BELOW | {"codegen", "tune", "recording"},
-    "lattice": BELOW | {"codegen", "tune", "recording", "comm", "devices"},
+    "io": BELOW,
+    "lattice": BELOW | {"codegen", "tune", "recording", "comm", "devices", "io"},
 }
 
 

@@ -7,6 +7,8 @@ a `Type`, the reals that it is given by (its codec), and its NumPy face. Precisi
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,3 +241,21 @@ def Spinor(n: int = 3) -> Element:
     """Four spins by `n` colours per site. In a kernel a complex `(n, 4)` matrix, in NumPy `(4, n)`."""
     _positive("Spinor", n)
     return Element(f"Spinor({n})", Type("complex", (n, 4)), spinor=True)
+
+
+def element_named(name: str) -> Element:
+    """The element that prints as this text: "SU(3)", "Vector(2, real)". Raises LayoutError where none does."""
+    match = re.fullmatch(r"(\w+)(?:\((\d{1,6}(?:, \d{1,6})*)(, real)?\))?", name)
+    kinds: tuple[Callable[..., Element], ...] = (Real, Integer, Complex, Vector, Matrix, SU, Algebra, Spinor)
+    makers = {f.__name__: f for f in kinds}
+    if name == "U(1)":
+        return SU(1)
+    if match and match[1] in makers:
+        numbers = [int(n) for n in match[2].split(", ")] if match[2] else []
+        try:
+            found = makers[match[1]](*numbers, **({"kind": "real"} if match[3] else {}))
+        except TypeError:  # too many numbers, or too few
+            found = Real()
+        if str(found) == name:
+            return found
+    raise LayoutError(f"no element type prints as {name!r}")

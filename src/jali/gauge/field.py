@@ -23,12 +23,16 @@ from jali.errors import FileFormatError, LayoutError, ParameterError
 from jali.files import checked_path
 from jali.gauge.groups import haar_random
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
+from jali.io.arrays import holds_arrays
 from jali.io.ensemble import LINKS, links_of, newest_configuration
 from jali.io.formats import writers
 from jali.io.parallel import together
 from jali.lattice import Field, Lattice, Random
+from jali.lattice.boundary import Boundary
 from jali.lattice.field import WithoutOperators, as_array
+from jali.lattice.lost import raise_on_all_ranks
 from jali.lattice.random import GAUGE_TRANSFORM, HOT_START
+from jali.lattice.saving import OWN, description, endings, save_fields
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +43,8 @@ START = (
     "start the gauge field with cold_start(), hot_start(seed), GaugeField.from_file(path), assign(other) or "
     "set_local_links(array), or assign to all its fields"
 )
+
+SAVED = "U"  # in files of arrays; of fields, with the number of the direction behind
 
 
 class GaugeField(WithoutOperators):
@@ -214,17 +220,17 @@ class GaugeField(WithoutOperators):
     @classmethod
     def from_file(
         cls,
-        source: str | os.PathLike[str] | io.ConfigurationFile | io.Checkpoint,
+        source: str | os.PathLike[str] | io.ConfigurationFile | io.Checkpoint | io.ArrayFile,
         *,
         lattice: Lattice | None = None,
         group: Element | None = None,
         precision: str = "float64",
         verify: bool = True,
     ) -> GaugeField:
-        """The configuration in a NERSC, ILDG, SciDAC or MILC file, or the newest of a run, whose folder is named.
+        """The configuration in a NERSC, ILDG, SciDAC or MILC file or one of `save`, or the newest of a run, whose folder is named.
 
         Of a run that is the last configuration that it has saved (`save_every`) or, if it saves none, its checkpoint.
-        What `jali.io.open_configuration` or `jali.io.open_checkpoint` has opened is taken, too. Every rank reads its own part; checksums are verified unless `verify` is False. `lattice` and `group` are needed where the file
+        What `jali.io.open_configuration`, `open_checkpoint` or `open_arrays` has opened is taken, too. Every rank reads its own part; checksums are verified unless `verify` is False. `lattice` and `group` are needed where the file
         does not tell, and must agree with it where it does. `precision` is that of the field, not of the
         file. Raises FileFormatError for damaged files, ParameterError and LayoutError where the arguments
         contradict the file; warns of descriptions in it that cannot be read but are not needed.
@@ -233,7 +239,8 @@ class GaugeField(WithoutOperators):
             raise ParameterError(f"the lattice of a configuration is a Lattice, not {lattice!r}")
         if group is not None and (not isinstance(group, Element) or len(group.type.shape) != 2):
             raise ParameterError(f"the group of a configuration is SU(n), not {group!r}")
-        if isinstance(source, io.ConfigurationFile | io.Checkpoint):
+        file: io.ConfigurationFile | io.Checkpoint | io.ArrayFile
+        if isinstance(source, io.ConfigurationFile | io.Checkpoint | io.ArrayFile):
             file = source
         elif not isinstance(source, str | os.PathLike):
             raise ParameterError(f"a configuration is read from a path or an open file, not from {source!r}")
@@ -241,23 +248,25 @@ class GaugeField(WithoutOperators):
             file = _opened(
                 source,
                 jali.comm.current() if lattice is None else lattice.communicator,
+                verify,
                 lattice=None if lattice is None else lattice.extents,
                 group=None if group is None else int(group.type.shape[0]),
             )
             if isinstance(file, io.ConfigurationFile):
                 for text in file.warnings:
                     warnings.warn(text, stacklevel=2)
+        if isinstance(file, io.ArrayFile):
+            return cls._from_array(file, lattice, group, precision, verify)
+        if isinstance(file, io.Checkpoint) and f"{SAVED}0" in file.fields:
+            return cls._from_fields(file, lattice, group, precision, verify)
         if isinstance(file, io.Checkpoint):
             extents, n = file.lattice, links_of(file).element_shape[-1]
         else:
             extents, n = tuple(file.extents), file.group_size
         if lattice is None:
             lattice = Lattice(*extents)
-        if extents != lattice.extents:
-            raise LayoutError(f"{file.path} holds a lattice {extents}, not {lattice.extents}")
         found = SU(n)
-        if group is not None and group != found:
-            raise LayoutError(f"{file.path} holds {found} links, not {group}")
+        _agree(file.path, extents, found, lattice, group)
         box = io.Box(lattice.local_origin, lattice.local_extents)
         if isinstance(file, io.Checkpoint):
             links = file.read(LINKS, box, verify=verify)
@@ -265,30 +274,111 @@ class GaugeField(WithoutOperators):
             links = file.read(box, verify=verify)
         return cls(lattice, found, precision).set_local_links(links)
 
+    @classmethod
+    def _from_array(
+        cls,
+        file: io.ArrayFile,
+        lattice: Lattice | None,
+        group: Element | None,
+        precision: str,
+        verify: bool,
+    ) -> GaugeField:
+        """The links in an array `(direction, *extents, n, n)`, of jali or of others."""
+        if len(file.arrays) != 1 and SAVED not in file.arrays:
+            raise FileFormatError(f"{file.path} holds no gauge field (arrays: {sorted(file.arrays)})")
+        outline = file.arrays[SAVED] if SAVED in file.arrays else next(iter(file.arrays.values()))
+        shape, d = outline.shape, len(outline.shape) - 3
+        if (
+            d < 1
+            or shape[0] != d
+            or shape[-2] != shape[-1]
+            or outline.dtype is None
+            or outline.dtype.kind != "c"
+        ):
+            raise FileFormatError(
+                f"{file.path}: an array {shape} of {outline.dtype}; links are complex numbers (direction, sites..., n, n)"
+            )
+        lattice = Lattice(*shape[1:-2]) if lattice is None else lattice
+        _agree(file.path, shape[1:-2], SU(shape[-1]), lattice, group)
+        box = io.Box((0, *lattice.local_origin), (d, *lattice.local_extents))
+        boundary = None
+        if outline.told:
+            try:
+                words = list(outline.told["boundary"])
+                boundary = Boundary.from_words(words, SU(shape[-1]))
+                if len(words) != d:
+                    raise LayoutError(f"{words} for {d} directions")
+            except (KeyError, TypeError, LayoutError) as error:
+                raise FileFormatError(
+                    f"{file.path}: what it says of its boundary makes no sense: {error!r}"
+                ) from None
+        U = cls(lattice, SU(shape[-1]), precision, boundary)
+        links = file.read(outline.name, box, verify=verify)
+        with together(lattice.communicator):
+            for mu, field in enumerate(U.fields):
+                field.set_local(links[mu])
+        return U
+
+    @classmethod
+    def _from_fields(
+        cls,
+        checkpoint: io.Checkpoint,
+        lattice: Lattice | None,
+        group: Element | None,
+        precision: str,
+        verify: bool,
+    ) -> GaugeField:
+        """The links in a file of jali's own format, a field for each direction."""
+        U = None
+        for mu in range(len(checkpoint.lattice)):
+            field = jali.load(
+                checkpoint.path,
+                lattice if U is None else U.lattice,
+                name=f"{SAVED}{mu}",
+                element=group,
+                precision=precision,
+                verify=verify,
+            )
+            U = cls(field.lattice, field.element, precision, field.boundary) if U is None else U
+            U.fields[mu].assign(field)
+        assert U is not None
+        return U
+
     def save(
         self,
         path: str | os.PathLike[str],
-        format: str = "ildg",
+        format: str | None = None,
         *,
         precision: int | None = None,
         metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Writes the links as `"ildg"` (any n), `"nersc"` (SU(3)) or another format that jali writes; every rank
-        writes its own part.
+        """Writes the links; every rank writes its own part.
+
+        `format` is `"ildg"` (any n), `"nersc"` (SU(3)) or another format of configurations that jali writes, for four dimensions; or, for
+        any, one of `Field.save`: `"npy"` or `"hdf5"`, one array of shape `(direction, *extents, n, n)`, called U in HDF5, or `"jali"`,
+        fields U0, U1, ... as they are stored. Without it a name that ends with `.npy`, `.h5`, `.hdf5` or `.jali` says so,
+        and any other is an ILDG file.
 
         `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into
-        the header; so does `metadata`. Raises ParameterError, LayoutError (four dimensions only) and OSError,
+        the header of configurations; so does `metadata`, which the others do not have. Raises ParameterError, LayoutError and OSError,
         the same on all ranks.
         """
+        if not isinstance(path, str | os.PathLike):
+            raise ParameterError(f"a configuration is written to a path, not to {path!r}")
+        names = list(dict.fromkeys((*writers(), *endings().values())))
+        if format is None:
+            ending = os.path.splitext(os.fsdecode(path))[1].lower()
+            format = endings().get(ending, "ildg")
+        if format not in names:
+            raise ParameterError(f"the format is {' or '.join(map(repr, names))}, not {format!r}")
+        if format not in writers():
+            self._save_fields(path, format, precision, metadata)
+            return
         lattice = self.lattice
         if lattice.ndim != 4:
             raise LayoutError(
-                f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}"
+                f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}; .npy, .h5 and .jali hold any"
             )
-        if not isinstance(path, str | os.PathLike):
-            raise ParameterError(f"a configuration is written to a path, not to {path!r}")
-        if format not in writers():
-            raise ParameterError(f"the format is {' or '.join(map(repr, writers()))}, not {format!r}")
         writers()[format].write(
             path,
             self.local_links(),
@@ -301,12 +391,45 @@ class GaugeField(WithoutOperators):
             ranks=lattice.communicator,
         )
 
+    def _save_fields(
+        self, path: str | os.PathLike[str], format: str, precision: int | None, metadata: Any
+    ) -> None:
+        """Writes the links as fields, or as an array of all."""
+        if metadata:
+            raise ParameterError(
+                f"metadata goes into files of configurations; the format {format!r} has no place for it"
+            )
+        if precision not in (None, 32, 64):
+            raise ParameterError(f"the precision of a file is 32 or 64, not {precision!r}")
+        first, lattice = self.fields[0], self.lattice
+        wanted = f"float{precision}" if precision else self.precision
+        if wanted != self.precision:
+            other = GaugeField(lattice, self.group, wanted, first.boundary).assign(self)
+            raise_on_all_ranks(
+                lattice.communicator, [one for field in other.fields for one in field.counts()]
+            )
+            other._save_fields(path, format, None, None)
+        elif format == OWN:
+            save_fields(path, format, {f"{SAVED}{mu}": field for mu, field in enumerate(self.fields)})
+        else:
+            with together(lattice.communicator):
+                links = np.stack([field.local() for field in self.fields])
+            box = io.Box((0, *lattice.local_origin), (lattice.ndim, *lattice.local_extents))
+            told = {SAVED: {**description(first), "links": 1}}
+            extents = (lattice.ndim, *lattice.extents)
+            io.write_arrays(path, format, extents, box, {SAVED: links}, told, ranks=lattice.communicator)
 
-def _opened(path: str | os.PathLike[str], ranks: Any, **known: Any) -> io.ConfigurationFile | io.Checkpoint:
+
+def _opened(
+    path: str | os.PathLike[str], ranks: Any, verify: bool, **known: Any
+) -> io.ConfigurationFile | io.Checkpoint | io.ArrayFile:
     """What has a path: a file of a configuration, or the newest one of a run, as it was saved (collective)."""
     with together(ranks):
         name = checked_path(path)
         newest = newest_configuration(name) if os.path.isdir(name) else None
+        are_arrays = newest is None and holds_arrays(name)
+    if ranks.broadcast_bytes(b"arrays" if are_arrays else b"", 0):
+        return io.open_arrays(name, verify=verify, ranks=ranks)
     if isinstance(newest, str):
         return io.open_checkpoint(newest, ranks=ranks)
     file = io.open_configuration(name if newest is None else newest.path, ranks=ranks, **known)
@@ -315,6 +438,16 @@ def _opened(path: str | os.PathLike[str], ranks: Any, **known: Any) -> io.Config
         if mismatch:
             raise FileFormatError(mismatch)
     return file
+
+
+def _agree(
+    path: str, extents: tuple[int, ...], found: Element, lattice: Lattice, group: Element | None
+) -> None:
+    """Raises LayoutError where a file holds other links than those that are asked for."""
+    if extents != lattice.extents:
+        raise LayoutError(f"{path} holds a lattice {extents}, not {lattice.extents}")
+    if group is not None and group != found:
+        raise LayoutError(f"{path} holds {found} links, not {group}")
 
 
 def _source(seed: Any, purpose: str) -> Random:

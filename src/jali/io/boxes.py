@@ -156,6 +156,11 @@ class SiteRecords:
                 write_all(fd, rows[row : row + count].data.cast("B"), self.offset + first * self.record_bytes)
             seen(sites, rows)
 
+    def sites(self, box: Box) -> Iterator[tuple[int, NDArray[np.int64]]]:
+        """Chunks of the box as `read` and `write` go through it: position in the box, global site numbers."""
+        for position, sites, _ in self._chunks(box):
+            yield position, sites
+
     def _sites_per_chunk(self, box: Box) -> int:
         return max(1, min(box.volume, CHUNK_BYTES // self.record_bytes))
 

@@ -40,7 +40,7 @@ _MANIFEST = "manifest.json"
 _MANIFEST_LIMIT = 1 << 26
 _VERSION = 1
 _MOST_DIMENSIONS = 8
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+FIELD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _DATA = re.compile(r"data-[0-9a-f]{16}")
 _TEMPORARY = re.compile(r"\.manifest\.json\.[0-9a-f]{12}\.tmp")
 
@@ -191,7 +191,7 @@ class Checkpoint:
             }
             self._sums = {name: int(entry["checksum"], 16) for name, entry in manifest["fields"].items()}
             data = str(manifest["data"])
-            names_are_safe = _DATA.fullmatch(data) and all(_NAME.fullmatch(name) for name in self.fields)
+            names_are_safe = _DATA.fullmatch(data) and all(FIELD_NAME.fullmatch(name) for name in self.fields)
             if not names_are_safe or not 1 <= len(self.lattice) <= _MOST_DIMENSIONS:
                 raise ValueError("impossible names or lattice")
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -265,7 +265,7 @@ def _format(value: Any) -> tuple[str, int]:
 
 
 def _describe(name: str, data: NDArray, box: Box, format: tuple[str, int] | None) -> FieldInfo:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not FIELD_NAME.fullmatch(name):
         raise ParameterError(f"field name {name!r} should be letters, digits, '_', '.' and '-', at most 100")
     if isinstance(data, np.ma.MaskedArray) and np.ma.is_masked(data):
         raise ParameterError(f"field {name!r} has masked values, which no checkpoint keeps; fill them")

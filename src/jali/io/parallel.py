@@ -17,7 +17,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
-from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError, RankError
+from jali.errors import (
+    FileFormatError,
+    JaliError,
+    LayoutError,
+    ParameterError,
+    RankError,
+    StorageError,
+)
 
 
 @runtime_checkable
@@ -61,7 +68,8 @@ class SingleRank:
 
 
 _KINDS: dict[str, type[JaliError]] = {
-    kind.__name__: kind for kind in (FileFormatError, LayoutError, ParameterError, RankError, JaliError)
+    kind.__name__: kind
+    for kind in (FileFormatError, LayoutError, ParameterError, RankError, StorageError, JaliError)
 }
 
 

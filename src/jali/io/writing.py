@@ -8,7 +8,6 @@ file goes, an older file under the name stays, and all ranks raise the same erro
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import re
@@ -56,16 +55,11 @@ def write_configuration(
     """Write head, site records and tail of a configuration file (collective)."""
     with together(ranks):
         flat = _checked_links(links, box, lattice, storage)
-        target = os.path.realpath(checked_path(path))
+        checked_path(path)
     check_tiling(ranks, box, lattice)
-    temporary = ""
-    try:
-        with together(ranks), explained(f"cannot write {target}"):
-            if ranks.rank == 0:
-                temporary = create_beside(target)
-                offset = len(envelope(())[0])
-        told = json.dumps([temporary, offset]) if ranks.rank == 0 else ""
-        name, offset = json.loads(ranks.broadcast_bytes(told.encode(), 0))
+    with writing_beside(path, ranks) as (target, name):
+        begins = str(len(envelope(())[0])) if ranks.rank == 0 else ""
+        offset = int(ranks.broadcast_bytes(begins.encode(), 0))
         records = SiteRecords(target, offset, storage.record_bytes, lattice)
 
         def encode(first: int, last: int) -> NDArray[np.uint8]:
@@ -83,6 +77,25 @@ def write_configuration(
                     write_all(fd, head, 0)
                     write_all(fd, tail, offset + records.record_bytes * math.prod(lattice))
                     os.fsync(fd)
+
+
+@contextlib.contextmanager
+def writing_beside(path: str | os.PathLike[str], ranks: RankGroup) -> Iterator[tuple[str, str]]:
+    """Around the phases in which the ranks write a file: yields its real name, and that of an empty file to be filled.
+
+    Where the block ends well on all ranks (`together`) the new file takes the name; else it goes, and an older one stays.
+    """
+    with together(ranks):
+        target = os.path.realpath(checked_path(path))
+    temporary = ""
+    try:
+        with together(ranks), explained(f"cannot write {target}"):
+            if ranks.rank == 0:
+                temporary = create_beside(target)
+        name = os.fsdecode(ranks.broadcast_bytes(os.fsencode(temporary), 0))
+        yield target, name
+        with together(ranks), explained(f"cannot write {target}"):
+            if ranks.rank == 0:
                 os.replace(name, target)
                 temporary = ""
                 sync_directory(os.path.dirname(target))

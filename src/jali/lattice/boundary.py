@@ -51,6 +51,26 @@ class Boundary:
     def __repr__(self) -> str:
         return f"Boundary({', '.join(map(str, self.conditions))})"
 
+    @property
+    def words(self) -> list[str]:
+        """The conditions as texts: `"periodic"`, or a phase as Python prints it."""
+        return [str(c) for c in self.conditions]
+
+    @classmethod
+    def from_words(cls, words: list[str], element: Element) -> Boundary:
+        """The conditions that `words` are of, phases to the last bit. Raises LayoutError."""
+        try:
+            conditions = [word if word.isalpha() else complex(word) for word in words]
+        except (ValueError, AttributeError):
+            raise LayoutError(f"{words!r} are not boundary conditions") from None
+        found = cls(len(words), conditions, element)
+        # a phase that has been brought to modulus one once stays as it is
+        found.conditions = [
+            given if isinstance(kept, complex) else kept
+            for given, kept in zip(conditions, found.conditions, strict=True)
+        ]
+        return found
+
     def matters(self, offset: tuple[int, ...]) -> bool:
         """Whether a read at this offset can meet a factor other than one."""
         return any(step and c != "periodic" for step, c in zip(offset, self.conditions, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -244,6 +245,15 @@ class Field(FieldArithmetic):
     def astype(self, precision: str) -> Field:
         """A copy in another precision."""
         return self.like(precision=precision).assign(self)
+
+    def save(self, path: str | os.PathLike[str], format: str | None = None, name: str = "field") -> None:
+        """Writes the field into a file, which `jali.load` and, for `.npy` and `.h5`, NumPy and h5py read. Every rank calls it.
+
+        `format` and errors are those of `jali.save`; `name` is that in the file, a dataset's in HDF5.
+        """
+        from jali.lattice.saving import save_fields
+
+        save_fields(path, format, {name: self})
 
     # ---- whole fields ----------------------------------------------------------------------------
 

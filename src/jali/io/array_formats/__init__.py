@@ -1,0 +1,62 @@
+"""Files of arrays that other programs read: a file each, found by being here.
+
+A file of this folder has a `FORMAT`: how a file is recognised, the function that makes one with all but the numbers in it, and
+the one that reads what it says. `jali.io.arrays` asks these rows. What all share (numbers in their places, checksums, the
+seal, writing by many ranks at once) is there.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jali.rows import row_names
+
+
+@dataclass(frozen=True)
+class Outline:
+    """An array in a file: all but its numbers."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] | None
+    """None: nothing that NumPy has a type for."""
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What stands beside it: texts, whole numbers and lists of texts by name."""
+    offset: int | None = None
+    """Where its bytes begin in the file, as NumPy has them in memory; None where the format's own `read` is needed."""
+    fortran: bool = False
+    """Whether the first index runs fastest."""
+
+
+@dataclass(frozen=True)
+class ArrayFormat:
+    """A row: a format that is read and written."""
+
+    name: str
+    """As `Field.save(format=)` takes it."""
+    endings: tuple[str, ...]
+    """Of names of files: ".npy"."""
+    is_one: Callable[[int, int], bool]
+    """Whether a file, given by descriptor and size, has this format."""
+    create: Callable[[str, Sequence[Outline]], list[int]]
+    """Makes the file of this name, which exists and is empty, with all but the numbers of its arrays, and returns the offsets
+    at which these belong. Raises ParameterError where the format cannot, OSError.
+    """
+    parse: Callable[[str, int, int, bool], list[Outline]]
+    """(name, descriptor, size, whether what cannot be right is an error) -> what the file holds. Raises FileFormatError."""
+    read: Callable[[str, Outline, tuple[slice, ...]], NDArray[Any]] | None = None
+    """Part of an array that has no offset. Raises FileFormatError."""
+
+
+@functools.cache
+def array_formats() -> dict[str, ArrayFormat]:
+    """All rows by name, in the alphabetical order of their files."""
+    rows = (importlib.import_module(f"{__name__}.{name}").FORMAT for name in row_names(__file__))
+    return {row.name: row for row in rows}

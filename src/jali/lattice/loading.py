@@ -1,0 +1,243 @@
+"""Fields from files: `jali.load`, whatever wrote them.
+
+A file of jali's says what its field is (`saving.description`). An array of others is taken as `Lattice.wrap` takes it: its first
+indices are the site, the others the element.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from jali import comm, io
+from jali.codegen.formats import FORMATS, PRECISIONS
+from jali.codegen.types import Element, element_named
+from jali.errors import FileFormatError, LayoutError, ParameterError
+from jali.files import checked_path, shown
+from jali.io.array_formats import Outline
+from jali.io.parallel import together
+from jali.lattice.arrays import element_of
+from jali.lattice.boundary import Boundary
+from jali.lattice.field import Field
+from jali.lattice.lattice import Lattice
+from jali.lattice.lost import raise_on_all_ranks
+from jali.lattice.saving import FIELDS, reversed_sites
+
+
+def load(
+    path: str | os.PathLike[str],
+    lattice: Lattice | None = None,
+    *,
+    name: str | None = None,
+    element: Element | None = None,
+    precision: str | None = None,
+    storage: str | None = None,
+    boundary: Any = None,
+    verify: bool = True,
+) -> Field:
+    """The field in a file of `Field.save`, or the array in a file of NumPy or h5py. Every rank calls it and reads its own part.
+
+    The format is recognised by content. `lattice` is where the field goes, by default a new one of the file's extents; any number of
+    ranks and any grid will do. `name` is needed where the file has several. A file of jali's says element, precision, storage and
+    boundary, and its checksum is verified unless `verify` is False; `precision`, `storage` and `boundary` ask for others. What comes
+    from `.npy` and HDF5 is stored as plain numbers unless `storage` says otherwise, so it has the values of the file.
+
+    Of an array of others the first indices are the site and the rest says what it holds, as in `Lattice.wrap`; without `lattice` it is
+    `element` that tells them apart, and without either all indices are sites. Raises FileFormatError for damaged files, ParameterError
+    and LayoutError for arguments that contradict the file, StorageError for values that do not fit, OSError; the same on all ranks.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterError(f"a field is loaded from a path, not from {path!r}")
+    if not isinstance(lattice, Lattice | None):
+        raise ParameterError(f"a field is loaded onto a Lattice, not onto {lattice!r}")
+    if not isinstance(element, Element | None):
+        raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
+    ranks = comm.current() if lattice is None else lattice.communicator
+    with together(ranks):
+        is_folder = os.path.isdir(checked_path(path))
+    asked = _Asked(lattice, name, element, precision, storage, boundary, verify)
+    if ranks.broadcast_bytes(b"folder" if is_folder else b"", 0):
+        return _from_checkpoint(io.open_checkpoint(path, ranks=ranks), asked)
+    return _from_arrays(io.open_arrays(path, verify=verify, ranks=ranks), asked)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments of `load`."""
+
+    lattice: Lattice | None
+    name: str | None
+    element: Element | None
+    precision: str | None
+    storage: str | None
+    boundary: Any
+    verify: bool
+
+    def which(self, path: str, names: list[str]) -> str:
+        """The name of the one that is meant."""
+        if self.name is None and len(names) == 1:
+            return names[0]
+        found = ", ".join(shown(name, 60) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+        if not names:
+            raise FileFormatError(f"{path} holds no fields")
+        if self.name is None:
+            raise ParameterError(f"{path} holds {found}: say which, name={names[0]!r}")
+        if self.name not in names:
+            raise ParameterError(f"{path} holds {found}, not {self.name!r}")
+        return self.name
+
+    def lattice_of(self, path: str, extents: tuple[int, ...]) -> Lattice:
+        """Where the field goes."""
+        lattice = Lattice(*extents) if self.lattice is None else self.lattice
+        if lattice.extents != extents:
+            raise LayoutError(f"{path} holds a lattice {extents}, not {lattice.extents}")
+        return lattice
+
+    def agree(self, path: str, element: Element) -> None:
+        """Raises LayoutError where the file says another element."""
+        if self.element not in (None, element):
+            raise LayoutError(f"{path} holds {element}, not {self.element}")
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What a file of jali's says of a field."""
+
+    element: Element
+    precision: str
+    storage: str
+    boundary: Boundary
+
+    @classmethod
+    def read(cls, path: str, told: Any) -> _Description:
+        """Raises FileFormatError where it makes no sense."""
+        try:
+            element = element_named(told["element"])
+            precision, storage = told["precision"], told["storage"]
+            if precision not in PRECISIONS:
+                raise LayoutError(f"the precision {precision!r}")
+            return cls(element, precision, storage, Boundary.from_words(list(told["boundary"]), element))
+        except (KeyError, TypeError, LayoutError) as error:
+            raise FileFormatError(
+                f"{path}: what it says of its field makes no sense: {shown(error)}"
+            ) from None
+
+
+def _from_checkpoint(checkpoint: io.Checkpoint, asked: _Asked) -> Field:
+    path = checkpoint.path
+    described = checkpoint.state.get(FIELDS)
+    if not isinstance(described, dict) or set(described) != set(checkpoint.fields):
+        raise FileFormatError(
+            f"{path} is a checkpoint that does not say what its fields are ({', '.join(sorted(checkpoint.fields))}): "
+            "jali.io.open_checkpoint reads them as arrays, GaugeField.from_file the links of a run"
+        )
+    name = asked.which(path, sorted(described))
+    told, info = _Description.read(path, described[name]), checkpoint.fields[name]
+    asked.agree(path, told.element)
+    row = FORMATS.get(told.storage)
+    if row is None or info.format is None or info.format != (row.name, row.version):
+        kept = f"{info.format[0]} version {info.format[1]}" if info.format else "numbers"
+        here = f"has version {row.version}" if row else "does not know"
+        raise FileFormatError(f"{path}: {name!r} is stored as {kept}, which this jali {here}")
+    lattice = asked.lattice_of(path, checkpoint.lattice)
+    options: dict[str, Any] = {
+        "boundary": told.boundary if asked.boundary is None else asked.boundary,
+        "name": name,
+    }
+    try:
+        field = Field(lattice, told.element, told.precision, told.storage, **options)
+    except LayoutError as error:
+        if asked.boundary is not None:
+            raise
+        raise FileFormatError(f"{path}: what it says of {name!r} makes no sense: {error}") from None
+    if info.element_shape != (field.stored.site_bytes,):
+        raise FileFormatError(
+            f"{path}: {name!r} has {info.record_bytes} bytes per site, {told.element} as {told.storage} has {field.stored.site_bytes}"
+        )
+    box = io.Box(lattice.local_origin, lattice.local_extents)
+    sites = checkpoint.read(name, box, verify=asked.verify)
+    with together(lattice.communicator):
+        field.set_stored_bytes(reversed_sites(sites, lattice.ndim), field.format)
+    if (asked.precision, asked.storage) == (None, None):
+        return field
+    precision = asked.precision or told.precision
+    other = Field(lattice, told.element, precision, asked.storage, **options).assign(field)
+    raise_on_all_ranks(lattice.communicator, other.counts())
+    return other
+
+
+def _from_arrays(file: io.ArrayFile, asked: _Asked) -> Field:
+    path = file.path
+    name = asked.which(path, list(file.arrays))
+    outline, storage = file.arrays[name], asked.storage
+    if outline.told:
+        if outline.told.get("links"):
+            raise FileFormatError(f"{path} holds the links of a gauge field: GaugeField.from_file reads them")
+        told = _Description.read(path, outline.told)
+        asked.agree(path, told.element)
+        ndim = len(told.boundary.conditions)
+        possible = [told.element.numpy_dtype(p) for p in PRECISIONS]
+        if outline.shape[ndim:] != told.element.numpy_shape or outline.dtype not in possible:
+            raise FileFormatError(
+                f"{path}: an array {outline.shape} of {outline.dtype} is not the field of {told.element} on {ndim} "
+                "directions that the file says it is"
+            )
+        element, precision, boundary = told.element, told.precision, told.boundary
+        if asked.precision is None and asked.storage is None:
+            storage = _as_the_file(told.storage)
+    else:
+        element, ndim = _foreign(path, outline, asked)
+        precision, boundary = _precision_of(outline.dtype), None
+    lattice = asked.lattice_of(path, outline.shape[:ndim])
+    field = Field(
+        lattice,
+        element,
+        asked.precision or precision,
+        storage,
+        boundary if asked.boundary is None else asked.boundary,
+        name,
+    )
+    values = file.read(name, io.Box(lattice.local_origin, lattice.local_extents), verify=asked.verify)
+    with together(lattice.communicator):
+        field.set_local(values)
+    return field
+
+
+def _as_the_file(storage: str) -> str | None:
+    """The storage that holds the numbers of a file of a field with this one: the same where that is plain numbers, narrower than the
+    arithmetic maybe."""
+    row = FORMATS.get(storage)
+    return storage if row is not None and row.scalar and row.packing is None else None
+
+
+def _foreign(path: str, outline: Outline, asked: _Asked) -> tuple[Element, int]:
+    """The element of an array of others, and how many of its indices are the site."""
+    if outline.dtype is None:
+        raise FileFormatError(f"{path}: {shown(outline.name)!r} does not hold numbers")
+    shape = outline.shape
+    if asked.lattice is not None:
+        ndim = asked.lattice.ndim
+    elif asked.element is not None:
+        ndim = len(shape) - len(asked.element.numpy_shape)
+    else:
+        ndim = len(shape)
+    if not 1 <= ndim <= len(shape) or min(shape) < 1:
+        raise LayoutError(
+            f"{path} holds an array {shape}, which has no sites for {asked.element or asked.lattice}"
+        )
+    element = asked.element or element_of(outline.dtype, shape[ndim:])
+    if shape[ndim:] != element.numpy_shape:
+        raise LayoutError(
+            f"{path} holds an array {shape}; of {element} on {ndim} directions it has the shape (sites..., {element.numpy_shape})"
+        )
+    return element, ndim
+
+
+def _precision_of(dtype: np.dtype[Any] | None) -> str:
+    """The precision that holds numbers of this type: float32 where that of `Lattice.wrap` is, and for 16-bit floats."""
+    assert dtype is not None
+    in_32_bits = (np.float16, np.float32, np.complex64, np.int32)
+    return "float32" if dtype.newbyteorder("=") in in_32_bits else "float64"
