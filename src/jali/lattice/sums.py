@@ -34,7 +34,7 @@ def as_site_function(function: Any, call: str) -> Any:
         shown = f"{function.function.__name__}[{function.domain}]"
         hint = f"; where it runs is an argument of its own, {call}({function.function.__name__}, ..., over={function.domain})"
     elif hasattr(function, "element"):
-        hint = "; write a function with total += f[X], high.max(f[X]) or low.min(f[X])"
+        hint = "; to sum a field, write a function with total += f[X]"
     elif callable(function) and hasattr(function, "__name__"):
         shown, hint = function.__name__, f"; decorate {function.__name__} with @jali.site_function"
     raise trace_error(f"{call} takes a site function, not {shown}{hint}")
