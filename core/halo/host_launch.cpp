@@ -42,18 +42,24 @@ void HostLaunch::prepare_sums() {
     const auto& sums = d.sums;
     if (sums.count == 0) return;
     const std::int64_t lanes = visited().lanes;
-    chunk_ = std::max<std::int64_t>(contribution_reals / (sums.count * lanes), 8);
-    const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.count;
+    const int reals = sums.count + sums.labels;
+    chunk_ = std::max<std::int64_t>(contribution_reals / (reals * lanes), 8);
+    const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.results();
+    int buckets = sums.slice.empty() ? 0 : sums.nslices;
+    for (const LaunchTerm& term : sums.terms) {
+        if (term.label >= 0) buckets = std::max(buckets, term.entries + 1);
+    }
     for (auto& worker : workers_) {
-        worker.contributions = Arena::host().allocate(sums.count * chunk_ * lanes * sizeof(double), "sums");
+        worker.contributions = Arena::host().allocate(reals * chunk_ * lanes * sizeof(double), "sums");
         if (sums.has_extremes()) worker.keys.resize(accumulators);
         if (sums.has_sums() && sums.fast) worker.plain.resize(accumulators);
         if (sums.has_sums() && !sums.fast) worker.binned.resize(accumulators);
-        if (!sums.slice.empty()) {
+        if (buckets > 0) {
             worker.sorted.resize(chunk_ * lanes);
             worker.place.resize(chunk_ * lanes);
-            worker.ends.resize(sums.nslices);
+            worker.ends.resize(buckets);
         }
+        worker.left_out.resize(sums.groups());
     }
     if (sums.has_sums() && !sums.fast) reduced_.resize(accumulators * BinnedSum::words);
 }
@@ -157,64 +163,107 @@ void HostLaunch::run_piece(int thread, std::int64_t begin, std::int64_t end) {
     }
 }
 
+const double* HostLaunch::contributions(const Worker& worker, int term) const {
+    return worker.contributions.as<double>() + term * chunk_ * visited().lanes;
+}
+
+// Lanes that are no sites of the domain change nothing; their labels are of the first entry, to which they
+// add zero.
+void HostLaunch::mask_out(Worker& worker, const std::uint32_t* masks, std::int64_t n) const {
+    const auto& sums = definition_.sums;
+    const std::int64_t lanes = visited().lanes;
+    for (int k = 0; k < sums.count + sums.labels; ++k) {
+        double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
+        const double neutral = k < sums.count ? Extreme::neutral(sums.reduction(sums.term(k).first)) : 0;
+        for (std::int64_t i = 0; i < n; ++i) {
+            if ((masks[i / lanes] >> (i % lanes) & 1) == 0) values[i] = neutral;
+        }
+    }
+}
+
+void HostLaunch::add(Worker& worker, std::size_t result, const double* values, std::int64_t n) const {
+    const auto& sums = definition_.sums;
+    if (const SiteReduction how = sums.reduction(result); how != SiteReduction::sum) {
+        Extreme::raise(worker.keys[result], how, values, n);
+    } else if (sums.fast) {
+        worker.plain[result] += plain_sum(values, n);
+    } else {
+        worker.binned[result].deposit(values, n);
+    }
+}
+
+template <class Key>
+void HostLaunch::sort(Worker& worker, std::int64_t n, int buckets, Key key) {
+    std::fill_n(worker.ends.begin(), buckets, 0);
+    for (std::int64_t i = 0; i < n; ++i) ++worker.ends[key(i)];
+    std::int32_t start = 0;
+    for (int b = 0; b < buckets; ++b) start += std::exchange(worker.ends[b], start);
+    for (std::int64_t i = 0; i < n; ++i) worker.place[i] = worker.ends[key(i)]++;
+}
+
+void HostLaunch::add_sorted(Worker& worker, std::int64_t n, int term, int buckets, std::size_t first,
+                            std::size_t step) {
+    const double* values = contributions(worker, term);
+    for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.place[i]] = values[i];
+    std::int32_t begin = 0;
+    for (int b = 0; b < buckets; ++b) {
+        const auto end = worker.ends[b];
+        if (end > begin) add(worker, first + b * step, worker.sorted.data() + begin, end - begin);
+        begin = end;
+    }
+}
+
 void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     const auto& sums = definition_.sums;
     const std::int64_t lanes = visited().lanes, n = (end - begin) * lanes;
-    if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.parameters[1])) {
-        for (int k = 0; k < sums.count; ++k) {
-            double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
-            const double neutral = Extreme::neutral(sums.reduction(k));
-            for (std::int64_t i = 0; i < n; ++i) {
-                if ((masks[begin + i / lanes] >> (i % lanes) & 1) == 0) values[i] = neutral;
-            }
-        }
-    }
-    auto add = [&](std::size_t accumulator, const double* values, std::int64_t count) {
-        if (const SiteReduction how = sums.reduction(accumulator); how != SiteReduction::sum) {
-            Extreme::raise(worker.keys[accumulator], how, values, count);
-        } else if (sums.fast) {
-            worker.plain[accumulator] += plain_sum(values, count);
-        } else {
-            worker.binned[accumulator].deposit(values, count);
-        }
-    };
+    if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.parameters[1]))
+        mask_out(worker, masks + begin, n);
     if (sums.slice.empty()) {
-        for (int k = 0; k < sums.count; ++k)
-            add(k, worker.contributions.as<double>() + k * chunk_ * lanes, n);
-        return;
-    }
-    // Sort the chunk by slice once (counting sort), then every component along it.
-    const bool listed = !running_->blocks.empty();
-    std::fill(worker.ends.begin(), worker.ends.end(), 0);
-    auto slices_of = [&](std::int64_t position) {
-        return sums.slice.data() + (listed ? running_->blocks[position] : position) * lanes;
-    };
-    for (auto p = begin; p < end; ++p) {
-        for (std::int64_t l = 0; l < lanes; ++l) ++worker.ends[slices_of(p)[l]];
-    }
-    std::int32_t start = 0;
-    for (auto& slice_end : worker.ends) start += std::exchange(slice_end, start);
-    for (auto p = begin; p < end; ++p) {
-        for (std::int64_t l = 0; l < lanes; ++l)
-            worker.place[(p - begin) * lanes + l] = worker.ends[slices_of(p)[l]]++;
-    }
-    for (int k = 0; k < sums.count; ++k) {
-        const double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
-        for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.place[i]] = values[i];
-        std::int32_t first = 0;
-        for (int slice = 0; slice < sums.nslices; ++slice) {
-            const auto last = worker.ends[slice];
-            if (last > first)
-                add(static_cast<std::size_t>(slice) * sums.count + k, worker.sorted.data() + first,
-                    last - first);
-            first = last;
+        for (int k = 0; k < sums.count; ++k) {
+            if (const LaunchTerm term = sums.term(k); term.label < 0)
+                add(worker, term.first, contributions(worker, k), n);
         }
+        return deposit_labelled(worker, n);
+    }
+    const bool listed = !running_->blocks.empty();
+    sort(worker, n, sums.nslices, [&](std::int64_t i) {
+        const std::int64_t position = begin + i / lanes;
+        return sums.slice[(listed ? running_->blocks[position] : position) * lanes + i % lanes];
+    });
+    for (int k = 0; k < sums.count; ++k)
+        add_sorted(worker, n, k, sums.nslices, sums.term(k).first, sums.results());
+}
+
+void HostLaunch::deposit_labelled(Worker& worker, std::int64_t n) {
+    const auto& sums = definition_.sums;
+    int sorted = -1; // group by which the chunk is sorted
+    for (int k = 0; k < sums.count; ++k) {
+        const LaunchTerm term = sums.term(k);
+        if (term.label < 0) continue;
+        if (term.group != sorted) {
+            const double* labels = contributions(worker, sums.count + term.label);
+            sort(worker, n, term.entries + 1, [&](std::int64_t i) {
+                const auto label = std::bit_cast<std::int64_t>(labels[i]);
+                return label < 0 || label >= term.entries ? term.entries : static_cast<int>(label);
+            });
+        }
+        const int last = term.entries > 0 ? worker.ends[term.entries - 1] : 0;
+        // terms of a group follow one another, so each is counted once
+        if (term.group != sorted) worker.left_out[term.group] += n - last;
+        sorted = term.group;
+        add_sorted(worker, n, k, term.entries, term.first, 1);
     }
 }
 
 void HostLaunch::reduce(double* sums) {
     if (definition_.sums.has_sums()) reduce_sums(sums);
     if (definition_.sums.has_extremes()) reduce_extremes(sums);
+    left_out_.assign(definition_.sums.groups(), 0);
+    for (const Worker& worker : workers_) {
+        for (std::size_t g = 0; worker.used && g < left_out_.size(); ++g) left_out_[g] += worker.left_out[g];
+    }
+    if (!left_out_.empty() && definition_.communicator->size() > 1)
+        definition_.communicator->all_reduce_sum(left_out_, definition_.cost.name);
 }
 
 void HostLaunch::reduce_extremes(double* sums) {
@@ -232,7 +281,7 @@ void HostLaunch::reduce_extremes(double* sums) {
 
 void HostLaunch::reduce_sums(double* sums) {
     const auto& d = definition_;
-    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
+    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.results();
     const bool alone = d.communicator->size() == 1;
     if (d.sums.fast) {
         std::fill(sums, sums + accumulators, 0.0);
@@ -296,6 +345,7 @@ void HostLaunch::prepare() {
             std::fill(worker.plain.begin(), worker.plain.end(), 0.0);
             std::fill(worker.keys.begin(), worker.keys.end(), Extreme::none);
             for (auto& sum : worker.binned) sum.clear();
+            std::fill(worker.left_out.begin(), worker.left_out.end(), 0);
         }
     }
 }

@@ -26,7 +26,7 @@ from jali.lattice.field import Field, wrapped
 from jali.lattice.lost import LeftCounts
 from jali.lattice.rank_lock import RankLock
 from jali.lattice.scalars import Scalar, variable
-from jali.lattice.sums import Sums, as_site_function
+from jali.lattice.sums import Sums, as_bins, as_site_function
 
 if TYPE_CHECKING:
     from jali.lattice.sites import SiteFunction
@@ -250,6 +250,7 @@ class Lattice(LatticeBase):
         *arguments: Any,
         over: Domain = ALL,
         per: Direction | int | None = None,
+        bins: int | dict[str, int] | None = None,
         fast: bool = False,
         wait: bool = True,
     ) -> Any:
@@ -259,10 +260,13 @@ class Lattice(LatticeBase):
         slice orthogonal to that direction. The result is the same to the last bit for any ranks, threads and
         order; `fast=True` gives that up (plain double sums). With `wait=False` numbers come as `jali.Scalar`s, which stay on
         the device until somebody reads them (where several ranks sum on devices they are waited for all the same).
+
+        A sum with labels (`counts[label] += value`, a whole number for each site) is an array with `bins` entries, `bins={"counts": 10}`
+        where they are not all alike. Raises ParameterError on all ranks if labels are not among these.
         """
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
         axis = None if per is None else self._axis(per)
-        return function.run(over, arguments, self, Sums(axis, fast, wait, only=True))
+        return function.run(over, arguments, self, Sums(axis, fast, wait, True, as_bins(bins)))
 
     def reduce(
         self,
@@ -270,6 +274,7 @@ class Lattice(LatticeBase):
         *arguments: Any,
         over: Domain = ALL,
         per: Direction | int | None = None,
+        bins: int | dict[str, int] | None = None,
         fast: bool = False,
         wait: bool = True,
     ) -> Any:
@@ -282,7 +287,7 @@ class Lattice(LatticeBase):
         """
         function, over = as_site_function(function, "lattice.reduce"), as_domain(over, "over=")
         axis = None if per is None else self._axis(per)
-        return function.run(over, arguments, self, Sums(axis, fast, wait))
+        return function.run(over, arguments, self, Sums(axis, fast, wait, False, as_bins(bins)))
 
     def scalar(self, value: float | complex) -> Scalar:
         """A `jali.Scalar` where this lattice computes, which can be assigned: a number that graphs carry from one repetition to the next."""
