@@ -192,25 +192,41 @@ void HostLaunch::add(Worker& worker, std::size_t result, const double* values, s
     }
 }
 
-template <class Key>
-void HostLaunch::sort(Worker& worker, std::int64_t n, int buckets, Key key) {
-    std::fill_n(worker.ends.begin(), buckets, 0);
-    for (std::int64_t i = 0; i < n; ++i) ++worker.ends[key(i)];
+void HostLaunch::sort(Worker& worker, std::int64_t n) {
+    auto& ends = worker.ends;
+    for (std::int32_t bucket : worker.buckets) ends[bucket] = 0;
+    worker.buckets.clear();
+    if (static_cast<std::int64_t>(ends.size()) <=
+        n) { // looking through them all is sooner than asking every time
+        for (std::int64_t i = 0; i < n; ++i) ++ends[worker.place[i]];
+        for (std::size_t bucket = 0; bucket < ends.size(); ++bucket) {
+            if (ends[bucket] > 0) worker.buckets.push_back(static_cast<std::int32_t>(bucket));
+        }
+    } else {
+        for (std::int64_t i = 0; i < n; ++i) {
+            if (ends[worker.place[i]]++ == 0) worker.buckets.push_back(worker.place[i]);
+        }
+    }
     std::int32_t start = 0;
-    for (int b = 0; b < buckets; ++b) start += std::exchange(worker.ends[b], start);
-    for (std::int64_t i = 0; i < n; ++i) worker.place[i] = worker.ends[key(i)]++;
+    for (std::int32_t bucket : worker.buckets) start += std::exchange(ends[bucket], start);
+    for (std::int64_t i = 0; i < n; ++i) worker.place[i] = ends[worker.place[i]]++;
 }
 
-void HostLaunch::add_sorted(Worker& worker, std::int64_t n, int term, int buckets, std::size_t first,
-                            std::size_t step) {
+std::int64_t HostLaunch::add_sorted(Worker& worker, std::int64_t n, int term, int buckets, std::size_t first,
+                                    std::size_t step) {
     const double* values = contributions(worker, term);
     for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.place[i]] = values[i];
-    std::int32_t begin = 0;
-    for (int b = 0; b < buckets; ++b) {
-        const auto end = worker.ends[b];
-        if (end > begin) add(worker, first + b * step, worker.sorted.data() + begin, end - begin);
+    std::int64_t begin = 0, left_out = 0;
+    for (std::int32_t bucket : worker.buckets) {
+        const std::int64_t end = worker.ends[bucket];
+        if (bucket < buckets) {
+            add(worker, first + bucket * step, worker.sorted.data() + begin, end - begin);
+        } else {
+            left_out += end - begin;
+        }
         begin = end;
     }
+    return left_out;
 }
 
 void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
@@ -226,43 +242,49 @@ void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
         return deposit_labelled(worker, n);
     }
     const bool listed = !running_->blocks.empty();
-    sort(worker, n, sums.nslices, [&](std::int64_t i) {
-        const std::int64_t position = begin + i / lanes;
-        return sums.slice[(listed ? running_->blocks[position] : position) * lanes + i % lanes];
-    });
+    for (auto p = begin; p < end; ++p) {
+        const auto* slices = sums.slice.data() + (listed ? running_->blocks[p] : p) * lanes;
+        std::copy_n(slices, lanes, worker.place.begin() + (p - begin) * lanes);
+    }
+    sort(worker, n);
     for (int k = 0; k < sums.count; ++k)
         add_sorted(worker, n, k, sums.nslices, sums.term(k).first, sums.results());
 }
 
 void HostLaunch::deposit_labelled(Worker& worker, std::int64_t n) {
     const auto& sums = definition_.sums;
-    int sorted = -1; // group by which the chunk is sorted
+    LaunchTerm before; // the chunk is sorted by its label
     for (int k = 0; k < sums.count; ++k) {
         const LaunchTerm term = sums.term(k);
         if (term.label < 0) continue;
-        if (term.group != sorted) {
+        if (term.label != before.label || term.entries != before.entries) {
             const double* labels = contributions(worker, sums.count + term.label);
-            sort(worker, n, term.entries + 1, [&](std::int64_t i) {
+            for (std::int64_t i = 0; i < n; ++i) {
                 const auto label = std::bit_cast<std::int64_t>(labels[i]);
-                return label < 0 || label >= term.entries ? term.entries : static_cast<int>(label);
-            });
+                worker.place[i] =
+                    label < 0 || label >= term.entries ? term.entries : static_cast<std::int32_t>(label);
+            }
+            sort(worker, n);
         }
-        const int last = term.entries > 0 ? worker.ends[term.entries - 1] : 0;
-        // terms of a group follow one another, so each is counted once
-        if (term.group != sorted) worker.left_out[term.group] += n - last;
-        sorted = term.group;
-        add_sorted(worker, n, k, term.entries, term.first, 1);
+        const auto left_out = add_sorted(worker, n, k, term.entries, term.first, 1);
+        if (term.group != before.group)
+            worker.left_out[term.group] += left_out; // one group's terms are together
+        before = term;
     }
 }
 
 void HostLaunch::reduce(double* sums) {
     if (definition_.sums.has_sums()) reduce_sums(sums);
     if (definition_.sums.has_extremes()) reduce_extremes(sums);
+    if (definition_.sums.labels > 0) count_left_out();
+}
+
+void HostLaunch::count_left_out() {
     left_out_.assign(definition_.sums.groups(), 0);
     for (const Worker& worker : workers_) {
         for (std::size_t g = 0; worker.used && g < left_out_.size(); ++g) left_out_[g] += worker.left_out[g];
     }
-    if (!left_out_.empty() && definition_.communicator->size() > 1)
+    if (definition_.communicator->size() > 1)
         definition_.communicator->all_reduce_sum(left_out_, definition_.cost.name);
 }
 

@@ -68,7 +68,9 @@ def inspect(
     if isinstance(function, SiteFunctionOn):
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
-    sums = Sums(bins=as_bins(bins)) if len(whole.parameters) > len(arguments) else None
+    sums = (
+        Sums(bins=bins if bins is None else as_bins(bins)) if len(whole.parameters) > len(arguments) else None
+    )
     traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums)
     analysis, program = kernel.text.analysis, kernel.program
     shift = program.shift or (0,) * program.ndim

@@ -266,7 +266,9 @@ class Lattice(LatticeBase):
         """
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
         axis = None if per is None else self._axis(per)
-        return function.run(over, arguments, self, Sums(axis, fast, wait, True, as_bins(bins)))
+        return function.run(
+            over, arguments, self, Sums(axis, fast, wait, True, bins if bins is None else as_bins(bins))
+        )
 
     def reduce(
         self,
@@ -287,7 +289,9 @@ class Lattice(LatticeBase):
         """
         function, over = as_site_function(function, "lattice.reduce"), as_domain(over, "over=")
         axis = None if per is None else self._axis(per)
-        return function.run(over, arguments, self, Sums(axis, fast, wait, False, as_bins(bins)))
+        return function.run(
+            over, arguments, self, Sums(axis, fast, wait, False, bins if bins is None else as_bins(bins))
+        )
 
     def scalar(self, value: float | complex) -> Scalar:
         """A `jali.Scalar` where this lattice computes, which can be assigned: a number that graphs carry from one repetition to the next."""

@@ -31,7 +31,7 @@ MOST_ENTRIES = 1 << 16
 
 
 def as_bins(bins: Any) -> Any:
-    """The argument `bins=`, as `Sums` keeps it. Raises ParameterError."""
+    """The argument `bins=`, where there is one, as `Sums` keeps it. Raises ParameterError."""
 
     def checked(count: Any, of: str) -> int:
         if (
@@ -42,8 +42,6 @@ def as_bins(bins: Any) -> Any:
             raise ParameterError(f"bins={of} is a number of entries from 1 to {MOST_ENTRIES}, not {count!r}")
         return int(count)
 
-    if bins is None:
-        return None
     if not isinstance(bins, dict):
         return checked(bins, "")
     return tuple(sorted((str(name), checked(count, f"{{{name!r}: ...}}")) for name, count in bins.items()))
