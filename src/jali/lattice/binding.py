@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,7 +172,7 @@ class _Binding:
         slices, nslices = None, 1
         if sums is not None and sums.per is not None:
             slices = lattice.slices_of(sums.per, visit.blocks)
-            nslices = lattice.extents[sums.per]
+            nslices = math.prod(lattice.extents[axis] for axis in sums.per)
         self.launch = _core.Launch(
             layout=layout,
             communicator=lattice.communicator.core,

@@ -60,16 +60,16 @@ class BoundCall:
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
         placed = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
-        per_slice = sums is not None and sums.per is not None
+        per = () if sums is None or sums.per is None else sums.per
         program = traced.programs[0]
         self.sums = program.sums
         if sums is not None:
             if sums.only:
                 check_kinds(program)
-            check_occupied(program, lattice, domain, sums.per)
+            check_occupied(program, lattice, domain, per)
         self.stays = sums is not None and not sums.wait  # sums are Scalars
         if self.stays:
-            check_scalars(program.name, self.sums, per_slice, bool(program.labelled))
+            check_scalars(program.name, self.sums, bool(per), bool(program.labelled))
         self.entries = entries_of(program, sums)
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
         analysed = programs_of(traced)
@@ -77,7 +77,9 @@ class BoundCall:
         self.runs = [kernel.launch.run for kernel in self.kernels]
         self.untuned = [kernel for kernel in self.kernels if kernel.tunings]
         self.labelled = bool(program.labelled)
-        self.as_asked = values_as_asked(self.sums, per_slice, self.entries, program.labelled.values())
+        self.as_asked = values_as_asked(
+            self.sums, [lattice.extents[axis] for axis in per], self.entries, program.labelled.values()
+        )
         self.placed = bool(placed)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
         # parameters, index, argument number, place in the list

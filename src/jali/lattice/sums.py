@@ -16,10 +16,10 @@ from jali.lattice.expressions import MOST_SUMS
 
 
 class Sums(NamedTuple):
-    """How the sums of a call are taken: per slice of a direction or over all sites; reproducibly or fast; waited for, or as Scalars; `only`:
+    """How the sums of a call are taken: per slice of one or more directions or over all sites; reproducibly or fast; waited for, or as Scalars; `only`:
     nothing but sums; `bins`: how many entries those have that have labels, by name if not all alike."""
 
-    per: int | None = None
+    per: tuple[int, ...] | None = None
     fast: bool = False
     wait: bool = True
     only: bool = False
@@ -158,16 +158,17 @@ def check_kinds(program: Any) -> None:
             )
 
 
-def check_occupied(program: Any, lattice: Any, domain: Domain, per: int | None) -> None:
-    """Collective: ParameterError for a maximum or minimum of no sites at all. Slices of a direction are looked at one by one."""
+def check_occupied(program: Any, lattice: Any, domain: Domain, per: tuple[int, ...]) -> None:
+    """Collective: ParameterError for a maximum or minimum of no sites at all. Slices of directions are looked at one by one."""
     compared = [effect for effect in program.effects if isinstance(effect, Sum) and effect.how != "sum"]
     if not compared or (found := lattice.occupied(domain, per)).all():
         return
-    empty = np.flatnonzero(~found).tolist()
     where = f"{domain} has no sites"
-    if per is not None:
+    if per:
+        slices = np.argwhere(~found.reshape([lattice.extents[axis] for axis in per]))
+        empty = [at[0] if len(per) == 1 else tuple(at) for at in slices[:5].tolist()]
         shown = ", ".join(map(str, empty[:4])) + (", ..." if len(empty) > 4 else "")
-        where += f" in {'slice' if len(empty) == 1 else 'slices'} {shown} of direction {per}"
+        where += f" in {'slice' if len(empty) == 1 else 'slices'} {shown} of {'direction' if len(per) == 1 else 'directions'} {', '.join(map(str, per))}"
     raise ParameterError(
         f"{program.name} takes a maximum or minimum, but {where} of {lattice}, and of no numbers there is none; choose another domain\n"
         f"  at {compared[0].where}"
@@ -188,10 +189,10 @@ def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: b
 
 
 def values_as_asked(
-    types: Sequence[Type], per_slice: bool, entries: Sequence[int], labelled: Collection[int]
+    types: Sequence[Type], slices: Sequence[int], entries: Sequence[int], labelled: Collection[int]
 ) -> Callable[[np.ndarray], Any]:
-    """What makes the doubles that a launch returns ([sums] or [slices][sums]) the numbers and arrays that were asked for. Accumulators in
-    the slots `labelled` are arrays of `entries`."""
+    """What makes the doubles that a launch returns ([sums] or [slices][sums]) the numbers and arrays that were asked for.
+    `slices`: of each direction, none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`."""
 
     def of_entries(values: np.ndarray) -> Any:
         out = []
@@ -210,13 +211,14 @@ def values_as_asked(
             part = values[..., first : first + type.reals]
             first += type.reals
             part = _of_type(part, type)
-            out.append(part.item() if not type.shape and not per_slice else part.copy())
+            part = part.reshape((*slices, *type.shape))
+            out.append(part.copy() if part.shape else part.item())
         return out[0] if len(out) == 1 else tuple(out)
 
     if labelled:
         return of_entries
     # The usual cases without arrays: a solver asks for a number thousands of times, and on a device nothing hides this.
-    if per_slice or any(type.shape for type in types):
+    if slices or any(type.shape for type in types):
         return parts
     if len(types) == 1:
         return {"complex": _complex_number, "real": _number}.get(types[0].kind, parts)
