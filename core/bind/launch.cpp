@@ -67,7 +67,8 @@ void bind_launch(nb::module_& m) {
                std::shared_ptr<RowBlocks> rows,
                std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>> apart,
                std::vector<std::pair<int, std::shared_ptr<FieldStorage>>> away,
-               const std::vector<std::string>& reductions) {
+               const std::vector<std::string>& reductions,
+               const std::vector<std::tuple<int, int, int, int>>& terms, int nlabels) {
                 LaunchDefinition d;
                 d.domain.begin = begin;
                 d.domain.end = end < 0 ? layout->nblocks() : end;
@@ -95,6 +96,9 @@ void bind_launch(nb::module_& m) {
                 d.writes = std::move(writes);
                 d.sums.count = nsums;
                 for (const auto& how : reductions) d.sums.how.push_back(site_reduction_of(how));
+                for (const auto& [first, entries, label, group] : terms)
+                    d.sums.terms.push_back({first, entries, label, group});
+                d.sums.labels = nlabels;
                 if (slices) d.sums.slice.assign(slices->data(), slices->data() + slices->size());
                 d.sums.nslices = nslices;
                 d.sums.fast = fast;
@@ -120,6 +124,7 @@ void bind_launch(nb::module_& m) {
             "apart"_a = std::vector<std::pair<std::shared_ptr<FieldStorage>, std::vector<Offset>>>(),
             "away"_a = std::vector<std::pair<int, std::shared_ptr<FieldStorage>>>(),
             "reductions"_a = std::vector<std::string>(),
+            "terms"_a = std::vector<std::tuple<int, int, int, int>>(), "nlabels"_a = 0,
             "parameters (uint64) is kept and read at every run: change scalars in place. patches: "
             "[(parameter, "
             "field)]; reads: "
@@ -127,7 +132,11 @@ void bind_launch(nb::module_& m) {
             "list, of the layout or of rows of arrays. cost: bytes that must be moved, bytes moved without "
             "caches, operations, all per site, and bytes of a real. apart: [(field, offsets)] that tables of "
             "sites find; away: [(parameter, field)], how far its ghosts are away. reductions: sum, max, min, "
-            "max_whole or min_whole for each of the nsums; none: all are summed.")
+            "max_whole or min_whole for each result; none: all are summed. terms: (first result, entries, "
+            "label, "
+            "group) of each of the nsums, label and group -1 where there is one entry; nlabels: whole "
+            "numbers "
+            "behind them, which say of what entry a site is.")
         .def(
             "run",
             [](BoundLaunch& self) -> nb::object {
@@ -139,7 +148,7 @@ void bind_launch(nb::module_& m) {
                     }
                     return nb::none(); // counted, so only with the lock
                 }
-                const auto n = static_cast<std::size_t>(sums.count),
+                const auto n = static_cast<std::size_t>(sums.results()),
                            slices = static_cast<std::size_t>(sums.nslices);
                 std::unique_ptr<double[]> result(new double[n * slices]);
                 {
@@ -153,15 +162,15 @@ void bind_launch(nb::module_& m) {
                 return nb::cast(nb::ndarray<nb::numpy, double>(data, {slices, n}, owner));
             },
             nb::sig("def run(self) -> numpy.typing.NDArray[numpy.float64] | None"),
-            "Halos, kernel, sums. Returns None, or float64 [nsums] or [nslices][nsums], the same on all "
+            "Halos, kernel, sums. Returns None, or float64 [results] or [nslices][results], the same on all "
             "ranks; the bits of an int64 where whole numbers were compared.")
         .def(
             "run_into",
             [](BoundLaunch& self, Numbers& numbers) {
                 const auto& sums = self.launch->definition().sums;
-                if (sums.count == 0 || numbers.count() != sums.count * sums.nslices)
-                    throw LayoutError("launch: " + std::to_string(sums.count * sums.nslices) + " sums into " +
-                                      std::to_string(numbers.count()) + " numbers");
+                if (sums.count == 0 || numbers.count() != sums.results() * sums.nslices)
+                    throw LayoutError("launch: " + std::to_string(sums.results() * sums.nslices) +
+                                      " sums into " + std::to_string(numbers.count()) + " numbers");
                 if (self.launch->definition().layout->gpu() != nullptr)
                     throw LayoutError("launch: numbers of a device are set by its kernels");
                 nb::gil_scoped_release released;
@@ -176,6 +185,9 @@ void bind_launch(nb::module_& m) {
             "As run, on the device of a single rank, without waiting: the words of the sums stay at "
             "words_of_sums until a kernel has taken their values and left zeros, which sums_taken() says.")
         .def_prop_ro("words_of_sums", [](const BoundLaunch& self) { return self.launch->words_of_sums(); })
+        .def_prop_ro(
+            "left_out", [](const BoundLaunch& self) { return self.launch->left_out(); },
+            "Of the last run on all ranks, for each group of terms: sites whose label is of no entry.")
         .def("sums_taken", [](BoundLaunch& self) { self.launch->sums_taken(); })
         .def(
             "make_ready", [](BoundLaunch& self) { self.launch->make_ready(); },

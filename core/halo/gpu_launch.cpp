@@ -21,7 +21,13 @@ struct DepositArguments {
     std::int64_t stride;
     GpuAddress order, starts;
     std::int64_t slices, components, blocks;
-    GpuAddress words, reductions;
+    GpuAddress words, terms;
+    std::int64_t results;
+};
+
+// Of a contribution, for deposit; `counts`: the group whose sites without an entry it counts, or -1.
+struct DepositTerm {
+    std::int64_t how, first, entries, label, counts;
 };
 
 struct HandOverArguments {
@@ -79,15 +85,23 @@ void GpuLaunch::prepare_sums() {
         whole_order_ = order_by_slice(blocks);
     }
     starts_ = gpu_->upload(starts.data(), starts.size() * sizeof starts[0], "site lists");
-    if (sums.has_extremes()) {
-        std::vector<std::int64_t> reductions(sums.how.size());
-        std::transform(sums.how.begin(), sums.how.end(), reductions.begin(),
-                       [](SiteReduction how) { return static_cast<std::int64_t>(how); });
-        reductions_ = gpu_->upload(reductions.data(), reductions.size() * sizeof reductions[0], "sums");
+    if (!sums.terms.empty() || sums.has_extremes()) {
+        std::vector<DepositTerm> terms;
+        int counted = -1; // the last group whose sites a term counts
+        for (int k = 0; k < sums.count; ++k) {
+            const LaunchTerm term = sums.term(k);
+            const auto how = static_cast<std::int64_t>(sums.reduction(static_cast<std::size_t>(term.first)));
+            const int counts = term.group > counted ? term.group : -1;
+            terms.push_back({how, term.first, term.entries, term.label, counts});
+            counted = std::max(counted, term.group);
+        }
+        terms_ = gpu_->upload(terms.data(), terms.size() * sizeof terms[0], "sums");
     }
     if (!sums.added_by_kernel)
-        contributions_ = gpu_->allocate(static_cast<std::size_t>(sums.count) * n * sizeof(double), "sums");
-    const auto words = static_cast<std::size_t>(sums.nslices) * sums.count * BinnedSum::words;
+        contributions_ =
+            gpu_->allocate(static_cast<std::size_t>(sums.count + sums.labels) * n * sizeof(double), "sums");
+    const auto words =
+        (static_cast<std::size_t>(sums.nslices) * sums.results() + sums.groups()) * BinnedSum::words;
     totals_ = gpu_->allocate((words + 1) * sizeof(std::int64_t), "sums");
     totals_here_ = gpu_->allocate_pinned((words + 1) * sizeof(std::int64_t), "sums");
     std::memset(totals_here_.data(), 0, totals_here_.size());
@@ -270,9 +284,9 @@ std::vector<double> GpuLaunch::time(int repetitions, const std::function<void()>
 
 void GpuLaunch::deposit(GpuAddress order) {
     const auto& d = definition_;
-    DepositArguments arguments{contributions_.address(), whole_.size(),     order,
-                               starts_.address(),        d.sums.nslices,    d.sums.count,
-                               deposit_blocks_,          totals_.address(), reductions_.address()};
+    DepositArguments arguments{contributions_.address(), whole_.size(),   order,           starts_.address(),
+                               d.sums.nslices,           d.sums.count,    deposit_blocks_, totals_.address(),
+                               terms_.address(),         d.sums.results()};
     const std::int64_t jobs = static_cast<std::int64_t>(d.sums.nslices) * d.sums.count * deposit_blocks_;
     void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, gpu_->stream(), Phase::sums, d.cost.name);
@@ -282,7 +296,7 @@ void GpuLaunch::deposit(GpuAddress order) {
 
 void GpuLaunch::reduce(double* sums, GpuAddress order) {
     const auto& d = definition_;
-    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
+    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.results();
     if (!d.sums.added_by_kernel) deposit(order);
     // a kernel stores them into the host's memory sooner than a copy would
     HandOverArguments arguments{totals_.address(), reinterpret_cast<GpuAddress>(totals_here_.data()),
@@ -303,6 +317,9 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     if (d.communicator->size() > 1 && d.sums.has_sums())
         d.communicator->all_reduce_sum(reduced_, d.cost.name);
     if (d.sums.has_extremes()) meet_extremes(keys);
+    left_out_.clear();
+    for (int g = 0; g < d.sums.groups(); ++g)
+        left_out_.push_back(reduced_[(accumulators + g) * BinnedSum::words]);
     for (std::size_t k = 0; k < accumulators; ++k) {
         const SiteReduction how = d.sums.reduction(k);
         sums[k] = how != SiteReduction::sum ? Extreme::number(keys[k], how)

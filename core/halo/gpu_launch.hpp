@@ -70,7 +70,7 @@ class GpuLaunch : public Launch {
     Positions whole_;
     std::vector<FieldStorage*> lent_; // arrays of others, one for each stream of theirs
     GpuMemory contributions_, whole_order_, starts_, totals_;
-    GpuMemory reductions_;         // of components, where there are other than sums
+    GpuMemory terms_;              // of contributions, where not each is a sum by itself
     bool totals_are_zero_ = false; // since they were handed over or taken
     std::int64_t turn_ = 0;        // how often they were
     PinnedMemory totals_here_;

@@ -42,20 +42,26 @@ void HostLaunch::prepare_sums() {
     const auto& sums = d.sums;
     if (sums.count == 0) return;
     const std::int64_t lanes = visited().lanes;
-    chunk_ = std::max<std::int64_t>(contribution_reals / (sums.count * lanes), 8);
-    const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.count;
+    const int reals = sums.count + sums.labels;
+    chunk_ = std::max<std::int64_t>(contribution_reals / (reals * lanes), 8);
+    const auto accumulators = static_cast<std::size_t>(sums.nslices) * sums.results();
+    int buckets = sums.slice.empty() ? 0 : sums.nslices;
+    for (const LaunchTerm& term : sums.terms) {
+        if (term.label >= 0) buckets = std::max(buckets, term.entries + 1);
+    }
     for (auto& worker : workers_) {
-        worker.contributions = Arena::host().allocate(sums.count * chunk_ * lanes * sizeof(double), "sums");
+        worker.contributions = Arena::host().allocate(reals * chunk_ * lanes * sizeof(double), "sums");
         if (sums.has_extremes()) worker.keys.resize(accumulators);
         if (sums.has_sums() && sums.fast) worker.plain.resize(accumulators);
         if (sums.has_sums() && !sums.fast) worker.binned.resize(accumulators);
-        if (!sums.slice.empty()) {
+        if (buckets > 0) {
             worker.sorted.resize(chunk_ * lanes);
             worker.place.resize(chunk_ * lanes);
-            worker.ends.resize(sums.nslices);
+            worker.ends.resize(buckets);
         }
+        worker.left_out.resize(sums.groups());
     }
-    if (sums.has_sums() && !sums.fast) reduced_.resize(accumulators * BinnedSum::words);
+    if (sums.has_sums() && !sums.fast && d.communicator->size() > 1) reduced_.resize(accumulators * BinnedSum::words);
 }
 
 HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
@@ -157,64 +163,129 @@ void HostLaunch::run_piece(int thread, std::int64_t begin, std::int64_t end) {
     }
 }
 
+const double* HostLaunch::contributions(const Worker& worker, int term) const {
+    return worker.contributions.as<double>() + term * chunk_ * visited().lanes;
+}
+
+// Lanes that are no sites of the domain change nothing; their labels are of the first entry, to which they
+// add zero.
+void HostLaunch::mask_out(Worker& worker, const std::uint32_t* masks, std::int64_t n) const {
+    const auto& sums = definition_.sums;
+    const std::int64_t lanes = visited().lanes;
+    for (int k = 0; k < sums.count + sums.labels; ++k) {
+        double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
+        const double neutral = k < sums.count ? Extreme::neutral(sums.reduction(sums.term(k).first)) : 0;
+        for (std::int64_t i = 0; i < n; ++i) {
+            if ((masks[i / lanes] >> (i % lanes) & 1) == 0) values[i] = neutral;
+        }
+    }
+}
+
+void HostLaunch::add(Worker& worker, std::size_t result, const double* values, std::int64_t n) const {
+    const auto& sums = definition_.sums;
+    if (const SiteReduction how = sums.reduction(result); how != SiteReduction::sum) {
+        Extreme::raise(worker.keys[result], how, values, n);
+    } else if (sums.fast) {
+        worker.plain[result] += plain_sum(values, n);
+    } else {
+        worker.binned[result].deposit(values, n);
+    }
+}
+
+void HostLaunch::sort(Worker& worker, std::int64_t n) {
+    auto& ends = worker.ends;
+    for (std::int32_t bucket : worker.buckets) ends[bucket] = 0;
+    worker.buckets.clear();
+    if (static_cast<std::int64_t>(ends.size()) <=
+        n) { // looking through them all is sooner than asking every time
+        for (std::int64_t i = 0; i < n; ++i) ++ends[worker.place[i]];
+        for (std::size_t bucket = 0; bucket < ends.size(); ++bucket) {
+            if (ends[bucket] > 0) worker.buckets.push_back(static_cast<std::int32_t>(bucket));
+        }
+    } else {
+        for (std::int64_t i = 0; i < n; ++i) {
+            if (ends[worker.place[i]]++ == 0) worker.buckets.push_back(worker.place[i]);
+        }
+    }
+    std::int32_t start = 0;
+    for (std::int32_t bucket : worker.buckets) start += std::exchange(ends[bucket], start);
+    for (std::int64_t i = 0; i < n; ++i) worker.place[i] = ends[worker.place[i]]++;
+}
+
+std::int64_t HostLaunch::add_sorted(Worker& worker, std::int64_t n, int term, int buckets, std::size_t first,
+                                    std::size_t step) {
+    const double* values = contributions(worker, term);
+    for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.place[i]] = values[i];
+    std::int64_t begin = 0, left_out = 0;
+    for (std::int32_t bucket : worker.buckets) {
+        const std::int64_t end = worker.ends[bucket];
+        if (bucket < buckets) {
+            add(worker, first + bucket * step, worker.sorted.data() + begin, end - begin);
+        } else {
+            left_out += end - begin;
+        }
+        begin = end;
+    }
+    return left_out;
+}
+
 void HostLaunch::deposit(Worker& worker, std::int64_t begin, std::int64_t end) {
     const auto& sums = definition_.sums;
     const std::int64_t lanes = visited().lanes, n = (end - begin) * lanes;
-    if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.parameters[1])) {
-        for (int k = 0; k < sums.count; ++k) {
-            double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
-            const double neutral = Extreme::neutral(sums.reduction(k));
-            for (std::int64_t i = 0; i < n; ++i) {
-                if ((masks[begin + i / lanes] >> (i % lanes) & 1) == 0) values[i] = neutral;
-            }
-        }
-    }
-    auto add = [&](std::size_t accumulator, const double* values, std::int64_t count) {
-        if (const SiteReduction how = sums.reduction(accumulator); how != SiteReduction::sum) {
-            Extreme::raise(worker.keys[accumulator], how, values, count);
-        } else if (sums.fast) {
-            worker.plain[accumulator] += plain_sum(values, count);
-        } else {
-            worker.binned[accumulator].deposit(values, count);
-        }
-    };
+    if (const auto* masks = reinterpret_cast<const std::uint32_t*>(worker.parameters[1]))
+        mask_out(worker, masks + begin, n);
     if (sums.slice.empty()) {
-        for (int k = 0; k < sums.count; ++k)
-            add(k, worker.contributions.as<double>() + k * chunk_ * lanes, n);
-        return;
-    }
-    // Sort the chunk by slice once (counting sort), then every component along it.
-    const bool listed = !running_->blocks.empty();
-    std::fill(worker.ends.begin(), worker.ends.end(), 0);
-    auto slices_of = [&](std::int64_t position) {
-        return sums.slice.data() + (listed ? running_->blocks[position] : position) * lanes;
-    };
-    for (auto p = begin; p < end; ++p) {
-        for (std::int64_t l = 0; l < lanes; ++l) ++worker.ends[slices_of(p)[l]];
-    }
-    std::int32_t start = 0;
-    for (auto& slice_end : worker.ends) start += std::exchange(slice_end, start);
-    for (auto p = begin; p < end; ++p) {
-        for (std::int64_t l = 0; l < lanes; ++l)
-            worker.place[(p - begin) * lanes + l] = worker.ends[slices_of(p)[l]]++;
-    }
-    for (int k = 0; k < sums.count; ++k) {
-        const double* values = worker.contributions.as<double>() + k * chunk_ * lanes;
-        for (std::int64_t i = 0; i < n; ++i) worker.sorted[worker.place[i]] = values[i];
-        std::int32_t first = 0;
-        for (int slice = 0; slice < sums.nslices; ++slice) {
-            const auto last = worker.ends[slice];
-            if (last > first)
-                add(static_cast<std::size_t>(slice) * sums.count + k, worker.sorted.data() + first,
-                    last - first);
-            first = last;
+        for (int k = 0; k < sums.count; ++k) {
+            if (const LaunchTerm term = sums.term(k); term.label < 0)
+                add(worker, term.first, contributions(worker, k), n);
         }
+        return deposit_labelled(worker, n);
+    }
+    const bool listed = !running_->blocks.empty();
+    for (auto p = begin; p < end; ++p) {
+        const auto* slices = sums.slice.data() + (listed ? running_->blocks[p] : p) * lanes;
+        std::copy_n(slices, lanes, worker.place.begin() + (p - begin) * lanes);
+    }
+    sort(worker, n);
+    for (int k = 0; k < sums.count; ++k)
+        add_sorted(worker, n, k, sums.nslices, sums.term(k).first, sums.results());
+}
+
+void HostLaunch::deposit_labelled(Worker& worker, std::int64_t n) {
+    const auto& sums = definition_.sums;
+    LaunchTerm before; // the chunk is sorted by its label
+    for (int k = 0; k < sums.count; ++k) {
+        const LaunchTerm term = sums.term(k);
+        if (term.label < 0) continue;
+        if (term.label != before.label || term.entries != before.entries) {
+            const double* labels = contributions(worker, sums.count + term.label);
+            for (std::int64_t i = 0; i < n; ++i) {
+                const auto label = std::bit_cast<std::int64_t>(labels[i]);
+                worker.place[i] =
+                    label < 0 || label >= term.entries ? term.entries : static_cast<std::int32_t>(label);
+            }
+            sort(worker, n);
+        }
+        const auto left_out = add_sorted(worker, n, k, term.entries, term.first, 1);
+        if (term.group != before.group)
+            worker.left_out[term.group] += left_out; // one group's terms are together
+        before = term;
     }
 }
 
 void HostLaunch::reduce(double* sums) {
     if (definition_.sums.has_sums()) reduce_sums(sums);
     if (definition_.sums.has_extremes()) reduce_extremes(sums);
+    if (definition_.sums.labels > 0) count_left_out();
+}
+
+void HostLaunch::count_left_out() {
+    left_out_.assign(definition_.sums.groups(), 0);
+    for (const Worker& worker : workers_) {
+        for (std::size_t g = 0; worker.used && g < left_out_.size(); ++g) left_out_[g] += worker.left_out[g];
+    }
+    if (definition_.communicator->size() > 1)
+        definition_.communicator->all_reduce_sum(left_out_, definition_.cost.name);
 }
 
 void HostLaunch::reduce_extremes(double* sums) {
@@ -232,7 +303,7 @@ void HostLaunch::reduce_extremes(double* sums) {
 
 void HostLaunch::reduce_sums(double* sums) {
     const auto& d = definition_;
-    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.count;
+    const auto accumulators = static_cast<std::size_t>(d.sums.nslices) * d.sums.results();
     const bool alone = d.communicator->size() == 1;
     if (d.sums.fast) {
         std::fill(sums, sums + accumulators, 0.0);
@@ -296,6 +367,7 @@ void HostLaunch::prepare() {
             std::fill(worker.plain.begin(), worker.plain.end(), 0.0);
             std::fill(worker.keys.begin(), worker.keys.end(), Extreme::none);
             for (auto& sum : worker.binned) sum.clear();
+            std::fill(worker.left_out.begin(), worker.left_out.end(), 0);
         }
     }
 }

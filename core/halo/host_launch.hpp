@@ -33,14 +33,16 @@ class HostLaunch : public Launch {
     struct alignas(64) Worker {
         std::vector<std::uint64_t> parameters;
         std::vector<std::int64_t> counters;
-        Memory contributions;            // doubles [component][chunk][lane], aligned for vectors
-        std::vector<BinnedSum> binned;   // [slice][component]
-        std::vector<double> plain;       // the same, for fast sums
-        std::vector<std::uint64_t> keys; // the same, for maxima and minima
-        std::vector<double> sorted;      // one component of a chunk, slice by slice
-        std::vector<std::int32_t> place; // where each value of the chunk goes in it
-        std::vector<std::int32_t> ends;  // [slice]: end of its values
-        bool used = false;               // in this run
+        Memory contributions;               // doubles [component][chunk][lane], aligned for vectors
+        std::vector<BinnedSum> binned;      // [slice][component]
+        std::vector<double> plain;          // the same, for fast sums
+        std::vector<std::uint64_t> keys;    // the same, for maxima and minima
+        std::vector<double> sorted;         // one component of a chunk, slice by slice
+        std::vector<std::int32_t> place;    // where each value of the chunk goes in it; before: its bucket
+        std::vector<std::int32_t> ends;     // [slice or entry]: end of its values, 0 if it has none
+        std::vector<std::int32_t> buckets;  // those that have some
+        std::vector<std::int64_t> left_out; // [group]: sites whose label is of no entry
+        bool used = false;                  // in this run
     };
     // An exchange for one set of stale parts, and the positions that may run before it ends.
     struct Plan {
@@ -53,8 +55,19 @@ class HostLaunch : public Launch {
     Work work_of(const LaunchDomain& domain) const;
     void run_piece(int thread, std::int64_t begin, std::int64_t end);
     void deposit(Worker& worker, std::int64_t begin, std::int64_t end);
+    void mask_out(Worker& worker, const std::uint32_t* masks, std::int64_t n) const;
+    // Of n contributions each goes to the bucket in `place`: these are sorted once, every term along them.
+    void sort(Worker& worker, std::int64_t n);
+    // Contribution `term` bucket by bucket, `step` results apart from `first` on. Returns how many are in no
+    // bucket below `buckets`, which are left out.
+    std::int64_t add_sorted(Worker& worker, std::int64_t n, int term, int buckets, std::size_t first,
+                            std::size_t step);
+    void deposit_labelled(Worker& worker, std::int64_t n);
+    void add(Worker& worker, std::size_t result, const double* values, std::int64_t n) const;
+    const double* contributions(const Worker& worker, int term) const;
     void reduce(double* sums);
     void reduce_sums(double* sums);
+    void count_left_out();
     void reduce_extremes(double* sums);
     Plan& plan_for(const std::vector<char>& stale);
     void run_part(Plan& plan, int part, const ThreadPool::Progress* progress);

@@ -185,10 +185,22 @@ void Launch::check_sums() const {
     const auto& d = definition_;
     const auto& sums = d.sums;
     if (sums.count == 0) return;
-    if (!sums.how.empty() && static_cast<int>(sums.how.size()) != sums.count) {
-        throw LayoutError("launch: " + std::to_string(sums.how.size()) + " reductions for " +
-                          std::to_string(sums.count) + " contributions");
+    auto refuse = [](const std::string& what) { throw LayoutError("launch: " + what); };
+    const int results = sums.results();
+    if (!sums.how.empty() && static_cast<int>(sums.how.size()) != results)
+        refuse(std::to_string(sums.how.size()) + " reductions for " + std::to_string(results) + " results");
+    if (!sums.terms.empty() && static_cast<int>(sums.terms.size()) != sums.count)
+        refuse(std::to_string(sums.terms.size()) + " terms for " + std::to_string(sums.count) +
+               " contributions");
+    for (const LaunchTerm& term : sums.terms) {
+        if (term.first < 0 || term.entries < 1 || term.label >= sums.labels ||
+            (term.label < 0) != (term.group < 0) || (term.label < 0 && term.entries > 1))
+            refuse("a term that fits no result or label");
+        for (int k = 0; term.label >= 0 && k < term.entries; ++k)
+            if (sums.reduction(term.first + k) != SiteReduction::sum) refuse("entries that are not sums");
     }
+    if (sums.labels > 0 && (!sums.slice.empty() || sums.added_by_kernel))
+        refuse("labels beside slices, or in a kernel that adds");
     if (!sums.slice.empty()) {
         const std::int64_t sites = visited().count * visited().lanes;
         if (static_cast<std::int64_t>(sums.slice.size()) != sites) {
@@ -212,7 +224,7 @@ void Launch::run_leaving_sums() {
 
 void Launch::as_doubles(double* sums) const {
     const auto& d = definition_.sums;
-    for (std::size_t k = 0; k < static_cast<std::size_t>(d.nslices) * d.count; ++k) {
+    for (std::size_t k = 0; k < static_cast<std::size_t>(d.nslices) * d.results(); ++k) {
         if (Extreme::whole(d.reduction(k)))
             sums[k] = static_cast<double>(std::bit_cast<std::int64_t>(sums[k]));
     }

@@ -49,16 +49,42 @@ struct LaunchDomain {
     }
 };
 
+// A contribution of every site, and the results that it goes to: one, or as many as there are entries, of
+// which the site's label says which one.
+struct LaunchTerm {
+    int first = 0;   // result
+    int entries = 1; // results, from there on
+    int label = -1;  // which of the labels; -1: none
+    int group = -1;  // of terms with the same label and entries; -1: no label
+};
+
 struct LaunchSums {
     int count = 0;                   // contributions per site, of 8 bytes
-    std::vector<SiteReduction> how;  // what becomes of each; empty: all are summed
+    int labels = 0;                  // whole numbers of 64 bits per site, behind the contributions
+    std::vector<LaunchTerm> terms;   // of the contributions; empty: each goes to a result of its own
+    std::vector<SiteReduction> how;  // what each result is; empty: all are sums
     std::vector<std::int32_t> slice; // [block][lane]: its slice, or empty for one sum over all sites
     int nslices = 1;
     bool added_by_kernel = false; // on a device: parameters[2] are the words of the sums themselves
     bool fast = false;            // plain double sums: the last bits depend on threads and partition
 
-    SiteReduction reduction(std::size_t component) const {
-        return how.empty() ? SiteReduction::sum : how[component % static_cast<std::size_t>(count)];
+    int results() const { // per slice
+        int all = count;
+        if (!terms.empty()) all = 0;
+        for (const LaunchTerm& term : terms) all = std::max(all, term.first + term.entries);
+        return all;
+    }
+    int groups() const { // of labels
+        int all = 0;
+        for (const LaunchTerm& term : terms) all = std::max(all, term.group + 1);
+        return all;
+    }
+    LaunchTerm term(int contribution) const {
+        return terms.empty() ? LaunchTerm{contribution} : terms[static_cast<std::size_t>(contribution)];
+    }
+    // Of [slice][result].
+    SiteReduction reduction(std::size_t result) const {
+        return how.empty() ? SiteReduction::sum : how[result % how.size()];
     }
     bool has_extremes() const {
         return std::any_of(how.begin(), how.end(), [](SiteReduction r) { return r != SiteReduction::sum; });
@@ -133,7 +159,7 @@ class Launch {
     virtual ~Launch();
     Launch(const Launch&) = delete;
 
-    // sums: [nslices][count], or null if there are none; 8 bytes each, whole numbers as they are. Throws
+    // sums: [nslices][results], or null if there are none; 8 bytes each, whole numbers as they are. Throws
     // RankFailure.
     virtual void run(double* sums) = 0;
     // Without waiting, on the device of a single rank: sums stay there as the words of core/sum,
@@ -144,9 +170,12 @@ class Launch {
     virtual void sums_taken() {}
     // What a run does only if need be: tables, room for ghosts, zeros for sums. A graph counts on it.
     virtual void make_ready() {}
+    // Sites that the last run left out since their labels are of no entry, on all ranks; one number for each
+    // group.
+    const std::vector<std::int64_t>& left_out() const { return left_out_; }
     // As a run does, for one that a graph repeats.
     void mark_written();
-    // [slice][component]: whole numbers among the results of a run become doubles.
+    // [slice][result]: whole numbers among the results of a run become doubles.
     void as_doubles(double* sums) const;
 
     const LaunchDefinition& definition() const { return definition_; }
@@ -210,6 +239,7 @@ class Launch {
     std::vector<FieldStorage*> touched_; // fields whose ghosts must have room
     std::vector<char> stale_;            // [request][parity]
     std::shared_ptr<LaunchCounters> counters_;
+    std::vector<std::int64_t> left_out_;
 
   private:
     void add_requests();

@@ -65,6 +65,7 @@ def collect(n: int, precision: str) -> None:
     lattice.reduce(extremes, spinor, whole)
     for scalar in lattice.reduce(extremes, spinor, whole, wait=False):
         float(scalar)
+    lattice.sum(by_label, spinor, whole, bins=8)
 
 
 @jali.site_function
@@ -83,6 +84,12 @@ def averaged(X, out, f):
 @jali.site_function
 def counted(X, out, n):
     out[X] = n[X + X.directions()[0]] + 1
+
+
+@jali.site_function
+def by_label(X, f, n, counts, norms):
+    counts[n[X]] += 1
+    norms[jali.floor(f[X].norm2())] += f[X].norm2()
 
 
 def arrays_of(lattice: jali.Lattice, like: jali.Field) -> jali.Field:

@@ -107,6 +107,13 @@ def test_complex_and_matrix_sums_per_slice(axis, device):
     assert_same_bits(results[1], results[0], "matrices")
 
 
+@pytest.mark.parametrize("per", [(0, 1), (2, 0), (1, 2, 0)], ids=str)
+def test_sums_per_slice_of_several_directions(per, device):
+    values = np.random.default_rng(11).normal(size=(3, 5, 4)) * 1e3
+    assert_agree(values, device, per=per)
+    assert sums_of(values, device, per=per).shape == tuple(values.shape[axis] for axis in per)
+
+
 def test_fast_sum_agrees_to_rounding(device):
     values = np.random.default_rng(3).normal(size=(20, 20))
     assert math.isclose(sums_of(values, device, fast=True), math.fsum(values.ravel()), abs_tol=1e-12)

@@ -97,10 +97,13 @@ def compare_sums(function, nsums, *arguments, over=jali.ALL, inside=None, per=No
     names = [f"a{k}" for k in range(len(arguments))] + [f"total{k}" for k in range(nsums)]
     got = lattice.sum(bind(function, names), *arguments, over=over, per=per)
     got = got if isinstance(got, tuple) else (got,)
-    kept = () if per is None else (int(per),)
+    kept = () if per is None else tuple(map(int, per)) if isinstance(per, tuple) else (int(per),)
     axes = tuple(d for d in range(lattice.ndim) if d not in kept)
     for g, v in zip(got, values, strict=True):
-        assert_close(g, v.sum(axis=axes), precision, scale * lattice.volume)
+        expected = v.sum(axis=axes)  # with the directions in order, not in that of `per`
+        order = [sorted(kept).index(d) for d in kept]
+        expected = expected.transpose(*order, *range(len(kept), expected.ndim))
+        assert_close(g, expected, precision, scale * lattice.volume)
 
 
 def where_colour(lattice, domain):

@@ -269,6 +269,16 @@ def highest_of(X, f, high):
         ((4, 1), {"over": EVEN, "per": 0}, r"EVEN has no sites in slices 1, 3 of direction 0"),
         ((2,), {"over": ODD, "per": 0}, r"no sites in slice 0 of direction 0"),
         ((20,), {"over": ODD, "per": 0}, r"slices 0, 2, 4, 6, \.\.\. of direction 0"),
+        (
+            (4, 1, 3),
+            {"over": EVEN, "per": (2, 0)},
+            r"in slices \(0, 1\), \(0, 3\), \(1, 0\), \(1, 2\), ... of directions 2, 0",
+        ),
+        (
+            (3, 2),
+            {"over": Colouring(2, lambda x: x[0] % 2)[1], "per": (1, 0)},
+            r"slices \(0, 0\), \(0, 2\), \(1, 0\)",
+        ),
         ((4, 4), {"over": Colouring(3, lambda x: x[0] * 0)[2]}, "has no sites of Lattice"),
         ((3, 2), {"over": Colouring(2, lambda x: x[0] % 2)[1], "per": 0}, "in slices 0, 2 of direction 0"),
     ],
@@ -281,6 +291,14 @@ def test_no_sites_have_no_maximum_and_all_ranks_hear_it(extents, options, messag
         return True
 
     assert all(jali.virtual_ranks(1 if max(extents) < 3 else 2, ask))
+
+
+def test_extremes_per_slice_of_two_directions():
+    reals, whole = arrays((5, 4, 3), "float64")
+    lattice = Lattice(5, 4, 3)
+    highest, _, _, most, _ = lattice.reduce(extremes, *fields(lattice, "float64"), per=(2, 0))
+    assert np.array_equal(highest, reals.max(axis=1).T)
+    assert np.array_equal(most, whole.max(axis=1).T)
 
 
 def test_every_slice_of_a_colour_that_has_sites_is_accepted():

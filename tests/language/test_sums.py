@@ -77,6 +77,37 @@ def test_several_sums_per_slice():
     compare_sums(body, 2, random_field(LATTICE, Matrix(2), 1), per=1)
 
 
+@pytest.mark.parametrize("per", [(0, 2), (2, 0), (3, 1, 0), (1,), (0, 1, 2, 3)], ids=str)
+@pytest.mark.parametrize("element", [Real(), Complex(), Matrix(2, 3)], ids=str)
+def test_sum_per_slice_of_several_directions(per, element):
+    def body(J, X, a, total, shifted):
+        total += a[X]
+        shifted += a[X + X.directions()[1]]
+
+    compare_sums(body, 2, random_field(LATTICE, element, 1), per=per)
+    lattice = Lattice(5, 3, 2, 7)
+    directions = tuple(lattice.directions[axis] for axis in per)
+    compare_sums(body, 2, random_field(lattice, element, 1, precision="float32"), per=directions)
+    inside = where_colour(lattice, ODD)
+    compare_sums(body, 2, random_field(lattice, element, 1), over=ODD, inside=inside, per=per)
+
+
+def test_sums_per_slice_of_several_directions_have_the_same_bits_on_any_ranks():
+    def of_ranks():
+        lattice = Lattice(6, 5, 4)
+        a = Field(lattice, Real())
+        a[...] = np.random.default_rng(1).normal(size=lattice.extents)
+        return lattice.sum(total_of, a, per=(2, 0)), lattice.sum(total_of, a, per=[0, 1, 2])
+
+    ((alone, everything),) = jali.virtual_ranks(1, of_ranks)
+    assert alone.shape == (4, 6)
+    assert np.allclose(everything.sum(axis=1).T, alone, rtol=1e-13)
+    for ranks in (2, 3, 5):
+        for found in jali.virtual_ranks(ranks, of_ranks):
+            assert np.array_equal(found[0], alone)
+            assert np.array_equal(found[1], everything)
+
+
 @pytest.mark.parametrize("extents", [(1,), (5,), (8,), (3, 3), (5, 7, 2), (2, 1, 2, 3, 2)], ids=str)
 @pytest.mark.parametrize("domain", [EVEN, ODD], ids=str)
 def test_sum_over_a_colour(extents, domain):

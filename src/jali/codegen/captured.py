@@ -170,12 +170,18 @@ def _signature(programs: list[SiteProgram]) -> Any:
         (
             p.name,
             p.shift,
-            [(type(e).__name__, e.slot, getattr(e, "offset", ()), number(e.value)) for e in p.effects],
+            [
+                (type(e).__name__, e.slot, *(getattr(e, a, ()) for a in _ATTRIBUTES), number(e.value))
+                for e in p.effects
+            ],
         )
         for p in programs
     ]
     loops = [[(loop.limit, loop.first_draw, loop.draws) for loop in p.loops] for p in programs]
     return nodes, effects, loops
+
+
+_ATTRIBUTES = "offset", "how", "label"  # that effects may have
 
 
 def _add_inner(code: types.CodeType, found: set[int]) -> None:

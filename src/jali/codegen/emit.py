@@ -11,7 +11,7 @@ import itertools
 from dataclasses import dataclass
 
 from jali.codegen.formats import Stored, on_the_wire
-from jali.codegen.ir import Node, Output, SiteProgram, Store, Sum
+from jali.codegen.ir import Label, Node, Output, SiteProgram, Store, Sum
 from jali.codegen.items import Item
 from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
@@ -186,6 +186,9 @@ class _Emitter(Writer):
             for part in self.parts(total.value):
                 self._contribute(component, part, total.reduction)
                 component += 1
+        for label in [e for e in self.program.effects if isinstance(e, Label)]:
+            ctype = "integer" if label.value.type.kind == "int" else "real"
+            self._contribute(component + label.slot, self.one(label.value), "label", ctype)
         # A stored value that is still a bare load of another stored field must be read before that field is written.
         written = {s.slot for s in stores}
         for store in stores:
@@ -229,10 +232,11 @@ class _Emitter(Writer):
         sent = self.program.outputs
         return sent > 0 and self._sent(sent).counts(self.program.precision)
 
-    def _contribute(self, component: int, part: str, reduction: str) -> None:
-        """A site's term of a sum, maximum or minimum."""
+    def _contribute(self, component: int, part: str, reduction: str, ctype: str = "real") -> None:
+        """A site's term of a sum, maximum or minimum, or a label of it."""
         i = "i" if self.several is None else "own.i[j]"
         whole = reduction.endswith("_whole")
+        ctype = "integer" if whole else ctype
         if self.variant.adds and reduction == "sum":
             statement = (
                 f"add_to_sums(d{component}, double(({{value}}).value), words + {component} * SUM_WORDS);"
@@ -241,13 +245,14 @@ class _Emitter(Writer):
             term = "int64_t" if whole else "double"
             statement = f"raise_key(d{component}, key_of_{reduction}({term}(({{value}}).value)));"
         else:
-            store = "store_whole" if whole else "store_sum"
+            store = "store_label" if reduction == "label" else "store_whole" if whole else "store_sum"
             statement = f"{store}(sums + ({component} * sum_stride + ({i} - begin)) * JALI_LANES, {{value}});"
         if self.several is not None:
-            ctype = "integer" if whole else "real"
             self.line(f"{self.several.add(component, statement, ctype)} = {part};")
             return
-        inside = f"select(active, {part}, {self._neutral(reduction)})" if self.variant.masked else part
+        inside = part
+        if self.variant.masked and reduction != "label":
+            inside = f"select(active, {part}, {self._neutral(reduction)})"
         self.line(statement.format(value=inside))
 
     def _neutral(self, reduction: str) -> str:
@@ -290,7 +295,7 @@ class _Emitter(Writer):
         head.append("const int32_t* const blocks = (const int32_t*)w[0];")
         if self.variant.masked:
             head.append("const uint32_t* const masks = (const uint32_t*)w[1];")
-        count = sum(t.reals for t in program.sums)
+        count = len(program.reductions)
         if self.variant.adds:
             head.append(f"JALI_SHARED int64_t words[{count} * SUM_WORDS];")
             head.append(f"begin_words(words, {count} * SUM_WORDS);")

@@ -52,17 +52,30 @@ class Store:
 
 @dataclass
 class Sum:
-    """Effect: `value` goes into accumulator `slot`; `how`: `sum`, `max` or `min`."""
+    """Effect: `value` goes into accumulator `slot`; `how`: `sum`, `max` or `min`. Where `label` is not -1 the accumulator has entries, and
+    that `Label` says which."""
 
     slot: int
     value: Node
     where: str
     how: str = "sum"
+    name: str = ""
+    label: int = -1
 
     @property
     def reduction(self) -> str:
         """What the core calls it, for each real number of the value (core/sum/site_reduction.hpp)."""
         return f"{self.how}_whole" if self.value.type.kind == "int" else self.how
+
+
+@dataclass
+class Label:
+    """Effect: `value`, a whole number (or a real one that is), is label number `slot` of the program: which entry of accumulators this site
+    is of."""
+
+    slot: int
+    value: Node
+    where: str
 
 
 @dataclass
@@ -106,7 +119,7 @@ class SiteProgram:
     fields: list[FieldSlot]
     scalars: list[tuple[str, Type]]
     randoms: list[str]
-    effects: list[Any]  # Store, Sum or Output, in source order
+    effects: list[Any]  # Store, Sum, Label or Output, in source order
     sums: list[Type]  # of accumulators
     shift: tuple[int, ...] = ()  # all writes carry this offset: the kernel runs over the written sites
     loops: list[Any] = field(default_factory=list)
@@ -121,10 +134,19 @@ class SiteProgram:
         self.randoms = [_printable(name) for name in self.randoms]
 
     @property
+    def terms(self) -> list[Sum]:
+        """What a site contributes, in the order of accumulators."""
+        return [effect for effect in self.effects if isinstance(effect, Sum)]
+
+    @property
     def reductions(self) -> list[str]:
-        """What becomes of each number that a site contributes, in the order of accumulators; as the core calls it."""
-        sums = [effect for effect in self.effects if isinstance(effect, Sum)]
-        return [effect.reduction for effect in sums for _ in range(effect.value.type.reals)]
+        """What becomes of each number that a site contributes; as the core calls it."""
+        return [term.reduction for term in self.terms for _ in range(term.value.type.reals)]
+
+    @property
+    def labelled(self) -> dict[str, int]:
+        """Accumulators that have entries: their names and slots."""
+        return {term.name: term.slot for term in self.terms if term.label >= 0}
 
     def offset(self, offset: tuple[int, ...]) -> tuple[int, ...]:
         """An offset of the source, seen from the written site."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from jali.codegen.ir import SiteProgram, Store, Sum
+from jali.codegen.ir import Label, SiteProgram, Store, Sum
 from jali.codegen.passes import reachable
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Analysed, Binary, Lowered, Traced
@@ -75,7 +75,10 @@ def _effects(program: SiteProgram) -> str:
             place = f"{program.fields[effect.slot].name} at {offset_text(effect.offset)}"
             lines.append(f"{place} = %{effect.value.number}  // {effect.where}")
         elif isinstance(effect, Sum):
-            lines.append(f"{effect.how} {effect.slot} += %{effect.value.number}  // {effect.where}")
+            entry = f"[label {effect.label}]" if effect.label >= 0 else ""
+            lines.append(f"{effect.how} {effect.slot}{entry} += %{effect.value.number}  // {effect.where}")
+        elif isinstance(effect, Label):
+            lines.append(f"label {effect.slot} = %{effect.value.number}  // {effect.where}")
     return "\n".join(lines)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import FieldSlot, Node, Store
@@ -36,10 +36,11 @@ class Loop:
 
 @dataclass
 class Gathered:
-    """An accumulator so far: `how` its terms meet (`sum`, `max`, `min`, or nothing yet), what one site gives, and the first line."""
+    """An accumulator so far: `how` its terms meet (`sum`, `max`, `min`, `entries`, or nothing yet), what one site gives to each label (None:
+    to the only entry), and the first line."""
 
     how: str = ""
-    value: Node | None = None
+    values: dict[Node | None, Node] = field(default_factory=dict)
     where: str = ""
 
 

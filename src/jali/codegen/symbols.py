@@ -333,15 +333,46 @@ class Accumulator(WithoutValue):
         return f"<accumulator {self.name}>"
 
     def __iadd__(self, value: Any) -> Accumulator:  # type: ignore[misc]
-        node = self._term(value, "sum")
+        self.add(value, None)
+        return self
+
+    def add(self, value: Any, label: Node | None) -> None:
+        """A term of the sum, or of its entry with this label."""
+        node = self._term(value, "sum" if label is None else "entries")
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
         if node.type.kind == "int":
             node = conversions.convert(self._trace.builder, node, "real")
-        gathered = self._gathered
-        before = gathered.value
-        gathered.value = node if before is None else arithmetic.add(self._trace.builder, before, node)
-        return self
+        values = self._gathered.values
+        for other in values.values():
+            if other.type.shape != node.type.shape:
+                raise trace_error(f"{self.name} is given a {node.type}, and a {other.type} elsewhere")
+        before = values.get(label)
+        values[label] = node if before is None else arithmetic.add(self._trace.builder, before, node)
+
+    def __getitem__(self, label: Any) -> Entry:
+        return Entry(self, self._label(label))
+
+    def __setitem__(self, label: Any, entry: Any) -> None:
+        if (
+            not isinstance(entry, Entry)
+            or entry.accumulator is not self
+            or entry.label is not self._label(label)
+        ):
+            raise trace_error(f"an entry of {self.name} can only be added to: {self.name}[label] += value")
+
+    def _label(self, label: Any) -> Node:
+        """A label as a node. Raises TraceError for what is no whole number."""
+        hint = f"{self.name}[label] += value takes one whole number per site, such as X.coordinate(mu) or jali.floor(x)"
+        if isinstance(label, slice | tuple | FieldSymbol | Site):
+            raise trace_error(f"{hint}, not {label!r}")
+        node = lift(label)
+        whole = node.type.kind == "int" or (node.op == "call" and node.attrs == ("floor",))
+        if node.type.shape or not whole:
+            raise trace_error(f"{hint}, not a {node.type}")
+        if node.op == "const" and node.attrs[0] < 0:
+            raise trace_error(f"{hint}, counted from 0; {node.attrs[0]} is no entry")
+        return node
 
     def __isub__(self, value: Any) -> Accumulator:  # type: ignore[misc]
         return self.__iadd__(Value(arithmetic.neg(builder(), lift(value))))
@@ -361,20 +392,22 @@ class Accumulator(WithoutValue):
     def _term(self, value: Any, how: str) -> Node:
         """The value of a term. Raises TraceError where it is gathered otherwise already."""
         if self._trace.loop is not None:
-            what = "a sum" if how == "sum" else f"{self.name}.{how}(...)"
+            summed = how in ("sum", "entries")
+            what = "a sum" if summed else f"{self.name}.{how}(...)"
             raise trace_error(
-                f"{what} inside repeat_until; {'add' if how == 'sum' else 'take'} the accepted value after it"
+                f"{what} inside repeat_until; {'add' if summed else 'take'} the accepted value after it"
             )
         node, gathered = lift(value), self._gathered
         if gathered.how not in ("", how):
             words = {
                 "sum": f"{self.name} += ...",
+                "entries": f"{self.name}[label] += ...",
                 "max": f"{self.name}.max(...)",
                 "min": f"{self.name}.min(...)",
             }
             raise trace_error(
-                f"{words[how]} after {words[gathered.how]} (at {gathered.where}): an accumulator is a sum, a maximum or a minimum; "
-                "give the function one parameter for each"
+                f"{words[how]} after {words[gathered.how]} (at {gathered.where}): an accumulator is a sum, sums by label, a maximum or a "
+                "minimum; give the function one parameter for each"
             )
         gathered.how, gathered.where = how, gathered.where or user_line()
         return node
@@ -392,13 +425,43 @@ class Accumulator(WithoutValue):
                 f"{self.name}.{how}(x) compares real or whole numbers, and x is a {node.type}"
                 f"{'; give it one component at a time' if node.type.shape else hint}"
             )
-        if (before := gathered.value) is not None:
+        if (before := gathered.values.get(None)) is not None:
             before, node = conversions.common(nodes, before, node, f"{self.name}.{how}")
             beyond = Value(node) > Value(before) if how == "max" else Value(node) < Value(before)
             if node.type.kind == "real":
                 beyond = beyond | (Value(node) != Value(node))  # NaN stays
             node = choices.where(nodes, lift(beyond), node, before)
-        gathered.value = node
+        gathered.values[None] = node
+
+
+class Entry(WithoutValue):
+    """What `total[label]` is for the moment of `total[label] += value`."""
+
+    __slots__ = ("accumulator", "label")
+
+    def __init__(self, accumulator: Accumulator, label: Node):
+        self.accumulator = accumulator
+        self.label = label
+
+    def advice(self) -> str:
+        """What the user should write instead."""
+        return f"an entry of a sum can only be added to: {self.accumulator.name}[label] += value"
+
+    def __repr__(self) -> str:
+        return f"<entry of {self.accumulator.name}>"
+
+    def __iadd__(self, value: Any) -> Entry:  # type: ignore[misc]
+        self.accumulator.add(value, self.label)
+        return self
+
+    def __isub__(self, value: Any) -> Entry:  # type: ignore[misc]
+        return self.__iadd__(Value(arithmetic.neg(builder(), lift(value))))
+
+    def max(self, value: Any) -> None:
+        """Refuses: entries are sums. Raises TraceError."""
+        raise trace_error(f"by label there are sums only: {self.accumulator.name}[label] += value")
+
+    min = max
 
 
 class RandomSymbol(WithoutValue):

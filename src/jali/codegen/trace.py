@@ -14,8 +14,8 @@ from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
 from jali.codegen.formats import FieldArgument
 from jali.codegen.interruptible import interruptible
-from jali.codegen.ir import FieldSlot, SiteProgram, Store, Sum
-from jali.codegen.language import leaves
+from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
+from jali.codegen.language import conversions, leaves
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Gathered, Trace
@@ -140,14 +140,23 @@ def _finish(
     name = function.__name__
     sums: list[Sum] = []
     types: list[Type] = []
+    labels: dict[Node, int] = {}
     for slot, gathered in enumerate(state.gathered):
-        if gathered.value is None:
+        if not gathered.values:
             raise _error_in(
                 function,
                 f"{name} never adds to its sum number {slot + 1}, {names[len(names) - len(state.gathered) + slot]}",
             )
-        sums.append(Sum(slot, gathered.value, gathered.where, gathered.how))
-        types.append(gathered.value.type)
+        how = "sum" if gathered.how == "entries" else gathered.how
+        kinds = {value.type.kind for value in gathered.values.values()}
+        for label, value in gathered.values.items():
+            if len(kinds) > 1:
+                value = conversions.convert(state.builder, value, "complex")
+            number = -1 if label is None else labels.setdefault(label, len(labels))
+            sums.append(
+                Sum(slot, value, gathered.where, how, names[len(names) - len(state.gathered) + slot], number)
+            )
+        types.append(sums[-1].value.type)
     offsets = list(dict.fromkeys(store.offset for store in state.stores.values()))
     if not offsets and not sums:
         raise _error_in(function, f"{name} neither writes a field nor adds to a sum")
@@ -171,11 +180,13 @@ def _finish(
             raise _error_in(
                 function, f"{name} mixes sums with writes at several offsets; do it in several site functions"
             )
-    fused = fused_products([s.value for s in state.stores.values()] + [s.value for s in sums])
+    gathered_at = {term.label: term.where for term in sums}
+    effects_once: list[Sum | Label] = [*sums, *(Label(k, node, gathered_at[k]) for node, k in labels.items())]
+    fused = fused_products([e.value for e in (*state.stores.values(), *effects_once)])
     programs = []
     for k, offset in enumerate(offsets or [(0,) * state.ndim]):
         stores = [s for s in state.stores.values() if s.offset == offset]
-        effects: list[Store | Sum] = [*stores, *(sums if k == 0 else [])]
+        effects: list[Store | Sum | Label] = [*stores, *(effects_once if k == 0 else [])]
         program = SiteProgram(
             name if k == 0 else f"{name}_{k}",
             state.ndim,

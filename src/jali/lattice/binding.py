@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from jali.comm import checking
 from jali.errors import LayoutError
 from jali.lattice.field import Field
 from jali.lattice.lost import LostOnTheWay, LostSites
+from jali.lattice.sums import gathering_of
 from jali.lattice.visit import Visit
 from jali.tune import DEFAULT_LAUNCH, LaunchConfig
 
@@ -165,11 +167,12 @@ class _Binding:
         for offset, (_, storage) in items.items():
             reads.append((storage, list(offset), layout.reach(sites.parities, list(offset))))
         writes = [(fields[slot].storage, sites.parities) for slot in text.analysis.writes]
-        nsums = sum(t.reals for t in program.sums)
+        nsums = len(program.reductions)
+        gathering = gathering_of(program, sums)
         slices, nslices = None, 1
         if sums is not None and sums.per is not None:
             slices = lattice.slices_of(sums.per, visit.blocks)
-            nslices = lattice.extents[sums.per]
+            nslices = math.prod(lattice.extents[axis] for axis in sums.per)
         self.launch = _core.Launch(
             layout=layout,
             communicator=lattice.communicator.core,
@@ -184,7 +187,9 @@ class _Binding:
             blocks=sites.blocks,
             masks=sites.masks,
             nsums=nsums if program.sums else 0,
-            reductions=[] if set(program.reductions) <= {"sum"} else program.reductions,
+            reductions=gathering.reductions,
+            terms=gathering.terms,
+            nlabels=gathering.labels,
             slices=slices,
             nslices=nslices,
             fast=bool(sums is not None and sums.fast),

@@ -27,7 +27,16 @@ from jali.lattice.field import Field
 from jali.lattice.lost import raise_on_all_ranks
 from jali.lattice.lowering import bind
 from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
-from jali.lattice.sums import Sums, as_reals, check_kinds, check_occupied, check_scalars, values_as_asked
+from jali.lattice.sums import (
+    Sums,
+    as_reals,
+    check_kinds,
+    check_occupied,
+    check_scalars,
+    entries_of,
+    raise_if_left_out,
+    values_as_asked,
+)
 
 
 class BoundCall:
@@ -51,22 +60,26 @@ class BoundCall:
         distinct = list({f.serial: f for f in fields}.values())
         self.fields = [weakref.proxy(field) for field in distinct]  # a launch must not keep its fields alive
         placed = frozenset(k for k, value in enumerate(scalars_of(arguments)) if type(value) is Scalar)
-        per_slice = sums is not None and sums.per is not None
+        per = () if sums is None or sums.per is None else sums.per
         program = traced.programs[0]
         self.sums = program.sums
         if sums is not None:
             if sums.only:
                 check_kinds(program)
-            check_occupied(program, lattice, domain, sums.per)
+            check_occupied(program, lattice, domain, per)
         self.stays = sums is not None and not sums.wait  # sums are Scalars
         if self.stays:
-            check_scalars(program.name, self.sums, per_slice)
+            check_scalars(program.name, self.sums, bool(per), bool(program.labelled))
+        self.entries = entries_of(program, sums)
         self.reproducible = lattice.communicator.size == 1 or not (sums is not None and sums.fast)
         analysed = programs_of(traced)
         self.kernels = [bind(one, distinct, lattice, domain, sums, placed) for one in analysed]
         self.runs = [kernel.launch.run for kernel in self.kernels]
         self.untuned = [kernel for kernel in self.kernels if kernel.tunings]
-        self.as_asked = values_as_asked(self.sums, per_slice)
+        self.labelled = bool(program.labelled)
+        self.as_asked = values_as_asked(
+            self.sums, [lattice.extents[axis] for axis in per], self.entries, program.labelled.values()
+        )
         self.placed = bool(placed)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
         # parameters, index, argument number, place in the list
@@ -136,6 +149,8 @@ class BoundCall:
                 out = run()
                 if out is not None and result is None:
                     result = out
+            if self.labelled:
+                raise_if_left_out(self.traced.programs[0], self.entries, self.kernels[0].launch.left_out)
             if result is not None and (self.lost or self.elsewhere or self.lattice.left.possible):
                 self.raise_if_lost()
         finally:

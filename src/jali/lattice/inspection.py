@@ -10,7 +10,7 @@ from jali.codegen.pages import StagePage, page, pages_of
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.sites import SiteFunction, SiteFunctionOn
-from jali.lattice.sums import Sums, as_site_function
+from jali.lattice.sums import Sums, as_bins, as_site_function
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,23 @@ class KernelReport:
 
 
 def inspect(
-    function: SiteFunction | SiteFunctionOn, *arguments: Any, over: Domain = ALL, lattice: Any = None
+    function: SiteFunction | SiteFunctionOn,
+    *arguments: Any,
+    over: Domain = ALL,
+    lattice: Any = None,
+    bins: int | dict[str, int] | None = None,
 ) -> KernelReport:
     """Compiles (without running) a site function for these arguments and reports on its kernel.
 
-    Sums are what remains of its parameters, as in `lattice.sum`. Raises what a call would raise.
+    Sums, maxima and minima are what remains of its parameters, and `bins` is as in `lattice.sum`. Raises what a call would raise.
     """
     whole = function
     if isinstance(function, SiteFunctionOn):
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
-    sums = Sums() if len(whole.parameters) > len(arguments) else None
+    sums = (
+        Sums(bins=bins if bins is None else as_bins(bins)) if len(whole.parameters) > len(arguments) else None
+    )
     traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums)
     analysis, program = kernel.text.analysis, kernel.program
     shift = program.shift or (0,) * program.ndim

@@ -26,7 +26,7 @@ from jali.lattice.field import Field, wrapped
 from jali.lattice.lost import LeftCounts
 from jali.lattice.rank_lock import RankLock
 from jali.lattice.scalars import Scalar, variable
-from jali.lattice.sums import Sums, as_site_function
+from jali.lattice.sums import Sums, as_bins, as_site_function
 
 if TYPE_CHECKING:
     from jali.lattice.sites import SiteFunction
@@ -71,6 +71,10 @@ def _kind(layout: Any) -> Any:
 
 MOST_EXTENT, MOST_SITES = (1 << 30) - 1, 1 << 62
 """Coordinates have 32 bits, and numbers of sites, which random numbers belong to, 64."""
+
+
+MOST_SLICES = 1 << 18
+"""Of several directions together: a sum that does not depend on the order takes a kilobyte wherever it is."""
 
 
 @dataclass(frozen=True)
@@ -249,27 +253,34 @@ class Lattice(LatticeBase):
         function: SiteFunction,
         *arguments: Any,
         over: Domain = ALL,
-        per: Direction | int | None = None,
+        per: Direction | int | Sequence[Direction | int] | None = None,
+        bins: int | dict[str, int] | None = None,
         fast: bool = False,
         wait: bool = True,
     ) -> Any:
         """Sums over sites: the parameters of `function` beyond `arguments` are sums (`total += value`).
 
         Returns a number, complex number or array for one sum, a tuple for several; with `per`, arrays with one entry per
-        slice orthogonal to that direction. The result is the same to the last bit for any ranks, threads and
+        slice orthogonal to that direction, or with an index for each of several (`per=(mu, nu)`). The result is the same to the last bit for any ranks, threads and
         order; `fast=True` gives that up (plain double sums). With `wait=False` numbers come as `jali.Scalar`s, which stay on
         the device until somebody reads them (where several ranks sum on devices they are waited for all the same).
+
+        A sum with labels (`counts[label] += value`, a whole number for each site) is an array with `bins` entries, `bins={"counts": 10}`
+        where they are not all alike. Raises ParameterError on all ranks if labels are not among these.
         """
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
-        axis = None if per is None else self._axis(per)
-        return function.run(over, arguments, self, Sums(axis, fast, wait, only=True))
+        axes = None if per is None else self._axes(per)
+        return function.run(
+            over, arguments, self, Sums(axes, fast, wait, True, bins if bins is None else as_bins(bins))
+        )
 
     def reduce(
         self,
         function: SiteFunction,
         *arguments: Any,
         over: Domain = ALL,
-        per: Direction | int | None = None,
+        per: Direction | int | Sequence[Direction | int] | None = None,
+        bins: int | dict[str, int] | None = None,
         fast: bool = False,
         wait: bool = True,
     ) -> Any:
@@ -281,22 +292,37 @@ class Lattice(LatticeBase):
         those of no sites: a colour that a lattice, or a slice of it, does not have.
         """
         function, over = as_site_function(function, "lattice.reduce"), as_domain(over, "over=")
-        axis = None if per is None else self._axis(per)
-        return function.run(over, arguments, self, Sums(axis, fast, wait))
+        axes = None if per is None else self._axes(per)
+        return function.run(
+            over, arguments, self, Sums(axes, fast, wait, False, bins if bins is None else as_bins(bins))
+        )
 
     def scalar(self, value: float | complex) -> Scalar:
         """A `jali.Scalar` where this lattice computes, which can be assigned: a number that graphs carry from one repetition to the next."""
         with self.lock:
             return variable(self.gpu, value)
 
-    def _axis(self, per: Any) -> int:
-        """The number of the direction whose slices are summed."""
-        axis = per.axis if isinstance(per, Direction) else per
-        if not isinstance(axis, int | np.integer) or isinstance(axis, bool) or not 0 <= axis < self.ndim:
+    def _axes(self, per: Any) -> tuple[int, ...]:
+        """The numbers of the directions whose slices are summed. Raises LayoutError."""
+        several = isinstance(per, Sequence | np.ndarray) and not isinstance(per, str)
+        axes = []
+        for one in per if several else (per,):
+            axis = one.axis if isinstance(one, Direction) else one
+            if not isinstance(axis, int | np.integer) or isinstance(axis, bool) or not 0 <= axis < self.ndim:
+                raise LayoutError(
+                    f"sums per slice of direction {one!r}, which a lattice of {self.ndim} dimensions does not have"
+                )
+            axes.append(int(axis))
+        if not axes or len(set(axes)) < len(axes):
             raise LayoutError(
-                f"sums per slice of direction {per!r}, which a lattice of {self.ndim} dimensions does not have"
+                f"sums per slice of directions {tuple(axes)}: one direction, or several that differ, such as per=(0, 1)"
             )
-        return int(axis)
+        if several and (slices := math.prod(self.extents[axis] for axis in axes)) > MOST_SLICES:
+            raise LayoutError(
+                f"sums per slice of directions {tuple(axes)} are {slices} sums, at most {MOST_SLICES} are possible; leave a direction "
+                "out, or write the values to a field"
+            )
+        return tuple(axes)
 
     # ---- layouts and domains ---------------------------------------------------------------------
 
@@ -428,18 +454,20 @@ class Lattice(LatticeBase):
         with recording.suspended():  # what ranks tell each other about a call is no part of it
             return bool(self.communicator.all_reduce_sum(found)[0])
 
-    def occupied(self, domain: Domain, per: int | None) -> np.ndarray:
-        """Whether the domain has sites in each slice of a direction, or anywhere (`[1]`). Collective for colourings."""
-        nslices = 1 if per is None else self.extents[per]
+    def occupied(self, domain: Domain, per: tuple[int, ...]) -> np.ndarray:
+        """Whether the domain has sites in each slice of these directions, `[slice]`, or anywhere (of none: `[1]`). Collective for
+        colourings."""
+        kept = [self.extents[axis] for axis in per]
+        nslices = math.prod(kept)
         if domain.colouring is None:
             if (
                 domain.parities == 3 or self.volume > nslices
             ):  # sites of a slice that are neighbours have both parities
                 return np.full(nslices, True)
-            return (1 << np.arange(nslices) % 2) & domain.parities != 0
-        coordinates = self._coordinates(self.layout("float64"))
-        slices = np.zeros_like(coordinates[0]) if per is None else coordinates[per]
-        found = np.bincount(slices[self._inside(domain, coordinates)], minlength=nslices)
+            return (1 << np.indices(kept or [1]).sum(axis=0).ravel() % 2) & domain.parities != 0
+        layout = self.layout("float64")
+        slices = self.slices_of(per, layout)[self._inside(domain, self._coordinates(layout))]
+        found = np.bincount(slices, minlength=nslices)
         with recording.suspended():
             return np.not_equal(self.communicator.all_reduce_sum(found), 0)
 
@@ -458,11 +486,17 @@ class Lattice(LatticeBase):
             return "Run it over EVEN and ODD separately if the offset is odd, or write to another field"
         return f"The offset joins sites of {domain}: use a jali.Colouring that separates them, or write to another field"
 
-    def slices_of(self, axis: int, layout: Any) -> np.ndarray:
-        """Global coordinate in direction `axis` of every `[block][lane]`, int32."""
-        key = (axis, _kind(layout))
+    def slices_of(self, axes: tuple[int, ...], layout: Any) -> np.ndarray:
+        """The slice of every `[block][lane]`, int32: global coordinates in these directions, the last one fastest."""
+        key = (axes, _kind(layout))
         with self.lock:
             if key not in self._slices:
-                # lanes beyond the end of a row add nothing
-                self._slices[key] = layout.site_coordinates(axis) % np.int32(self.extents[axis])
+                slices = np.zeros((), np.int32)
+                for axis in axes:
+                    extent = np.int32(self.extents[axis])
+                    # lanes beyond the end of a row add nothing
+                    slices = slices * extent + layout.site_coordinates(axis) % extent
+                self._slices[key] = np.ascontiguousarray(
+                    np.broadcast_to(slices, layout.site_coordinates(0).shape)
+                )
             return self._slices[key]

@@ -98,7 +98,10 @@ def _placement(
         wire=lattice.halo_wire if crossing else "",
         turned=frozenset(offset for offset in crossing if any(lattice.windings_of_readers(offset))),
         gpu=gpu is not None,
-        adds=gpu is not None and 0 < sum(t.reals for t in program.sums) <= MOST_ADDED and sums.per is None,
+        adds=gpu is not None
+        and 0 < len(program.reductions) <= MOST_ADDED
+        and sums.per is None
+        and not program.labelled,
         ahead=prefetch.ahead,
         placed=placed,
         apart=visit.apart,

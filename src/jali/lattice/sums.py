@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,19 +10,127 @@ import numpy as np
 from jali.codegen.ir import Sum
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Type
-from jali.errors import ParameterError
+from jali.errors import ParameterError, TraceError
 from jali.lattice.domain import Domain
 from jali.lattice.expressions import MOST_SUMS
 
 
 class Sums(NamedTuple):
-    """How the sums of a call are taken: per slice of a direction or over all sites; reproducibly or fast; waited for, or as Scalars; `only`:
-    nothing but sums."""
+    """How the sums of a call are taken: per slice of one or more directions or over all sites; reproducibly or fast; waited for, or as Scalars; `only`:
+    nothing but sums; `bins`: how many entries those have that have labels, by name if not all alike."""
 
-    per: int | None = None
+    per: tuple[int, ...] | None = None
     fast: bool = False
     wait: bool = True
     only: bool = False
+    bins: int | tuple[tuple[str, int], ...] | None = None
+
+
+MOST_ENTRIES = 1 << 16
+"""Of all accumulators of a call: a sum that does not depend on the order takes a kilobyte wherever it is."""
+
+
+def as_bins(bins: Any) -> Any:
+    """The argument `bins=`, where there is one, as `Sums` keeps it. Raises ParameterError."""
+
+    def checked(count: Any, of: str) -> int:
+        if (
+            not isinstance(count, int | np.integer)
+            or isinstance(count, bool)
+            or not 1 <= count <= MOST_ENTRIES
+        ):
+            raise ParameterError(f"bins={of} is a number of entries from 1 to {MOST_ENTRIES}, not {count!r}")
+        return int(count)
+
+    if not isinstance(bins, dict):
+        return checked(bins, "")
+    return tuple(sorted((str(name), checked(count, f"{{{name!r}: ...}}")) for name, count in bins.items()))
+
+
+def entries_of(program: Any, sums: Sums | None) -> list[int]:
+    """How many entries each accumulator of a program has, in the order of accumulators. Raises TraceError where `bins` does not fit."""
+    entries = [1] * len(program.sums)
+    labelled, bins = program.labelled, None if sums is None else sums.bins
+    where = next((term.where for term in program.terms if term.label >= 0), "")
+    if bins is None and labelled:
+        name = next(iter(labelled))
+        raise TraceError(
+            f"{program.name} adds to entries, {name}[label] += ...; the call says how many there are: "
+            f"lattice.sum({program.name}, ..., bins=10)\n  at {where}"
+        )
+    if bins is None:
+        return entries
+    counts = dict.fromkeys(labelled, bins) if isinstance(bins, int) else dict(bins)
+    if set(counts) != set(labelled) or not labelled:
+        given = "bins" if isinstance(bins, int) else f"bins of {', '.join(counts)}"
+        has = (
+            f"those with labels are {', '.join(labelled)}"
+            if labelled
+            else "none has labels (total[label] += ...)"
+        )
+        raise trace_error(f"{program.name} is given {given}, but of its sums {has}")
+    assert sums is not None
+    if sums.per is not None:
+        name = next(iter(labelled))
+        raise TraceError(
+            f"{program.name} sums by label and per slice; make the slice a part of the label, "
+            f"{name}[label + {counts[name]} * X.coordinate(mu)] += ..., with as many more bins\n  at {where}"
+        )
+    for name, slot in labelled.items():
+        entries[slot] = counts[name]
+    total = sum(n * t.reals for n, t in zip(entries, program.sums, strict=True))
+    if total > MOST_ENTRIES:
+        raise TraceError(
+            f"{program.name} sums into {total} real numbers; by label at most {MOST_ENTRIES} of one call\n  at {where}"
+        )
+    return entries
+
+
+class Gathering(NamedTuple):
+    """Where contributions of a program go, for the core's `Launch`: what each result is, and terms where there are labels."""
+
+    reductions: list[str]
+    terms: list[tuple[int, int, int, int]]  # first result, entries, label, group
+    labels: int
+
+
+def gathering_of(program: Any, sums: Sums | None) -> Gathering:
+    """Results lie accumulator by accumulator, in each component by component, in each entry by entry. A group is an effect of the
+    program, in order, so that labels that are of no entry are counted for each."""
+    entries = entries_of(program, sums)
+    if not program.labelled:
+        reductions = program.reductions
+        return Gathering([] if set(reductions) <= {"sum"} else reductions, [], 0)
+    first = [0]
+    for count, type in zip(entries, program.sums, strict=True):
+        first.append(first[-1] + count * type.reals)
+    how = ["sum"] * first[-1]
+    terms, group = [], -1
+    for term in program.terms:
+        group += term.label >= 0
+        for k in range(term.value.type.reals):
+            count = entries[term.slot]
+            at = first[term.slot] + k * count
+            terms.append((at, count, term.label, group if term.label >= 0 else -1))
+            how[at] = term.reduction
+    return Gathering([] if set(how) <= {"sum"} else how, terms, 1 + max(term.label for term in program.terms))
+
+
+def raise_if_left_out(program: Any, entries: Sequence[int], left_out: Sequence[int]) -> None:
+    """Raises ParameterError if labels were of no entry; alike on all ranks, whose counts these are."""
+    labelled = [term for term in program.terms if term.label >= 0]
+    found: dict[str, tuple[int, int, str]] = {}
+    for term, sites in zip(labelled, left_out, strict=True):
+        if sites:
+            found[term.name] = sites + found.get(term.name, (0,))[0], entries[term.slot], term.where
+    if found:
+        what = "; ".join(
+            f"{count} labels of {name} are not among its entries, 0 to {n - 1}"
+            for name, (count, n, _) in found.items()
+        )
+        raise ParameterError(
+            f"{program.name}: {what}; give the call more bins, or the function other labels\n  at {next(iter(found.values()))[2]}"
+        )
 
 
 def as_site_function(function: Any, call: str) -> Any:
@@ -34,7 +142,7 @@ def as_site_function(function: Any, call: str) -> Any:
         shown = f"{function.function.__name__}[{function.domain}]"
         hint = f"; where it runs is an argument of its own, {call}({function.function.__name__}, ..., over={function.domain})"
     elif hasattr(function, "element"):
-        hint = "; write a function with total += f[X], high.max(f[X]) or low.min(f[X])"
+        hint = "; to sum a field, write a function with total += f[X]"
     elif callable(function) and hasattr(function, "__name__"):
         shown, hint = function.__name__, f"; decorate {function.__name__} with @jali.site_function"
     raise trace_error(f"{call} takes a site function, not {shown}{hint}")
@@ -50,26 +158,27 @@ def check_kinds(program: Any) -> None:
             )
 
 
-def check_occupied(program: Any, lattice: Any, domain: Domain, per: int | None) -> None:
-    """Collective: ParameterError for a maximum or minimum of no sites at all. Slices of a direction are looked at one by one."""
+def check_occupied(program: Any, lattice: Any, domain: Domain, per: tuple[int, ...]) -> None:
+    """Collective: ParameterError for a maximum or minimum of no sites at all. Slices of directions are looked at one by one."""
     compared = [effect for effect in program.effects if isinstance(effect, Sum) and effect.how != "sum"]
     if not compared or (found := lattice.occupied(domain, per)).all():
         return
-    empty = np.flatnonzero(~found).tolist()
     where = f"{domain} has no sites"
-    if per is not None:
+    if per:
+        slices = np.argwhere(~found.reshape([lattice.extents[axis] for axis in per]))
+        empty = [at[0] if len(per) == 1 else tuple(at) for at in slices[:5].tolist()]
         shown = ", ".join(map(str, empty[:4])) + (", ..." if len(empty) > 4 else "")
-        where += f" in {'slice' if len(empty) == 1 else 'slices'} {shown} of direction {per}"
+        where += f" in {'slice' if len(empty) == 1 else 'slices'} {shown} of {'direction' if len(per) == 1 else 'directions'} {', '.join(map(str, per))}"
     raise ParameterError(
         f"{program.name} takes a maximum or minimum, but {where} of {lattice}, and of no numbers there is none; choose another domain\n"
         f"  at {compared[0].where}"
     )
 
 
-def check_scalars(name: str, types: Sequence[Type], per_slice: bool) -> None:
+def check_scalars(name: str, types: Sequence[Type], per_slice: bool, labelled: bool) -> None:
     """Raises TraceError for sums that cannot stay where they are made."""
-    if per_slice or any(type.shape for type in types):
-        what = "per slice" if per_slice else "of vectors and matrices"
+    if per_slice or labelled or any(type.shape for type in types):
+        what = "per slice" if per_slice else "by label" if labelled else "of vectors and matrices"
         raise trace_error(
             f"{name}: wait=False gives Scalars, real and complex numbers; sums {what} are waited for"
         )
@@ -79,8 +188,21 @@ def check_scalars(name: str, types: Sequence[Type], per_slice: bool) -> None:
         )
 
 
-def values_as_asked(types: Sequence[Type], per_slice: bool) -> Callable[[np.ndarray], Any]:
-    """What makes the doubles that a launch returns ([sums] or [slices][sums]) the numbers and arrays that were asked for."""
+def values_as_asked(
+    types: Sequence[Type], slices: Sequence[int], entries: Sequence[int], labelled: Collection[int]
+) -> Callable[[np.ndarray], Any]:
+    """What makes the doubles that a launch returns ([sums] or [slices][sums]) the numbers and arrays that were asked for.
+    `slices`: of each direction, none for sums over all sites. Accumulators in the slots `labelled` are arrays of `entries`."""
+
+    def of_entries(values: np.ndarray) -> Any:
+        out = []
+        first = 0
+        for slot, (type, count) in enumerate(zip(types, entries, strict=True)):
+            part = values[first : first + type.reals * count].reshape(type.reals, count).T
+            first += type.reals * count
+            found = np.ascontiguousarray(_of_type(part, type))
+            out.append(found if slot in labelled else found[0].copy() if type.shape else found.item())
+        return out[0] if len(out) == 1 else tuple(out)
 
     def parts(values: np.ndarray) -> Any:
         out = []
@@ -88,14 +210,15 @@ def values_as_asked(types: Sequence[Type], per_slice: bool) -> Callable[[np.ndar
         for type in types:
             part = values[..., first : first + type.reals]
             first += type.reals
-            if type.kind != "real":
-                part = np.ascontiguousarray(part).view(np.complex128 if type.kind == "complex" else np.int64)
-            part = part.reshape(part.shape[:-1] + type.shape)
-            out.append(part.item() if not type.shape and not per_slice else part.copy())
+            part = _of_type(part, type)
+            part = part.reshape((*slices, *type.shape))
+            out.append(part.copy() if part.shape else part.item())
         return out[0] if len(out) == 1 else tuple(out)
 
+    if labelled:
+        return of_entries
     # The usual cases without arrays: a solver asks for a number thousands of times, and on a device nothing hides this.
-    if per_slice or any(type.shape for type in types):
+    if slices or any(type.shape for type in types):
         return parts
     if len(types) == 1:
         return {"complex": _complex_number, "real": _number}.get(types[0].kind, parts)
@@ -111,6 +234,13 @@ def as_reals(types: Sequence[Type], values: np.ndarray) -> list[float]:
             reals[first] = reals[first : first + 1].view(np.int64)[0]
         first += type.reals
     return list(reals.tolist())
+
+
+def _of_type(values: np.ndarray, type: Type) -> np.ndarray:
+    """Doubles `[...][reals]` as `[...]` of a type."""
+    if type.kind != "real":
+        values = np.ascontiguousarray(values).view(np.complex128 if type.kind == "complex" else np.int64)
+    return values.reshape(values.shape[:-1] + type.shape)
 
 
 def _number(values: np.ndarray) -> Any:

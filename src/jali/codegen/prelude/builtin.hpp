@@ -79,6 +79,10 @@ JALI_KERNEL(reorder_2, reorder_arguments) { reorder<short>(a); }
 JALI_KERNEL(reorder_4, reorder_arguments) { reorder<int32_t>(a); }
 JALI_KERNEL(reorder_8, reorder_arguments) { reorder<int64_t>(a); }
 
+struct deposit_term { // of a component: see LaunchTerm (core/halo) and core/sum/site_reduction.hpp
+    int64_t how, first, entries, label;
+    int64_t counts; // group of labels whose sites without a result it counts; -1: none
+};
 struct deposit_arguments {
     const double* values;  // [component][stride]
     int64_t stride;        // of a component
@@ -86,26 +90,46 @@ struct deposit_arguments {
     const int64_t* starts; // [slices + 1]: where each slice's positions begin
     int64_t slices, components;
     int64_t blocks;        // per slice and component
-    int64_t* words;        // [slice][component][SUM_WORDS], zero at first
-    const int64_t* reductions; // [component], numbers of core/sum/site_reduction.hpp; null: all are sums
+    int64_t* words;        // [slice][result][SUM_WORDS], zero at first; then one for each group of labels
+    const deposit_term* terms; // [component]; null: each is a sum by itself
+    int64_t results;       // per slice
 };
+// Contributions that go to one of several results each, the one that a label says. Those of other labels are counted.
+JALI_INLINE void deposit_labelled(const deposit_arguments& a, const deposit_term& t, const double* values, int64_t first,
+                                  int64_t end, int64_t step) {
+    const int64_t* labels = (const int64_t*)a.values + (a.components + t.label) * a.stride;
+    for (int64_t i = first; i < end; i += step) {
+        const int64_t label = labels[i];
+        if (label >= 0 && label < t.entries) {
+            add_alone(values[i], a.words + (t.first + label) * SUM_WORDS);
+        } else if (t.counts >= 0) {
+            add_atomically(a.words + (a.results + t.counts) * SUM_WORDS, 1);
+        }
+    }
+}
 JALI_KERNEL(deposit, deposit_arguments) {
     JALI_SHARED int64_t words[SUM_WORDS];
     const int64_t jobs = a.slices * a.components * a.blocks;
     for (int64_t job = block_in_grid(); job < jobs; job += blocks_in_grid()) {
         const int64_t which = job / a.blocks, part = job % a.blocks;
         const int64_t slice = which / a.components, component = which % a.components;
-        begin_words(words, SUM_WORDS);
         const double* values = a.values + component * a.stride;
         const int64_t first = a.starts[slice] + part * threads_in_block() + thread_in_block();
         const int64_t end = a.starts[slice + 1], step = a.blocks * threads_in_block();
-        const int64_t how = a.reductions ? a.reductions[component] : 0;
-        if (how != 0) {
+        deposit_term t = {0, component, 1, -1, -1};
+        if (a.terms) t = a.terms[component];
+        if (t.label >= 0) {
+            deposit_labelled(a, t, values, first, end, step);
+            continue;
+        }
+        int64_t* const total = a.words + (slice * a.results + t.first) * SUM_WORDS;
+        begin_words(words, SUM_WORDS);
+        if (t.how != 0) {
             uint64_t key = 0;
             for (int64_t i = first; i < end; i += step)
-                raise_key(key, key_of_bits(how, bits_of_double(values[a.order ? a.order[i] : i])));
+                raise_key(key, key_of_bits(t.how, bits_of_double(values[a.order ? a.order[i] : i])));
             end_key(key, words);
-            take_key(a.words + which * SUM_WORDS, words);
+            take_key(total, words);
             continue;
         }
         digit_sums s;
@@ -113,7 +137,7 @@ JALI_KERNEL(deposit, deposit_arguments) {
         for (int64_t i = first; i < end; i += step)
             add_to_sums(s, values[a.order ? a.order[i] : i], words);
         end_sums(s, words);
-        add_words(a.words + which * SUM_WORDS, words, SUM_WORDS);
+        add_words(total, words, SUM_WORDS);
     }
 }
 

@@ -78,3 +78,11 @@ JALI_INLINE void store_whole(double* target, integer v) {
     copy_bits(target + l, &whole, sizeof whole);
   }
 }
+// Labels are whole numbers, also where these are real ones: what is none, or too large for any label, is of none.
+JALI_INLINE void store_label(double* target, integer v) { store_whole(target, v); }
+JALI_INLINE void store_label(double* target, real v) {
+  for (int l = 0; l < JALI_LANES; ++l) {
+    const int64_t whole = v[l] >= 0 && v[l] < JALI_REAL(1 << 30) ? int64_t(v[l]) : -1;
+    copy_bits(target + l, &whole, sizeof whole);
+  }
+}

@@ -126,6 +126,18 @@ JALI_INLINE void add_words(int64_t* total, const int64_t* words, int count) {
     meet();
 }
 
+// A single value, straight into the device's words. A bin is marked as the highest of some value once, or a few times: as
+// often as there are values would need more than the 32 bits of a mark.
+JALI_INLINE void add_alone(double x, int64_t* words) {
+    digit_sums s;
+    begin_sums(s);
+    add_to_sums(s, x, words);
+    flush_sums(s, words);
+    if (s.top < 0) return;
+    const uint64_t marks = uint64_t(*(volatile int64_t*)(words + 2 * BINS + s.top / 2));
+    if (uint32_t(marks >> (s.top % 2 ? 32 : 0)) == 0) mark_top(words, s.top);
+}
+
 // Maxima and minima: the largest of keys, unsigned integers that order as the numbers do (core/sum/site_reduction.hpp), in the
 // first word of a sum. Zero, which a word is before anything came, is below every number.
 const uint64_t SIGN_BIT = uint64_t(1) << 63;
