@@ -1,5 +1,6 @@
 """Lattices, fields and site functions."""
 
+from jali.lattice import whole_fields as whole_fields  # fields compute by it
 from jali.lattice.boundary import Boundary
 from jali.lattice.domain import ALL, EVEN, ODD, PARITIES, Colouring, Domain
 from jali.lattice.field import Field

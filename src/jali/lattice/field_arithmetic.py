@@ -15,11 +15,18 @@ import numpy as np
 
 from jali import recording
 from jali.codegen import state as tracing
+from jali.codegen.formats import PRECISIONS
 from jali.codegen.lines import trace_error
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
 from jali.errors import LayoutError
 from jali.lattice.base import what_differs
 from jali.lattice.scalars import Scalar
+
+kernels: Any = None
+"""The module `whole_fields`, which puts itself here: it stands above fields."""
+
+BINARY = frozenset({"+", "-", "*", "/", "@", "**", "dot"})
+"""What takes two values; fields and numbers of a formula are f0, n0 and so on, the rest takes one value."""
 
 _OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.matmul: "@"}
 
@@ -175,22 +182,18 @@ class FieldArithmetic:
 
     def _extreme(self, which: str) -> Any:
         refuse_while_tracing(self)
-        from jali.lattice import whole_fields
-
         mine = self._expression()
         if mine.element().type.kind == "complex":
             raise LayoutError(f"complex numbers have no order: abs({self!r}).{which}() compares moduli")
-        function = whole_fields.highest if which == "max" else whole_fields.lowest
+        function = kernels.highest if which == "max" else kernels.lowest
         return mine.lattice.reduce(function, *mine.arguments())
 
     def _summed(self, *operators: str, **how: Any) -> Any:
         refuse_while_tracing(self)
-        from jali.lattice.whole_fields import total
-
         mine = self._expression()
         for operator in operators:
             mine = mine._changed(operator)
-        return mine.lattice.sum(total, *mine.arguments(), **how)
+        return mine.lattice.sum(kernels.total, *mine.arguments(), **how)
 
     # ---- NumPy -----------------------------------------------------------------------------------
 
@@ -290,26 +293,18 @@ class FieldExpression(FieldArithmetic):
 
     def element(self) -> Element:
         """What it has at a site. Raises TraceError where the formula has no meaning for its fields."""
-        from jali.lattice.whole_fields import total
-
-        found = total.types_of_sums(self.lattice, *self.arguments())[0]
+        found = kernels.total.types_of_sums(self.lattice, *self.arguments())[0]
         return _element_of(found, self)
 
     def field(self) -> Any:
         """A new field with its values, periodic."""
-        from jali.lattice.arguments import common_precision
-        from jali.lattice.field import Field
-
         recording.refuse("a field is made", "make it before, and assign to it in the graph")
-        made = Field(self.lattice, self.element(), common_precision(list(self.members)))
-        return self.store(made)
+        return self.store(self.lattice.field(self.element(), precision=self._precision))
 
     def store(self, target: Any) -> Any:
         """Writes its values to a field, which may be one of its own. Returns the field."""
-        from jali.lattice.whole_fields import store
-
         check_same_lattice(target, self.members[0])
-        store(target, *self.arguments())
+        kernels.store(target, *self.arguments())
         return target
 
     @property
@@ -318,70 +313,16 @@ class FieldExpression(FieldArithmetic):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        from jali.lattice.arguments import common_precision
+        return self.element().numpy_dtype(self._precision)
 
-        return self.element().numpy_dtype(common_precision(list(self.members)))
+    @property
+    def _precision(self) -> str:
+        return max((field.precision for field in self.members), key=PRECISIONS.index)
 
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, as of a field; all of it is computed."""
         refuse_while_tracing(self)
         return self.field()[index]
-
-
-def evaluate(formula: str, fields: Any, given: Any, X: Any) -> Any:
-    """The value of a formula at a site."""
-    import jali
-
-    stack: list[Any] = []
-    for token in formula.split():
-        if token in _BINARY:
-            b, a = stack.pop(), stack.pop()
-            stack.append(_BINARY[token](a, b))
-        elif token[0] in "fn" and token[1:].isdigit():
-            stack.append(fields[int(token[1:])][X] if token[0] == "f" else given[int(token[1:])])
-        else:
-            a = stack.pop()
-            if token.startswith("**"):
-                stack.append(a ** int(token[2:]))
-            elif token in _UNARY:
-                stack.append(_UNARY[token](a))
-            else:
-                stack.append(getattr(jali, token)(a))
-    return stack.pop()
-
-
-def components(a: Any) -> list[Any]:
-    """The numbers of a value at a site."""
-    shape = a.shape
-    if not shape:
-        return [a]
-    if len(shape) == 1:
-        return [a[i] for i in range(shape[0])]
-    return [a[i, j] for i in range(shape[0]) for j in range(shape[1])]
-
-
-_BINARY: dict[str, Callable[[Any, Any], Any]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a / b,
-    "@": lambda a, b: a @ b,
-    "**": lambda a, b: a**b,
-    "dot": lambda a, b: a.dot(b),
-}
-
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "negative": lambda a: -a,
-    "positive": lambda a: a,
-    "abs": abs,
-    "real": lambda a: a.real,
-    "imag": lambda a: a.imag,
-    "conj": lambda a: a.conj(),
-    "dagger": lambda a: a.dagger(),
-    "trace": lambda a: a.trace(),
-    "norm2": lambda a: a.norm2(),
-    "sum": lambda a: sum(components(a)[1:], components(a)[0]),
-}
 
 
 def refuse_while_tracing(field: Any) -> None:
@@ -471,7 +412,7 @@ def _kept(expression: FieldExpression) -> Any:
     None."""
     stack: list[Any] = []
     for token in expression.formula.split():
-        if token in _BINARY:
+        if token in BINARY:
             b, a = stack.pop(), stack.pop()
             whole = a == b and isinstance(a, Element) and a.type.kind == "int"
             if token in "+-":
