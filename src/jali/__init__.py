@@ -67,6 +67,7 @@ from jali.version import __version__
 TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
     from jali import tune as tune
+    from jali.lattice.block_sums import block_sums
     from jali.lattice.inspection import KernelReport, inspect
     from jali.lattice.loading import load
     from jali.lattice.saving import save
@@ -111,6 +112,7 @@ __all__ = [
     "asin",
     "atan",
     "atan2",
+    "block_sums",
     "complex",
     "cos",
     "cosh",
@@ -144,6 +146,7 @@ __all__ = [
 # Names that are imported later, and where they are.
 _LATER = {
     "KernelReport": "jali.lattice.inspection",
+    "block_sums": "jali.lattice.block_sums",
     "inspect": "jali.lattice.inspection",
     "load": "jali.lattice.loading",
     "save": "jali.lattice.saving",

@@ -66,6 +66,8 @@ def collect(n: int, precision: str) -> None:
     for scalar in lattice.reduce(extremes, spinor, whole, wait=False):
         float(scalar)
     lattice.sum(by_label, spinor, whole, bins=8)
+    small = jali.Lattice(2, 2, 1, 1, device="cuda")
+    jali.block_sums(total_of, spinor, onto=jali.Field(small, jali.Spinor(n), precision=precision))
 
 
 @jali.site_function
@@ -84,6 +86,11 @@ def averaged(X, out, f):
 @jali.site_function
 def counted(X, out, n):
     out[X] = n[X + X.directions()[0]] + 1
+
+
+@jali.site_function
+def total_of(X, f, total):
+    total += f[X]
 
 
 @jali.site_function

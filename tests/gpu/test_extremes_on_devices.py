@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fake_driver import REAL, use_fake_gpus
 
 import jali
-from jali import EVEN, ODD, Field, Integer, Lattice, Real
+from jali import EVEN, ODD, Field, Integer, Lattice, Real, _core
 
 NUMBERS = [0.0, -0.0, 1.5, -1.5, 5e-324, -5e-324, 1.7e308, -1.7e308, np.inf, -np.inf, np.nan]
 
@@ -126,7 +127,10 @@ def _on_ranks(kind):
     return [np.asarray(x).tobytes() for x in out]
 
 
-def test_ranks_on_devices_have_the_extremes_of_all(device):
+def test_ranks_on_devices_have_the_extremes_of_all(device, monkeypatch):
+    if REAL and device == "cuda" and _core.Gpu.count("cuda") < 2:
+        pytest.skip("needs two GPUs")
+    use_fake_gpus(monkeypatch, 2)
     (alone,) = jali.virtual_ranks(1, _on_ranks, "cpu")
     for found in jali.virtual_ranks(2, _on_ranks, device):
         assert found == alone

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fake_driver import REAL, use_fake_gpus
 
@@ -55,3 +56,35 @@ def test_lattices_of_the_host_and_of_a_device_do_not_meet(device):
     fine = Field(Lattice(8, device=device), Complex())
     with pytest.raises(LayoutError, match="not on the same ranks and devices"):
         coarse_slope(fine, Field(Lattice(4), Complex()))
+
+
+@jali.site_function
+def moments(X, f, total, square):
+    total += f[X]
+    square += f[X] * f[X]
+
+
+def _block_sums(kind, big, small, grid, precision):
+    fine, coarse = (jali.Lattice(*extents, grid=grid, device=kind) for extents in (big, small))
+    f, total = (jali.Field(lattice, jali.Complex(), precision=precision) for lattice in (fine, coarse))
+    square = total.like()
+    f[...] = np.random.default_rng(9).normal(size=(*big, 2)).view(complex)[..., 0]
+    out = []
+    for domain in (jali.ALL, jali.ODD):
+        jali.block_sums(moments, f, onto=(total, square), over=domain)
+        out += [total[...].tobytes(), square[...].tobytes()]
+    return out
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize(
+    ("big", "small", "grid"),
+    [((6, 9), (2, 3), (1, 1)), ((8, 34), (2, 2), (1, 2)), ((8, 8, 4), (2, 1, 1), (2, 1, 1))],
+)
+def test_sums_over_blocks_have_the_bits_of_the_host(big, small, grid, precision, device, monkeypatch):
+    if REAL and device == "cuda" and _core.Gpu.count("cuda") < np.prod(grid):
+        pytest.skip("needs two GPUs")
+    use_fake_gpus(monkeypatch, 2)
+    (expected,) = jali.virtual_ranks(1, _block_sums, "cpu", big, small, (1,) * len(big), precision)
+    for found in jali.virtual_ranks(int(np.prod(grid)), _block_sums, device, big, small, grid, precision):
+        assert found == expected

@@ -315,7 +315,7 @@ class Fields(WithoutValue, Sequence[Any]):
 class Accumulator(WithoutValue):
     """What a call gathers over sites: `total += value`, `high.max(value)` or `low.min(value)`, once or several times."""
 
-    __slots__ = ("_slot", "_trace", "name")
+    __slots__ = ("_gathered", "_trace", "name")
 
     def advice(self) -> str:
         """What the user should write instead."""
@@ -324,9 +324,9 @@ class Accumulator(WithoutValue):
             f"({self.name} is one of these because the call was given no argument for it)"
         )
 
-    def __init__(self, trace: Trace, slot: int, name: str):
+    def __init__(self, trace: Trace, gathered: Gathered, name: str):
         self._trace = trace
-        self._slot = slot
+        self._gathered = gathered
         self.name = name
 
     def __repr__(self) -> str:
@@ -384,10 +384,6 @@ class Accumulator(WithoutValue):
     def min(self, value: Any) -> None:
         """It becomes the smallest of these numbers, over all sites; NaN if one of them is."""
         self._compare(value, "min")
-
-    @property
-    def _gathered(self) -> Gathered:
-        return self._trace.gathered[self._slot]
 
     def _term(self, value: Any, how: str) -> Node:
         """The value of a term. Raises TraceError where it is gathered otherwise already."""

@@ -73,7 +73,7 @@ def trace(
     try:
         symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=False)]
         state.gathered = [Gathered() for _ in range(nsums)]
-        sums = [Accumulator(state, k, names[len(symbols) + k]) for k in range(nsums)]
+        sums = [Accumulator(state, g, names[len(symbols) + k]) for k, g in enumerate(state.gathered)]
         with interruptible():
             result = _run(function, Site(state, dirs.Offset({})), *symbols, *sums)
         if result is not None:

@@ -76,6 +76,9 @@ class SiteFunction:
         self.parameters = names[1:]
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
         self._exhausted_before = 0  # by launches that are gone
+        self.derived: dict[
+            Any, SiteFunction
+        ] = {}  # others that run this one at each site, by what they do beside
         self._bound: dict[Any, BoundCall] = {}  # by arguments and program
         self._latest: dict[Any, BoundCall] = {}  # by arguments
         self._programs: dict[Any, tuple[Traced, ...]] = {}  # by types of arguments, the latest first
@@ -119,7 +122,7 @@ class SiteFunction:
         recording.refuse("attempts that gave up are counted on the host", "do it before or after")
         with self._guard:
             before, bound = self._exhausted_before, list(self._bound.values())
-        return before + sum(b.exhausted for b in bound)
+        return before + sum(b.exhausted for b in bound) + sum(d.exhausted for d in [*self.derived.values()])
 
     def _forget(self, key: Any) -> None:
         with self._guard:
