@@ -28,6 +28,7 @@ from jali import (
     Real,
     Spinor,
     StorageError,
+    UnsetError,
     Vector,
 )
 from jali.codegen.types import element_named
@@ -502,6 +503,17 @@ def test_gauge_fields_come_back_from_all_formats_on_any_ranks(tmp_path, ending, 
     assert GaugeField.from_file(single)[0][...].tobytes() == links[0].astype("c8").astype("c16").tobytes()
     with pytest.raises(ParameterError, match="no place"):
         start().save(path, metadata={"a": 1})
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, ".ildg"])
+def test_links_that_were_never_started_are_not_saved(tmp_path, ending) -> None:
+    def save():
+        with pytest.raises(UnsetError, match="was never set: start the gauge field"):
+            GaugeField(Lattice(2, 2, 2, 2), SU(2)).save(tmp_path / f"U{ending}")
+
+    save()
+    jali.virtual_ranks(2, save)
+    assert os.listdir(tmp_path) == []
 
 
 def test_links_of_two_rows_stay_so_in_jalis_own_format(tmp_path) -> None:
