@@ -119,6 +119,29 @@ def test_fields_of_every_element_come_back_on_other_ranks(tmp_path, ending, elem
         assert np.array_equal(np.load(path), field[...])
 
 
+@given(st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_fields_go_from_any_ranks_to_any_others(tmp_path_factory, data) -> None:
+    path = tmp_path_factory.mktemp("f") / f"f{data.draw(st.sampled_from(ENDINGS))}"
+    extents = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=5)))
+    element = data.draw(st.sampled_from(ELEMENTS))
+    precision = data.draw(st.sampled_from(["float32", "float64"]))
+    writers, readers = (data.draw(st.integers(1, min(4, max(extents)))) for _ in range(2))
+
+    def field(ranks):
+        along = extents.index(max(extents))  # split one direction: any such grid has a site for each rank
+        grid = tuple(ranks if d == along else 1 for d in range(len(extents)))
+        return filled(Lattice(*extents, grid=grid), element, precision=precision)
+
+    jali.virtual_ranks(writers, lambda: field(writers).save(path))
+
+    def same():
+        expected = field(readers)
+        return alike(jali.load(path, expected.lattice), expected)
+
+    assert jali.virtual_ranks(readers, same) == [True] * readers
+
+
 STORAGES = [
     (SU(3), "float64", "float64-12"),
     (SU(3), "float64", "float64-8"),
