@@ -28,6 +28,7 @@ from jali import (
     Real,
     Spinor,
     StorageError,
+    UnsetError,
     Vector,
 )
 from jali.codegen.types import element_named
@@ -116,6 +117,29 @@ def test_fields_of_every_element_come_back_on_other_ranks(tmp_path, ending, elem
         field = filled(Lattice(3, 4, 5), element, **options)
         assert np.load(path, mmap_mode="r").dtype == field[...].dtype
         assert np.array_equal(np.load(path), field[...])
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_random_fields_go_from_any_ranks_to_any_others(tmp_path_factory, data) -> None:
+    path = tmp_path_factory.mktemp("f") / f"f{data.draw(st.sampled_from(ENDINGS))}"
+    extents = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=5)))
+    element = data.draw(st.sampled_from(ELEMENTS))
+    precision = data.draw(st.sampled_from(["float32", "float64"]))
+    writers, readers = (data.draw(st.integers(1, min(4, max(extents)))) for _ in range(2))
+
+    def field(ranks):
+        along = extents.index(max(extents))  # split one direction: any such grid has a site for each rank
+        grid = tuple(ranks if d == along else 1 for d in range(len(extents)))
+        return filled(Lattice(*extents, grid=grid), element, precision=precision)
+
+    jali.virtual_ranks(writers, lambda: field(writers).save(path))
+
+    def same():
+        expected = field(readers)
+        return alike(jali.load(path, expected.lattice), expected)
+
+    assert jali.virtual_ranks(readers, same) == [True] * readers
 
 
 STORAGES = [
@@ -502,6 +526,17 @@ def test_gauge_fields_come_back_from_all_formats_on_any_ranks(tmp_path, ending, 
     assert GaugeField.from_file(single)[0][...].tobytes() == links[0].astype("c8").astype("c16").tobytes()
     with pytest.raises(ParameterError, match="no place"):
         start().save(path, metadata={"a": 1})
+
+
+@pytest.mark.parametrize("ending", [*ENDINGS, ".ildg"])
+def test_links_that_were_never_started_are_not_saved(tmp_path, ending) -> None:
+    def save():
+        with pytest.raises(UnsetError, match="was never set: start the gauge field"):
+            GaugeField(Lattice(2, 2, 2, 2), SU(2)).save(tmp_path / f"U{ending}")
+
+    save()
+    jali.virtual_ranks(2, save)
+    assert os.listdir(tmp_path) == []
 
 
 def test_links_of_two_rows_stay_so_in_jalis_own_format(tmp_path) -> None:

@@ -26,6 +26,7 @@ from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.io.arrays import holds_arrays
 from jali.io.ensemble import LINKS, links_of, newest_configuration
 from jali.io.formats import writers
+from jali.io.links import checked_metadata
 from jali.io.parallel import together
 from jali.lattice import Field, Lattice, Random
 from jali.lattice.boundary import Boundary
@@ -379,6 +380,7 @@ class GaugeField(WithoutOperators):
             raise LayoutError(
                 f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}; .npy, .h5 and .jali hold any"
             )
+        checked_metadata(metadata)  # before anything is computed
         writers()[format].write(
             path,
             self.local_links(),

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from .parallel import RankGroup, sum_over_ranks, xor_over_ranks
 
+_BLOCK_BYTES = 1 << 17  # of records that `MixedSum` goes through at a time: what it computes stays in a cache
+
 Sites = NDArray[np.int64]
 Records = NDArray[np.uint8]
 
@@ -100,15 +102,10 @@ class MixedSum:
     def add(self, sites: Sites, records: Records) -> None:
         """Take in the words of these records."""
         count, size = records.shape
-        if size % 8:
-            padded = np.zeros((count, size + 8 - size % 8), dtype=np.uint8)
-            padded[:, :size] = records
-            records = padded
-        words = records.view("<u8").astype(np.uint64)
-        position = sites.astype(np.uint64)[:, None] * np.uint64(words.shape[1])
-        position = position + np.arange(1, words.shape[1] + 1, dtype=np.uint64)
-        words ^= _mix(position * np.uint64(0x9E3779B97F4A7C15))
-        self._total = (self._total + int(_mix(words).sum(dtype=np.uint64))) % 2**64
+        step = max(1, _BLOCK_BYTES // size)
+        for first in range(0, count, step):
+            self._total += _mixed_sum(sites[first : first + step], records[first : first + step])
+        self._total %= 2**64
 
     def combined(self, ranks: RankGroup) -> tuple[int, ...]:
         """The 64-bit sum over all ranks."""
@@ -124,7 +121,27 @@ def _xor(words: NDArray[np.uint32]) -> int:
     return int(np.bitwise_xor.reduce(words, axis=None))
 
 
-def _mix(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+def _mixed_sum(sites: Sites, records: Records) -> int:
+    """The sum of `MixedSum` over some records."""
+    count, size = records.shape
+    if size % 8:
+        padded = np.zeros((count, size + 8 - size % 8), dtype=np.uint8)
+        padded[:, :size] = records
+        records = padded
+    words = records.view("<u8").astype(np.uint64)
+    position = sites.astype(np.uint64)[:, None] * np.uint64(words.shape[1])
+    position = position + np.arange(1, words.shape[1] + 1, dtype=np.uint64)
+    position *= np.uint64(0x9E3779B97F4A7C15)
+    scratch = np.empty_like(position)
+    _mix(position, scratch)
+    words ^= position
+    _mix(words, scratch)
+    return int(words.sum(dtype=np.uint64))
+
+
+def _mix(z: NDArray[np.uint64], scratch: NDArray[np.uint64]) -> None:
+    """Mixes the bits of each word where it stands; `scratch` is as large."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+        np.right_shift(z, np.uint64(shift), out=scratch)
+        z ^= scratch
+        z *= np.uint64(factor)

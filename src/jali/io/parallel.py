@@ -24,6 +24,7 @@ from jali.errors import (
     ParameterError,
     RankError,
     StorageError,
+    UnsetError,
 )
 
 
@@ -69,7 +70,7 @@ class SingleRank:
 
 _KINDS: dict[str, type[JaliError]] = {
     kind.__name__: kind
-    for kind in (FileFormatError, LayoutError, ParameterError, RankError, StorageError, JaliError)
+    for kind in (FileFormatError, LayoutError, ParameterError, RankError, StorageError, UnsetError, JaliError)
 }
 
 
