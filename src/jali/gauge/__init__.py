@@ -42,7 +42,7 @@ from jali.gauge.observables import (
 )
 from jali.gauge.overrelaxation import overrelax_link
 from jali.gauge.plaquettes import plaquette_trace
-from jali.gauge.smearing import ape_smear, stout_smear
+from jali.gauge.smearing import ape_smear, hyp_smear, stout_smear
 from jali.gauge.staples import staple, staple_sum
 from jali.gauge.updates import (
     exhausted_attempts,
@@ -73,6 +73,7 @@ __all__ = [
     "haar_random",
     "heat_bath_link",
     "heat_bath_sweep",
+    "hyp_smear",
     "iwasaki_action",
     "link_trace",
     "measure_field_strength",
