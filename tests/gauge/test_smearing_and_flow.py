@@ -20,6 +20,7 @@ from jali.gauge import (
     GaugeField,
     WilsonAction,
     ape_smear,
+    hyp_smear,
     measure_field_strength,
     plaquette,
     reference_time,
@@ -34,6 +35,8 @@ SMEARINGS = {
     "spatial stout": lambda U: stout_smear(U, 0.1, 2, U.lattice.directions[:-1]),
     "APE": lambda U: ape_smear(U, 0.6, 2),
     "spatial APE": lambda U: ape_smear(U, 0.6, 3, U.lattice.directions[:-1]),
+    "HYP": lambda U: hyp_smear(U),
+    "spatial HYP": lambda U: hyp_smear(U, (0.7, 0.4), 2, U.lattice.directions[:-1]),
     "flow": lambda U: Flow(U, 0.03).advance(2),
 }
 
@@ -76,6 +79,86 @@ def test_ape_links_agree_with_the_polar_decomposition(n: int) -> None:
         polar = left @ right
         angle = np.angle(np.linalg.det(polar)) / n
         np.testing.assert_allclose(smeared[mu], polar * np.exp(-1j * angle)[..., None, None], atol=1e-13)
+
+
+def polar(M: np.ndarray) -> np.ndarray:
+    """The unitary factor of M by its singular values, with determinant one."""
+    left, _, right = np.linalg.svd(M)
+    found = left @ right
+    angle = np.angle(np.linalg.det(found)) / M.shape[-1]
+    return found * np.exp(-1j * angle)[..., None, None] if M.shape[-1] > 1 else found
+
+
+def hyp_by_definition(U: np.ndarray, a1: float, a2: float, a3: float) -> np.ndarray:
+    """Equations (1) to (3) of hep-lat/0103029, one after the other."""
+    at, dagger, d = reference.at, reference.dagger, range(4)
+
+    def staples(side: np.ndarray, top: np.ndarray, mu: int, nu: int) -> np.ndarray:
+        up = side @ at(top, (nu, 1)) @ dagger(at(side, (mu, 1)))
+        down = dagger(at(side, (nu, -1))) @ at(top, (nu, -1)) @ at(side, (nu, -1), (mu, 1))
+        return up + down
+
+    bar, tilde = {}, {}
+    for mu, nu, rho in itertools.permutations(d, 3):
+        total = sum(staples(U[eta], U[mu], mu, eta) for eta in d if eta not in (mu, nu, rho))
+        bar[mu, nu, rho] = polar((1 - a3) * U[mu] + a3 / 2 * total)
+    for mu, nu in itertools.permutations(d, 2):
+        total = sum(staples(bar[rho, nu, mu], bar[mu, rho, nu], mu, rho) for rho in d if rho not in (mu, nu))
+        tilde[mu, nu] = polar((1 - a2) * U[mu] + a2 / 4 * total)
+    found = []
+    for mu in d:
+        total = sum(staples(tilde[nu, mu], tilde[mu, nu], mu, nu) for nu in d if nu != mu)
+        found.append(polar((1 - a1) * U[mu] + a1 / 6 * total))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize("n", GROUPS)
+def test_hyp_links_agree_with_the_definition_in_numpy(n: int, precision: str) -> None:
+    U = warm((3, 4, 2, 5), n, spread=0.3, precision=precision)
+    near = {"float64": 1e-13, "float32": 2e-5}[precision]
+    exact = hyp_by_definition(as_array(U), 0.75, 0.6, 0.3)
+    np.testing.assert_allclose(as_array(hyp_smear(U)), exact, atol=near)
+    exact = hyp_by_definition(exact, 0.75, 0.6, 0.3)
+    np.testing.assert_allclose(as_array(hyp_smear(U, steps=2)), exact, atol=2 * near)
+    exact = hyp_by_definition(as_array(U), 0.2, 0.5, 0.9)
+    np.testing.assert_allclose(as_array(hyp_smear(U, (0.2, 0.5, 0.9))), exact, atol=2 * near)
+
+
+def test_hyp_links_depend_on_links_of_their_hypercubes_alone() -> None:
+    U = warm((8, 8, 8, 8), 2)
+    V = U.copy()
+    V[2][0, 0, 0, 0] = np.eye(2)
+    far = np.abs(as_array(hyp_smear(U)) - as_array(hyp_smear(V))).max(axis=(-1, -2)) > 1e-12
+    for mu in (0, 1, 3):  # a link at the origin is in the hypercubes of links that begin here
+        for axis, moved in enumerate(np.moveaxis(np.argwhere(far[mu]), 1, 0)):
+            steps = {int(x) if x < 4 else int(x) - 8 for x in moved}
+            assert steps == ({0, 1} if axis == 2 else {-1, 0} if axis == mu else {-1, 0, 1})
+
+
+def test_hyp_in_two_directions_is_ape() -> None:
+    U = warm((4, 3, 5), 3)
+    plane = U.lattice.directions[:2]
+    np.testing.assert_allclose(
+        as_array(hyp_smear(U, (0.4,), 1, plane)), as_array(ape_smear(U, 0.4, 1, plane)), atol=1e-14
+    )
+
+
+def test_hyp_has_the_same_bits_on_any_ranks() -> None:
+    def run() -> str:
+        return plaquette(hyp_smear(GaugeField(jali.Lattice(4, 6, 2, 4), SU(2)).hot_start(1))).hex()
+
+    assert len({*jali.virtual_ranks(1, run), *jali.virtual_ranks(2, run), *jali.virtual_ranks(3, run)}) == 1
+
+
+def test_impossible_hyp_smearing_is_refused() -> None:
+    U = warm((4, 4, 4, 4), 2)
+    for alpha in ((0.5, 0.5), (0.5, 0.5, 1.5), ("a", 0.1, 0.1)):
+        with pytest.raises(ParameterError, match="4 directions needs 3 weights from 0 to 1"):
+            hyp_smear(U, alpha)
+    five = GaugeField(jali.Lattice(2, 2, 2, 2, 2), SU(2)).cold_start()
+    with pytest.raises(LayoutError, match="up to four directions, not 5"):
+        hyp_smear(five)
 
 
 def test_spatial_smearing_leaves_time_links_alone_and_slices_apart() -> None:

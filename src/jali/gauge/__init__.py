@@ -27,6 +27,7 @@ from jali.gauge.clover import (
 )
 from jali.gauge.field import GaugeField
 from jali.gauge.flow import Flow, FlowPoint, reference_time, reference_width, wilson_flow
+from jali.gauge.gauge_fixing import GaugeFixing, coulomb_gauge, landau_gauge
 from jali.gauge.groups import gaussian_algebra, haar_random, project
 from jali.gauge.heatbath import heat_bath_link
 from jali.gauge.literature import Reference, plaquette_reference
@@ -42,7 +43,7 @@ from jali.gauge.observables import (
 )
 from jali.gauge.overrelaxation import overrelax_link
 from jali.gauge.plaquettes import plaquette_trace
-from jali.gauge.smearing import ape_smear, stout_smear
+from jali.gauge.smearing import ape_smear, hyp_smear, stout_smear
 from jali.gauge.staples import staple, staple_sum
 from jali.gauge.updates import (
     exhausted_attempts,
@@ -60,11 +61,13 @@ __all__ = [
     "Flow",
     "FlowPoint",
     "GaugeField",
+    "GaugeFixing",
     "Measurement",
     "RectangleAction",
     "Reference",
     "WilsonAction",
     "ape_smear",
+    "coulomb_gauge",
     "dbw2_action",
     "energy_density",
     "exhausted_attempts",
@@ -73,7 +76,9 @@ __all__ = [
     "haar_random",
     "heat_bath_link",
     "heat_bath_sweep",
+    "hyp_smear",
     "iwasaki_action",
+    "landau_gauge",
     "link_trace",
     "measure_field_strength",
     "metropolis_link",

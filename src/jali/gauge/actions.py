@@ -40,19 +40,9 @@ def _members(out: Any, U: GaugeField) -> list[jali.Field]:
 class Action(ABC):
     """An action that is linear in every link: S = -(beta / n) Re tr(U_mu(x) S_mu(x)^dagger) + what U_mu(x) is not in.
 
-    An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`::
-
-        class Chairs(Action):
-            reach = ((1, 1, 1),)
-
-            def __init__(self, beta):
-                self.beta = beta
-
-            def value(self, U): ...
-
-            def staple(self, X, U, mu): ...
-
-    Keep the object: kernels know it by its identity. Where `reach` says too little, updates are refused as races.
+    An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`; see
+    `docs/gauge-theory.md` for one. Keep the object: kernels know it by its identity. Where `reach` says too little,
+    updates are refused as races.
     """
 
     beta: float
@@ -63,7 +53,7 @@ class Action(ABC):
     @property
     @abstractmethod
     def reach(self) -> Reach:
-        """Boxes that its terms fit in, by their sides in falling or rising order, along any directions.
+        """Boxes that its terms fit in, by their sides, along any directions.
 
         ((1, 1),) are plaquettes, ((1, 2),) rectangles and plaquettes, ((1, 1, 1),) loops on a cube.
         """

@@ -97,15 +97,17 @@ class FlowPoint:
 
 
 @checked
-def wilson_flow(U: GaugeField, until: float, step: float = 0.02, every: int = 1) -> Iterator[FlowPoint]:
+def wilson_flow(
+    U: GaugeField, until: float, step: float = 0.02, every: int = 1, action: Action | None = None
+) -> Iterator[FlowPoint]:
     """Flows a copy of U and yields a `FlowPoint` at time 0 and after every `every` steps, up to the time
     `until`.
 
-    Raises ParameterError for steps and times that are not positive.
+    `action` is the one whose flow it is, by default Wilson's (see `Flow`). Raises ParameterError for steps and times that are not positive.
     """
     if not (math.isfinite(until) and until >= 0) or every < 1:
         raise ParameterError(f"the flow needs a final time from 0 and every >= 1, not {until} and {every}")
-    flow = Flow(U, step)
+    flow = Flow(U, step, action)
     while True:
         found = measure_field_strength(flow.field)
         yield FlowPoint(flow.time, found.energy, found.energy_plaquette, found.charge)

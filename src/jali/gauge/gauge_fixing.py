@@ -1,0 +1,166 @@
+"""Landau and Coulomb gauge: the gauge transformation g for which the sum of Re tr of the links is largest.
+
+With V_mu(x) = g(x) U_mu(x) g(x + mu)^dagger the functional is F = sum Re tr V_mu(x) / n per link, over all directions
+(Landau) or those of space (Coulomb, where every time slice is by itself). Seen from one site F is Re tr(g(x) w(x)), with
+w(x) of the links and the transformations around it, so g(x) is turned towards the largest value as heat bath turns a
+link: in all SU(2) subgroups, on sites that are not neighbours. It is turned too far by the power omega, which never lowers
+F for 0 < omega < 2 and converges much faster (J. Mandula and M. Ogilvie, Phys. Lett. B 248 (1990) 156).
+
+What is found is a maximum near the start, one of many Gribov copies; no search for the largest one is made. Another copy:
+`U.random_gauge_transform(seed)` before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jali
+from jali.errors import LayoutError, ParameterError, SolverError
+from jali.gauge.field import GaugeField
+from jali.gauge.link_colours import link_colours
+from jali.gauge.subgroups import (
+    TINY,
+    double_quaternion,
+    matrix_of,
+    rotate_rows,
+    rows_of,
+    subgroups,
+)
+from jali.lattice.checked import checked
+
+
+@dataclass(frozen=True)
+class GaugeFixing:
+    """A gauge field in Landau or Coulomb gauge, and how it came there."""
+
+    field: GaugeField
+    """The links V."""
+    transformation: jali.Field
+    """g, so that V_mu(x) = g(x) U_mu(x) g(x + mu)^dagger."""
+    functional: float
+    """F: mean of Re tr V_mu(x) / n over the links of these directions; those across an open edge count as 0."""
+    theta: float
+    """sum_x tr Delta Delta^dagger / (n volume), Delta(x) = sum_mu (V_mu(x - mu) - V_mu(x)) - h.c. - trace: zero at a maximum."""
+    sweeps: int
+    """How many sweeps it took."""
+    history: tuple[tuple[int, float, float], ...]
+    """(sweeps, functional, theta) whenever they were measured."""
+
+
+@checked
+def landau_gauge(
+    U: GaugeField, tolerance: float = 1e-10, omega: float = 1.7, limit: int = 10000, every: int = 10
+) -> GaugeFixing:
+    """Fixes the Landau gauge: the divergence of V vanishes in all directions. U stays as it is.
+
+    It ends when theta, measured after every `every` sweeps, is below `tolerance` (float32 reaches some 1e-12). `omega`
+    from 1, steepest ascent, to below 2 overrelaxes; the best value grows with the lattice. Raises ParameterError for
+    impossible numbers, and SolverError, on all ranks, after `limit` sweeps.
+    """
+    return _fix(U, tuple(U.lattice.directions), tolerance, omega, limit, every)
+
+
+@checked
+def coulomb_gauge(
+    U: GaugeField, tolerance: float = 1e-10, omega: float = 1.7, limit: int = 10000, every: int = 10
+) -> GaugeFixing:
+    """Fixes the Coulomb gauge: the divergence of V vanishes in space, in every slice of time, the last direction.
+
+    Arguments and errors as those of `landau_gauge`. Transformations that depend on time alone stay free.
+    """
+    return _fix(U, tuple(U.lattice.directions[:-1]), tolerance, omega, limit, every)
+
+
+def _fix(
+    U: GaugeField, axes: tuple[Any, ...], tolerance: float, omega: float, limit: int, every: int
+) -> GaugeFixing:
+    if not tolerance > 0 or not 1 <= omega < 2 or limit < 1 or every < 1:
+        raise ParameterError(
+            "gauge fixing needs a tolerance above 0, omega from 1 to below 2 and limit and every from 1, not "
+            f"{tolerance}, {omega}, {limit} and {every}"
+        )
+    if not axes:
+        raise LayoutError("Coulomb gauge needs at least two dimensions, space and time")
+    lattice = U.lattice
+    colours = list(link_colours(lattice))  # no two neighbours in one
+    # Beyond an open edge there is nothing to turn towards; in a transformation all sites count.
+    conditions = ["open" if c == "open" else "periodic" for c in U[0].boundary.conditions]
+    g = U[0].like(boundary=conditions, storage=None, name="g")
+    _unit(g)
+    history = [(0, *_measure(U, g, axes))]
+    while history[-1][2] >= tolerance and history[-1][0] < limit:
+        sweeps = min(every, limit - history[-1][0])
+        for _ in range(sweeps):
+            for colour in colours:
+                _turn[colour](g, U, float(omega), axes)
+        _reunitarise(g)
+        history.append((history[-1][0] + sweeps, *_measure(U, g, axes)))
+    done, functional, theta = history[-1]
+    if not theta < tolerance:
+        raise SolverError(
+            f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {tolerance:g}; allow more (limit), or "
+            "overrelax otherwise (omega)"
+        )
+    transformation = g.like(boundary="periodic", name="gauge transformation").assign(g)
+    field = U.copy().gauge_transform(transformation)
+    return GaugeFixing(field, transformation, functional, theta, done, tuple(history))
+
+
+def _measure(U: GaugeField, g: jali.Field, axes: tuple[Any, ...]) -> tuple[float, float]:
+    """The functional and theta."""
+    total, divergence = U.lattice.sum(_sums, g, U, axes)
+    sites = U.n * U.lattice.volume
+    # every link is seen from both of its ends; Delta is -2 times the anti-Hermitian part
+    return total / (2 * len(axes) * sites), 4 * divergence / sites
+
+
+def _around(X: Any, g: Any, U: Any, axes: Any) -> Any:
+    """w(x): Re tr(g(x) w(x)) is what the links of a site contribute to n F."""
+    w = None
+    for mu in axes:
+        ends = U[mu][X] * g[X + mu].dagger() + U[mu][X - mu].dagger() * g[X - mu].dagger()
+        w = ends if w is None else w + ends
+    return w
+
+
+@jali.site_function
+def _unit(X: Any, g: Any) -> None:
+    g[X] = jali.identity(g[X].shape[0])
+
+
+@jali.site_function
+def _reunitarise(X: Any, g: Any) -> None:
+    g[X] = g[X].reunitarise()
+
+
+@jali.site_function
+def _sums(X: Any, g: Any, U: Any, axes: Any, total: Any, divergence: Any) -> None:
+    W = g[X] * _around(X, g, U, axes)
+    total += W.trace().real
+    divergence += W.traceless_antihermitian().norm2()
+
+
+@jali.site_function
+def _turn(X: Any, g: Any, U: Any, omega: Any, axes: Any) -> None:
+    """g(x) turned by the power omega of what would take it to the maximum, in every SU(2) subgroup."""
+    old = g[X]
+    product = old * _around(X, g, U, axes)
+    if old.shape[0] == 1:
+        z = product[0, 0]
+        angle = -omega * jali.atan2(z.imag, z.real)
+        g[X] = jali.complex(jali.cos(angle), jali.sin(angle)) * old
+        return
+    rows, W = rows_of(old), rows_of(product)
+    pairs = subgroups(old.shape[0])
+    for number, (i, j) in enumerate(pairs):
+        a = double_quaternion(W, i, j)
+        along = jali.sqrt(a[1] * a[1] + a[2] * a[2] + a[3] * a[3])
+        angle = omega * jali.atan2(along, a[0])
+        still = along < TINY
+        scale = jali.where(still, 0.0, -jali.sin(angle) / jali.where(still, 1.0, along))
+        r = (jali.cos(angle), scale * a[1], scale * a[2], scale * a[3])
+        rotate_rows(rows, i, j, r)
+        if number + 1 < len(pairs):
+            rotate_rows(W, i, j, r)
+    g[X] = matrix_of(rows)

@@ -1,0 +1,141 @@
+"""Landau and Coulomb gauge: what is found is a maximum, by NumPy's definition, and observables do not notice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gauge_reference as reference
+import numpy as np
+import pytest
+from gauge_reference import GROUPS, as_array, warm
+
+import jali
+from jali.errors import LayoutError, ParameterError, SolverError
+from jali.gauge import (
+    SU,
+    GaugeField,
+    coulomb_gauge,
+    landau_gauge,
+    link_trace,
+    plaquette,
+    polyakov_loop,
+    sweep,
+    wilson_loop,
+)
+
+GAUGES = {"Landau": landau_gauge, "Coulomb": coulomb_gauge}
+EXTENTS = [(4, 6), (4, 4, 4, 4), (3, 4, 5)]
+
+
+def functional_and_theta(V: np.ndarray, axes: range) -> tuple[float, float]:
+    """By definition: mean of Re tr V / n, and the square of the divergence."""
+    n = V.shape[-1]
+    functional = float(np.mean([reference.trace(V[mu]).real for mu in axes])) / n
+    delta = sum(reference.at(V[mu], (mu, -1)) - V[mu] for mu in axes)
+    delta = 2 * reference.traceless_antihermitian(delta)
+    return functional, float(np.sum(np.abs(delta) ** 2)) / (n * V[0, ..., 0, 0].size)
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+@pytest.mark.parametrize("n", GROUPS)
+@pytest.mark.parametrize("name", GAUGES)
+def test_the_gauge_is_fixed_and_observables_stay(name: str, n: int, extents: tuple[int, ...]) -> None:
+    U = warm(extents, n, spread=0.4).random_gauge_transform(3)
+    before = as_array(U)
+    fixed = GAUGES[name](U, tolerance=1e-20)
+    assert np.array_equal(as_array(U), before)
+    V = fixed.field
+    d = len(extents) - (name == "Coulomb")
+    functional, theta = functional_and_theta(as_array(V), range(d))
+    assert fixed.theta < 1e-20
+    assert theta < 1e-19
+    assert fixed.functional == pytest.approx(functional, abs=1e-12)
+    assert plaquette(V) == pytest.approx(plaquette(U), abs=1e-12)
+    assert wilson_loop(V, 2, 2) == pytest.approx(wilson_loop(U, 2, 2), abs=1e-12)
+    assert polyakov_loop(V) == pytest.approx(polyakov_loop(U), abs=1e-12)
+    assert V.unitarity_deviation() < 1e-13
+    again = U.copy().gauge_transform(fixed.transformation)
+    assert np.array_equal(as_array(again), as_array(V))
+
+
+@pytest.mark.parametrize("omega", [1.0, 1.7, 1.95])
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_no_sweep_lowers_the_functional(n: int, omega: float) -> None:
+    U = warm((4, 4, 6), n, spread=0.5).random_gauge_transform(1)
+    for fix in GAUGES.values():
+        history = fix(U, 1e-3, omega, every=1).history
+        values = np.array([row[1] for row in history])
+        assert len(values) > 5
+        assert np.diff(values).min() > -1e-13
+        assert [row[0] for row in history] == list(range(len(history)))
+
+
+def test_overrelaxation_needs_fewer_sweeps() -> None:
+    U, rng = GaugeField(jali.Lattice(6, 6, 6, 6), SU(2)).hot_start(1), jali.Random(1)
+    for _ in range(20):
+        sweep(U, 2.5, rng)
+    assert 3 * landau_gauge(U, 1e-10, 1.7).sweeps < landau_gauge(U, 1e-10, 1.0).sweeps
+
+
+def test_small_angles_around_the_vacuum_come_back_to_unit_links_of_space() -> None:
+    """Of a pure gauge the largest functional is 1; near it no other maximum is in the way."""
+    U = GaugeField(jali.Lattice(4, 4, 4, 4), SU(3)).cold_start()
+    g = jali.Field(U.lattice, SU(3))
+    g[...] = reference.near_unity((4, 4, 4, 4), 3, 2, 0.2)
+    U.gauge_transform(g)
+    assert link_trace(U) < 0.9
+    fixed = landau_gauge(U, 1e-24)
+    assert fixed.functional == pytest.approx(1, abs=1e-13)
+    assert link_trace(fixed.field) == pytest.approx(1, abs=1e-13)
+    assert coulomb_gauge(U, 1e-24).functional == pytest.approx(1, abs=1e-13)
+
+
+def test_coulomb_gauge_fixes_every_slice_by_itself() -> None:
+    U = warm((4, 4, 4, 4), 2)
+    V = U.copy()
+    V[0][:, :, :, 2] = warm((4, 4, 4, 4), 2, seed=9)[0][:, :, :, 2]
+    one, other = (coulomb_gauge(u, 1e-2, every=60) for u in (U, V))
+    assert one.sweeps == other.sweeps == 60
+    a, b = (fixed.transformation.local() for fixed in (one, other))
+    same = np.abs(a - b).max(axis=(0, 1, 2, 4, 5)) == 0
+    assert same.tolist() == [True, True, False, True]
+
+
+def test_single_precision_reaches_the_default_tolerance() -> None:
+    U = warm((4, 4, 4, 4), 3, spread=0.4, precision="float32")
+    fixed = landau_gauge(U)
+    assert fixed.theta < 1e-10
+    assert plaquette(fixed.field) == pytest.approx(plaquette(U), abs=2e-6)
+
+
+@pytest.mark.parametrize("name", GAUGES)
+def test_ranks_do_not_change_a_bit(name: str) -> None:
+    def run() -> list[Any]:
+        U = warm((4, 6, 3, 4), 2, spread=0.3)
+        fixed = GAUGES[name](U)
+        return [fixed.sweeps, fixed.functional.hex(), fixed.theta.hex(), link_trace(fixed.field).hex()]
+
+    alone = jali.virtual_ranks(1, run)
+    assert jali.virtual_ranks(2, run) == alone * 2
+    assert jali.virtual_ranks(3, run) == alone * 3
+
+
+def test_an_open_boundary_has_a_gauge_too() -> None:
+    U = GaugeField(jali.Lattice(4, 4, 4), SU(2), boundary=["periodic", "periodic", "open"]).hot_start(2)
+    fixed = landau_gauge(U, 1e-18)
+    assert fixed.theta < 1e-18
+    assert plaquette(fixed.field) == pytest.approx(plaquette(U), abs=1e-13)
+
+
+def test_what_cannot_be_fixed_is_refused_on_all_ranks() -> None:
+    def run() -> None:
+        U = warm((4, 4, 4), 2)
+        with pytest.raises(SolverError, match=r"theta = \S+ after 3 sweeps, not below 1e-10"):
+            landau_gauge(U, limit=3)
+        for omega in (0.9, 2.0, float("nan")):
+            with pytest.raises(ParameterError, match="omega from 1 to below 2"):
+                landau_gauge(U, omega=omega)
+        with pytest.raises(LayoutError, match="at least two dimensions"):
+            coulomb_gauge(GaugeField(jali.Lattice(8), SU(2)).cold_start())
+
+    jali.virtual_ranks(2, run)
