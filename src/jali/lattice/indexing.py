@@ -148,7 +148,7 @@ def select(name: str, extents: tuple[int, ...], element_shape: tuple[int, ...], 
         if isinstance(item, np.ndarray):
             raise OnlyOfArraysError(f"{name}: components are set by numbers and slices, not by lists")
         if isinstance(item, int):
-            _inside(np.asarray(item), axis, shape[axis])
+            _place(item, axis, shape[axis])
         else:
             _range(item, shape[axis])
     if all(item == slice(None) for item in components):
@@ -161,7 +161,7 @@ def select(name: str, extents: tuple[int, ...], element_shape: tuple[int, ...], 
         if isinstance(item, slice):
             ranges.append(_range(item, n))
         else:
-            k = int(_inside(np.asarray(item), axis, n))
+            k = _place(item, axis, n)
             ranges.append(range(k, k + 1))
     return _Slices(extents, components, ranges, kept)
 
@@ -230,6 +230,12 @@ def _range(item: slice, n: int) -> range:
         return range(n)[item]
     except (TypeError, ValueError) as error:
         raise LayoutError(f"sites are given by numbers and slices, not by {item!r}: {error}") from None
+
+
+def _place(k: int, axis: int, n: int) -> int:
+    if not -n <= k < n:
+        raise IndexError(f"index {k} of axis {axis} is outside 0..{n - 1}")
+    return k % n
 
 
 def _inside(array: np.ndarray, axis: int, n: int) -> np.ndarray:
