@@ -140,7 +140,7 @@ def run_on_both(
             pairs = zip(got, expected, strict=True) if isinstance(expected, tuple) else [(got, expected)]
             for k, (a, b) in enumerate(pairs):
                 if sums.fast:
-                    scale = np.max(np.abs(b), initial=1.0) * home.volume
+                    scale = np.max(np.abs(np.asarray(b) * 1.0), initial=1.0) * home.volume
                     assert np.allclose(a, b, rtol=0, atol=1e-13 * scale, equal_nan=True), (
                         f"{name}: fast sum {k}"
                     )
