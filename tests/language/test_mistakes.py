@@ -289,7 +289,7 @@ def test_mistake_with_arguments_is_found_at_its_line(line, arguments, message):
 OF_SUMS = {
     "total += a": "a is a field",
     "total = total + a[X]": r"total \+= value",
-    "total[0] += a[X]": r"total \+= value",
+    "total[0] += a[X]": r"adds to entries, total\[label\] \+= ...; the call says how many there are",
     "total *= 2": r"total \+= value",
     "total.add(a[X])": "has no attribute add",
     "total += 'x'": "a str cannot be used",

@@ -135,6 +135,17 @@ def test_a_call_is_repeated_on_other_values_and_other_fields():
     assert np.allclose(c[...], blocked(h[...], (2, 3)), rtol=1e-13)
 
 
+def test_terms_of_an_earlier_call_are_forgotten():
+    """Sites outside the domain add nothing, also where they were NaN before."""
+    f, c = random_field(Lattice(4, 6), Real()), Field(Lattice(2, 3), Real())
+    values = f[...]
+    f[0, 1] = np.nan  # odd
+    jali.block_sums(add, f, onto=c)
+    assert np.isnan(c[0, 0])
+    jali.block_sums(add, f, onto=c, over=EVEN)
+    assert np.allclose(c[...], blocked(values * (np.indices((4, 6)).sum(0) % 2 == 0), (2, 3)), rtol=1e-13)
+
+
 def test_functions_may_write_read_the_coarse_lattice_and_draw_random_numbers():
     @jali.site_function
     def fluctuation(X, f, c, rng, square):

@@ -333,10 +333,10 @@ class Accumulator(WithoutValue):
         return f"<accumulator {self.name}>"
 
     def __iadd__(self, value: Any) -> Accumulator:  # type: ignore[misc]
-        self.add(value, None)
+        self._add(value, None)
         return self
 
-    def add(self, value: Any, label: Node | None) -> None:
+    def _add(self, value: Any, label: Node | None) -> None:
         """A term of the sum, or of its entry with this label."""
         node = self._term(value, "sum" if label is None else "entries")
         if node.type.kind == "bool":
@@ -364,7 +364,9 @@ class Accumulator(WithoutValue):
     def _label(self, label: Any) -> Node:
         """A label as a node. Raises TraceError for what is no whole number."""
         hint = f"{self.name}[label] += value takes one whole number per site, such as X.coordinate(mu) or jali.floor(x)"
-        if isinstance(label, slice | tuple | FieldSymbol | Site):
+        if isinstance(label, Site):
+            raise trace_error(self.advice())
+        if isinstance(label, slice | tuple | FieldSymbol):
             raise trace_error(f"{hint}, not {label!r}")
         node = lift(label)
         whole = node.type.kind == "int" or (node.op == "call" and node.attrs == ("floor",))
@@ -447,7 +449,7 @@ class Entry(WithoutValue):
         return f"<entry of {self.accumulator.name}>"
 
     def __iadd__(self, value: Any) -> Entry:  # type: ignore[misc]
-        self.accumulator.add(value, self.label)
+        self.accumulator._add(value, self.label)
         return self
 
     def __isub__(self, value: Any) -> Entry:  # type: ignore[misc]

@@ -27,6 +27,7 @@ from jali.errors import LayoutError
 from jali.lattice.arguments import fields_of
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
+from jali.lattice.functions import zero
 from jali.lattice.lattice import Lattice
 from jali.lattice.ratio import why_not_together
 from jali.lattice.sites import SiteFunction, site_function
@@ -100,7 +101,7 @@ def _checked(function: SiteFunction, arguments: tuple[Any, ...], targets: tuple[
 @site_function
 def _clear(X: Any, fields: Any) -> None:
     for field in fields:
-        field[X] = 0 * field[X]
+        field[X] = zero(field.element)
 
 
 def _terms_of(function: SiteFunction, count: int) -> SiteFunction:
