@@ -43,7 +43,7 @@ def real_fields(lattice, n=2):
 def program_of(function, *elements, ndim=2):
     fields = [FieldArgument(stored("float64", element, "float64"), k) for k, element in enumerate(elements)]
     names = [f"f{k}" for k in range(len(fields))]
-    (program,) = trace_function(function, [], fields, names, ndim, "float64", 0).programs
+    (program,) = trace_function(function, [], fields, names, ndim, "float64").programs
     return program
 
 
@@ -249,7 +249,7 @@ def test_every_operation_can_be_reached():
     kept = [stored("float32" if k == 5 else "float64", e, "float64") for k, e in enumerate(elements)]
     arguments = [*(FieldArgument(row, k) for k, row in enumerate(kept)), real.type, "random"]
     (program,) = trace_function(
-        everything, [], arguments, ["A", "B", "v", "w", "x", "y", "scale", "rng"], 2, "float64", 0
+        everything, [], arguments, ["A", "B", "v", "w", "x", "y", "scale", "rng"], 2, "float64"
     ).programs
     reached = {node.op for node in reachable(effect.value for effect in program.effects)}
     assert reached == set(OPERATIONS)

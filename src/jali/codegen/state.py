@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import FieldSlot, Node, Store
@@ -57,6 +59,7 @@ class Trace:
         self.loops: list[Loop] = []
         self.loop: Loop | None = None
         self.draws: list[int] = []
+        self.capture: Callable[[Any], Any] | None = None  # the symbol of a field that is no argument
         self.halves: dict[tuple[int, int, str], Node] = {}
 
     # ---- fields ----------------------------------------------------------------------------------

@@ -86,6 +86,8 @@ class Site(WithoutValue):
         finer one the first site of this one's block. Offsets from it are steps of that lattice."""
         if isinstance(field, Fields) and field.members:
             field = field.members[0]
+        if self._trace.capture is not None and hasattr(type(field), "stored_bytes"):
+            field = self._trace.capture(field)  # a field of a method's object
         if not isinstance(field, FieldSymbol):
             raise trace_error(f"X.on(f) takes a field, whose lattice it leads to, not {field!r}")
         if field.ratio == self.ratio:

@@ -22,6 +22,17 @@ from jali.lattice.random import Random
 from jali.lattice.ratio import ratio_of, why_not_together
 from jali.lattice.scalars import Condition, Scalar
 
+
+class _Sum:
+    """Stands where a parameter is a sum: `SUM`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "a sum"
+
+
+SUM = _Sum()
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
 
 
@@ -41,9 +52,10 @@ def check_function(function: Any) -> None:
         raise trace_error(
             f"{function.__name__} is a generator or a coroutine; a site function is an ordinary one, without yield and await"
         )
-    if isinstance(function, types.FunctionType) and code.co_varnames[:1] in (("self",), ("cls",)):
+    if isinstance(function, types.FunctionType) and code.co_varnames[:1] == ("cls",):
         raise trace_error(
-            f"{function.__name__} is a method; a site function has the site in front: def f(X, ...), outside of the class"
+            f"{function.__name__} is a method of a class; a site function has the site in front, def f(X, ...), or is a method "
+            "of objects, def f(self, X, ...)"
         )
 
 
@@ -59,6 +71,8 @@ def key_of(argument: Any) -> Any:
         return kind
     if kind is Scalar:
         return argument.key
+    if kind is _Sum:
+        return kind
     fields = getattr(argument, "fields", None)
     if fields is not None:
         return tuple([f.serial for f in fields])
@@ -85,6 +99,8 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         raise trace_error(
             f"{name} is a symbol of another site function; a site function is inlined by calling it with the site first, f(X, ...)"
         )
+    if argument is SUM:
+        return "sum"
     if isinstance(argument, Field):
         return FieldArgument(argument.stored, argument.serial, ratio_of(lattice, argument.lattice))
     if isinstance(argument, Scalar):
@@ -133,6 +149,39 @@ def fields_of(arguments: Any) -> Any:
             raise trace_error(f"{a!r} is no field yet; a site function takes fields: pass (...).field()")
         elif isinstance(a, list | tuple):
             yield from fields_of(a)
+
+
+class Captured:
+    """Fields that a method takes from its object, for one trace: those that it is known to take, and those that it did take."""
+
+    def __init__(self, known: list[Field], lattice: Any):
+        self.known = known
+        self.lattice = lattice
+        self.taken: dict[int, Field] = {}
+
+    def describe(self, field: Field) -> FieldArgument:
+        """As an argument would be described."""
+        return FieldArgument(field.stored, field.serial, ratio_of(self.lattice, field.lattice))
+
+    def take(self, field: Field) -> None:
+        """Notes a use. Raises LayoutError for a field that cannot meet the lattice."""
+        if why := why_not_together(self.lattice, field.lattice):
+            raise LayoutError(
+                f"{field.name} lives on {field.lattice}, the loop runs over {self.lattice}; {why}"
+            )
+        self.taken[field.serial] = field
+
+
+def fields_at_hand(function: Any) -> list[Field]:
+    """Of a method: fields that are attributes of its object and that its code mentions, those in lists too."""
+    if not isinstance(function, types.MethodType):
+        return []
+    own = getattr(function.__self__, "__dict__", {})
+    found = [own[name] for name in function.__code__.co_names if name in own]
+    lists = [[value] if isinstance(value, Field) else getattr(value, "fields", value) for value in found]
+    return [
+        f for several in lists if isinstance(several, list | tuple) for f in several if isinstance(f, Field)
+    ]
 
 
 def aliases(fields: list[Field]) -> list[int]:

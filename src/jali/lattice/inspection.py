@@ -59,19 +59,20 @@ def inspect(
     over: Domain = ALL,
     lattice: Any = None,
     bins: int | dict[str, int] | None = None,
+    **named: Any,
 ) -> KernelReport:
     """Compiles (without running) a site function for these arguments and reports on its kernel.
 
-    Sums, maxima and minima are what remains of its parameters, and `bins` is as in `lattice.sum`. Raises what a call would raise.
+    Arguments may be given by name. Sums, maxima and minima are what remains of its parameters, and `bins` is as in `lattice.sum`. Raises what a call would raise.
     """
     whole = function
     if isinstance(function, SiteFunctionOn):
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
     sums = (
-        Sums(bins=bins if bins is None else as_bins(bins)) if len(whole.parameters) > len(arguments) else None
+        Sums(bins=bins if bins is None else as_bins(bins)) if whole.missing(arguments, named) else None
     )
-    traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums)
+    traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)
     analysis, program = kernel.text.analysis, kernel.program
     shift = program.shift or (0,) * program.ndim
     return KernelReport(
