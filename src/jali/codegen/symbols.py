@@ -212,6 +212,43 @@ class Site(WithoutValue):
         return results[0] if single else tuple(results)
 
 
+class FieldValue(Value):
+    """What was read of a field: a value whose components can be written where it was read, `f[X][0] = x`.
+
+    In `f[X][0] = x` nobody has this object afterwards. In `v = f[X]; v[0] = x` somebody has, and may have meant a value of his own
+    or the field; so the field is written, and a later use of `v` is a mistake that says what would be right.
+    """
+
+    __slots__ = ("_field", "_read", "_site", "_written")
+
+    def __init__(self, field: FieldSymbol, site: Any, node: Node):
+        self._field = field
+        self._site = site
+        self._read = node
+        self._written = False
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        """The node that was read. Raises TraceError once a component has been assigned."""
+        if self._written:
+            name = self._field.name
+            raise trace_error(
+                f"a component of this value of {name} was assigned, and that wrote {name}: read {self._field.example} again, or "
+                f"assign to a value of your own, v = {self._field.example}.copy()"
+            )
+        return self._read
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Writes components of the field where this was read."""
+        now = self._field[self._site]
+        if not self._written and now._read is not self._read:
+            raise trace_error(
+                f"{self._field.name} has been written since this value was read; write {self._field.example}[{index}] = ..."
+            )
+        self._field[self._site] = Value(now._with(index, value))
+        self._written = True
+
+
 class FieldSymbol(WithoutValue):
     """A field inside a site function: `f[X]` reads, `f[X] = value` and `f[X] += value` write."""
 
@@ -250,8 +287,8 @@ class FieldSymbol(WithoutValue):
             )
         return site.vector
 
-    def __getitem__(self, site: Any) -> Value:
-        return Value(self._trace.load(self.slot, self._offset(site)))
+    def __getitem__(self, site: Any) -> FieldValue:
+        return FieldValue(self, site, self._trace.load(self.slot, self._offset(site)))
 
     def __setitem__(self, site: Any, value: Any) -> None:
         if self.ratio is not None:

@@ -111,6 +111,7 @@ _PYTHONS = (
 )
 _WORDS = (
     ("'Value'", "'symbol'"),
+    ("'FieldValue'", "'symbol'"),
     ("'FieldSymbol'", "'field'"),
     ("'Fields'", "'list of fields'"),
     ("'Site'", "'site'"),

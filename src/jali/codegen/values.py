@@ -120,7 +120,7 @@ class Value(Symbol):
 
     def __radd__(self, other: Any) -> Value:
         if type(other) is int and other == 0:  # where Python's sum() begins
-            return self
+            return self.copy()
         return Value(arithmetic.add(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     def __sub__(self, other: Any) -> Value:
@@ -160,7 +160,7 @@ class Value(Symbol):
         return Value(arithmetic.neg(builder(), self.node))
 
     def __pos__(self) -> Value:
-        return self
+        return self.copy()
 
     def __abs__(self) -> Value:
         return Value(elementary.call(builder(), "abs", [self.node]))
@@ -182,7 +182,7 @@ class Value(Symbol):
                 if shape and shape != shape[:1] * 2:
                     raise trace_error(f"a {self.node.type} has no powers; numbers and square matrices have")
                 return identity(shape[0]) if shape else Value(leaves.const(builder(), 1.0))
-            return result
+            return result.copy()
         return Value(elementary.call(builder(), "pow", [self.node, lift(power)]))
 
     def __rpow__(self, base: Any) -> Value:
@@ -292,15 +292,34 @@ class Value(Symbol):
         raise trace_error(f"a {self.node.type} has no len(); the extents are in .shape, {self.shape}")
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        what = "vector([...])" if len(self.shape) == 1 else "matrix([[...], ...])"
-        raise trace_error(
-            f"components cannot be assigned; write the whole value, f[X] = jali.{what}"
-            if self.shape
-            else f"a {self.node.type} has no components to assign"
-        )
+        """Replaces components of this value, `v[0] = x`, `m[0, :] = v`; whoever holds the same object sees it, as in Python."""
+        self.node = self._with(index, value)
 
     def __delitem__(self, index: Any) -> None:
-        self[index] = None
+        raise trace_error(f"components of a {self.node.type} cannot be removed; v[1:] is a part")
+
+    def _with(self, index: Any, value: Any) -> Node:
+        """This value with other components at an index. Raises TraceError for what does not fit."""
+        type = self.node.type
+        if not type.shape:
+            raise trace_error(f"a {type} has no components to assign")
+        places, shape = self._components(index)
+        given = lift(value)
+        if given.type.shape not in ((), shape):
+            what = Type(given.type.kind, shape)
+            raise trace_error(
+                f"component {index} of a {type} is a {what}; a {given.type} cannot be assigned to it"
+            )
+        if conversions.KINDS[given.type.kind] > conversions.KINDS[type.kind]:
+            raise trace_error(
+                f"a {given.type} cannot be assigned to a component of a {type}; use .real or .imag, or begin with a value that is "
+                f"{given.type.kind}"
+            )
+        nodes = builder()
+        parts = [conversions.element(nodes, self.node, k) for k in range(type.size)]
+        for n, k in enumerate(places):
+            parts[k] = conversions.element(nodes, given, n) if given.type.shape else given
+        return conversions.build(nodes, type, parts)
 
     def __contains__(self, other: Any) -> bool:
         raise trace_error(f"a {self.node.type} cannot be searched; compare components, v[i] == x")
@@ -318,32 +337,45 @@ class Value(Symbol):
         return self.node.type.kind
 
     def __getitem__(self, index: Any) -> Value:
-        shape = self.node.type.shape
+        places, shape = self._components(index)
+        nodes, kind = builder(), self.node.type.kind
+        parts = [conversions.element(nodes, self.node, k) for k in places]
+        return Value(conversions.build(nodes, Type(kind, shape), parts) if shape else parts[0])
+
+    def _components(self, index: Any) -> tuple[list[int], tuple[int, ...]]:
+        """Numbers of the components at an index, row by row, and the shape of what they are; `()` is one number."""
+        type = self.node.type
         indices = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(i, slice) for i in indices) and len(indices) == len(shape) == 2:
-            rows, cols = (
-                range(n)[i] if isinstance(i, slice) else [i] for i, n in zip(indices, shape, strict=True)
-            )
-            parts = [self[i, j] for i in rows for j in cols]
-            if not parts:
-                raise trace_error(f"the block {index} of a {self.node.type} is empty")
-            both = isinstance(indices[0], slice) and isinstance(indices[1], slice)
-            new = (len(rows), len(cols)) if both else (len(parts),)
-            return Value(
-                conversions.build(builder(), Type(self.node.type.kind, new), [p.node for p in parts])
-            )
-        if len(indices) != len(shape):
-            raise trace_error(f"a {self.node.type} takes {len(shape)} indices, not {len(indices)}")
-        flat = 0
-        for i, n in zip(indices, shape, strict=True):
+        if len(indices) != len(type.shape):
+            raise trace_error(f"a {type} takes {len(type.shape)} indices, not {len(indices)}")
+        chosen, shape = [], []
+        for i, n in zip(indices, type.shape, strict=True):
+            if isinstance(i, slice):
+                chosen.append(range(n)[i])
+                shape.append(len(chosen[-1]))
+                continue
             try:
                 k = operator.index(i)
             except TypeError:
                 raise trace_error(f"component index {i!r} is not a whole number") from None
             if not -n <= k < n:
-                raise trace_error(f"component {index} of a {self.node.type} does not exist")
-            flat = flat * n + k % n
-        return Value(conversions.element(builder(), self.node, flat))
+                raise trace_error(f"component {index} of a {type} does not exist")
+            chosen.append(range(k % n, k % n + 1))
+        places = [0]
+        for these, n in zip(chosen, type.shape, strict=True):
+            places = [place * n + k for place in places for k in these]
+        if not places:
+            raise trace_error(f"the block {index} of a {type} is empty")
+        return places, tuple(shape)
+
+    def copy(self) -> Value:
+        """The same value in a variable of its own: to assign components that no one else is to see."""
+        return Value(self.node)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: Any) -> Value:
+        return self.copy()
 
     @property
     def real(self) -> Value:
