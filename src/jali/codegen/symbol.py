@@ -105,9 +105,25 @@ _OPERATORS = {
 _JALIS = {
     **{
         name: f"jali.{name}(x)"
-        for name in ["exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor"]
+        for name in [
+            "exp",
+            "log",
+            "sqrt",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "floor",
+            "ceil",
+            "round",
+            "sign",
+        ]
     },
     **{f"arc{name}": f"jali.a{name}(x)" for name in ("sin", "cos", "tan")},
+    **dict.fromkeys(("rint", "round", "round_", "around"), "jali.round(x)"),
+    "angle": "jali.arg(z)",
     "arctan2": "jali.atan2(y, x)",
     "absolute": "abs(x)",
     "minimum": "jali.minimum(x, y)",

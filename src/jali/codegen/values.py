@@ -282,7 +282,15 @@ class Value(Symbol):
             "a symbol has no value while the function is traced; functions of symbols are jali's: jali.sin, not math.sin"
         )
 
-    __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = __float__
+    def __round__(self, digits: int | None = None) -> Value:
+        """Python's `round(x)`: the nearest whole number, of two the even one."""
+        if digits is not None:
+            raise trace_error(
+                "round(x, digits) does not take symbols; round(x * 10**digits) / 10**digits does"
+            )
+        return Value(elementary.call(builder(), "round", [self.node]))
+
+    __complex__ = __trunc__ = __floor__ = __ceil__ = __float__
     __int__ = __index__
 
     def __iter__(self) -> Iterator[Any]:

@@ -316,6 +316,19 @@ JALI_INLINE real vabs(real a) {
 JALI_INLINE real copy_sign(real a, real b) {
     return real_of_bits((bits_of(a) & ~sign_bits()) | (bits_of(b) & sign_bits()));
 }
+JALI_INLINE real vceil(real a) {
+    return -vfloor(-a);
+}
+// The nearest whole number, of two the even one, with the sign of a: what is added has no bits behind the point.
+JALI_INLINE real vround(real a) {
+    const real whole = splat(JALI_REAL(JALI_DOUBLE ? 4503599627370496.0 : 8388608.0)), size = vabs(a);
+    return select(size < whole, copy_sign((size + whole) - whole, a), a);
+}
+// -1, 0 or 1, and nan of nan
+JALI_INLINE real vsign(real a) {
+    const real zero = splat(0);
+    return select(a > zero, splat(1), select(a < zero, splat(-1), select(a == zero, zero, a)));
+}
 // a < b ? a : b and a > b ? a : b: where a comparison with nan fails, the second argument is the result
 JALI_INLINE real vmin(real a, real b) {
     return select(a < b, a, b);
