@@ -131,7 +131,7 @@ CALLS = [
     (lambda: f["even"], "takes a domain such as EVEN, not 'even'"),
     (lambda: f[Colouring(2, lambda x: x[0] % 2)], r"one of its colours is a domain, c\[0\]"),
     (lambda: f(R, L), "a Lattice cannot be an argument"),
-    (lambda: f(R, np.zeros((2, 2, 2))), "make it a Field"),
+    (lambda: f(R, np.zeros((2, 0))), "an array without numbers, of shape .2, 0."),
     (
         lambda: L.sum(R),
         r"takes a site function, not .*; to sum a field, write a function with total \+= f\[X\]",
@@ -169,6 +169,7 @@ CALLS = [
     (lambda: jali.site_function(lambda X, *a: None), r"have names; \*a has none"),
     (lambda: jali.site_function(lambda X, **a: None), r"have names; \*\*a has none"),
     (lambda: RNG.uniform(), "inside a site function that has it as an argument"),
+    (lambda: RNG.integers(0, 4), "inside a site function that has it as an argument"),
     (lambda: RNG.gaussian(0), "inside a site function that has it as an argument"),
     (lambda: Colouring(0, lambda x: x), "a positive whole number of colours, not 0"),
     (lambda: Colouring(2, 5), "a function of the coordinates, not 5"),

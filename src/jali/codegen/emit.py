@@ -479,6 +479,16 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
         return [
             f"const philox_keys k{index} = philox_schedule(w[{index}]);  // {program.randoms[parameter.slot]}"
         ]
+    if parameter.what == "array":
+        return [
+            f"const JALI_REAL* const a{index} = (const JALI_REAL*)w[{index}];  // {program.scalars[parameter.slot][0]}"
+        ]
+    if parameter.what == "whole_array":
+        return [
+            f"const lane_integer* const a{index} = (const lane_integer*)w[{index}];  // {program.scalars[parameter.slot][0]}"
+        ]
+    if parameter.what == "array_extent":
+        return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);"]
     if parameter.what == "scalar":
         name, type = program.scalars[parameter.slot]
         if type.kind == "int":

@@ -116,19 +116,27 @@ class Trace:
         waiting = self.halves.pop(key, None)
         if waiting is not None:
             return OPERATIONS[kind](self.builder, waiting, 1)
-        if self.loop is None:
-            number = self.draws[slot]
-            self.draws[slot] += 1
-            if number >= MOST_DRAWS:
-                raise trace_error(
-                    f"more than {2 * MOST_DRAWS} random numbers at a site; draw them in several site functions"
-                )
-        else:
-            number = self.loop.first_draw + self.loop.draws
-            self.loop.draws += 1
-        pair = draws.philox(self.builder, slot, number, loop, kind)
+        pair = draws.philox(self.builder, slot, self._next_draw(slot), loop, kind)
         self.halves[key] = pair
         return OPERATIONS[kind](self.builder, pair, 0)
+
+    def draw_integer(self, slot: int, n: Node) -> Node:
+        """A whole number from 0 to n - 1; it takes a counter of its own."""
+        loop = self.loop.number if self.loop else -1
+        return draws.integers(self.builder, slot, self._next_draw(slot), loop, n)
+
+    def _next_draw(self, slot: int) -> int:
+        """The number of a source's next counter at this site."""
+        if self.loop is not None:
+            self.loop.draws += 1
+            return self.loop.first_draw + self.loop.draws - 1
+        number = self.draws[slot]
+        self.draws[slot] += 1
+        if number >= MOST_DRAWS:
+            raise trace_error(
+                f"more than {2 * MOST_DRAWS} random numbers at a site; draw them in several site functions"
+            )
+        return number
 
 
 def tracing() -> bool:

@@ -32,7 +32,7 @@ class Symbol:
         close = [_MEANT[name]] if _MEANT.get(name, "").strip("()") in names else None
         close = close or difflib.get_close_matches(name, names, 1)
         hint = f"did you mean .{close[0]}?" if close else f"it has {', '.join(names)}"
-        if name in ("uniform", "gaussian"):
+        if name in ("uniform", "gaussian", "integers"):
             hint = "random numbers come from a jali.Random(seed) that is given as an argument"
         elif isinstance(self, WithoutValue) and not close:
             hint = self.advice()

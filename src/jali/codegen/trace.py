@@ -12,14 +12,14 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
-from jali.codegen.formats import FieldArgument
+from jali.codegen.formats import ArrayArgument, FieldArgument
 from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
 from jali.codegen.language import conversions, leaves
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Gathered, Trace
-from jali.codegen.symbols import Accumulator, Fields, FieldSymbol, RandomSymbol, Site
+from jali.codegen.symbols import Accumulator, ArrayValue, Fields, FieldSymbol, RandomSymbol, Site
 from jali.codegen.types import Type
 from jali.codegen.values import Value
 from jali.errors import TraceError
@@ -35,7 +35,7 @@ def trace(
 ) -> list[SiteProgram]:
     """Runs `function(X, *symbols)` once and returns its programs (one, unless writes carry different offsets).
 
-    `arguments` holds `FieldArgument`, a list of them, `Type` (a run-time scalar of that type), the strings `"random"` and
+    `arguments` holds `FieldArgument`, a list of them, `ArrayArgument`, `Type` (a run-time scalar of that type), the strings `"random"` and
     `"sum"`, or `("static", object)`, one for each of the parameters; `names` are these. `outside`
     (`jali.lattice.arguments.Captured`) describes fields that are used without being arguments; None: there are none. Raises TraceError at the user's line.
     """
@@ -64,6 +64,10 @@ def trace(
         if isinstance(argument, Type):
             scalars.append((name, argument))
             return Value(leaves.scalar(state.builder, len(scalars) - 1, argument))
+        if isinstance(argument, ArrayArgument):
+            whole = Type("complex" if argument.kind == "complex" else "real", argument.shape)
+            scalars.append((name, whole))
+            return ArrayValue(state, len(scalars) - 1, name, argument)
         if argument == "sum":
             state.gathered.append(Gathered())
             return Accumulator(state, state.gathered[-1], name)
@@ -111,6 +115,7 @@ _PYTHONS = (
 )
 _WORDS = (
     ("'Value'", "'symbol'"),
+    ("'ArrayValue'", "'array'"),
     ("'FieldValue'", "'symbol'"),
     ("'FieldSymbol'", "'field'"),
     ("'Fields'", "'list of fields'"),

@@ -274,7 +274,11 @@ class Value(Symbol):
         )
 
     def __index__(self) -> int:
-        hint = self._fixed() if self._from_arguments() else "pass a Direction, or fix it while tracing"
+        hint = (
+            self._fixed()
+            if self._from_arguments()
+            else "pass a Direction, or fix it while tracing; an array is indexed by numbers of the site where it is an argument"
+        )
         raise trace_error(f"a run-time number cannot be an index or a loop bound; {hint}")
 
     def __float__(self) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
-from jali.codegen.formats import PRECISIONS, FieldArgument
+from jali.codegen.formats import PRECISIONS, ArrayArgument, FieldArgument
 from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import Element, Type
@@ -122,15 +122,14 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         return REAL
     if isinstance(argument, complex | np.complexfloating):
         return COMPLEX
-    if isinstance(argument, np.ndarray) and argument.ndim in (0, 1, 2) and argument.size <= 256:
+    if isinstance(argument, np.ndarray):
         if argument.dtype.kind not in "fciub":
             raise trace_error(f"{name}: an array of {argument.dtype} cannot be used in a site function")
-        return Type("complex" if argument.dtype.kind == "c" else "real", argument.shape)
-    if isinstance(argument, np.ndarray):
-        raise trace_error(
-            f"{name}: an array of {argument.size} numbers is not an argument; make it a Field"
-            " (vectors and matrices of up to 256 numbers are arguments)"
-        )
+        if not argument.size:
+            raise trace_error(f"{name}: an array without numbers, of shape {argument.shape}")
+        if not argument.ndim:
+            return COMPLEX if argument.dtype.kind == "c" else REAL
+        return ArrayArgument({"c": "complex", "f": "real"}.get(argument.dtype.kind, "int"), argument.shape)
     if callable(argument):
         return ("static", argument)
     raise trace_error(

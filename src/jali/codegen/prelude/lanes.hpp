@@ -353,6 +353,23 @@ JALI_INLINE integer to_integer(real a) {
 #endif
 }
 
+// Tables: row `at` of N numbers, for each lane. Lanes beyond the end of a row have no coordinates, so indices are kept inside.
+JALI_INLINE integer clamped(integer at, integer extent) {
+    const integer zero = splat_integer(0), last = extent - splat_integer(1);
+    const integer below = select((mask)(at < last), at, last);
+    return select((mask)(below < zero), zero, below);
+}
+template <int N, class V, class T>
+JALI_INLINE void look_up(V* v, const T* table, integer at) {
+    for (int l = 0; l < JALI_LANES; ++l)
+        for (int c = 0; c < N; ++c) v[c][l] = table[int64_t(at[l]) * N + c];
+}
+JALI_INLINE integer looked_up(const lane_integer* table, integer at) {
+    integer v;
+    look_up<1>(&v, table, at);
+    return v;
+}
+
 // Lane l is true where bit l is set.
 JALI_INLINE mask lanes_from_bits(uint32_t bits) {
 #define JALI_LANE(l) lane_integer(1) << l
