@@ -89,6 +89,10 @@ class Trace:
             raise trace_error(
                 f"{field.name} is written inside repeat_until; return the value from the attempt instead"
             )
+        if (value.type.shape, want.shape) == ((1, 1), ()):  # a number of U(1)
+            value = conversions.element(self.builder, value, 0)
+        elif (value.type.shape, want.shape) == ((), (1, 1)) and value.type.kind != "bool":
+            value = conversions.build(self.builder, Type(value.type.kind, (1, 1)), [value])
         if value.type.shape != want.shape:
             raise trace_error(
                 f"a {value.type} cannot be stored in {field.name}, which holds {field.element} ({want})"

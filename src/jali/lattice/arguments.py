@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 from typing import Any
@@ -59,6 +60,14 @@ def check_function(function: Any) -> None:
         )
 
 
+def is_constant(argument: Any) -> bool:
+    """Whether an argument is fixed while tracing and known by its value: what never changes and says so (`SITE_CONSTANT`), or an
+    enumeration's member that is no number."""
+    return getattr(type(argument), "SITE_CONSTANT", False) or (
+        isinstance(argument, enum.Enum) and not isinstance(argument, int | float | str)
+    )
+
+
 def key_of(argument: Any) -> Any:
     """What of an argument decides which bound launch is used; cheap, called for every run.
 
@@ -85,6 +94,8 @@ def key_of(argument: Any) -> Any:
     if argument is None or isinstance(
         argument, str | bool | np.bool_ | Direction | Offset | Element | Domain
     ):
+        return (kind, argument)
+    if is_constant(argument):
         return (kind, argument)
     if isinstance(argument, np.generic | int | float | complex):
         return kind
@@ -113,6 +124,8 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
     if isinstance(argument, Random):
         return "random"
     if isinstance(argument, Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain):
+        return ("static", argument)
+    if is_constant(argument):
         return ("static", argument)
     if isinstance(argument, list | tuple):
         return [describe(a, f"{name}[{k}]", lattice) for k, a in enumerate(argument)]
