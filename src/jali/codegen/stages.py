@@ -50,6 +50,9 @@ class Traced:
     captured: tuple[
         Any, ...
     ] = ()  # weak references to fields that are no arguments, in the order of their slots
+    fixed: frozenset[str] = (
+        frozenset()
+    )  # arguments that are numbers of which offsets are made: it holds for their values
     analysed: StageCache[Analysed] = field(default_factory=lambda: StageCache("analysed", 64), repr=False)
 
 
@@ -67,8 +70,11 @@ def trace_function(
     programs, watch = watched(
         function, list(statics), lambda: trace(function, arguments, names, ndim, precision, outside)
     )
-    taken = () if outside is None else tuple(map(weakref.ref, outside.taken.values()))
-    return Traced(tuple(programs), watch, taken)
+    if outside is None:
+        return Traced(tuple(programs), watch)
+    return Traced(
+        tuple(programs), watch, tuple(map(weakref.ref, outside.taken.values())), frozenset(outside.asked)
+    )
 
 
 # ---- analysed ------------------------------------------------------------------------------------------
@@ -143,6 +149,7 @@ def _producer(program: SiteProgram, item: Item) -> SiteProgram:
         [],
         first,
         program.fused,
+        program.given,
     )
 
 

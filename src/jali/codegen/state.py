@@ -26,6 +26,10 @@ def current_trace() -> Trace:
     return trace
 
 
+def _no_number(slot: int) -> int:
+    raise trace_error("an offset takes numbers of a call, and nothing is called")
+
+
 @dataclass
 class Loop:
     """A `repeat_until`: its bound and the random draws that one attempt uses."""
@@ -60,6 +64,10 @@ class Trace:
         self.loop: Loop | None = None
         self.draws: list[int] = []
         self.capture: Callable[[Any], Any] | None = None  # the symbol of a field that is no argument
+        self.number: Callable[[int], int] = (
+            _no_number  # the value of an argument, by its slot, which the trace is then for
+        )
+        self.given: set[tuple[int, ...]] = set()  # offsets that such values went into
         self.halves: dict[tuple[int, int, str], Node] = {}
 
     # ---- fields ----------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Site(WithoutValue):
                     f"{field.ratio}; step there: X.on({field.name}) + mu"
                 )
             steps[axis] = step // field.ratio.coarser[axis] * field.ratio.finer[axis]
-        return Site(self._trace, dirs.Offset(steps), field.ratio)
+        return Site(self._trace, dirs.Offset(steps, self._offset.given), field.ratio)
 
     def block(self, field: Any) -> list[Site]:
         """All sites of a field's finer lattice that belong to this one, the last direction fastest."""
@@ -285,6 +285,8 @@ class FieldSymbol(WithoutValue):
             raise trace_error(
                 f"{self.name} lives on {what}; its value there is {self.name}[X.on({self.name})]"
             )
+        if site._offset.given:
+            self._trace.given.add(site.vector)
         return site.vector
 
     def __getitem__(self, site: Any) -> FieldValue:

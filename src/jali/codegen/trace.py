@@ -37,7 +37,8 @@ def trace(
 
     `arguments` holds `FieldArgument`, a list of them, `ArrayArgument`, `Type` (a run-time scalar of that type), the strings `"random"` and
     `"sum"`, or `("static", object)`, one for each of the parameters; `names` are these. `outside`
-    (`jali.lattice.arguments.Captured`) describes fields that are used without being arguments; None: there are none. Raises TraceError at the user's line.
+    (`jali.lattice.arguments.Outside`) describes fields that are used without being arguments, and has values of arguments that offsets
+    are made of; None: there are none. Raises TraceError at the user's line.
     """
     if getattr(tracing.active, "trace", None) is not None:
         raise trace_error(
@@ -85,6 +86,8 @@ def trace(
     try:
         symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=True)]
         if outside is not None:
+            state.number = lambda slot: outside.number(scalars[slot][0])
+        if outside is not None and outside.of_object:
             for field in outside.known:  # so that slots are in the order of the launch's fields
                 field_symbol(outside.describe(field), field.name)
             state.capture = capture
@@ -219,6 +222,7 @@ def _finish(
             shift=offset,
             loops=state.loops,
             fused=fused,
+            given=frozenset(state.given),
         )
         programs.append(program)
     return programs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Offset
-from jali.codegen.ir import Node
+from jali.codegen.ir import INT, Node
 from jali.codegen.language import (
     arithmetic,
     choices,
@@ -28,7 +28,7 @@ from jali.codegen.language import (
 )
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Operation
-from jali.codegen.state import builder
+from jali.codegen.state import builder, current_trace
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import MOST_COMPONENTS, Element, Type
 
@@ -71,8 +71,8 @@ def _not_a_number(value: Any) -> str:
         return value.advice()
     if isinstance(value, Offset):
         return (
-            f"{text}: {value!r} is an offset between sites, multiplied by whole numbers that are known while tracing; "
-            "the number of a direction is int(mu)"
+            f"{text}: {value!r} is an offset between sites, multiplied by whole numbers that are known while tracing or are "
+            "arguments; the number of a direction is int(mu)"
         )
     if isinstance(value, list | tuple):
         return f"{text}; jali.vector([...]) and jali.matrix([[...], ...]) make vectors and matrices"
@@ -92,6 +92,25 @@ def _known(value: Any) -> bool:
     ):
         return True
     return type(value).__module__ == "builtins"
+
+
+def _evaluated(node: Node, number: Callable[[int], int]) -> int:
+    """The value of sums and products of whole numbers that are known or arguments; `number(slot)` is that of an argument."""
+    if node.op == "const":
+        return int(node.attrs[0])
+    if node.op == "scalar":
+        return number(node.attrs[0])
+    if node.op not in _OF_STEPS:
+        raise trace_error(f"offsets are made of arguments by +, - and *; {node.op} is none of these")
+    return _OF_STEPS[node.op](*(_evaluated(a, number) for a in node.args))
+
+
+_OF_STEPS: dict[str, Callable[..., int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+}
 
 
 class Value(Symbol):
@@ -129,10 +148,14 @@ class Value(Symbol):
     def __rsub__(self, other: Any) -> Value:
         return Value(arithmetic.sub(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Offset) and self.node.type == INT:
+            return Offset(other.steps, True) * self._steps()
         return Value(matrices.product(builder(), self.node, lift(other))) if _known(other) else NotImplemented
 
-    def __rmul__(self, other: Any) -> Value:
+    def __rmul__(self, other: Any) -> Any:
+        if isinstance(other, Offset) and self.node.type == INT:
+            return self * other
         return Value(matrices.product(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     __matmul__ = __mul__
@@ -240,6 +263,15 @@ class Value(Symbol):
             "a number given as an argument is known at run time only; "
             "pass True or False, or capture the number (a global or a variable of the surrounding function)"
         )
+
+    def _steps(self) -> int:
+        """How many steps this is between sites: a number made of whole numbers that are arguments, as they are in this call."""
+        node, trace = self.node, current_trace()
+        if not self._from_arguments():
+            raise trace_error(
+                "a direction is multiplied by whole numbers that are known while tracing or are arguments, not by those of the site"
+            )
+        return _evaluated(node, trace.number)
 
     def _from_arguments(self) -> bool:
         """Whether this is made of numbers given as arguments, so that a person may take it for known."""

@@ -163,13 +163,30 @@ def fields_of(arguments: Any) -> Any:
             yield from fields_of(a)
 
 
-class Captured:
-    """Fields that a method takes from its object, for one trace: those that it is known to take, and those that it did take."""
+class Outside:
+    """What a trace may ask of the call that it is for: fields of a method's object, and numbers for offsets.
 
-    def __init__(self, known: list[Field], lattice: Any):
+    `known` are the fields that a method is known to take, `taken` those that it did take; `asked` are the names of arguments whose
+    values the trace depends on.
+    """
+
+    def __init__(self, known: list[Field], lattice: Any, of_object: bool, numbers: dict[str, Any]):
         self.known = known
         self.lattice = lattice
+        self.of_object = of_object  # whether there is an object
         self.taken: dict[int, Field] = {}
+        self.asked: set[str] = set()
+        self._numbers = numbers
+
+    def number(self, name: str) -> int:
+        """The value of an argument. Raises TraceError for what is no argument by itself."""
+        value = self._numbers.get(name)
+        if not isinstance(value, int | np.integer):
+            raise trace_error(
+                f"{name} is no argument by itself; give the number that an offset is made of as one"
+            )
+        self.asked.add(name)
+        return int(value)
 
     def describe(self, field: Field) -> FieldArgument:
         """As an argument would be described."""

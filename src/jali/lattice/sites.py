@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jali import recording
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
@@ -24,7 +26,7 @@ from jali.codegen.symbols import Site
 from jali.errors import JaliError
 from jali.lattice.arguments import (
     SUM,
-    Captured,
+    Outside,
     aliases,
     check_function,
     common_precision,
@@ -89,6 +91,7 @@ class SiteFunction:
         self._only_by_place = {p.name for p in known if p.kind is p.POSITIONAL_ONLY}
         self._places = sum(p.kind is not p.KEYWORD_ONLY for p in known)  # parameters that may be given so
         self._complete = -1 if self.is_method or self._places < len(known) else len(known)  # without more ado
+        self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
         self._exhausted_before = 0  # by launches that are gone
         self.derived: dict[
@@ -194,8 +197,10 @@ class SiteFunction:
         if named or len(arguments) != self._complete:
             arguments = self.complete(arguments, named or {}, sums is not None)
         elif sums is not None:
-            raise trace_error(f"{self._wanted()}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds")
-        key = (domain, sums, None if lattice is None else lattice.serial, *map(key_of, arguments))
+            raise trace_error(
+                f"{self._wanted()}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds"
+            )
+        key = self._key(domain, arguments, lattice, sums)
         try:
             bound = self._latest.get(key)
         except TypeError:  # a domain or an argument without a hash is none that there is, and binding says so
@@ -204,6 +209,22 @@ class SiteFunction:
         if bound is None or not bound.watch.unchanged():
             bound = self._bind(domain, arguments, lattice, sums, key)
         return bound.run(arguments)
+
+    def _key(
+        self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None
+    ) -> tuple[Any, ...]:
+        """What decides which launch a call is."""
+        key = (domain, sums, None if lattice is None else lattice.serial, *map(key_of, arguments))
+        return (*key, self._fixed_of(arguments)) if self._fixed else key
+
+    def _fixed_of(self, arguments: tuple[Any, ...]) -> tuple[int | None, ...]:
+        """The values of the numbers that offsets are made of, as far as that is known."""
+        if not self._fixed:
+            return ()
+        pairs = zip(self.parameters, arguments, strict=True)
+        return tuple(
+            [int(a) if isinstance(a, int | np.integer) else None for n, a in pairs if n in self._fixed]
+        )
 
     @property
     def exhausted(self) -> int:
@@ -256,7 +277,7 @@ class SiteFunction:
         shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
         how = lattice.ndim, common_precision(fields)
         with lattice.lock:
-            traced = self._traced(arguments, shapes, fields, how, Captured([], lattice))
+            traced = self._traced(arguments, shapes, fields, how, Outside([], lattice, False, dict(zip(self.parameters, arguments, strict=True))))
         return list(traced.programs[0].sums)
 
     def _remember(self, key: Any, bound: BoundCall) -> None:
@@ -279,16 +300,25 @@ class SiteFunction:
         """A launch with these arguments; where there is a `key`, one that is there already or is remembered from now on."""
         domain = as_domain(domain, "over=")
         given, wanted = list(fields_of(arguments)), lattice
+        of_object = isinstance(self.function, types.MethodType)
         captured = fields_at_hand(self.function)  # a first guess; the trace tells which they are
         while True:
             fields = given + captured
             lattice = lattice_of(self.__name__, fields, wanted)
             shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
             how = (lattice.ndim, common_precision(fields))
+            outside = Outside(
+                captured, lattice, of_object, dict(zip(self.parameters, arguments, strict=True))
+            )
             with lattice.lock:
-                traced = self._traced(arguments, shapes, fields, how, Captured(captured, lattice))
+                traced = self._traced(arguments, shapes, fields, how, outside)
                 taken = [f for f in (reference() for reference in traced.captured) if f is not None]
-                if [f.serial for f in taken] == [f.serial for f in captured]:
+                known = traced.fixed <= self._fixed
+                if not known:
+                    with self._guard:
+                        self._fixed |= traced.fixed
+                if known and [f.serial for f in taken] == [f.serial for f in captured]:
+                    key = None if key is None else self._key(domain, arguments, wanted, sums)
                     return self._bound_to(traced, fields, arguments, lattice, domain, sums, key)
             captured = [*(f for f in captured if f in taken), *(f for f in taken if f not in captured)]
 
@@ -324,18 +354,21 @@ class SiteFunction:
         shapes: Any,
         fields: list[Field],
         how: tuple[int, str],
-        captured: Captured,
+        outside: Outside,
     ) -> Traced:
         """The program for arguments of these types that saw what the function would see now."""
         from jali.codegen.stages import trace_function
 
-        serials = tuple(field.serial for field in captured.known)
+        serials = tuple(field.serial for field in outside.known)
+        place = outside.lattice.serial if serials else 0
+        fixed = self._fixed
         key = (
             *how,
             repr(aliases(fields)),
             hashable(shapes),
-            captured.lattice.serial if serials else 0,
+            place,
             serials,
+            self._fixed_of(arguments) if fixed else (),
         )
         with _tracing:
             known = self._programs.get(key, ())
@@ -343,10 +376,11 @@ class SiteFunction:
                 if traced.watch.unchanged():
                     COUNTS["traced"].count(found=True)
                     return traced
-            outside = captured if isinstance(self.function, types.MethodType) else None
             traced = trace_function(
                 self.function, statics_of(arguments), shapes, self.parameters, *how, outside
             )
+            if not traced.fixed <= fixed:  # the key does not say for which numbers it is
+                return traced
             if len(self._programs) >= _MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = (traced, *known[: _MOST_VARIANTS - 1])
