@@ -11,9 +11,10 @@ from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.sites import SiteFunction, SiteFunctionOn
 from jali.lattice.sums import Sums, as_bins, as_site_function
+from jali.notebook import facts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelReport:
     """One compiled kernel.
 
@@ -38,10 +39,29 @@ class KernelReport:
     halo: str = ""
     stages: dict[str, StagePage] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<kernel {self._costs}>"
+
+    @property
+    def _costs(self) -> str:
+        return (
+            f"{self.name}: {self.flops} flops, {self.bytes_moved} bytes per site (at least {self.bytes_least}), "
+            f"{self.precision}, {self.lanes} lanes"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the facts, and stages and source where they are clicked."""
+        rows: dict[str, object] = {"costs": self._costs.partition(": ")[2]}
+        for what, places in (("reads", self.reads), ("writes", self.writes)):
+            for name, offsets in places.items():
+                rows[f"{what} {name}"] = "at " + ", ".join(map(str, offsets))
+        rows |= {name: text for name, text in (("launch", self.launch), ("halos", self.halo)) if text}
+        folded = {f"stage {name}": str(page) for name, page in self.stages.items()}
+        return facts(f"kernel {self.name}", rows, folded | {"source": self.source})
+
     def __str__(self) -> str:
         lines = [
-            f"{self.name}: {self.flops} flops, {self.bytes_moved} bytes per site (at least {self.bytes_least}), "
-            f"{self.precision}, {self.lanes} lanes",
+            self._costs,
             f"  source {self.path}",
             *([f"  launch {self.launch}"] if self.launch else []),
             *([f"  halos {self.halo}"] if self.halo else []),

@@ -102,6 +102,9 @@ class SiteFunction:
         self._programs: dict[Any, tuple[Traced, ...]] = {}  # by types of arguments, the latest first
         self._everywhere = SiteFunctionOn(self, ALL)
 
+    def __repr__(self) -> str:
+        return f"<site function {self.__name__}{inspect.signature(self.function)}>"
+
     def __getitem__(self, domain: Domain) -> SiteFunctionOn:
         domain = as_domain(domain, f"{self.__name__}[...]")
         return self._everywhere if domain is ALL else SiteFunctionOn(self, domain)
@@ -405,6 +408,9 @@ class SiteFunctionOn:
     def __init__(self, function: SiteFunction, domain: Domain):
         self.function = function
         self.domain = domain
+
+    def __repr__(self) -> str:
+        return f"<{self.function!r} over {self.domain}>"
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
         self.function.run(self.domain, arguments, named=named)
