@@ -176,9 +176,7 @@ def _finish(
             if len(kinds) > 1:
                 value = conversions.convert(state.builder, value, "complex")
             number = -1 if label is None else labels.setdefault(label, len(labels))
-            sums.append(
-                Sum(slot, value, gathered.where, how, names[slot], number)
-            )
+            sums.append(Sum(slot, value, gathered.where, how, names[slot], number))
         types.append(sums[-1].value.type)
     offsets = list(dict.fromkeys(store.offset for store in state.stores.values()))
     if not offsets and not sums:

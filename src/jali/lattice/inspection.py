@@ -89,9 +89,7 @@ def inspect(
     if isinstance(function, SiteFunctionOn):
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
-    sums = (
-        Sums(bins=bins if bins is None else as_bins(bins)) if whole.missing(arguments, named) else None
-    )
+    sums = Sums(bins=bins if bins is None else as_bins(bins)) if whole.missing(arguments, named) else None
     traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)
     analysis, program = kernel.text.analysis, kernel.program
     shift = program.shift or (0,) * program.ndim

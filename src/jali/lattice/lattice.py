@@ -274,7 +274,11 @@ class Lattice(LatticeBase):
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
         axes = None if per is None else self._axes(per)
         return function.run(
-            over, arguments, self, Sums(axes, fast, wait, True, bins if bins is None else as_bins(bins)), named
+            over,
+            arguments,
+            self,
+            Sums(axes, fast, wait, True, bins if bins is None else as_bins(bins)),
+            named,
         )
 
     def reduce(
@@ -298,7 +302,11 @@ class Lattice(LatticeBase):
         function, over = as_site_function(function, "lattice.reduce"), as_domain(over, "over=")
         axes = None if per is None else self._axes(per)
         return function.run(
-            over, arguments, self, Sums(axes, fast, wait, False, bins if bins is None else as_bins(bins)), named
+            over,
+            arguments,
+            self,
+            Sums(axes, fast, wait, False, bins if bins is None else as_bins(bins)),
+            named,
         )
 
     def scalar(self, value: float | complex) -> Scalar:

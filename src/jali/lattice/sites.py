@@ -163,7 +163,9 @@ class SiteFunction:
             found[name] = value
         rest = self.missing(arguments, named)
         if sums and not rest:
-            raise trace_error(f"{self._wanted()}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds")
+            raise trace_error(
+                f"{self._wanted()}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds"
+            )
         if rest and not sums:
             count = len(arguments) + len(named)
             raise trace_error(
@@ -280,7 +282,13 @@ class SiteFunction:
         shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
         how = lattice.ndim, common_precision(fields)
         with lattice.lock:
-            traced = self._traced(arguments, shapes, fields, how, Outside([], lattice, False, dict(zip(self.parameters, arguments, strict=True))))
+            traced = self._traced(
+                arguments,
+                shapes,
+                fields,
+                how,
+                Outside([], lattice, False, dict(zip(self.parameters, arguments, strict=True))),
+            )
         return list(traced.programs[0].sums)
 
     def _remember(self, key: Any, bound: BoundCall) -> None:
