@@ -99,3 +99,13 @@ def test_packages_that_come_later_are_attributes_too():
 def test_a_name_that_does_not_exist_is_an_attribute_error(module):
     with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'nothing'"):
         module.nothing  # noqa: B018
+
+
+def test_everything_from_jali_hides_none_of_pythons_names():
+    hidden = run_python(
+        "import builtins; from jali import *; print(sorted(set(globals()) & set(dir(builtins))))"
+    )
+    assert set(json.loads(hidden.stdout.replace("'", '"'))) <= {"__build_class__", "__doc__", "__import__", "__loader__", "__name__", "__package__", "__spec__"}  # fmt: skip
+    assert jali.complex(1, 2) == complex(1, 2)
+    assert jali.round(2.5) == 2
+    assert not {"complex", "round"} & set(jali.__all__)

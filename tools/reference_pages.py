@@ -7,6 +7,7 @@ are kept in the repository; a test compares them with the sources.
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
 import importlib
 import inspect
@@ -38,10 +39,15 @@ def table(module: str) -> str:
 
 
 def public(module: Any) -> list[tuple[str, Any]]:
-    """What a module lists or, if it lists nothing, what it defines and describes."""
+    """What a module lists, with functions that have names of Python's and are not listed for that; or what it defines and describes."""
     listed = getattr(module, "__all__", None)
     if listed is not None:
-        return [(name, getattr(module, name)) for name in listed if not name.startswith("_")]
+        pythons = [
+            name
+            for name in vars(module)
+            if name in vars(builtins) and inspect.isfunction(getattr(module, name))
+        ]
+        return [(name, getattr(module, name)) for name in [*listed, *pythons] if not name.startswith("_")]
     return [
         (name, value)
         for name, value in vars(module).items()

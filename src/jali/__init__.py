@@ -39,9 +39,12 @@ from jali.lattice import (
 )
 from jali.lattice.functions import (
     acos,
+    arg,
     asin,
     atan,
     atan2,
+    ceil,
+    complex_,
     cos,
     cosh,
     exp,
@@ -52,6 +55,8 @@ from jali.lattice.functions import (
     maximum,
     minimum,
     power,
+    round_,
+    sign,
     sin,
     sinh,
     sqrt,
@@ -61,8 +66,10 @@ from jali.lattice.functions import (
     where,
     zero,
 )
-from jali.lattice.functions import complex_ as complex
 from jali.version import __version__
+
+complex, round = complex_, round_  # Python's names, so not in __all__: `from jali import *` hides nothing
+del complex_, round_
 
 TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
@@ -109,11 +116,12 @@ __all__ = [
     "Vector",
     "__version__",
     "acos",
+    "arg",
     "asin",
     "atan",
     "atan2",
     "block_sums",
-    "complex",
+    "ceil",
     "cos",
     "cosh",
     "exp",
@@ -130,6 +138,7 @@ __all__ = [
     "read",
     "save",
     "settings",
+    "sign",
     "sin",
     "sinh",
     "site_function",

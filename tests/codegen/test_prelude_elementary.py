@@ -153,6 +153,9 @@ SPECIAL = [
                 "sqrt",
                 "floor",
                 "abs",
+                "ceil",
+                "round",
+                "sign",
             ],
             [
                 "exp",
@@ -169,6 +172,9 @@ SPECIAL = [
                 "sqrt",
                 "floor",
                 "abs",
+                "ceil",
+                "rint",
+                "sign",
             ],
             strict=True,
         )
@@ -219,6 +225,19 @@ def test_floor_rounds_down_and_integers_convert_both_ways():
     y = evaluate("out[0] = to_real(to_integer(in[0])); out[1] = vfloor(in[0]);", x, 2)
     assert np.array_equal(y[0], np.floor(x[0]))
     assert np.array_equal(y[1], np.floor(x[0]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=["double", "float"])
+def test_rounding_up_and_to_the_nearest_are_exact(dtype):
+    """Around every power of two up to where all numbers are whole, halves, and their neighbours."""
+    powers = 2.0 ** np.arange(-3, np.finfo(dtype).nmant + 3)
+    near = np.concatenate([powers + d for d in (0, 0.5, -0.5, 1, 1.5, 0.25)]).astype(dtype)
+    near = np.concatenate([near, np.nextafter(near, dtype(np.inf)), np.nextafter(near, dtype(0))])
+    x = np.concatenate([near, -near])[None, :]
+    y = evaluate("out[0] = vceil(in[0]); out[1] = vround(in[0]); out[2] = vsign(in[0]);", x, 3)
+    for got, expected in zip(y, (np.ceil(x[0]), np.rint(x[0]), np.sign(x[0])), strict=True):
+        assert np.array_equal(got, expected)
+        assert np.array_equal(np.signbit(got), np.signbit(expected))
 
 
 def test_complex_functions_agree_with_long_double_references():

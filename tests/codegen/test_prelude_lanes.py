@@ -19,6 +19,7 @@ out[0] = vexp(in[0]); out[1] = vlog(in[1]); vsincos(out + 2, out + 3, in[2]); ou
 out[6] = vcosh(in[0]); out[7] = vtanh(in[0]); out[8] = vatan2(in[0], in[1]); out[9] = vasin(in[3]); out[10] = vacos(in[3]);
 out[11] = vpow(in[1], in[0]); out[12] = vsqrt(in[1]) + rsqrt(in[1]); out[13] = vfloor(in[0]) + to_real(to_integer(in[0]));
 complex_log(out + 14, in); complex_sqrt(out + 16, in); out[18] = fms(in[0], in[1], in[2]); out[19] = fnma(in[0], in[1], in[2]);
+out[20] = vceil(in[0]); out[21] = vround(in[0]); out[22] = vsign(in[2]);
 """
 MATRIX = """
 matmul<3, 3, 3, false, true>(out, in, in + 18); matmul_sub<3, 3, 3, true, false>(out, in, in + 18);
@@ -61,7 +62,7 @@ def arguments(body: str, dtype: type) -> np.ndarray:
     return x.astype(dtype)
 
 
-BODIES = {"elementary": (ELEMENTARY, 20), "matrix": (MATRIX, 111), "random": (RANDOM, 4)}
+BODIES = {"elementary": (ELEMENTARY, 23), "matrix": (MATRIX, 111), "random": (RANDOM, 4)}
 
 
 @pytest.mark.parametrize("body", BODIES)

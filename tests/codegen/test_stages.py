@@ -12,7 +12,7 @@ import pytest
 
 import jali
 from jali import EVEN, ODD, SU, Field, Lattice, Real, Spinor, Vector
-from jali.codegen.formats import FieldArgument, stored
+from jali.codegen.formats import ArrayArgument, FieldArgument, stored
 from jali.codegen.language import arithmetic
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.passes import reachable
@@ -43,7 +43,7 @@ def real_fields(lattice, n=2):
 def program_of(function, *elements, ndim=2):
     fields = [FieldArgument(stored("float64", element, "float64"), k) for k, element in enumerate(elements)]
     names = [f"f{k}" for k in range(len(fields))]
-    (program,) = trace_function(function, [], fields, names, ndim, "float64", 0).programs
+    (program,) = trace_function(function, [], fields, names, ndim, "float64").programs
     return program
 
 
@@ -219,7 +219,7 @@ def test_nothing_is_kept_in_dicts_of_others():
 # ---- descriptors ---------------------------------------------------------------------------------------
 
 
-def everything(X, A, B, v, w, x, y, scale, rng):
+def everything(X, A, B, v, w, x, y, scale, rng, table):
     """A formula with every operation of the language."""
     e = X.directions()[0]
     n = (X.coordinate(e) // 2) % X.extent(e)
@@ -238,6 +238,7 @@ def everything(X, A, B, v, w, x, y, scale, rng):
         + jali.sin(x[X])
         + accepted
         + v[X][1].real
+        + table[rng.integers(X, n + 1)]
     )
     x[X] = 2 * y[X]  # as y, which is kept in fewer bits, gives it back
 
@@ -248,8 +249,9 @@ def test_every_operation_can_be_reached():
     elements = [matrix, matrix, vector, vector, real, real]
     kept = [stored("float32" if k == 5 else "float64", e, "float64") for k, e in enumerate(elements)]
     arguments = [*(FieldArgument(row, k) for k, row in enumerate(kept)), real.type, "random"]
+    arguments.append(ArrayArgument("real", (300,)))
     (program,) = trace_function(
-        everything, [], arguments, ["A", "B", "v", "w", "x", "y", "scale", "rng"], 2, "float64", 0
+        everything, [], arguments, ["A", "B", "v", "w", "x", "y", "scale", "rng", "table"], 2, "float64"
     ).programs
     reached = {node.op for node in reachable(effect.value for effect in program.effects)}
     assert reached == set(OPERATIONS)

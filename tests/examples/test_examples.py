@@ -28,9 +28,11 @@ EXPECTED = {
     "heat": r"open +amplitude .* relative error \d\.\de-1[3-6]",
     "ising": r"beta 0\.44\d+",
     "momentum_correlator": r"exact 0\.5",
+    "o3_overrelaxation": r"beta 2.0: <s.s'> 0\.53\d+.* exact 0\.537315",
     "phi4": r"free correlator at t = 3",
     "pion_from_ensemble": r"by a gauge transformation \d\.\de-(09|1\d)",
     "plaquette": r"plaquette 0\.5\d+\(\d+\), tau_int",
+    "potts": r"q = 3: bonds 0\.7[89]\d+.* exact 0\.788675",
     "su2_deconfinement": r"1\.85 ",
     "su2_higgs": r"beta 2\.3 kappa 0\.0: plaquette 0\.60\d+\(\d+\), .* known \(0\.602229",
     "u1_2d": r"4\.00 .* 0\.863523",
@@ -68,6 +70,11 @@ def test_example_runs_and_its_check_holds(example):
 def test_example_prints_the_same_on_two_ranks(example):
     """Not only the same physics: the same numbers, since sums and random numbers do not depend on the split."""
     assert run(example, 2) == run(example, 1)
+
+
+@pytest.mark.parametrize("name", ["o3_overrelaxation", "potts"])
+def test_spin_models_fit_in_fifty_lines(name):
+    assert len((ROOT / "examples" / f"{name}.py").read_text().splitlines()) < 50
 
 
 def test_dirac_operator_with_conjugate_gradients_fits_in_eighty_lines():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import jali
 from jali import Field, Lattice, Matrix, Spinor, TraceError
+from jali.codegen.stage_cache import COUNTS
 from jali.fermions import SpinMatrix, gamma, gamma5, project, reconstruct
 
 LATTICE = Lattice(4, 2, 3)
@@ -157,3 +159,61 @@ def test_misuse_of_spin_is_a_trace_error(expression, message):
     with pytest.raises(TraceError, match=message) as caught:
         f(psi)
     assert f"{__file__}:" in str(caught.value).splitlines()[-1]
+
+
+@jali.site_function
+def apply_matrix(X, out, psi, matrix, factor=1.0):
+    out[X] = factor * (matrix * psi[X])
+
+
+@jali.site_function
+def apply_all(X, out, psi, matrices):
+    out[X] = sum(matrices[mu] * psi[X + mu] for mu in X.directions())
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_spin_matrix_is_an_argument(precision):
+    psi, n = random_spinor(3, 1, precision=precision), 3
+    out = psi.like()
+    values = psi[...]
+    for matrix in (*gamma, gamma5, 1 - gamma[n], gamma[0] * gamma[1] * 2j):
+        apply_matrix(out, psi, matrix)
+        assert np.allclose(out[...], matrix.dense() @ values, rtol=1e-5)
+        apply_matrix(out, psi, matrix=SpinMatrix(matrix.dense()), factor=0.5)
+        assert np.allclose(out[...], 0.5 * (matrix.dense() @ values), rtol=1e-5)
+
+
+def test_equal_spin_matrices_are_one_kernel_and_others_are_others():
+    psi = random_spinor(3, 1)
+    out = psi.like()
+    apply_matrix(out, psi, gamma[1])
+    made = COUNTS["traced"].made
+    apply_matrix(out, psi, SpinMatrix(gamma[1].dense()))
+    assert COUNTS["traced"].made == made
+    assert (
+        jali.inspect(apply_matrix, out, psi, gamma5).flops
+        < jali.inspect(apply_matrix, out, psi, 1 - gamma[0]).flops
+    )
+
+
+def test_a_list_of_spin_matrices_is_indexed_by_directions():
+    psi = random_spinor(2, 3)
+    out = psi.like()
+    apply_all(out, psi, gamma)
+    expected = sum(gamma[mu].dense() @ np.roll(psi[...], -1, mu) for mu in range(3))
+    assert np.allclose(out[...], expected)
+
+
+def test_members_of_enumerations_are_fixed_while_tracing():
+    class Boundary(enum.Enum):
+        FREE = "free"
+        FIXED = "fixed"
+
+    @jali.site_function
+    def f(X, out, kind):
+        out[X] = 1.0 if kind is Boundary.FREE else 2.0
+
+    out = Field(LATTICE, jali.Real())
+    for kind, value in ((Boundary.FREE, 1.0), (Boundary.FIXED, 2.0)):
+        f(out, kind)
+        assert np.all(out[...] == value)

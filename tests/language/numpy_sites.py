@@ -97,6 +97,9 @@ class Value:
     def __abs__(self):
         return Value(np.abs(self.array), ())
 
+    def __round__(self):
+        return Value(np.rint(self.array), ())
+
     def __lt__(self, other):
         return Value(self.array < lift(other).array, ())
 
@@ -361,6 +364,10 @@ numpy_language = SimpleNamespace(
     acos=_function(np.arccos),
     atan=_function(np.arctan),
     floor=_function(np.floor),
+    ceil=_function(np.ceil),
+    round=_function(np.rint),
+    sign=_function(np.sign),
+    arg=_function(np.angle),
     atan2=_function2(np.arctan2),
     power=_function2(np.power),
     minimum=_function2(np.minimum),

@@ -530,7 +530,7 @@ def test_wrong_number_of_arguments_names_the_parameters():
 
     with pytest.raises(
         TraceError,
-        match=r"f takes 2 arguments \(out, a\), 1 were given; sums over sites are called as lattice.sum\(f",
+        match=r"f takes 2 arguments \(out, a\), 1 were given: a is missing; sums over sites are called as lattice.sum\(f",
     ):
         f(make(Real()))
     with pytest.raises(TraceError, match=r"f takes 2 arguments \(out, a\), 3 were given"):
@@ -575,7 +575,7 @@ def test_function_without_site_is_an_error():
 
 
 def test_variable_parameters_are_an_error():
-    with pytest.raises(TraceError, match="site functions take plain positional parameters"):
+    with pytest.raises(TraceError, match="the parameters of a site function have names"):
 
         @jali.site_function
         def f(X, *fields):
@@ -589,8 +589,8 @@ def test_argument_that_is_nothing_known_is_an_error():
 
     with pytest.raises(TraceError, match="b: a dict cannot be an argument"):
         f(make(Real()), {})
-    with pytest.raises(TraceError, match="an array of 1000 numbers is not an argument; make it a Field"):
-        f(make(Real()), np.zeros(1000))
+    with pytest.raises(TraceError, match="b: an array of object cannot be used in a site function"):
+        f(make(Real()), np.array([None]))
 
 
 def test_whole_number_beyond_32_bits_is_an_error():

@@ -72,6 +72,14 @@ class Method:
     def method(self, X, a):
         a[X] = 1.0
 
+    def of_class(cls, X, a):  # noqa: N805
+        a[X] = 1.0
+
+
+class Slotted:
+    __slots__ = ()
+    method = jali.site_function(Method.method)
+
 
 def generator(X, a):
     yield a[X]
@@ -113,13 +121,17 @@ CALLS = [
     (lambda: R.__setitem__(..., [[1], [1, 2]]), "takes an array of numbers"),
     (lambda: float(R), "is no number"),
     # site functions and their calls
-    (lambda: f(R, b=1), r"takes its arguments in order, without names: a, b"),
-    (lambda: f[EVEN](R, b=1), r"takes its arguments in order, without names: a, b"),
+    (lambda: f(R, c=1), r"f has no parameter c; it takes a, b"),
+    (lambda: f[EVEN](R, 1.0, b=1), r"f got b twice, by its place and by its name"),
+    (lambda: f(R), r"takes 2 arguments \(a, b\), 1 were given: b is missing; sums over sites"),
+    (lambda: f(R, 1.0, 2.0), r"takes 2 arguments \(a, b\), 3 were given"),
+    (lambda: L.sum(total, R, s=1.0), "needs at least one of them left for the sum"),
+    (lambda: L.sum(total, R, b=1.0), "total has no parameter b; it takes a, s"),
     (lambda: f[0], "takes a domain such as EVEN, not 0"),
     (lambda: f["even"], "takes a domain such as EVEN, not 'even'"),
     (lambda: f[Colouring(2, lambda x: x[0] % 2)], r"one of its colours is a domain, c\[0\]"),
     (lambda: f(R, L), "a Lattice cannot be an argument"),
-    (lambda: f(R, np.zeros((2, 2, 2))), "make it a Field"),
+    (lambda: f(R, np.zeros((2, 0))), "an array without numbers, of shape .2, 0."),
     (
         lambda: L.sum(R),
         r"takes a site function, not .*; to sum a field, write a function with total \+= f\[X\]",
@@ -148,11 +160,16 @@ CALLS = [
     (lambda: jali.site_function(functools.lru_cache(plain)), "other decorators stand above"),
     (lambda: jali.site_function(staticmethod(plain)), "other decorators stand above"),
     (lambda: jali.site_function(functools.partial(plain)), "is none"),
-    (lambda: jali.site_function(Method.method), "is a method"),
+    (lambda: jali.site_function(Method.method)(), "is a method: call it on an object"),
+    (lambda: L.sum(jali.site_function(Method.method), R), "is a method: call it on an object"),
+    (lambda: Slotted().method(R), 'add "__dict__" to the slots'),
+    (lambda: jali.site_function(Method.of_class), "is a method of a class"),
     (lambda: jali.site_function(generator), "is a generator or a coroutine"),
     (lambda: jali.site_function(coroutine), "is a generator or a coroutine"),
-    (lambda: jali.site_function(lambda X, *, a: None), "plain positional parameters"),
+    (lambda: jali.site_function(lambda X, *a: None), r"have names; \*a has none"),
+    (lambda: jali.site_function(lambda X, **a: None), r"have names; \*\*a has none"),
     (lambda: RNG.uniform(), "inside a site function that has it as an argument"),
+    (lambda: RNG.integers(0, 4), "inside a site function that has it as an argument"),
     (lambda: RNG.gaussian(0), "inside a site function that has it as an argument"),
     (lambda: Colouring(0, lambda x: x), "a positive whole number of colours, not 0"),
     (lambda: Colouring(2, 5), "a function of the coordinates, not 5"),

@@ -37,6 +37,9 @@ def real_functions():
     case = Case([Real(), Real()])
     for name in ["exp", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan", "floor"]:
         case.add(name, Real())(lambda J, a, b, name=name: getattr(J, name)(a))
+    for name in ["ceil", "round", "sign", "arg"]:
+        case.add(name, Real())(lambda J, a, b, name=name: getattr(J, name)(10 * a))
+    case.add("Python's round", Real())(lambda J, a, b: round(8 * a) - b)
     case.add("log", Real())(lambda J, a, b: J.log(a * a + 0.01))
     case.add("sqrt", Real())(lambda J, a, b: J.sqrt(a * a))
     case.add("exp of large", Real())(lambda J, a, b: J.log(J.exp(80 * a)))
@@ -86,6 +89,7 @@ def complex_numbers():
     case.add("real part", Real())(lambda J, z, w, r: z.real * w.imag + (z * w).real)
     case.add("abs", Real())(lambda J, z, w, r: abs(z))
     case.add("norm2", Real())(lambda J, z, w, r: (z + w).norm2())
+    case.add("arg", Real())(lambda J, z, w, r: J.arg(z) + J.arg(z * w) / 3)
     case.add("dot", Complex())(lambda J, z, w, r: z.dot(w))
     case.add("exp", Complex())(lambda J, z, w, r: J.exp(z) + w.exp())
     case.add("log", Complex())(lambda J, z, w, r: J.log(z))
@@ -222,6 +226,16 @@ def integers():
     case.add("extents", Real())(lambda J, X, a: X.extent(0) * X.extent(1) + X.extent(2))
     case.add("mod and floor division", Real())(
         lambda J, X, a: (X.coordinate(0) - 3) % 2 + 10 * ((X.coordinate(0) - 3) // 2)
+    )
+    case.add("functions that stay whole", Real())(
+        lambda J, X, a: (
+            (J.floor(X.coordinate(0)) + J.ceil(X.coordinate(1)) + J.round(X.coordinate(2))) % 3
+            + 10 * J.sign(X.coordinate(0) - 2)
+            + 20 * abs(X.coordinate(0) - 2)
+            + 50 * J.minimum(X.coordinate(0), X.coordinate(1))
+            + 100 * J.maximum(X.coordinate(0), X.coordinate(2))
+            + 200 * J.minimum(X.coordinate(0), 1.5)
+        )
     )
     case.add("distance on the torus", Real())(
         lambda J, X, a: (X.coordinate(0) + X.extent(0) // 2 - 1) % X.extent(0)

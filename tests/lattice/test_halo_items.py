@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lanes
 
 
 def program(function, arguments, names):
-    (made,) = trace(function, arguments, names, 4, "float64", 0)
+    (made,) = trace(function, arguments, names, 4, "float64")
     return made
 
 

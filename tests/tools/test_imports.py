@@ -78,7 +78,18 @@ def within(package: str) -> dict[str, set[str]]:
     return {name: IMPORTS[name] & inside for name in inside}
 
 
-BELOW = {"errors", "files", "processes", "settings", "version", "vendor", "vendors", "rows", "_core"}
+BELOW = {
+    "errors",
+    "files",
+    "notebook",
+    "processes",
+    "settings",
+    "version",
+    "vendor",
+    "vendors",
+    "rows",
+    "_core",
+}
 # What a package may import of jali besides itself, from the bottom to the top (ARCHITECTURE.md).
 MAY_IMPORT = {
     "codegen": BELOW,

@@ -18,11 +18,12 @@ LARGEST_OFFSET = 1 << 29  # sites in each direction: sums of two and a coordinat
 
 
 class Offset:
-    """A vector of whole numbers, one for each direction named in it."""
+    """A vector of whole numbers, one for each direction named in it. `given` where numbers that are arguments went into it."""
 
-    __slots__ = ("steps",)
+    __slots__ = ("given", "steps")
 
-    def __init__(self, steps: dict[int, int]):
+    def __init__(self, steps: dict[int, int], given: bool = False):
+        self.given = given
         self.steps = {axis: n for axis, n in sorted(steps.items()) if n}
 
     def _no(self, operation: str, other: Any) -> Any:
@@ -40,10 +41,10 @@ class Offset:
         steps = dict(self.steps)
         for axis, n in other.steps.items():
             steps[axis] = steps.get(axis, 0) + n
-        return Offset(steps)
+        return Offset(steps, self.given or other.given)
 
     def __neg__(self) -> Offset:
-        return Offset({axis: -n for axis, n in self.steps.items()})
+        return Offset({axis: -n for axis, n in self.steps.items()}, self.given)
 
     def __sub__(self, other: Any) -> Offset:
         if not isinstance(other, Offset):
@@ -54,7 +55,7 @@ class Offset:
         if not isinstance(factor, int | np.integer) or isinstance(factor, bool):
             return self._no("*", factor)
         factor = int(factor)
-        return Offset({axis: factor * n for axis, n in self.steps.items()})
+        return Offset({axis: factor * n for axis, n in self.steps.items()}, self.given)
 
     __rmul__ = __mul__
 

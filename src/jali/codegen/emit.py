@@ -17,7 +17,7 @@ from jali.codegen.local_arrays import LocalArrays
 from jali.codegen.operation import OPERATIONS
 from jali.codegen.passes import Analysis, analyse, reachable
 from jali.codegen.several import SeveralSites, most_neighbours
-from jali.codegen.writer import KernelParameter, Value, Variant, Writer, coordinate_text, offset_text
+from jali.codegen.writer import KernelParameter, Value, Variant, Writer, coordinate_text, place_text
 
 FIRST_PARAMETER = 8  # parameters 0 to 7 belong to the launcher (ARCHITECTURE.md, section 3)
 LEAST_STREAMED = 4  # reals read per site; with fewer, finding the position takes as long as reading it
@@ -270,7 +270,7 @@ class _Emitter(Writer):
         ]
         for slot in [parameter.slot for parameter in self.parameters if parameter.what == "field"]:
             field = program.fields[slot]
-            reads = ", ".join(offset_text(o) for o in analysis.reads.get(slot, {}))
+            reads = ", ".join(place_text(program, o) for o in analysis.reads.get(slot, {}))
             what = [f"read at {reads}"] if reads else []
             what += ["written"] if slot in analysis.writes else []
             out.append(f"//   {self.field(slot)} = {field.name}, {field.element}: {'; '.join(what)}")
@@ -438,7 +438,7 @@ class _Emitter(Writer):
         memory = self._sent(item.reals).pointer(self.program.precision, self.variant.gpu)
         arguments = f"{staged}, (const {memory}*)w[{storage}], {entry}"
         self.line(
-            f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {offset_text(offset)}"
+            f"const real* const arrived = stage<{item.reals}>({arguments});  // sent by {place_text(self.program, offset)}"
         )
         first = 0
         for name, node in zip(names, item.cut, strict=True):
@@ -464,10 +464,12 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
     if parameter.what == "table":
         entry = {8: "unsigned char", 16: "unsigned short", 32: "uint32_t"}[variant.code_bits]
         return [
-            f"const {entry}* const n{index} = (const {entry}*)w[{index}];  // neighbours at {offset_text(parameter.offset)}"
+            f"const {entry}* const n{index} = (const {entry}*)w[{index}];  // neighbours at {place_text(program, parameter.offset)}"
         ]
     if parameter.what in ("sites", "site_lists"):
-        comment = f"  // sites at {offset_text(parameter.offset)}" if parameter.what == "sites" else ""
+        comment = (
+            f"  // sites at {place_text(program, parameter.offset)}" if parameter.what == "sites" else ""
+        )
         return [f"const uint32_t* const n{index} = (const uint32_t*)w[{index}];{comment}"]
     if parameter.what == "site_classes":
         return [f"const uint16_t* const c{index}_ = (const uint16_t*)w[{index}];"]
@@ -479,6 +481,16 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
         return [
             f"const philox_keys k{index} = philox_schedule(w[{index}]);  // {program.randoms[parameter.slot]}"
         ]
+    if parameter.what == "array":
+        return [
+            f"const JALI_REAL* const a{index} = (const JALI_REAL*)w[{index}];  // {program.scalars[parameter.slot][0]}"
+        ]
+    if parameter.what == "whole_array":
+        return [
+            f"const lane_integer* const a{index} = (const lane_integer*)w[{index}];  // {program.scalars[parameter.slot][0]}"
+        ]
+    if parameter.what == "array_extent":
+        return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);"]
     if parameter.what == "scalar":
         name, type = program.scalars[parameter.slot]
         if type.kind == "int":

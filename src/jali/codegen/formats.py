@@ -14,6 +14,7 @@ A kernel computes in the widest `precision` of the fields that meet in it, whate
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -144,6 +145,19 @@ class Stored:
 
 
 C_TYPES = {"float64": "double", "float32": "float"}
+
+
+@dataclass(frozen=True)
+class ArrayArgument:
+    """An array of numbers as an argument: a vector or a matrix, or a table that is indexed by whole numbers of the site."""
+
+    kind: str  # int, real or complex
+    shape: tuple[int, ...]
+
+    @property
+    def is_value(self) -> bool:
+        """Whether it is small enough to be used whole."""
+        return len(self.shape) <= 2 and math.prod(self.shape) <= 256
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,9 @@ class SiteProgram:
     fused: frozenset[int] = (
         frozenset()
     )  # products that are rounded with the sum they belong to (passes.fused_products)
+    given: frozenset[tuple[int, ...]] = (
+        frozenset()
+    )  # offsets of the source that arguments decide: the text does not name them, so that others have the same
 
     def __post_init__(self) -> None:
         self.name = _printable(self.name)

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from jali.codegen.ir import Node, SiteProgram, Store, Sum
+from jali.codegen.language.draws import DRAWS
 from jali.codegen.operation import OPERATIONS
 
 
@@ -66,8 +67,8 @@ def analyse(program: SiteProgram, elsewhere: frozenset[int] = frozenset()) -> An
         flops,
         loads,
         stores,
-        coordinates=any(n.op in ("coordinate", "philox") for n in nodes),
-        randoms={n.attrs[0] for n in nodes if n.op == "philox"},
+        coordinates=any(n.op in ("coordinate", *DRAWS) for n in nodes),
+        randoms={n.attrs[0] for n in nodes if n.op in DRAWS},
     )
 
 

@@ -17,6 +17,7 @@ them is said in a `Placement`.
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +47,12 @@ class Traced:
 
     programs: tuple[SiteProgram, ...]
     watch: Watch
+    captured: tuple[
+        Any, ...
+    ] = ()  # weak references to fields that are no arguments, in the order of their slots
+    fixed: frozenset[str] = (
+        frozenset()
+    )  # arguments that are numbers of which offsets are made: it holds for their values
     analysed: StageCache[Analysed] = field(default_factory=lambda: StageCache("analysed", 64), repr=False)
 
 
@@ -56,14 +63,18 @@ def trace_function(
     names: Sequence[str],
     ndim: int,
     precision: str,
-    nsums: int,
+    outside: Any = None,
 ) -> Traced:
     """Runs a function over symbols; see `trace` for its arguments. `statics` are those that are fixed while tracing. Raises TraceError."""
     COUNTS["traced"].count(found=False)
     programs, watch = watched(
-        function, list(statics), lambda: trace(function, arguments, names, ndim, precision, nsums)
+        function, list(statics), lambda: trace(function, arguments, names, ndim, precision, outside)
     )
-    return Traced(tuple(programs), watch)
+    if outside is None:
+        return Traced(tuple(programs), watch)
+    return Traced(
+        tuple(programs), watch, tuple(map(weakref.ref, outside.taken.values())), frozenset(outside.asked)
+    )
 
 
 # ---- analysed ------------------------------------------------------------------------------------------
@@ -138,6 +149,7 @@ def _producer(program: SiteProgram, item: Item) -> SiteProgram:
         [],
         first,
         program.fused,
+        program.given,
     )
 
 

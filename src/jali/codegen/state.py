@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import FieldSlot, Node, Store
@@ -22,6 +24,10 @@ def current_trace() -> Trace:
     if trace is None:
         raise trace_error("this can only be used inside a site function")
     return trace
+
+
+def _no_number(slot: int) -> int:
+    raise trace_error("an offset takes numbers of a call, and nothing is called")
 
 
 @dataclass
@@ -57,6 +63,11 @@ class Trace:
         self.loops: list[Loop] = []
         self.loop: Loop | None = None
         self.draws: list[int] = []
+        self.capture: Callable[[Any], Any] | None = None  # the symbol of a field that is no argument
+        self.number: Callable[[int], int] = (
+            _no_number  # the value of an argument, by its slot, which the trace is then for
+        )
+        self.given: set[tuple[int, ...]] = set()  # offsets that such values went into
         self.halves: dict[tuple[int, int, str], Node] = {}
 
     # ---- fields ----------------------------------------------------------------------------------
@@ -86,6 +97,10 @@ class Trace:
             raise trace_error(
                 f"{field.name} is written inside repeat_until; return the value from the attempt instead"
             )
+        if (value.type.shape, want.shape) == ((1, 1), ()):  # a number of U(1)
+            value = conversions.element(self.builder, value, 0)
+        elif (value.type.shape, want.shape) == ((), (1, 1)) and value.type.kind != "bool":
+            value = conversions.build(self.builder, Type(value.type.kind, (1, 1)), [value])
         if value.type.shape != want.shape:
             raise trace_error(
                 f"a {value.type} cannot be stored in {field.name}, which holds {field.element} ({want})"
@@ -113,19 +128,27 @@ class Trace:
         waiting = self.halves.pop(key, None)
         if waiting is not None:
             return OPERATIONS[kind](self.builder, waiting, 1)
-        if self.loop is None:
-            number = self.draws[slot]
-            self.draws[slot] += 1
-            if number >= MOST_DRAWS:
-                raise trace_error(
-                    f"more than {2 * MOST_DRAWS} random numbers at a site; draw them in several site functions"
-                )
-        else:
-            number = self.loop.first_draw + self.loop.draws
-            self.loop.draws += 1
-        pair = draws.philox(self.builder, slot, number, loop, kind)
+        pair = draws.philox(self.builder, slot, self._next_draw(slot), loop, kind)
         self.halves[key] = pair
         return OPERATIONS[kind](self.builder, pair, 0)
+
+    def draw_integer(self, slot: int, n: Node) -> Node:
+        """A whole number from 0 to n - 1; it takes a counter of its own."""
+        loop = self.loop.number if self.loop else -1
+        return draws.integers(self.builder, slot, self._next_draw(slot), loop, n)
+
+    def _next_draw(self, slot: int) -> int:
+        """The number of a source's next counter at this site."""
+        if self.loop is not None:
+            self.loop.draws += 1
+            return self.loop.first_draw + self.loop.draws - 1
+        number = self.draws[slot]
+        self.draws[slot] += 1
+        if number >= MOST_DRAWS:
+            raise trace_error(
+                f"more than {2 * MOST_DRAWS} random numbers at a site; draw them in several site functions"
+            )
+        return number
 
 
 def tracing() -> bool:

@@ -32,7 +32,7 @@ class Symbol:
         close = [_MEANT[name]] if _MEANT.get(name, "").strip("()") in names else None
         close = close or difflib.get_close_matches(name, names, 1)
         hint = f"did you mean .{close[0]}?" if close else f"it has {', '.join(names)}"
-        if name in ("uniform", "gaussian"):
+        if name in ("uniform", "gaussian", "integers"):
             hint = "random numbers come from a jali.Random(seed) that is given as an argument"
         elif isinstance(self, WithoutValue) and not close:
             hint = self.advice()
@@ -105,9 +105,25 @@ _OPERATORS = {
 _JALIS = {
     **{
         name: f"jali.{name}(x)"
-        for name in ["exp", "log", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "floor"]
+        for name in [
+            "exp",
+            "log",
+            "sqrt",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "floor",
+            "ceil",
+            "round",
+            "sign",
+        ]
     },
     **{f"arc{name}": f"jali.a{name}(x)" for name in ("sin", "cos", "tan")},
+    **dict.fromkeys(("rint", "round", "round_", "around"), "jali.round(x)"),
+    "angle": "jali.arg(z)",
     "arctan2": "jali.atan2(y, x)",
     "absolute": "abs(x)",
     "minimum": "jali.minimum(x, y)",

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jali.codegen import directions as dirs
-from jali.codegen.formats import Ratio
+from jali.codegen.formats import ArrayArgument, Ratio
 from jali.codegen.ir import BOOL, Node
 from jali.codegen.language import arithmetic, choices, conversions, leaves, loops
 from jali.codegen.lines import trace_error, user_line
 from jali.codegen.state import MOST_DRAWS, Gathered, Loop, Trace, builder, current_trace
 from jali.codegen.symbol import Symbol, WithoutValue
-from jali.codegen.types import Element
+from jali.codegen.types import Element, Type
 from jali.codegen.values import Value, lift
 
 
@@ -86,6 +86,8 @@ class Site(WithoutValue):
         finer one the first site of this one's block. Offsets from it are steps of that lattice."""
         if isinstance(field, Fields) and field.members:
             field = field.members[0]
+        if self._trace.capture is not None and hasattr(type(field), "stored_bytes"):
+            field = self._trace.capture(field)  # a field of a method's object
         if not isinstance(field, FieldSymbol):
             raise trace_error(f"X.on(f) takes a field, whose lattice it leads to, not {field!r}")
         if field.ratio == self.ratio:
@@ -102,7 +104,7 @@ class Site(WithoutValue):
                     f"{field.ratio}; step there: X.on({field.name}) + mu"
                 )
             steps[axis] = step // field.ratio.coarser[axis] * field.ratio.finer[axis]
-        return Site(self._trace, dirs.Offset(steps), field.ratio)
+        return Site(self._trace, dirs.Offset(steps, self._offset.given), field.ratio)
 
     def block(self, field: Any) -> list[Site]:
         """All sites of a field's finer lattice that belong to this one, the last direction fastest."""
@@ -210,6 +212,43 @@ class Site(WithoutValue):
         return results[0] if single else tuple(results)
 
 
+class FieldValue(Value):
+    """What was read of a field: a value whose components can be written where it was read, `f[X][0] = x`.
+
+    In `f[X][0] = x` nobody has this object afterwards. In `v = f[X]; v[0] = x` somebody has, and may have meant a value of his own
+    or the field; so the field is written, and a later use of `v` is a mistake that says what would be right.
+    """
+
+    __slots__ = ("_field", "_read", "_site", "_written")
+
+    def __init__(self, field: FieldSymbol, site: Any, node: Node):
+        self._field = field
+        self._site = site
+        self._read = node
+        self._written = False
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        """The node that was read. Raises TraceError once a component has been assigned."""
+        if self._written:
+            name = self._field.name
+            raise trace_error(
+                f"a component of this value of {name} was assigned, and that wrote {name}: read {self._field.example} again, or "
+                f"assign to a value of your own, v = {self._field.example}.copy()"
+            )
+        return self._read
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Writes components of the field where this was read."""
+        now = self._field[self._site]
+        if not self._written and now._read is not self._read:
+            raise trace_error(
+                f"{self._field.name} has been written since this value was read; write {self._field.example}[{index}] = ..."
+            )
+        self._field[self._site] = Value(now._with(index, value))
+        self._written = True
+
+
 class FieldSymbol(WithoutValue):
     """A field inside a site function: `f[X]` reads, `f[X] = value` and `f[X] += value` write."""
 
@@ -246,10 +285,12 @@ class FieldSymbol(WithoutValue):
             raise trace_error(
                 f"{self.name} lives on {what}; its value there is {self.name}[X.on({self.name})]"
             )
+        if site._offset.given:
+            self._trace.given.add(site.vector)
         return site.vector
 
-    def __getitem__(self, site: Any) -> Value:
-        return Value(self._trace.load(self.slot, self._offset(site)))
+    def __getitem__(self, site: Any) -> FieldValue:
+        return FieldValue(self, site, self._trace.load(self.slot, self._offset(site)))
 
     def __setitem__(self, site: Any, value: Any) -> None:
         if self.ratio is not None:
@@ -261,6 +302,66 @@ class FieldSymbol(WithoutValue):
 
     def __iter__(self) -> Iterator[Any]:
         raise trace_error(f"{self.name} is one field; it cannot be iterated")
+
+
+class ArrayValue(Value):
+    """An array that is an argument: a vector or matrix, and a table that is indexed by whole numbers of the site."""
+
+    __slots__ = ("_argument", "_name", "_own", "_slot", "_trace")
+
+    def __init__(self, trace: Trace, slot: int, name: str, argument: ArrayArgument):
+        self._trace = trace
+        self._slot = slot
+        self._name = name
+        self._argument = argument
+        self._own: Node | None = None
+
+    @property
+    def node(self) -> Node:
+        """All its numbers. Raises TraceError where they are too many to be used whole."""
+        if self._own is None:
+            if not self._argument.is_value:
+                raise trace_error(
+                    f"{self._name}, an array of shape {self._argument.shape}, is a table: index it, as in {self._name}[X.coordinate(0)]; "
+                    "vectors and matrices of up to 256 numbers are used whole, others make it a Field"
+                )
+            kind = "complex" if self._argument.kind == "complex" else "real"
+            self._own = leaves.scalar(self._trace.builder, self._slot, Type(kind, self._argument.shape))
+        return self._own
+
+    @node.setter
+    def node(self, node: Node) -> None:
+        self._own = node
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape in NumPy."""
+        return self._argument.shape
+
+    def __repr__(self) -> str:
+        return f"<array {self._name}: {self._argument.kind} {self._argument.shape}>"
+
+    def __getitem__(self, index: Any) -> Value:
+        indices = index if isinstance(index, tuple) else (index,)
+        known = not any(isinstance(i, Value) for i in indices)
+        if known and (self._own is not None or self._argument.is_value):
+            return super().__getitem__(index)
+        if self._own is not None and self._own.op != "scalar":
+            raise trace_error(f"{self._name} has been assigned to and is no table any more; keep a copy")
+        shape = self._argument.shape
+        rest = shape[len(indices) :]
+        if len(indices) > len(shape) or len(rest) > 2 or Type("real", rest).size > 256:
+            raise trace_error(
+                f"{self._name}, an array of shape {shape}, is indexed by {len(indices)} whole numbers; what is left must be a number, or a "
+                "vector or matrix of at most 256 numbers"
+            )
+        if any(isinstance(i, slice) or i is Ellipsis or i is None for i in indices):
+            raise trace_error(
+                f"{self._name} is indexed by whole numbers, the last indices are left out; slices are taken before"
+            )
+        nodes = [lift(i) for i in indices]
+        kind = "real" if rest and self._argument.kind == "int" else self._argument.kind  # as vectors are
+        return Value(leaves.table(self._trace.builder, self._slot, nodes, Type(kind, rest)))
 
 
 class Fields(WithoutValue, Sequence[Any]):
@@ -477,7 +578,7 @@ class RandomSymbol(WithoutValue):
 
     def advice(self) -> str:
         """What the user should write instead."""
-        return f"{self.name} is a source of random numbers; draw one with {self.name}.uniform(X) or {self.name}.gaussian(X)"
+        return f"{self.name} is a source of random numbers; draw one with {self.name}.uniform(X), {self.name}.gaussian(X) or {self.name}.integers(X, n)"
 
     def _check(self, site: Any) -> None:
         if not isinstance(site, Site) or any(site.vector) or site.ratio is not None:
@@ -492,3 +593,8 @@ class RandomSymbol(WithoutValue):
         """A real number from the normal distribution with mean 0 and variance 1."""
         self._check(site)
         return Value(self._trace.draw(self._slot, "gaussian"))
+
+    def integers(self, site: Any, n: Any) -> Value:
+        """A whole number from 0 to n - 1, each with probability 1/n (up to 2^-128); n may be an argument."""
+        self._check(site)
+        return Value(self._trace.draw_integer(self._slot, lift(n)))

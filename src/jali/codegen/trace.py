@@ -12,14 +12,14 @@ from typing import Any
 
 from jali.codegen import directions as dirs
 from jali.codegen import state as tracing
-from jali.codegen.formats import FieldArgument
+from jali.codegen.formats import ArrayArgument, FieldArgument
 from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
 from jali.codegen.language import conversions, leaves
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Gathered, Trace
-from jali.codegen.symbols import Accumulator, Fields, FieldSymbol, RandomSymbol, Site
+from jali.codegen.symbols import Accumulator, ArrayValue, Fields, FieldSymbol, RandomSymbol, Site
 from jali.codegen.types import Type
 from jali.codegen.values import Value
 from jali.errors import TraceError
@@ -31,12 +31,14 @@ def trace(
     names: Sequence[str],
     ndim: int,
     precision: str,
-    nsums: int,
+    outside: Any = None,
 ) -> list[SiteProgram]:
-    """Runs `function(X, *symbols, *sums)` once and returns its programs (one, unless writes carry different offsets).
+    """Runs `function(X, *symbols)` once and returns its programs (one, unless writes carry different offsets).
 
-    `arguments` holds `FieldArgument`, a list of them, `Type` (a run-time scalar of that type), the string `"random"`, or
-    `("static", object)`; `names` are the parameters' names. Raises TraceError at the user's line.
+    `arguments` holds `FieldArgument`, a list of them, `ArrayArgument`, `Type` (a run-time scalar of that type), the strings `"random"` and
+    `"sum"`, or `("static", object)`, one for each of the parameters; `names` are these. `outside`
+    (`jali.lattice.arguments.Outside`) describes fields that are used without being arguments, and has values of arguments that offsets
+    are made of; None: there are none. Raises TraceError at the user's line.
     """
     if getattr(tracing.active, "trace", None) is not None:
         raise trace_error(
@@ -63,25 +65,43 @@ def trace(
         if isinstance(argument, Type):
             scalars.append((name, argument))
             return Value(leaves.scalar(state.builder, len(scalars) - 1, argument))
+        if isinstance(argument, ArrayArgument):
+            whole = Type("complex" if argument.kind == "complex" else "real", argument.shape)
+            scalars.append((name, whole))
+            return ArrayValue(state, len(scalars) - 1, name, argument)
+        if argument == "sum":
+            state.gathered.append(Gathered())
+            return Accumulator(state, state.gathered[-1], name)
         if argument == "random":
             randoms.append(name)
             state.draws.append(0)
             return RandomSymbol(state, len(randoms) - 1, name)
         return argument[1]
 
+    def capture(field: Any) -> FieldSymbol:
+        outside.take(field)
+        return field_symbol(outside.describe(field), field.name)
+
     tracing.active.trace = state
     try:
-        symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=False)]
-        state.gathered = [Gathered() for _ in range(nsums)]
-        sums = [Accumulator(state, g, names[len(symbols) + k]) for k, g in enumerate(state.gathered)]
+        symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=True)]
+        if outside is not None:
+            state.number = lambda slot: outside.number(scalars[slot][0])
+        if outside is not None and outside.of_object:
+            for field in outside.known:  # so that slots are in the order of the launch's fields
+                field_symbol(outside.describe(field), field.name)
+            state.capture = capture
+        places = len(symbols) - function.__code__.co_kwonlyargcount
+        by_name = dict(zip(names[places:], symbols[places:], strict=True))
         with interruptible():
-            result = _run(function, Site(state, dirs.Offset({})), *symbols, *sums)
+            result = _run(function, Site(state, dirs.Offset({})), *symbols[:places], **by_name)
         if result is not None:
             raise _error_in(
                 function,
                 f"{function.__name__} returned a value; a site function writes fields (f[X] = ...) or adds to sums (total += ...)",
             )
-        return _finish(state, function, precision, scalars, randoms, names)
+        named = [name for a, name in zip(arguments, names, strict=True) if a == "sum"]
+        return _finish(state, function, precision, scalars, randoms, named)
     finally:
         tracing.active.trace = None
 
@@ -98,6 +118,8 @@ _PYTHONS = (
 )
 _WORDS = (
     ("'Value'", "'symbol'"),
+    ("'ArrayValue'", "'array'"),
+    ("'FieldValue'", "'symbol'"),
     ("'FieldSymbol'", "'field'"),
     ("'Fields'", "'list of fields'"),
     ("'Site'", "'site'"),
@@ -106,10 +128,10 @@ _WORDS = (
 )
 
 
-def _run(function: Callable[..., Any], *symbols: Any) -> Any:
+def _run(function: Callable[..., Any], *symbols: Any, **by_name: Any) -> Any:
     """Calls the function; what Python finds wrong in it is a TraceError at the user's line, too."""
     try:
-        return function(*symbols)
+        return function(*symbols, **by_name)
     except _PYTHONS as error:
         line, raised = line_of_error(error.__traceback__)
         if type(error).__module__ != "builtins" or raised:
@@ -137,6 +159,7 @@ def _finish(
     randoms: list[str],
     names: Sequence[str],
 ) -> list[SiteProgram]:
+    """The programs of a trace that has run; `names` are those of its sums."""
     name = function.__name__
     sums: list[Sum] = []
     types: list[Type] = []
@@ -145,7 +168,7 @@ def _finish(
         if not gathered.values:
             raise _error_in(
                 function,
-                f"{name} never adds to its sum number {slot + 1}, {names[len(names) - len(state.gathered) + slot]}",
+                f"{name} never adds to its sum number {slot + 1}, {names[slot]}",
             )
         how = "sum" if gathered.how == "entries" else gathered.how
         kinds = {value.type.kind for value in gathered.values.values()}
@@ -153,9 +176,7 @@ def _finish(
             if len(kinds) > 1:
                 value = conversions.convert(state.builder, value, "complex")
             number = -1 if label is None else labels.setdefault(label, len(labels))
-            sums.append(
-                Sum(slot, value, gathered.where, how, names[len(names) - len(state.gathered) + slot], number)
-            )
+            sums.append(Sum(slot, value, gathered.where, how, names[slot], number))
         types.append(sums[-1].value.type)
     offsets = list(dict.fromkeys(store.offset for store in state.stores.values()))
     if not offsets and not sums:
@@ -199,6 +220,7 @@ def _finish(
             shift=offset,
             loops=state.loops,
             fused=fused,
+            given=frozenset(state.given),
         )
         programs.append(program)
     return programs

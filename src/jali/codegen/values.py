@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Offset
-from jali.codegen.ir import Node
+from jali.codegen.ir import INT, Node
 from jali.codegen.language import (
     arithmetic,
     choices,
@@ -28,7 +28,7 @@ from jali.codegen.language import (
 )
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Operation
-from jali.codegen.state import builder
+from jali.codegen.state import builder, current_trace
 from jali.codegen.symbol import Symbol, WithoutValue
 from jali.codegen.types import MOST_COMPONENTS, Element, Type
 
@@ -71,8 +71,8 @@ def _not_a_number(value: Any) -> str:
         return value.advice()
     if isinstance(value, Offset):
         return (
-            f"{text}: {value!r} is an offset between sites, multiplied by whole numbers that are known while tracing; "
-            "the number of a direction is int(mu)"
+            f"{text}: {value!r} is an offset between sites, multiplied by whole numbers that are known while tracing or are "
+            "arguments; the number of a direction is int(mu)"
         )
     if isinstance(value, list | tuple):
         return f"{text}; jali.vector([...]) and jali.matrix([[...], ...]) make vectors and matrices"
@@ -92,6 +92,25 @@ def _known(value: Any) -> bool:
     ):
         return True
     return type(value).__module__ == "builtins"
+
+
+def _evaluated(node: Node, number: Callable[[int], int]) -> int:
+    """The value of sums and products of whole numbers that are known or arguments; `number(slot)` is that of an argument."""
+    if node.op == "const":
+        return int(node.attrs[0])
+    if node.op == "scalar":
+        return number(node.attrs[0])
+    if node.op not in _OF_STEPS:
+        raise trace_error(f"offsets are made of arguments by +, - and *; {node.op} is none of these")
+    return _OF_STEPS[node.op](*(_evaluated(a, number) for a in node.args))
+
+
+_OF_STEPS: dict[str, Callable[..., int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "neg": operator.neg,
+}
 
 
 class Value(Symbol):
@@ -120,7 +139,7 @@ class Value(Symbol):
 
     def __radd__(self, other: Any) -> Value:
         if type(other) is int and other == 0:  # where Python's sum() begins
-            return self
+            return self.copy()
         return Value(arithmetic.add(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     def __sub__(self, other: Any) -> Value:
@@ -129,10 +148,14 @@ class Value(Symbol):
     def __rsub__(self, other: Any) -> Value:
         return Value(arithmetic.sub(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
-    def __mul__(self, other: Any) -> Value:
+    def __mul__(self, other: Any) -> Any:
+        if isinstance(other, Offset) and self.node.type == INT:
+            return Offset(other.steps, True) * self._steps()
         return Value(matrices.product(builder(), self.node, lift(other))) if _known(other) else NotImplemented
 
-    def __rmul__(self, other: Any) -> Value:
+    def __rmul__(self, other: Any) -> Any:
+        if isinstance(other, Offset) and self.node.type == INT:
+            return self * other
         return Value(matrices.product(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     __matmul__ = __mul__
@@ -160,7 +183,7 @@ class Value(Symbol):
         return Value(arithmetic.neg(builder(), self.node))
 
     def __pos__(self) -> Value:
-        return self
+        return self.copy()
 
     def __abs__(self) -> Value:
         return Value(elementary.call(builder(), "abs", [self.node]))
@@ -182,7 +205,7 @@ class Value(Symbol):
                 if shape and shape != shape[:1] * 2:
                     raise trace_error(f"a {self.node.type} has no powers; numbers and square matrices have")
                 return identity(shape[0]) if shape else Value(leaves.const(builder(), 1.0))
-            return result
+            return result.copy()
         return Value(elementary.call(builder(), "pow", [self.node, lift(power)]))
 
     def __rpow__(self, base: Any) -> Value:
@@ -241,6 +264,15 @@ class Value(Symbol):
             "pass True or False, or capture the number (a global or a variable of the surrounding function)"
         )
 
+    def _steps(self) -> int:
+        """How many steps this is between sites: a number made of whole numbers that are arguments, as they are in this call."""
+        node, trace = self.node, current_trace()
+        if not self._from_arguments():
+            raise trace_error(
+                "a direction is multiplied by whole numbers that are known while tracing or are arguments, not by those of the site"
+            )
+        return _evaluated(node, trace.number)
+
     def _from_arguments(self) -> bool:
         """Whether this is made of numbers given as arguments, so that a person may take it for known."""
         waiting, seen, scalars = [self.node], set(), False
@@ -274,7 +306,11 @@ class Value(Symbol):
         )
 
     def __index__(self) -> int:
-        hint = self._fixed() if self._from_arguments() else "pass a Direction, or fix it while tracing"
+        hint = (
+            self._fixed()
+            if self._from_arguments()
+            else "pass a Direction, or fix it while tracing; an array is indexed by numbers of the site where it is an argument"
+        )
         raise trace_error(f"a run-time number cannot be an index or a loop bound; {hint}")
 
     def __float__(self) -> float:
@@ -282,7 +318,15 @@ class Value(Symbol):
             "a symbol has no value while the function is traced; functions of symbols are jali's: jali.sin, not math.sin"
         )
 
-    __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = __float__
+    def __round__(self, digits: int | None = None) -> Value:
+        """Python's `round(x)`: the nearest whole number, of two the even one."""
+        if digits is not None:
+            raise trace_error(
+                "round(x, digits) does not take symbols; round(x * 10**digits) / 10**digits does"
+            )
+        return Value(elementary.call(builder(), "round", [self.node]))
+
+    __complex__ = __trunc__ = __floor__ = __ceil__ = __float__
     __int__ = __index__
 
     def __iter__(self) -> Iterator[Any]:
@@ -292,15 +336,34 @@ class Value(Symbol):
         raise trace_error(f"a {self.node.type} has no len(); the extents are in .shape, {self.shape}")
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        what = "vector([...])" if len(self.shape) == 1 else "matrix([[...], ...])"
-        raise trace_error(
-            f"components cannot be assigned; write the whole value, f[X] = jali.{what}"
-            if self.shape
-            else f"a {self.node.type} has no components to assign"
-        )
+        """Replaces components of this value, `v[0] = x`, `m[0, :] = v`; whoever holds the same object sees it, as in Python."""
+        self.node = self._with(index, value)
 
     def __delitem__(self, index: Any) -> None:
-        self[index] = None
+        raise trace_error(f"components of a {self.node.type} cannot be removed; v[1:] is a part")
+
+    def _with(self, index: Any, value: Any) -> Node:
+        """This value with other components at an index. Raises TraceError for what does not fit."""
+        type = self.node.type
+        if not type.shape:
+            raise trace_error(f"a {type} has no components to assign")
+        places, shape = self._components(index)
+        given = lift(value)
+        if given.type.shape not in ((), shape):
+            what = Type(given.type.kind, shape)
+            raise trace_error(
+                f"component {index} of a {type} is a {what}; a {given.type} cannot be assigned to it"
+            )
+        if conversions.KINDS[given.type.kind] > conversions.KINDS[type.kind]:
+            raise trace_error(
+                f"a {given.type} cannot be assigned to a component of a {type}; use .real or .imag, or begin with a value that is "
+                f"{given.type.kind}"
+            )
+        nodes = builder()
+        parts = [conversions.element(nodes, self.node, k) for k in range(type.size)]
+        for n, k in enumerate(places):
+            parts[k] = conversions.element(nodes, given, n) if given.type.shape else given
+        return conversions.build(nodes, type, parts)
 
     def __contains__(self, other: Any) -> bool:
         raise trace_error(f"a {self.node.type} cannot be searched; compare components, v[i] == x")
@@ -318,32 +381,45 @@ class Value(Symbol):
         return self.node.type.kind
 
     def __getitem__(self, index: Any) -> Value:
-        shape = self.node.type.shape
+        places, shape = self._components(index)
+        nodes, kind = builder(), self.node.type.kind
+        parts = [conversions.element(nodes, self.node, k) for k in places]
+        return Value(conversions.build(nodes, Type(kind, shape), parts) if shape else parts[0])
+
+    def _components(self, index: Any) -> tuple[list[int], tuple[int, ...]]:
+        """Numbers of the components at an index, row by row, and the shape of what they are; `()` is one number."""
+        type = self.node.type
         indices = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(i, slice) for i in indices) and len(indices) == len(shape) == 2:
-            rows, cols = (
-                range(n)[i] if isinstance(i, slice) else [i] for i, n in zip(indices, shape, strict=True)
-            )
-            parts = [self[i, j] for i in rows for j in cols]
-            if not parts:
-                raise trace_error(f"the block {index} of a {self.node.type} is empty")
-            both = isinstance(indices[0], slice) and isinstance(indices[1], slice)
-            new = (len(rows), len(cols)) if both else (len(parts),)
-            return Value(
-                conversions.build(builder(), Type(self.node.type.kind, new), [p.node for p in parts])
-            )
-        if len(indices) != len(shape):
-            raise trace_error(f"a {self.node.type} takes {len(shape)} indices, not {len(indices)}")
-        flat = 0
-        for i, n in zip(indices, shape, strict=True):
+        if len(indices) != len(type.shape):
+            raise trace_error(f"a {type} takes {len(type.shape)} indices, not {len(indices)}")
+        chosen, shape = [], []
+        for i, n in zip(indices, type.shape, strict=True):
+            if isinstance(i, slice):
+                chosen.append(range(n)[i])
+                shape.append(len(chosen[-1]))
+                continue
             try:
                 k = operator.index(i)
             except TypeError:
                 raise trace_error(f"component index {i!r} is not a whole number") from None
             if not -n <= k < n:
-                raise trace_error(f"component {index} of a {self.node.type} does not exist")
-            flat = flat * n + k % n
-        return Value(conversions.element(builder(), self.node, flat))
+                raise trace_error(f"component {index} of a {type} does not exist")
+            chosen.append(range(k % n, k % n + 1))
+        places = [0]
+        for these, n in zip(chosen, type.shape, strict=True):
+            places = [place * n + k for place in places for k in these]
+        if not places:
+            raise trace_error(f"the block {index} of a {type} is empty")
+        return places, tuple(shape)
+
+    def copy(self) -> Value:
+        """The same value in a variable of its own: to assign components that no one else is to see."""
+        return Value(self.node)
+
+    __copy__ = copy
+
+    def __deepcopy__(self, memo: Any) -> Value:
+        return self.copy()
 
     @property
     def real(self) -> Value:

@@ -56,7 +56,7 @@ class Variant:
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, differences, permutations, phases, scalar, key, call, blocks, item, output, lost; of fields that are apart (slot: their
+    what: str  # field, table, differences, permutations, phases, scalar, array, whole_array, array_extent, key, call, blocks, item, output, lost; of fields that are apart (slot: their
     # group) sites, site_lists, site_classes; of these and arrays first_ghost, away
     slot: int = 0
     offset: tuple[int, ...] = ()
@@ -167,7 +167,7 @@ class Writer:
             gather = "gather" if storage.format.scalar else "gather_coded"
             self.line(
                 f"const {ctype}* const {name} = {gather}<{apart.lanes}, {reals}>({staged}, {source}, {table}, x, {ghosts});"
-                f"  // {self.program.fields[slot].name} at {offset_text(offset)}"
+                f"  // {self.program.fields[slot].name} at {place_text(self.program, offset)}"
             )
             if phased and not late:
                 self._turn("phase" if complex_factor else "sign", reals, staged, apart, slot, offset)
@@ -198,7 +198,7 @@ class Writer:
                 arguments += f", h{phases}"
                 kind = "_phased" if complex_factor else "_signed"
             self.line(
-                f"const {ctype}* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {offset_text(offset)}"
+                f"const {ctype}* const {name} = stage{kind}<{reals}>({arguments});  // {self.program.fields[slot].name} at {place_text(self.program, offset)}"
             )
         if not packing.decode:
             self.values[node.number] = Value(node.type.reals, name)
@@ -318,6 +318,13 @@ def coordinate_text(axis: int, ndim: int, step: int) -> str:
     if step:
         text = f"floor_mod({text} + splat_integer({step}), splat_integer((lane_integer)extents[{axis}]))"
     return text
+
+
+def place_text(program: SiteProgram, offset: tuple[int, ...]) -> str:
+    """An offset, seen from the written site, for a kernel's text: kernels that differ in what arguments decide have one text."""
+    shift = program.shift or (0,) * program.ndim
+    source = tuple(o + s for o, s in zip(offset, shift, strict=False))
+    return "an offset that arguments decide" if source in program.given else offset_text(offset)
 
 
 def offset_text(offset: tuple[int, ...]) -> str:

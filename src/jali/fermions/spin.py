@@ -38,9 +38,11 @@ class SpinMatrix:
 
     Products (`*` or `@`), sums, multiples, `dagger()`; a number in a sum stands for that multiple of the unit matrix, so
     `1 - gamma[mu]` is what it says. Times a spinor symbol `(n, 4)` it is a spinor. `dense()` is the NumPy matrix, which
-    acts on NumPy spinors `(..., 4, n)` by `@`.
+    acts on NumPy spinors `(..., 4, n)` by `@`. As an argument of a site function it is fixed while tracing: every matrix is a
+    kernel of its own, in which zeros cost nothing.
     """
 
+    SITE_CONSTANT = True  # an argument of site functions that is fixed while tracing, known by its value
     __slots__ = ("_rows",)
     __array_ufunc__ = None  # NumPy scalars leave the operation to us
 

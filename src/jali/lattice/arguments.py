@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jali.codegen.directions import Direction, Offset
-from jali.codegen.formats import PRECISIONS, FieldArgument
+from jali.codegen.formats import PRECISIONS, ArrayArgument, FieldArgument
 from jali.codegen.lines import trace_error
 from jali.codegen.symbol import Symbol
 from jali.codegen.types import Element, Type
@@ -22,6 +23,17 @@ from jali.lattice.random import Random
 from jali.lattice.ratio import ratio_of, why_not_together
 from jali.lattice.scalars import Condition, Scalar
 
+
+class _Sum:
+    """Stands where a parameter is a sum: `SUM`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "a sum"
+
+
+SUM = _Sum()
 REAL, COMPLEX, INT = Type("real"), Type("complex"), Type("int")
 
 
@@ -41,10 +53,19 @@ def check_function(function: Any) -> None:
         raise trace_error(
             f"{function.__name__} is a generator or a coroutine; a site function is an ordinary one, without yield and await"
         )
-    if isinstance(function, types.FunctionType) and code.co_varnames[:1] in (("self",), ("cls",)):
+    if isinstance(function, types.FunctionType) and code.co_varnames[:1] == ("cls",):
         raise trace_error(
-            f"{function.__name__} is a method; a site function has the site in front: def f(X, ...), outside of the class"
+            f"{function.__name__} is a method of a class; a site function has the site in front, def f(X, ...), or is a method "
+            "of objects, def f(self, X, ...)"
         )
+
+
+def is_constant(argument: Any) -> bool:
+    """Whether an argument is fixed while tracing and known by its value: what never changes and says so (`SITE_CONSTANT`), or an
+    enumeration's member that is no number."""
+    return getattr(type(argument), "SITE_CONSTANT", False) or (
+        isinstance(argument, enum.Enum) and not isinstance(argument, int | float | str)
+    )
 
 
 def key_of(argument: Any) -> Any:
@@ -59,6 +80,8 @@ def key_of(argument: Any) -> Any:
         return kind
     if kind is Scalar:
         return argument.key
+    if kind is _Sum:
+        return kind
     fields = getattr(argument, "fields", None)
     if fields is not None:
         return tuple([f.serial for f in fields])
@@ -71,6 +94,8 @@ def key_of(argument: Any) -> Any:
     if argument is None or isinstance(
         argument, str | bool | np.bool_ | Direction | Offset | Element | Domain
     ):
+        return (kind, argument)
+    if is_constant(argument):
         return (kind, argument)
     if isinstance(argument, np.generic | int | float | complex):
         return kind
@@ -85,6 +110,8 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         raise trace_error(
             f"{name} is a symbol of another site function; a site function is inlined by calling it with the site first, f(X, ...)"
         )
+    if argument is SUM:
+        return "sum"
     if isinstance(argument, Field):
         return FieldArgument(argument.stored, argument.serial, ratio_of(lattice, argument.lattice))
     if isinstance(argument, Scalar):
@@ -98,6 +125,8 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         return "random"
     if isinstance(argument, Direction | Offset | bool | np.bool_ | str | type(None) | Element | Domain):
         return ("static", argument)
+    if is_constant(argument):
+        return ("static", argument)
     if isinstance(argument, list | tuple):
         return [describe(a, f"{name}[{k}]", lattice) for k, a in enumerate(argument)]
     if isinstance(argument, int | np.integer):
@@ -106,15 +135,14 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         return REAL
     if isinstance(argument, complex | np.complexfloating):
         return COMPLEX
-    if isinstance(argument, np.ndarray) and argument.ndim in (0, 1, 2) and argument.size <= 256:
+    if isinstance(argument, np.ndarray):
         if argument.dtype.kind not in "fciub":
             raise trace_error(f"{name}: an array of {argument.dtype} cannot be used in a site function")
-        return Type("complex" if argument.dtype.kind == "c" else "real", argument.shape)
-    if isinstance(argument, np.ndarray):
-        raise trace_error(
-            f"{name}: an array of {argument.size} numbers is not an argument; make it a Field"
-            " (vectors and matrices of up to 256 numbers are arguments)"
-        )
+        if not argument.size:
+            raise trace_error(f"{name}: an array without numbers, of shape {argument.shape}")
+        if not argument.ndim:
+            return COMPLEX if argument.dtype.kind == "c" else REAL
+        return ArrayArgument({"c": "complex", "f": "real"}.get(argument.dtype.kind, "int"), argument.shape)
     if callable(argument):
         return ("static", argument)
     raise trace_error(
@@ -133,6 +161,56 @@ def fields_of(arguments: Any) -> Any:
             raise trace_error(f"{a!r} is no field yet; a site function takes fields: pass (...).field()")
         elif isinstance(a, list | tuple):
             yield from fields_of(a)
+
+
+class Outside:
+    """What a trace may ask of the call that it is for: fields of a method's object, and numbers for offsets.
+
+    `known` are the fields that a method is known to take, `taken` those that it did take; `asked` are the names of arguments whose
+    values the trace depends on.
+    """
+
+    def __init__(self, known: list[Field], lattice: Any, of_object: bool, numbers: dict[str, Any]):
+        self.known = known
+        self.lattice = lattice
+        self.of_object = of_object  # whether there is an object
+        self.taken: dict[int, Field] = {}
+        self.asked: set[str] = set()
+        self._numbers = numbers
+
+    def number(self, name: str) -> int:
+        """The value of an argument. Raises TraceError for what is no argument by itself."""
+        value = self._numbers.get(name)
+        if not isinstance(value, int | np.integer):
+            raise trace_error(
+                f"{name} is no argument by itself; give the number that an offset is made of as one"
+            )
+        self.asked.add(name)
+        return int(value)
+
+    def describe(self, field: Field) -> FieldArgument:
+        """As an argument would be described."""
+        return FieldArgument(field.stored, field.serial, ratio_of(self.lattice, field.lattice))
+
+    def take(self, field: Field) -> None:
+        """Notes a use. Raises LayoutError for a field that cannot meet the lattice."""
+        if why := why_not_together(self.lattice, field.lattice):
+            raise LayoutError(
+                f"{field.name} lives on {field.lattice}, the loop runs over {self.lattice}; {why}"
+            )
+        self.taken[field.serial] = field
+
+
+def fields_at_hand(function: Any) -> list[Field]:
+    """Of a method: fields that are attributes of its object and that its code mentions, those in lists too."""
+    if not isinstance(function, types.MethodType):
+        return []
+    own = getattr(function.__self__, "__dict__", {})
+    found = [own[name] for name in function.__code__.co_names if name in own]
+    lists = [[value] if isinstance(value, Field) else getattr(value, "fields", value) for value in found]
+    return [
+        f for several in lists if isinstance(several, list | tuple) for f in several if isinstance(f, Field)
+    ]
 
 
 def aliases(fields: list[Field]) -> list[int]:

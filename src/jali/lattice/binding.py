@@ -145,10 +145,10 @@ class _Binding:
                 away.append((index, fields[parameter.slot].storage))
             elif parameter.what == "item":
                 patches.append((index, items[parameter.offset][1]))
-            elif parameter.what in ("scalar", "key", "call"):
-                (self.scalar_parameters if parameter.what == "scalar" else self.random_parameters).append(
-                    (index, parameter)
-                )
+            elif parameter.what in ("key", "call"):
+                self.random_parameters.append((index, parameter))
+            elif parameter.what in ("scalar", "array", "whole_array", "array_extent"):
+                self.scalar_parameters.append((index, parameter))
             else:
                 self.parameters[index] = self._address(parameter)
         reads: list[Any] = []

@@ -37,6 +37,7 @@ from jali.lattice.sums import (
     raise_if_left_out,
     values_as_asked,
 )
+from jali.lattice.tables import Tables
 
 
 class BoundCall:
@@ -84,6 +85,7 @@ class BoundCall:
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
         # parameters, index, argument number, place in the list
         self.listed: list[tuple[Any, int, int, int]] = []
+        self.tables = Tables(self.kernels, lattice, list(scalars_of(arguments)))
         self.simple = self._simple_scalars(arguments)
         self.lattice = lattice
         self.lost = [lost for kernel in self.kernels for lost in kernel.lost]
@@ -178,7 +180,10 @@ class BoundCall:
             settle_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
         for kernel in self.kernels:
             for index, parameter in kernel.scalar_parameters:
-                _set_scalar(kernel, index, values[parameter.slot], parameter.component)
+                if parameter.what == "scalar":
+                    _set_scalar(kernel, index, values[parameter.slot], parameter.component)
+        if self.tables:
+            self.tables.set(values)
 
     # ---- sums that stay, and graphs -----------------------------------------------------------------
 
@@ -256,7 +261,7 @@ class BoundCall:
                 tape.operations.append(_Repeated(kernel, run, saved))
                 tape.launches.append(launch)
                 tape.lent += [f.storage for f in kernel.fields if f.storage.borrowed]
-            tape.held.append((arguments, self))
+            tape.held.append((arguments, self, self.tables.held))
             tape.bound.append(self)
         return self._scalars(nodes) if nodes else None
 

@@ -412,6 +412,8 @@ class Field(FieldArithmetic):
 
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, on every rank: what the same index takes of an array of the field's `shape`, a copy."""
+        if isinstance(index, Site):
+            return self._symbol()[index]
         try:
             chosen = self._select(index)
         except OnlyOfArraysError:
@@ -430,6 +432,9 @@ class Field(FieldArithmetic):
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Sets global sites; every rank passes the same values. `f[...] = 2 * f + g` computes an expression in place."""
+        if isinstance(index, Site):
+            self._symbol()[index] = value
+            return
         chosen = self._select(index)
         if isinstance(value, FieldArithmetic):
             if not chosen.everything:
@@ -523,6 +528,15 @@ class Field(FieldArithmetic):
                 place = sites[theirs.chosen]
                 sites[theirs.chosen] = np.frombuffer(data, np.uint8).reshape(place.shape)
         return sites
+
+    def _symbol(self) -> Any:
+        """What stands for this field in the trace of a method whose object has it. Raises TraceError in other traces."""
+        trace = getattr(tracing.active, "trace", None)
+        if trace is None or trace.capture is None:
+            raise trace_error(
+                f"{self.name} is used in a site function but is not one of its arguments; pass it as one"
+            )
+        return trace.capture(self)
 
     def _not_while_tracing(self) -> None:
         """A number that is read here would stay in the kernel when the field changes, and in the graph."""

@@ -67,6 +67,10 @@ def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[
     return function
 
 
+def _sign(x: Any) -> Any:
+    return x if x != x else type(x)((x > 0) - (x < 0))
+
+
 exp = _one("exp", math.exp, cmath.exp)
 log = _one("log", math.log, cmath.log)
 sqrt = _one("sqrt", math.sqrt, cmath.sqrt)
@@ -80,6 +84,10 @@ asin = _one("asin", math.asin)
 acos = _one("acos", math.acos)
 atan = _one("atan", math.atan)
 floor = _one("floor", math.floor)
+ceil = _one("ceil", math.ceil)
+round_ = _one("round", round)
+sign = _one("sign", _sign)
+arg = _one("arg", cmath.phase)
 atan2 = _two("atan2", "atan2", math.atan2)
 power = _two("power", "pow", math.pow)
 minimum = _two("minimum", "min", min)
@@ -100,9 +108,11 @@ def complex_(re: Any, im: Any) -> Any:
 
 __all__ = [
     "acos",
+    "arg",
     "asin",
     "atan",
     "atan2",
+    "ceil",
     "complex_",
     "cos",
     "cosh",
@@ -114,6 +124,8 @@ __all__ = [
     "maximum",
     "minimum",
     "power",
+    "round_",
+    "sign",
     "sin",
     "sinh",
     "sqrt",

@@ -11,9 +11,10 @@ from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.sites import SiteFunction, SiteFunctionOn
 from jali.lattice.sums import Sums, as_bins, as_site_function
+from jali.notebook import facts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KernelReport:
     """One compiled kernel.
 
@@ -38,10 +39,29 @@ class KernelReport:
     halo: str = ""
     stages: dict[str, StagePage] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<kernel {self._costs}>"
+
+    @property
+    def _costs(self) -> str:
+        return (
+            f"{self.name}: {self.flops} flops, {self.bytes_moved} bytes per site (at least {self.bytes_least}), "
+            f"{self.precision}, {self.lanes} lanes"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the facts, and stages and source where they are clicked."""
+        rows: dict[str, object] = {"costs": self._costs.partition(": ")[2]}
+        for what, places in (("reads", self.reads), ("writes", self.writes)):
+            for name, offsets in places.items():
+                rows[f"{what} {name}"] = "at " + ", ".join(map(str, offsets))
+        rows |= {name: text for name, text in (("launch", self.launch), ("halos", self.halo)) if text}
+        folded = {f"stage {name}": str(page) for name, page in self.stages.items()}
+        return facts(f"kernel {self.name}", rows, folded | {"source": self.source})
+
     def __str__(self) -> str:
         lines = [
-            f"{self.name}: {self.flops} flops, {self.bytes_moved} bytes per site (at least {self.bytes_least}), "
-            f"{self.precision}, {self.lanes} lanes",
+            self._costs,
             f"  source {self.path}",
             *([f"  launch {self.launch}"] if self.launch else []),
             *([f"  halos {self.halo}"] if self.halo else []),
@@ -59,19 +79,18 @@ def inspect(
     over: Domain = ALL,
     lattice: Any = None,
     bins: int | dict[str, int] | None = None,
+    **named: Any,
 ) -> KernelReport:
     """Compiles (without running) a site function for these arguments and reports on its kernel.
 
-    Sums, maxima and minima are what remains of its parameters, and `bins` is as in `lattice.sum`. Raises what a call would raise.
+    Arguments may be given by name. Sums, maxima and minima are what remains of its parameters, and `bins` is as in `lattice.sum`. Raises what a call would raise.
     """
     whole = function
     if isinstance(function, SiteFunctionOn):
         whole, over = function.function, function.domain
     whole, over = as_site_function(whole, "jali.inspect"), as_domain(over, "over=")
-    sums = (
-        Sums(bins=bins if bins is None else as_bins(bins)) if len(whole.parameters) > len(arguments) else None
-    )
-    traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums)
+    sums = Sums(bins=bins if bins is None else as_bins(bins)) if whole.missing(arguments, named) else None
+    traced, (kernel, *_) = whole.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)
     analysis, program = kernel.text.analysis, kernel.program
     shift = program.shift or (0,) * program.ndim
     return KernelReport(

@@ -257,8 +257,11 @@ class Lattice(LatticeBase):
         bins: int | dict[str, int] | None = None,
         fast: bool = False,
         wait: bool = True,
+        **named: Any,
     ) -> Any:
-        """Sums over sites: the parameters of `function` beyond `arguments` are sums (`total += value`).
+        """Sums over sites: the parameters of `function` that get no argument and have no default are sums (`total += value`).
+
+        Arguments may be given by name; `over`, `per`, `bins`, `fast` and `wait` are those of this method.
 
         Returns a number, complex number or array for one sum, a tuple for several; with `per`, arrays with one entry per
         slice orthogonal to that direction, or with an index for each of several (`per=(mu, nu)`). The result is the same to the last bit for any ranks, threads and
@@ -271,7 +274,11 @@ class Lattice(LatticeBase):
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
         axes = None if per is None else self._axes(per)
         return function.run(
-            over, arguments, self, Sums(axes, fast, wait, True, bins if bins is None else as_bins(bins))
+            over,
+            arguments,
+            self,
+            Sums(axes, fast, wait, True, bins if bins is None else as_bins(bins)),
+            named,
         )
 
     def reduce(
@@ -283,8 +290,9 @@ class Lattice(LatticeBase):
         bins: int | dict[str, int] | None = None,
         fast: bool = False,
         wait: bool = True,
+        **named: Any,
     ) -> Any:
-        """Maxima, minima and sums over sites: the parameters of `function` beyond `arguments` take `high.max(value)`, `low.min(value)` or
+        """Maxima, minima and sums over sites: the parameters of `function` that get no argument and have no default take `high.max(value)`, `low.min(value)` or
         `total += value`.
 
         Everything else is as in `sum`, which is for functions that only sum. Maxima and minima are of real numbers (a float) and whole
@@ -294,7 +302,11 @@ class Lattice(LatticeBase):
         function, over = as_site_function(function, "lattice.reduce"), as_domain(over, "over=")
         axes = None if per is None else self._axes(per)
         return function.run(
-            over, arguments, self, Sums(axes, fast, wait, False, bins if bins is None else as_bins(bins))
+            over,
+            arguments,
+            self,
+            Sums(axes, fast, wait, False, bins if bins is None else as_bins(bins)),
+            named,
         )
 
     def scalar(self, value: float | complex) -> Scalar:

@@ -70,7 +70,7 @@ class Random:
             "a jali.Random draws inside a site function that has it as an argument: def f(X, ..., rng), called as f(..., rng)"
         )
 
-    gaussian = uniform
+    gaussian = integers = uniform
 
     @property
     def state(self) -> dict[str, Any]:

@@ -11,20 +11,27 @@ import contextlib
 import functools
 import inspect
 import threading
+import types
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from jali import recording
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
+from jali.codegen.state import tracing
 from jali.codegen.symbols import Site
 from jali.errors import JaliError
 from jali.lattice.arguments import (
+    SUM,
+    Outside,
     aliases,
     check_function,
     common_precision,
     describe,
+    fields_at_hand,
     fields_of,
     hashable,
     key_of,
@@ -44,6 +51,7 @@ if TYPE_CHECKING:
 _MOST_BOUND = 256  # launches that a site function remembers; the oldest goes first
 _MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
 _MOST_VARIANTS = 16  # and programs of a kind, which saw different numbers
+_KEPT = "_jali_site_functions"  # where an object keeps the site functions of its methods
 _tracing = threading.RLock()  # one trace at a time: what one thread traces, others need not
 
 
@@ -63,17 +71,27 @@ class SiteFunction:
         self.function = function
         self.__wrapped_site_function__ = function
         signature = inspect.signature(function)
-        names = list(signature.parameters)
-        if not names:
+        known = list(signature.parameters.values())
+        self.is_method = (
+            isinstance(function, types.FunctionType) and known[:1] != [] and known[0].name == "self"
+        )
+        del known[: self.is_method]
+        if not known:
             raise trace_error(
                 f"{function.__name__} takes no site; its first parameter is the site, usually called X"
             )
-        for parameter in signature.parameters.values():
-            if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+        for parameter in known:
+            if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
                 raise trace_error(
-                    f"{function.__name__}: site functions take plain positional parameters, not {parameter}"
+                    f"{function.__name__}: the parameters of a site function have names; {parameter} has none"
                 )
-        self.parameters = names[1:]
+        self.site = known.pop(0).name
+        self.parameters = [p.name for p in known]
+        self._defaults = {p.name: p.default for p in known if p.default is not p.empty}
+        self._only_by_place = {p.name for p in known if p.kind is p.POSITIONAL_ONLY}
+        self._places = sum(p.kind is not p.KEYWORD_ONLY for p in known)  # parameters that may be given so
+        self._complete = -1 if self.is_method or self._places < len(known) else len(known)  # without more ado
+        self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
         self._exhausted_before = 0  # by launches that are gone
         self.derived: dict[
@@ -84,29 +102,110 @@ class SiteFunction:
         self._programs: dict[Any, tuple[Traced, ...]] = {}  # by types of arguments, the latest first
         self._everywhere = SiteFunctionOn(self, ALL)
 
+    def __repr__(self) -> str:
+        return f"<site function {self.__name__}{inspect.signature(self.function)}>"
+
     def __getitem__(self, domain: Domain) -> SiteFunctionOn:
         domain = as_domain(domain, f"{self.__name__}[...]")
         return self._everywhere if domain is ALL else SiteFunctionOn(self, domain)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> SiteFunction:
+        """The site function of an object, where this is a method; it goes when the object goes."""
+        if instance is None or not self.is_method:
+            return self
+        if tracing():  # it is inlined, and the object stays as it is
+            return SiteFunction(types.MethodType(self.function, instance))
+        own = getattr(instance, "__dict__", None)
+        if own is None:
+            raise trace_error(
+                f"{self.__name__} is a method of {type(instance).__name__}, whose objects have __slots__ and no __dict__: what "
+                'has been made for one cannot be kept with it; add "__dict__" to the slots'
+            )
+        kept = own.setdefault(_KEPT, _Methods())
+        key = (id(instance), id(self))
+        found = kept.get(key)
+        if found is None or found.function.__self__ is not instance:
+            found = kept[key] = SiteFunction(types.MethodType(self.function, instance))
+        return found
+
     def __call__(self, *arguments: Any, **named: Any) -> None:
-        self.refuse(named)
-        if arguments and isinstance(arguments[0], Site):
-            return self.function(*arguments)  # inlined into the site function that calls it
-        self.run(ALL, arguments)
+        if self.is_method:
+            if not arguments or isinstance(arguments[0], Site):
+                raise trace_error(self._unbound())
+            return self.__get__(arguments[0])(*arguments[1:], **named)
+        if (arguments and isinstance(arguments[0], Site)) or isinstance(named.get(self.site), Site):
+            return self.function(*arguments, **named)  # inlined into the site function that calls it
+        self.run(ALL, arguments, named=named)
         return None
 
-    def refuse(self, named: dict[str, Any]) -> None:
-        """Raises TraceError for arguments by name."""
-        if named:
+    def complete(self, arguments: tuple[Any, ...], named: dict[str, Any], sums: bool) -> tuple[Any, ...]:
+        """One argument per parameter, in their order: given by place or by name, else its default, else, with `sums`, `SUM`.
+
+        Raises TraceError for what has no place, is given twice or is missing.
+        """
+        if self.is_method:
+            raise trace_error(self._unbound())
+        if len(arguments) > self._places:
+            only = ", ".join(self.parameters[self._places :])
             raise trace_error(
-                f"{self.__name__} takes its arguments in order, without names: {', '.join(self.parameters)}"
+                f"{self._wanted()}{f', {only} by name' if only else ''}, {len(arguments)} were given{self._for_sums(sums)}"
             )
+        found = dict(zip(self.parameters, arguments, strict=False))
+        for name, value in named.items():
+            if name not in self.parameters:
+                raise trace_error(
+                    f"{self.__name__} has no parameter {name}; it takes {', '.join(self.parameters)}"
+                )
+            if name in found:
+                raise trace_error(f"{self.__name__} got {name} twice, by its place and by its name")
+            if name in self._only_by_place:
+                raise trace_error(f"{self.__name__} takes {name} by its place, not by its name")
+            found[name] = value
+        rest = self.missing(arguments, named)
+        if sums and not rest:
+            raise trace_error(
+                f"{self._wanted()}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds"
+            )
+        if rest and not sums:
+            count = len(arguments) + len(named)
+            raise trace_error(
+                f"{self._wanted()}, {count} were given: {', '.join(rest)} {'is' if len(rest) == 1 else 'are'} missing"
+                f"{self._for_sums(sums)}"
+            )
+        return tuple([found[n] if n in found else self._defaults.get(n, SUM) for n in self.parameters])
+
+    def _unbound(self) -> str:
+        return (
+            f"{self.__name__} is a method: call it on an object, model.{self.__name__}(...), not on the class"
+        )
+
+    def missing(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> list[str]:
+        """Parameters that neither an argument nor a default is for: sums, in a call that has them."""
+        known = {*self.parameters[: len(arguments)], *named, *self._defaults}
+        return [name for name in self.parameters if name not in known]
+
+    def _wanted(self) -> str:
+        return f"{self.__name__} takes {len(self.parameters)} arguments ({', '.join(self.parameters)})"
+
+    def _for_sums(self, sums: bool) -> str:
+        return "" if sums else f"; sums over sites are called as lattice.sum({self.__name__}, ...)"
 
     def run(
-        self, domain: Domain, arguments: tuple[Any, ...], lattice: Any = None, sums: Sums | None = None
+        self,
+        domain: Domain,
+        arguments: tuple[Any, ...],
+        lattice: Any = None,
+        sums: Sums | None = None,
+        named: dict[str, Any] | None = None,
     ) -> Any:
-        """Runs over a domain; with `sums`, the parameters beyond `arguments` are sums and their values are returned."""
-        key = (domain, sums, None if lattice is None else lattice.serial, *map(key_of, arguments))
+        """Runs over a domain; with `sums`, parameters that are not given are sums and their values are returned."""
+        if named or len(arguments) != self._complete:
+            arguments = self.complete(arguments, named or {}, sums is not None)
+        elif sums is not None:
+            raise trace_error(
+                f"{self._wanted()}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds"
+            )
+        key = self._key(domain, arguments, lattice, sums)
         try:
             bound = self._latest.get(key)
         except TypeError:  # a domain or an argument without a hash is none that there is, and binding says so
@@ -115,6 +214,22 @@ class SiteFunction:
         if bound is None or not bound.watch.unchanged():
             bound = self._bind(domain, arguments, lattice, sums, key)
         return bound.run(arguments)
+
+    def _key(
+        self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None
+    ) -> tuple[Any, ...]:
+        """What decides which launch a call is."""
+        key = (domain, sums, None if lattice is None else lattice.serial, *map(key_of, arguments))
+        return (*key, self._fixed_of(arguments)) if self._fixed else key
+
+    def _fixed_of(self, arguments: tuple[Any, ...]) -> tuple[int | None, ...]:
+        """The values of the numbers that offsets are made of, as far as that is known."""
+        if not self._fixed:
+            return ()
+        pairs = zip(self.parameters, arguments, strict=True)
+        return tuple(
+            [int(a) if isinstance(a, int | np.integer) else None for n, a in pairs if n in self._fixed]
+        )
 
     @property
     def exhausted(self) -> int:
@@ -138,34 +253,43 @@ class SiteFunction:
                 self._exhausted_before += exhausted
 
     def kernels(
-        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
+        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
     ) -> list[BoundKernel]:
         """The kernels that a call with these arguments runs, compiled and bound but not run."""
-        return self._bind(over, arguments, lattice, sums).kernels
+        return self.traced(*arguments, over=over, lattice=lattice, sums=sums, **named)[1]
 
     def traced(
-        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
+        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
     ) -> tuple[Traced, list[BoundKernel]]:
         """The first stage of such a call, and the last, `kernels`."""
-        bound = self._bind(over, arguments, lattice, sums)
+        bound = self._bind(over, self.complete(arguments, named, sums is not None), lattice, sums)
         return bound.traced, bound.kernels
 
     def bind(
-        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None
+        self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
     ) -> Callable[[], Any]:
         """A call with these arguments, bound anew, under the settings of now (halo policy, launch parameters).
 
         The fields live as long as what is returned. For measurements; ordinary calls bind by themselves.
         """
+        arguments = self.complete(arguments, named, sums is not None)
         return functools.partial(self._bind(over, arguments, lattice, sums).run, arguments)
 
     def types_of_sums(self, lattice: Any, *arguments: Any) -> list[Type]:
         """What the sums of such a call are, before anything is compiled. Raises TraceError for mistakes in the function."""
+        arguments = self.complete(arguments, {}, sums=True)
         fields = list(fields_of(arguments))
-        shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=False))
-        how = lattice.ndim, common_precision(fields), len(self.parameters) - len(arguments)
+        shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
+        how = lattice.ndim, common_precision(fields)
         with lattice.lock:
-            return list(self._traced(arguments, shapes, fields, how).programs[0].sums)
+            traced = self._traced(
+                arguments,
+                shapes,
+                fields,
+                how,
+                Outside([], lattice, False, dict(zip(self.parameters, arguments, strict=True))),
+            )
+        return list(traced.programs[0].sums)
 
     def _remember(self, key: Any, bound: BoundCall) -> None:
         with self._guard:
@@ -185,57 +309,103 @@ class SiteFunction:
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None, key: Any = None
     ) -> BoundCall:
         """A launch with these arguments; where there is a `key`, one that is there already or is remembered from now on."""
+        domain = as_domain(domain, "over=")
+        given, wanted = list(fields_of(arguments)), lattice
+        of_object = isinstance(self.function, types.MethodType)
+        captured = fields_at_hand(self.function)  # a first guess; the trace tells which they are
+        while True:
+            fields = given + captured
+            lattice = lattice_of(self.__name__, fields, wanted)
+            shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
+            how = (lattice.ndim, common_precision(fields))
+            outside = Outside(
+                captured, lattice, of_object, dict(zip(self.parameters, arguments, strict=True))
+            )
+            with lattice.lock:
+                traced = self._traced(arguments, shapes, fields, how, outside)
+                taken = [f for f in (reference() for reference in traced.captured) if f is not None]
+                known = traced.fixed <= self._fixed
+                if not known:
+                    with self._guard:
+                        self._fixed |= traced.fixed
+                if known and [f.serial for f in taken] == [f.serial for f in captured]:
+                    key = None if key is None else self._key(domain, arguments, wanted, sums)
+                    return self._bound_to(traced, fields, arguments, lattice, domain, sums, key)
+            captured = [*(f for f in captured if f in taken), *(f for f in taken if f not in captured)]
+
+    def _bound_to(
+        self,
+        traced: Traced,
+        fields: list[Field],
+        arguments: tuple[Any, ...],
+        lattice: Any,
+        domain: Domain,
+        sums: Sums | None,
+        key: Any,
+    ) -> BoundCall:
+        """The launch of a program with these fields, made or found."""
         from jali.lattice.bound_call import BoundCall
 
-        domain = as_domain(domain, "over=")
-        nsums = len(self.parameters) - len(arguments)
-        if nsums < 0 or (nsums > 0) != (sums is not None):
-            wanted = f"{len(self.parameters)} arguments ({', '.join(self.parameters)})"
-            if sums is None:
-                raise trace_error(
-                    f"{self.__name__} takes {wanted}, {len(arguments)} were given; sums over sites are called as "
-                    f"lattice.sum({self.__name__}, ...)"
-                )
-            raise trace_error(
-                f"{self.__name__} takes {wanted}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds"
-            )
-        fields = list(fields_of(arguments))
-        lattice = lattice_of(self.__name__, fields, lattice)
-        shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=False))
-        precision = common_precision(fields)
-        with lattice.lock:
-            traced = self._traced(arguments, shapes, fields, (lattice.ndim, precision, nsums))
-            if key is None:
-                return BoundCall(traced, fields, arguments, lattice, domain, sums)
-            whole = (key, id(traced.watch))
-            bound = self._bound.get(whole)
-            if bound is None:
-                bound = BoundCall(traced, fields, arguments, lattice, domain, sums)
-                bound.check_set()
-                self._remember(whole, bound)
-            else:
-                COUNTS["bound"].count(found=True)
-            self._latest[key] = bound
+        if key is None:
+            return BoundCall(traced, fields, arguments, lattice, domain, sums)
+        whole = (key, id(traced.watch))
+        bound = self._bound.get(whole)
+        if bound is None:
+            bound = BoundCall(traced, fields, arguments, lattice, domain, sums)
+            bound.check_set()
+            self._remember(whole, bound)
+        else:
+            COUNTS["bound"].count(found=True)
+        self._latest[key] = bound
         return bound
 
     def _traced(
-        self, arguments: tuple[Any, ...], shapes: Any, fields: list[Field], how: tuple[int, str, int]
+        self,
+        arguments: tuple[Any, ...],
+        shapes: Any,
+        fields: list[Field],
+        how: tuple[int, str],
+        outside: Outside,
     ) -> Traced:
         """The program for arguments of these types that saw what the function would see now."""
         from jali.codegen.stages import trace_function
 
-        key = (*how, repr(aliases(fields)), hashable(shapes))
+        serials = tuple(field.serial for field in outside.known)
+        place = outside.lattice.serial if serials else 0
+        fixed = self._fixed
+        key = (
+            *how,
+            repr(aliases(fields)),
+            hashable(shapes),
+            place,
+            serials,
+            self._fixed_of(arguments) if fixed else (),
+        )
         with _tracing:
             known = self._programs.get(key, ())
             for traced in known:
                 if traced.watch.unchanged():
                     COUNTS["traced"].count(found=True)
                     return traced
-            traced = trace_function(self.function, statics_of(arguments), shapes, self.parameters, *how)
+            traced = trace_function(
+                self.function, statics_of(arguments), shapes, self.parameters, *how, outside
+            )
+            if not traced.fixed <= fixed:  # the key does not say for which numbers it is
+                return traced
             if len(self._programs) >= _MOST_PROGRAMS:
                 del self._programs[next(iter(self._programs))]
             self._programs[key] = (traced, *known[: _MOST_VARIANTS - 1])
             return traced
+
+
+class _Methods(dict[tuple[int, int], SiteFunction]):
+    """The site functions of an object's methods, which copies and pickles of the object do not have."""
+
+    def __reduce__(self) -> Any:
+        return _Methods, ()
+
+    def __deepcopy__(self, memo: Any) -> _Methods:
+        return _Methods()
 
 
 class SiteFunctionOn:
@@ -247,9 +417,11 @@ class SiteFunctionOn:
         self.function = function
         self.domain = domain
 
+    def __repr__(self) -> str:
+        return f"<{self.function!r} over {self.domain}>"
+
     def __call__(self, *arguments: Any, **named: Any) -> None:
-        self.function.refuse(named)
-        self.function.run(self.domain, arguments)
+        self.function.run(self.domain, arguments, named=named)
 
 
 def site_function(function: Callable[..., Any] | None = None) -> SiteFunction:

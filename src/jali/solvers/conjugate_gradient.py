@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from jali.errors import ParameterError, RecordingError, SolverError
+from jali.notebook import facts
 from jali.solvers.vectors import Vectors, vectors_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Solution:
     """What a solver found.
 
@@ -33,6 +34,34 @@ class Solution:
     residual: float
     converged: bool
     look_every: int = 1
+
+    def __repr__(self) -> str:
+        how = "converged" if self.converged else "not converged"
+        return f"<solution, {how} in {self.iterations} iterations, residual {self.residual:.2g}: {_shown(self.solution)}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows, with every tenth residual."""
+        history = [
+            f"{k:6}  {r:.3e}"
+            for k, r in enumerate(self.residuals)
+            if k % 10 == 0 or k == len(self.residuals) - 1
+        ]
+        rows = {
+            "solution": _shown(self.solution),
+            "converged": "yes" if self.converged else "no",
+            "iterations": self.iterations,
+            "residual |b - A x| / |b|": f"{self.residual:.3e}",
+        }
+        return facts("Solution", rows, {"residuals by iteration": "\n".join(history)})
+
+
+def _shown(vector: Any) -> str:
+    """A solution in few words: fields say what they are, arrays their shape."""
+    if isinstance(vector, list | tuple):
+        return f"[{', '.join(map(_shown, vector))}]"
+    if hasattr(vector, "shape"):
+        return f"array {tuple(vector.shape)} of {vector.dtype}"
+    return repr(vector)
 
 
 def cg(

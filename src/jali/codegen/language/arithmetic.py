@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import Node
-from jali.codegen.language.conversions import KINDS, common, convert, pairs
+from jali.codegen.language.conversions import KINDS, as_number, common, convert, pairs
 from jali.codegen.language.leaves import const, is_zero
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Fusion, operation
@@ -40,6 +40,7 @@ def _write_sum(w: Writer, node: Node) -> None:
 
 
 def _sum(nodes: Builder, a: Node, b: Node, op: str) -> Node:
+    a, b = as_number(nodes, a, b)
     if a.type.shape != b.type.shape:
         word = "add" if op == "add" else "subtract"
         hint = ""

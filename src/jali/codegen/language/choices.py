@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
-from jali.codegen.language.conversions import common
+from jali.codegen.language.conversions import as_number, common
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation, Text, operation
 from jali.codegen.writer import Writer
@@ -75,6 +75,7 @@ def where(nodes: Builder, condition: Node, a: Node, b: Node) -> Node:
     """a where the condition holds, else b."""
     if condition.type.kind != "bool":
         raise trace_error(f"where needs a condition, not {condition.type}")
+    a, b = as_number(nodes, a, b)
     if a.type.shape != b.type.shape:
         raise trace_error(f"where chooses between {a.type} and {b.type}: the shapes differ")
     if not (a.type.kind == "bool" and b.type.kind == "bool"):

@@ -89,6 +89,13 @@ def convert(nodes: Builder, a: Node, kind: str) -> Node:
     return nodes.node("complex", (a, zero), (), COMPLEX)
 
 
+def as_number(nodes: Builder, a: Node, b: Node) -> tuple[Node, Node]:
+    """Both, where one of them is a number and the other a 1 x 1 matrix, such as a link of U(1), as numbers."""
+    if {a.type.shape, b.type.shape} != {(), (1, 1)}:
+        return a, b
+    return (element(nodes, a, 0), b) if a.type.shape else (a, element(nodes, b, 0))
+
+
 def common(nodes: Builder, a: Node, b: Node, what: str) -> tuple[Node, Node]:
     """Both with the higher of their kinds."""
     kind = a.type.kind if KINDS[a.type.kind] >= KINDS[b.type.kind] else b.type.kind

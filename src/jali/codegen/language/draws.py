@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from jali.codegen.builder import Builder
-from jali.codegen.ir import REAL, Node
+from jali.codegen.ir import INT, REAL, Node
+from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
 from jali.codegen.writer import KernelParameter, Writer
 
+DRAWS = (
+    "philox",
+    "integers",
+)  # operations that take a counter of a source: attributes (slot, number, loop, ...)
+
 
 def _number_of_draw(w: Writer, node: Node) -> str:
     """Number of a draw; in a rejection loop every attempt has its own."""
-    _, number, loop, _ = node.attrs
+    number, loop = node.attrs[1:3]
     return f"{number}u + attempt * {w.program.loops[loop].draws}u" if loop >= 0 else f"{number}u"
 
 
@@ -62,3 +68,23 @@ def uniform(nodes: Builder, pair: Node, half: int) -> Node:
 def gaussian(nodes: Builder, pair: Node, half: int) -> Node:
     """One of a pair of numbers, from the normal distribution with mean 0 and variance 1."""
     return nodes.node("gaussian", (pair,), (half,), REAL)
+
+
+def _integers(w: Writer, node: Node) -> None:
+    slot = node.attrs[0]
+    key, call = w.parameter(KernelParameter("key", slot)), w.parameter(KernelParameter("call", slot))
+    n, draw = w.one(node.args[0]), _number_of_draw(w, node)
+    w.name(node, [f"philox_integer({n}, site, w[{call}], {draw}, k{key})"], "integer")
+
+
+@operation("integers", _integers, flops=lambda node: 1)
+def integers(nodes: Builder, slot: int, number: int, loop: int, n: Node) -> Node:
+    """A whole number from 0 to n - 1, all of them equally likely: draw `number` of a source, inside a rejection loop (or -1)."""
+    if n.type != INT:
+        raise trace_error(f"rng.integers(X, n) needs a whole number n, not a {n.type}")
+    if n.op == "const" and n.attrs[0] < 1:
+        raise trace_error(f"rng.integers(X, n) draws from 0 to n - 1; n is at least 1, not {n.attrs[0]}")
+    node = nodes.node("integers", (n,), (slot, number, loop), INT)
+    if loop >= 0:
+        node.loops = node.loops | {loop}
+    return node

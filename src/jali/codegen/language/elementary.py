@@ -6,14 +6,18 @@ from collections.abc import Sequence
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
-from jali.codegen.language.arithmetic import elementwise
+from jali.codegen.language.arithmetic import elementwise, neg
+from jali.codegen.language.choices import less, where
 from jali.codegen.language.conversions import convert
+from jali.codegen.language.leaves import const
 from jali.codegen.language.matrices import norm2
+from jali.codegen.language.parts import imag, real
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.writer import Writer
 
 _OF_COMPLEX = ("exp", "log", "sqrt")
+_OF_WHOLE = ("abs", "ceil", "floor", "max", "min", "round", "sign")
 _COMPANIONS = {"sin": "cos", "cos": "sin"}  # computed together where both are wanted
 
 
@@ -46,16 +50,31 @@ def _call(w: Writer, node: Node) -> None:
 
 @operation("call", _call, flops=elementwise(1))
 def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
-    """An elementary function of real scalars; `exp`, `log`, `sqrt` of complex ones too."""
+    """An elementary function of real scalars; `exp`, `log`, `sqrt`, `abs`, `arg` of complex ones too."""
     for a in args:
         if a.type.shape or a.type.kind == "bool":
             raise trace_error(f"{name} needs a number, not {a.type}")
+    if name == "arg":
+        return call(nodes, "atan2", [imag(nodes, args[0]), real(nodes, args[0])])
     if any(a.type.kind == "complex" for a in args):
         if name == "abs":
             return call(nodes, "sqrt", [norm2(nodes, args[0])])
         if name not in _OF_COMPLEX:
             raise trace_error(f"{name} of a complex number is not defined here")
         return nodes.node("call", args, (name,), COMPLEX)
-    if name in ("abs", "min", "max") and all(a.type.kind == "int" for a in args):
-        raise trace_error(f"{name} of whole numbers is not defined here; multiply by 1.0 first")
+    if name in _OF_WHOLE and all(a.type.kind == "int" for a in args):
+        return _of_whole(nodes, name, *args)
     return nodes.node("call", [convert(nodes, a, "real") for a in args], (name,), REAL)
+
+
+def _of_whole(nodes: Builder, name: str, a: Node, b: Node | None = None) -> Node:
+    """The same functions of whole numbers, which stay whole."""
+    if b is not None:
+        return where(nodes, less(nodes, a, b) if name == "min" else less(nodes, b, a), a, b)
+    if name in ("floor", "ceil", "round"):
+        return a
+    zero = const(nodes, 0)
+    if name == "abs":
+        return where(nodes, less(nodes, a, zero), neg(nodes, a), a)
+    negative = where(nodes, less(nodes, a, zero), const(nodes, -1), zero)
+    return where(nodes, less(nodes, zero, a), const(nodes, 1), negative)

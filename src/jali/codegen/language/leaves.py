@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, COMPLEX, INT, REAL, Node
+from jali.codegen.lines import trace_error
 from jali.codegen.operation import operation
 from jali.codegen.types import Type
 from jali.codegen.writer import KernelParameter, Writer, coordinate_text
@@ -55,6 +58,32 @@ def _scalar(w: Writer, node: Node) -> None:
 def scalar(nodes: Builder, slot: int, type: Type) -> Node:
     """A number (or small array of numbers) that is an argument, known at run time."""
     return nodes.node("scalar", (), (slot,), type)
+
+
+def _table(w: Writer, node: Node) -> None:
+    slot = node.attrs[0]
+    at = ""
+    for k, index in enumerate(node.args):
+        extent = f"s{w.parameter(KernelParameter('array_extent', slot, component=k))}"
+        inside = f"clamped({w.one(index)}, {extent})"
+        at = f"({at} * {extent} + {inside})" if at else inside
+    what = "whole_array" if node.type.kind == "int" else "array"
+    numbers = f"a{w.parameter(KernelParameter(what, slot))}"
+    if node.type.kind == "int":
+        w.name(node, [f"looked_up({numbers}, {at})"], "integer")
+        return
+    w.line(f"look_up<{node.type.reals}>({w.result(node)}, {numbers}, {at});")
+
+
+@operation("table", _table)
+def table(nodes: Builder, slot: int, indices: Sequence[Node], type: Type) -> Node:
+    """A row of an array that is an argument; whether indices are inside is asked where extents are known (`ranges.py`)."""
+    for index in indices:
+        if index.type != INT:
+            raise trace_error(
+                f"an array is indexed by whole numbers of the site, such as X.coordinate(0), not by a {index.type}"
+            )
+    return nodes.node("table", indices, (slot,), type)
 
 
 def _extent(w: Writer, node: Node) -> None:

@@ -6,9 +6,9 @@ An adjoint is folded into the product that takes it, and of a product whose trac
 from __future__ import annotations
 
 from jali.codegen.builder import Builder
-from jali.codegen.ir import REAL, Node
+from jali.codegen.ir import COMPLEX, REAL, Node
 from jali.codegen.language.arithmetic import add, conj, mul, neg
-from jali.codegen.language.conversions import build, common, convert, element, pairs
+from jali.codegen.language.conversions import as_number, build, common, convert, element, pairs
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.types import Type
@@ -105,8 +105,33 @@ def matmul(nodes: Builder, a: Node, b: Node) -> Node:
 
 
 def product(nodes: Builder, a: Node, b: Node) -> Node:
-    """Product of the algebra: a number times anything, a matrix times a matrix or vector."""
-    return matmul(nodes, a, b) if a.type.shape and b.type.shape else mul(nodes, a, b)
+    """Product of the algebra: a number times anything, a matrix times a matrix or vector.
+
+    A 1 x 1 matrix, such as a link of U(1), is a phase to whatever it does not fit as a matrix, and of the two kinds of numbers a
+    complex one that belongs to the site makes a number of it.
+    """
+    if a.type.shape and b.type.shape:
+        if a.type.shape == (1, 1) and b.type.shape[0] != 1:
+            return mul(nodes, element(nodes, a, 0), b)
+        if b.type.shape == (1, 1) and len(a.type.shape) == 2 and a.type.shape[1] != 1:
+            return mul(nodes, a, element(nodes, b, 0))
+        return matmul(nodes, a, b)
+    number = b if a.type.shape else a
+    if (1, 1) in (a.type.shape, b.type.shape) and number.type.kind == "complex" and not _fixed(number):
+        a, b = as_number(nodes, a, b)
+    return mul(nodes, a, b)
+
+
+def _fixed(a: Node) -> bool:
+    """Whether a number is the same at all sites."""
+    waiting, seen = [a], {a.number}
+    while waiting:
+        node = waiting.pop()
+        if not node.args and node.op not in ("const", "scalar", "extent"):
+            return False
+        waiting += [b for b in node.args if b.number not in seen]
+        seen.update(b.number for b in node.args)
+    return True
 
 
 def _outer(w: Writer, node: Node) -> None:
@@ -188,7 +213,9 @@ def _trace_flops(node: Node) -> int:
 
 @operation("trace", _trace, flops=_trace_flops, method="trace")
 def trace(nodes: Builder, a: Node) -> Node:
-    """Sum of the diagonal of a square matrix."""
+    """Sum of the diagonal of a square matrix; of a complex number, which a link of U(1) may have become, itself."""
+    if a.type == COMPLEX:
+        return a
     need_matrix(a, "trace", square=True)
     if a.op == "build":
         n = a.type.shape[0]
@@ -277,6 +304,7 @@ def _dot_flops(node: Node) -> int:
 @operation("dot", _dot, flops=_dot_flops, method="dot")
 def dot(nodes: Builder, a: Node, other: Node) -> Node:
     """Sum of conj(self_k) other_k over all components."""
+    a, other = as_number(nodes, a, other)
     if a.type.shape != other.type.shape:
         raise trace_error(f"dot of {a.type} and {other.type}: the shapes differ")
     a, other = common(nodes, a, other, "dot")

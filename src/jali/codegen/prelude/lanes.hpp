@@ -316,6 +316,19 @@ JALI_INLINE real vabs(real a) {
 JALI_INLINE real copy_sign(real a, real b) {
     return real_of_bits((bits_of(a) & ~sign_bits()) | (bits_of(b) & sign_bits()));
 }
+JALI_INLINE real vceil(real a) {
+    return -vfloor(-a);
+}
+// The nearest whole number, of two the even one, with the sign of a: what is added has no bits behind the point.
+JALI_INLINE real vround(real a) {
+    const real whole = splat(JALI_REAL(JALI_DOUBLE ? 4503599627370496.0 : 8388608.0)), size = vabs(a);
+    return select(size < whole, copy_sign((size + whole) - whole, a), a);
+}
+// -1, 0 or 1, and nan of nan
+JALI_INLINE real vsign(real a) {
+    const real zero = splat(0);
+    return select(a > zero, splat(1), select(a < zero, splat(-1), select(a == zero, zero, a)));
+}
 // a < b ? a : b and a > b ? a : b: where a comparison with nan fails, the second argument is the result
 JALI_INLINE real vmin(real a, real b) {
     return select(a < b, a, b);
@@ -338,6 +351,23 @@ JALI_INLINE integer to_integer(real a) {
 #else
     return __builtin_convertvector(vfloor(a), integer);
 #endif
+}
+
+// Tables: row `at` of N numbers, for each lane. Lanes beyond the end of a row have no coordinates, so indices are kept inside.
+JALI_INLINE integer clamped(integer at, integer extent) {
+    const integer zero = splat_integer(0), last = extent - splat_integer(1);
+    const integer below = select((mask)(at < last), at, last);
+    return select((mask)(below < zero), zero, below);
+}
+template <int N, class V, class T>
+JALI_INLINE void look_up(V* v, const T* table, integer at) {
+    for (int l = 0; l < JALI_LANES; ++l)
+        for (int c = 0; c < N; ++c) v[c][l] = table[int64_t(at[l]) * N + c];
+}
+JALI_INLINE integer looked_up(const lane_integer* table, integer at) {
+    integer v;
+    look_up<1>(&v, table, at);
+    return v;
 }
 
 // Lane l is true where bit l is set.

@@ -230,6 +230,21 @@ JALI_INLINE void philox_uniform_two(real* u, real* v, site_vector site, uint64_t
     v[0] = unit_interval(c[4], c[5]);
     v[1] = unit_interval(c[6], c[7]);
 }
+// A whole number from 0 to n - 1: n times a fraction of 128 random bits, the last word the leading one, rounded down.
+// Each has its probability up to 2^-128.
+JALI_INLINE integer philox_integer(integer n, site_vector site, uint64_t call, uint32_t draw, const philox_keys& keys) {
+    unsigned_integer c[4];
+    philox_counter(c, site, call, draw);
+    philox_rounds<1>(c, keys);
+    integer v;
+    JALI_UNROLL
+    for (int l = 0; l < JALI_LANES; ++l) {
+        uint64_t carry = 0;
+        for (int w = 0; w < 4; ++w) carry = (uint64_t(c[w][l]) * uint64_t(n[l]) + carry) >> 32;
+        v[l] = lane_integer(carry);
+    }
+    return v;
+}
 // Two independent normal numbers of variance 1 (Box and Muller). The angle is reduced in units of pi/2,
 // without error.
 JALI_CALL void gaussian_pair(real* g0, real* g1, real u0, real u1) {

@@ -1,0 +1,85 @@
+"""What the language has beside fields and numbers gives on devices what it gives on the host, and compiles for real ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from cubin import resources_of
+
+import jali
+from jali import Complex, Field, Integer, Lattice, Matrix, Random, Real, Vector
+from jali.codegen.cache import with_gpu_prelude
+
+EXTENTS = (3, 5, 4)
+
+
+@jali.site_function
+def look_up(X, real, number, whole, vector, matrix, r, c, i, v, m):
+    mu, nu, rho = X.directions()
+    real[X] = r[X.coordinate(rho)] * r[(X + mu - 2 * rho).coordinate(rho)]
+    number[X] = c[X.coordinate(mu), X.coordinate(nu)]
+    whole[X] = i[X.coordinate(nu)] + 1
+    vector[X] = v[X.coordinate(nu)] * v[X.coordinate(nu), 1]
+    matrix[X] = m[X.coordinate(mu), X.coordinate(mu)]
+    matrix[X][0, 1] += c[X.coordinate(mu), X.coordinate(nu)]
+
+
+@jali.site_function
+def rounded(X, real, number, whole, vector, matrix):
+    x = 7 * real[X]
+    vector[X] = jali.vector([jali.round(x), jali.ceil(x), jali.sign(x)])
+    real[X] = jali.arg(number[X])
+    whole[X] = jali.sign(whole[X]) + abs(whole[X]) + jali.minimum(whole[X], 3)
+
+
+@jali.site_function
+def draw(X, whole, rng, n):
+    whole[X] = rng.integers(X, n) + 100 * rng.integers(X, 5)
+
+
+def outputs(lattice, precision):
+    elements = (Real(), Complex(), Integer(), Vector(3, kind="real"), Matrix(2))
+    fields = [Field(lattice, element, precision=precision) for element in elements]
+    rng = np.random.default_rng(5)
+    for field in fields:
+        shape = lattice.extents + field.element.numpy_shape
+        field[...] = rng.integers(-9, 9, shape) if field.element == Integer() else rng.normal(size=shape)
+    return fields
+
+
+def tables(seed):
+    rng = np.random.default_rng(seed)
+    n0, n1, n2 = EXTENTS
+    c = rng.normal(size=(n0, n1)) + 1j * rng.normal(size=(n0, n1))
+    i, v = rng.integers(-1000, 1000, n1), rng.normal(size=(n1 + 300, 3))
+    return rng.normal(size=n2), c, i, v, rng.normal(size=(n0, n0, 2, 2)) * (1 + 0.5j)
+
+
+def run(device, precision):
+    lattice = Lattice(*EXTENTS, device=device)
+    out = outputs(lattice, precision)
+    found = []
+    for seed in (1, 2):
+        look_up(*out, *tables(seed))
+        found += [field[...] for field in out]
+        rounded(*out)
+        draw(out[2], Random(seed), 17 * seed)
+        found += [field[...] for field in out]
+    return found
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_tables_components_and_rounding_are_those_of_the_host(device, precision):
+    for got, expected in zip(run(device, precision), run("cpu", precision), strict=True):
+        assert np.array_equal(got, expected)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_their_kernels_compile_for_a_real_device(nvrtc, precision):
+    lattice = Lattice(*EXTENTS, device="cuda")
+    out = outputs(lattice, precision)
+    calls = [(look_up, (*out, *tables(1))), (rounded, out), (draw, (out[2], Random(1), 9))]
+    for function, arguments in calls:
+        report = jali.inspect(function, *arguments)
+        kernels = resources_of(nvrtc.compile(with_gpu_prelude(report.path.read_text()), report.name, "sm_90"))
+        assert "kernel" in kernels
