@@ -1,5 +1,7 @@
 """Lowers the kernels of gauge theory, fermions and solvers for a device that is not there: `python collect_kernels.py 3 float64`.
 
+With `toolbox` as a third argument those of improved actions, HYP smearing and gauge fixing.
+
 Runs with the fake driver and its idle compiler, so nothing is computed; what counts are the `.cu` files that are left in
 the kernel cache (JALI_CACHE_DIR). Prints their number.
 """
@@ -17,6 +19,7 @@ from jali import gauge
 from jali.comm import DeviceArray
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
+from jali.gauge.gauge_fixing import _reunitarise, _turn
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton
 from jali.lattice.vectors import FieldVectors
 
@@ -115,6 +118,25 @@ def averaged_by_ranks(precision: str) -> None:
         function(g, f)
 
 
+def collect_toolbox(n: int, precision: str) -> None:
+    """What the sweeps, the force and the flow of an action with rectangles launch, HYP smearing and gauge fixing."""
+    lattice = jali.Lattice(4, 4, 4, 4, device="cuda")
+    rng, action = jali.Random(1), gauge.iwasaki_action(2.0)
+    U = GaugeField(lattice, SU(n), precision=precision).hot_start(rng)
+    gauge.sweep(U, action, rng, heatbath=1, overrelaxation=1)
+    gauge.metropolis_sweep(U, action, rng, hits=1)
+    action.value(U)
+    action.force(U)
+    gauge.Flow(U, step=0.05, action=action).advance(1)
+    gauge.hyp_smear(U)
+    gauge.landau_gauge(U)
+    # the device that is not there has theta = 0 at once
+    g = U[0].copy()
+    _turn.kernels(g, U, 1.7, tuple(lattice.directions), over=jali.EVEN)
+    _reunitarise.kernels(g)
+
+
 if __name__ == "__main__":
-    collect(int(sys.argv[1]), sys.argv[2])
+    parts = {"": collect, "toolbox": collect_toolbox}
+    parts[sys.argv[3] if len(sys.argv) > 3 else ""](int(sys.argv[1]), sys.argv[2])
     print(len(list(Path(os.environ["JALI_CACHE_DIR"]).glob("*.cu"))))

@@ -31,11 +31,11 @@ CHOSEN = ("builtin", "_wilson", "overrelax", "plaquette_sums", "_set_haar")
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory, fake_driver):
-    """(n, precision) -> {file stem: text as the compiler gets it}, largest first."""
+    """(n, precision[, part]) -> {file stem: text as the compiler gets it}, largest first."""
     known = {}
 
-    def collect(n: int, precision: str) -> dict[str, str]:
-        if (n, precision) not in known:
+    def collect(n: int, precision: str, *part: str) -> dict[str, str]:
+        if (n, precision, *part) not in known:
             folder = tmp_path_factory.mktemp("kernels")
             folder.chmod(0o700)
             environment = {
@@ -45,11 +45,11 @@ def texts(tmp_path_factory, fake_driver):
                 "JALI_NVRTC": str(fake_driver),
                 "JALI_FAKE_COMPILER": "idle",
             }
-            done = run_program([sys.executable, COLLECT, n, precision], env=environment)
-            assert int(done.stdout) >= 28
+            done = run_program([sys.executable, COLLECT, n, precision, *part], env=environment)
+            assert int(done.stdout) >= (16 if part else 28)
             sources = sorted(folder.glob("*.cu"), key=lambda path: -path.stat().st_size)
-            known[n, precision] = {path.stem: with_gpu_prelude(path.read_text()) for path in sources}
-        return known[n, precision]
+            known[n, precision, *part] = {path.stem: with_gpu_prelude(path.read_text()) for path in sources}
+        return known[n, precision, *part]
 
     return collect
 
@@ -93,6 +93,19 @@ def test_kernels_that_take_long_compile_for_sm_90_in_su2(nvrtc, texts):
 def test_chosen_kernels_compile_for_other_architectures(nvrtc, texts, architecture):
     chosen = {stem: text for stem, text in texts(3, "float64").items() if name_of(stem) in CHOSEN[:2]}
     compile_all(nvrtc, chosen, architecture)
+
+
+def test_kernels_of_improved_actions_smearing_and_gauge_fixing_compile_for_sm_90_in_u1(nvrtc, texts):
+    kernels = texts(1, "float32", "toolbox")
+    assert {"_turn", "_decorate", "_force", "overrelax"} <= {name_of(stem) for stem in kernels}
+    compile_all(nvrtc, kernels, "sm_90")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("n", "precision"), [(1, "float64"), (2, "float32"), (3, "float64")])
+def test_kernels_of_the_toolbox_compile_for_sm_90(nvrtc, texts, n, precision):
+    compile_all(nvrtc, texts(n, precision, "toolbox"), "sm_90")
 
 
 @pytest.mark.full

@@ -51,7 +51,7 @@ from jali.solvers import cg
 L = Lattice(4, 4, 4, 4)
 E = L.directions
 R, C = Field(L, jali.Real()), Field(L, jali.Complex())
-U, RNG = GaugeField(L, SU(3)), Random(1)
+U, RNG = GaugeField(L, SU(3)).cold_start(), Random(1)
 
 
 @jali.site_function

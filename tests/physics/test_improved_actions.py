@@ -36,7 +36,7 @@ def loops(extents: tuple[int, ...], long: int) -> np.ndarray:
 
 
 def gaussian_deficits(extents: tuple[int, ...], c1: float) -> tuple[float, float]:
-    """beta (1 - W) / (n^2 - 1) of plaquettes and 2 x 1 loops for beta -> infinity, from the quadratic form of the links."""
+    """beta (1 - W) / (n^2 - 1) of plaquettes and 2 x 1 loops, beta -> infinity, from the quadratic form of the links."""
     small, large = loops(extents, 1), loops(extents, 2)
     propagator = np.linalg.pinv(
         (1 - 8 * c1) * small.T @ small + c1 * large.T @ large, rcond=1e-10, hermitian=True

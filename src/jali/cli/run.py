@@ -375,7 +375,8 @@ def _headline(run: Run) -> str:
     ranks = "1 rank" if math.prod(lattice.grid) == 1 else f"ranks {' x '.join(map(str, lattice.grid))}"
     place = "" if lattice.gpu is None else f", {lattice.gpu.name}"
     text = (
-        f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, {ACTIONS[p.gauge.action].title}, beta = {p.gauge.beta:g}: "
+        f"{p.gauge.group} on {' x '.join(map(str, lattice.extents))}, {ACTIONS[p.gauge.action].title}, "
+        f"beta = {p.gauge.beta:g}: "
         f"{update.thermalisation} + {update.sweeps} sweeps of {algorithm} + {update.overrelaxation} "
         f"overrelaxation, seed {p.run.seed}, {p.run.precision}, {ranks}{place}"
     )

@@ -103,7 +103,8 @@ def wilson_flow(
     """Flows a copy of U and yields a `FlowPoint` at time 0 and after every `every` steps, up to the time
     `until`.
 
-    `action` is the one whose flow it is, by default Wilson's (see `Flow`). Raises ParameterError for steps and times that are not positive.
+    `action` is the one whose flow it is, by default Wilson's (see `Flow`). Raises ParameterError for
+    steps and times that are not positive.
     """
     if not (math.isfinite(until) and until >= 0) or every < 1:
         raise ParameterError(f"the flow needs a final time from 0 and every >= 1, not {until} and {every}")

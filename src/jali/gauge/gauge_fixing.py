@@ -1,13 +1,13 @@
 """Landau and Coulomb gauge: the gauge transformation g for which the sum of Re tr of the links is largest.
 
 With V_mu(x) = g(x) U_mu(x) g(x + mu)^dagger the functional is F = sum Re tr V_mu(x) / n per link, over all directions
-(Landau) or those of space (Coulomb, where every time slice is by itself). Seen from one site F is Re tr(g(x) w(x)), with
-w(x) of the links and the transformations around it, so g(x) is turned towards the largest value as heat bath turns a
-link: in all SU(2) subgroups, on sites that are not neighbours. It is turned too far by the power omega, which never lowers
-F for 0 < omega < 2 and converges much faster (J. Mandula and M. Ogilvie, Phys. Lett. B 248 (1990) 156).
+(Landau) or those of space (Coulomb, where every time slice is by itself). Seen from one site F is Re tr(g(x) w(x)),
+with w(x) of the links and the transformations around it, so g(x) is turned towards the largest value as heat bath turns
+a link: in all SU(2) subgroups, on sites that are not neighbours. It is turned too far by the power omega, which never
+lowers F for 0 < omega < 2 and converges much faster (J. Mandula and M. Ogilvie, Phys. Lett. B 248 (1990) 156).
 
-What is found is a maximum near the start, one of many Gribov copies; no search for the largest one is made. Another copy:
-`U.random_gauge_transform(seed)` before.
+What is found is a maximum near the start, one of many Gribov copies; no search for the largest one is made. Another
+copy: `U.random_gauge_transform(seed)` before.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class GaugeFixing:
     functional: float
     """F: mean of Re tr V_mu(x) / n over the links of these directions; those across an open edge count as 0."""
     theta: float
-    """sum_x tr Delta Delta^dagger / (n volume), Delta(x) = sum_mu (V_mu(x - mu) - V_mu(x)) - h.c. - trace: zero at a maximum."""
+    """sum_x tr Delta Delta^dagger / (n volume), Delta(x) = sum_mu (V_mu(x - mu) - V_mu(x)) - h.c. - trace; at a maximum
+    it is zero.
+    """
     sweeps: int
     """How many sweeps it took."""
     history: tuple[tuple[int, float, float], ...]
@@ -99,8 +101,8 @@ def _fix(
     done, functional, theta = history[-1]
     if not theta < tolerance:
         raise SolverError(
-            f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {tolerance:g}; allow more (limit), or "
-            "overrelax otherwise (omega)"
+            f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {tolerance:g}; allow more (limit), "
+            "or overrelax otherwise (omega)"
         )
     transformation = g.like(boundary="periodic", name="gauge transformation").assign(g)
     field = U.copy().gauge_transform(transformation)

@@ -39,9 +39,9 @@ def heat_bath_link(
     """A new link, drawn with the weight exp(coupling Re tr(U staple^dagger)) by the subgroups, inside a site function.
 
     `link` is the old one, an SU(n) matrix as `U[mu][X]` is, and `staple` any matrix that does not depend on it; with
-    the staple sum of the Wilson action `coupling` is beta / n, a number from 0. `method` is "Kennedy-Pendleton" or, where
-    coupling times the length of the staple (its SU(2) part, sqrt(det)) is below 1 or may be zero, "Creutz". Both are exact;
-    far on the wrong side draws run out of attempts and keep the link. U(1) has a method of its own.
+    the staple sum of the Wilson action `coupling` is beta / n, a number from 0. `method` is "Kennedy-Pendleton" or,
+    where coupling times the length of the staple (sqrt(det) of its SU(2) part) is below 1 or may be zero, "Creutz".
+    Both are exact; far on the wrong side draws run out of attempts and keep the link. U(1) has a method of its own.
     """
     if link.shape != staple.shape:
         raise trace_error(

@@ -39,7 +39,7 @@ def link_colours(lattice: Lattice, reach: Reach = PLAQUETTES, mu: int = 0) -> It
     where extents are multiples of four, else more. Raises LayoutError where an extent is so small that a term
     contains a link twice, and below two dimensions, where there are no plaquettes.
     """
-    return _link_colours(lattice.extents, _checked(reach), mu)
+    return _link_colours(lattice.extents, reach if reach is PLAQUETTES else _checked(reach), mu)
 
 
 @functools.lru_cache(maxsize=256)

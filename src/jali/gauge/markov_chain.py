@@ -39,8 +39,9 @@ def simulate(
 ) -> Iterator[Measurement]:
     """Updates U in place and yields a `Measurement` after every `every` sweeps.
 
-    `beta` is the coupling of the Wilson action, or any action. A sweep is `heatbath` heat-bath and `overrelaxation` overrelaxation passes over all links. Rounding is
-    removed from the links every `reunitarise_every` sweeps. Raises ParameterError for impossible numbers.
+    `beta` is the coupling of the Wilson action, or any action. A sweep is `heatbath` heat-bath and `overrelaxation`
+    overrelaxation passes over all links. Rounding is removed from the links every `reunitarise_every` sweeps. Raises
+    ParameterError for impossible numbers.
     """
     if min(sweeps, heatbath, overrelaxation) < 0 or min(every, reunitarise_every) < 1:
         raise ParameterError(

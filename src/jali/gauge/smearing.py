@@ -102,8 +102,8 @@ def hyp_smear(
     """HYP smearing: APE smearing in steps that stay within the hypercubes around a link; a new gauge field.
 
     A. Hasenfratz and F. Knechtli, Phys. Rev. D 64 (2001) 034504, hep-lat/0103029. `alpha` has a weight for each level,
-    (alpha_1, alpha_2, alpha_3) in four `directions` (default: all), one less in three; by default the last of 0.75, 0.6,
-    0.3, the paper's choice. The projection is `jali.gauge.project`. It takes memory for 24 fields of links in four
+    (alpha_1, alpha_2, alpha_3) in four `directions` (default: all), one less in three; by default the last of 0.75,
+    0.6, 0.3, the paper's choice. The projection is `jali.gauge.project`. It takes memory for 24 fields of links in four
     dimensions. Raises ParameterError for weights outside 0 .. 1 and LayoutError for more than four directions.
     """
     axes = _axes(U, directions, steps)

@@ -78,6 +78,8 @@ def key_of(argument: Any) -> Any:
         return argument.serial
     if kind is float or kind is int or kind is complex or kind is Random:
         return kind
+    if kind is Direction or kind is types.FunctionType:  # without the many questions below
+        return (kind, argument)
     if kind is Scalar:
         return argument.key
     if kind is _Sum:

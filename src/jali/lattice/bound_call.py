@@ -93,8 +93,10 @@ class BoundCall:
         self.has_randoms = any(program.randoms for program in traced.programs)
 
     def check_set(self) -> None:
-        """Raises UnsetError for fields that this call reads and nothing has set. Asked when a call is bound, so it costs
-        calls nothing: what is set once stays so. A graph is recorded before its calls set anything, and not asked.
+        """Raises UnsetError for fields that this call reads and nothing has set.
+
+        Asked when a call is bound, so it costs calls nothing: what is set once stays so. A graph is recorded before its
+        calls set anything, and not asked.
         """
         if recording.current() is not None:
             return

@@ -22,8 +22,8 @@ class Algorithm:
     title: str
     """In sentences: "heat bath"."""
     sweep: Callable[..., float | None]
-    """`sweep(U, beta, rng, **options)` updates every link once, `beta` a number or an Action; returns which part of what
-    it proposed was accepted, or None.
+    """`sweep(U, beta, rng, **options)` updates every link once, `beta` a number or an Action; returns which part of
+    what it proposed was accepted, or None.
     """
     options: Mapping[str, str] = field(default_factory=dict)
     """Arguments of `sweep` that a run can set, with their keys in the section `update` of parameter files
