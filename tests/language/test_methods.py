@@ -232,3 +232,21 @@ def test_on_several_ranks():
     for total, out in jali.virtual_ranks(3, two_ranks):
         assert total == alone
         assert np.array_equal(out, values)
+
+
+def test_maxima_and_entries_by_label_of_fields_of_the_object():
+    class Model:
+        def __init__(self, phi, labels):
+            self.phi, self.labels = phi, labels
+
+        @jali.site_function
+        def gather(self, X, high, counts, scale=1.0):
+            high.max(scale * self.phi[X])
+            counts[self.labels[X]] += scale
+
+    lattice = Lattice(4, 5)
+    model = Model(random_field(lattice, Real(), 1), Field(lattice, jali.Integer()))
+    model.labels[...] = labels = np.random.default_rng(1).integers(0, 3, (4, 5))
+    high, counts = lattice.reduce(model.gather, scale=2.0, bins=3)
+    assert high == 2 * model.phi[...].max()
+    assert np.array_equal(counts, 2.0 * np.bincount(labels.ravel(), minlength=3))

@@ -72,6 +72,10 @@ def test_expressions_are_numpys(pair):
         (np.array(3.0) * f, 3 * a),
         (s * f - f * s + f / s, a / 2.5),
         (jali.exp(f) * jali.cos(g), np.exp(a) * np.cos(b)),
+        (
+            jali.sign(f) + jali.ceil(g) + jali.round(5 * f) - jali.arg(f),
+            np.sign(a) + np.ceil(b) + np.rint(5 * a) - np.angle(a),
+        ),
         (jali.sqrt(abs(g)), np.sqrt(abs(b))),
     ]:
         assert ours.shape == a.shape

@@ -38,6 +38,9 @@ class Builder:
             found.where = user_line()
             if args:
                 found.loops = frozenset().union(*(a.loops for a in args))
+                if type.shape == (1, 1):
+                    whole = [a.phase for a in args if a.type.shape]
+                    found.phase = whole != [] and all(whole)
             nodes.append(found)
             self._known[key] = found
         return found

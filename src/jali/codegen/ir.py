@@ -23,7 +23,7 @@ def _printable(name: str) -> str:
 class Node:
     """One value: an operation on other nodes. Compared by identity; equal expressions are the same object."""
 
-    __slots__ = ("antihermitian", "args", "attrs", "loops", "number", "op", "type", "where")
+    __slots__ = ("antihermitian", "args", "attrs", "loops", "number", "op", "phase", "type", "where")
 
     def __init__(self, number: int, op: str, args: tuple[Node, ...], attrs: tuple[Any, ...], type: Type):
         self.number = number
@@ -33,6 +33,7 @@ class Node:
         self.type = type
         self.where = ""
         self.antihermitian = False  # known to be traceless anti-Hermitian
+        self.phase = False  # made of links of U(1): a 1 x 1 matrix that numbers of the site make a number
         self.loops: frozenset[int] = frozenset()  # repeat_until bodies this value varies in
 
     def __repr__(self) -> str:

@@ -82,6 +82,7 @@ class Trace:
             field.reads_after.setdefault(offset, user_line())
         node = leaves.load(self.builder, slot, offset, field.element.type)
         node.antihermitian = field.element.codec == "algebra"
+        node.phase = field.element.name == "U(1)"
         return node
 
     def _as_stored(self, field: FieldSlot, slot: int, value: Node) -> Node:

@@ -51,6 +51,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
+    "round": functions.round_,
     "negative": lambda a: -a,
     "positive": lambda a: a,
     "abs": abs,

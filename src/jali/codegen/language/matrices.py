@@ -107,8 +107,8 @@ def matmul(nodes: Builder, a: Node, b: Node) -> Node:
 def product(nodes: Builder, a: Node, b: Node) -> Node:
     """Product of the algebra: a number times anything, a matrix times a matrix or vector.
 
-    A 1 x 1 matrix, such as a link of U(1), is a phase to whatever it does not fit as a matrix, and of the two kinds of numbers a
-    complex one that belongs to the site makes a number of it.
+    A 1 x 1 matrix, such as a link of U(1), is a factor to whatever it does not fit as a matrix, and what is made of links of U(1) is a
+    number where it meets a complex number that belongs to the site.
     """
     if a.type.shape and b.type.shape:
         if a.type.shape == (1, 1) and b.type.shape[0] != 1:
@@ -116,8 +116,8 @@ def product(nodes: Builder, a: Node, b: Node) -> Node:
         if b.type.shape == (1, 1) and len(a.type.shape) == 2 and a.type.shape[1] != 1:
             return mul(nodes, a, element(nodes, b, 0))
         return matmul(nodes, a, b)
-    number = b if a.type.shape else a
-    if (1, 1) in (a.type.shape, b.type.shape) and number.type.kind == "complex" and not _fixed(number):
+    number, other = (b, a) if a.type.shape else (a, b)
+    if other.phase and number.type.kind == "complex" and not _fixed(number):
         a, b = as_number(nodes, a, b)
     return mul(nodes, a, b)
 
