@@ -104,32 +104,41 @@ def _twin_argument(argument: Any, generators: dict[int, jali.Random]) -> Any:
 
 
 def run_on_both(
-    self: SiteFunction, domain: Any, arguments: tuple[Any, ...], lattice: Any = None, sums: Any = None
+    self: SiteFunction,
+    domain: Any,
+    arguments: tuple[Any, ...],
+    lattice: Any = None,
+    sums: Any = None,
+    named: dict[str, Any] | None = None,
 ) -> Any:
     """In place of SiteFunction.run: on the host, then on the device; compares."""
-    fields = {f.serial: f for f in fields_of(arguments)}
+    named = named or {}
+    everything = (*arguments, *named.values())
+    fields = {f.serial: f for f in fields_of(everything)}
     home = lattice if lattice is not None else next((f.lattice for f in fields.values()), None)
     # ranks of one process are threads; what they exchange between devices, and numbers that stay, are tested elsewhere
     staying = (sums is not None and not sums.wait) or any(
-        isinstance(v, jali.Scalar) for v in scalars_of(arguments)
+        isinstance(v, jali.Scalar) for v in scalars_of(everything)
     )
     if staying or recording.recorders or home is None or home.gpu is not None or home.communicator.size > 1:
         counted["not_shadowed"] += 1
-        return _run(self, domain, arguments, lattice, sums)
+        return _run(self, domain, arguments, lattice, sums, named)
     with _guard:
         try:
             before = {serial: field.local() for serial, field in fields.items()}
             generators: dict[int, jali.Random] = {}
             twins = tuple(_twin_argument(a, generators) for a in arguments)
+            named_twins = {name: _twin_argument(a, generators) for name, a in named.items()}
             for serial, field in fields.items():
                 _twin_field(field).set_local(before[serial])
             function = _twin_of(self, lambda: SiteFunction(self.function))
         except jali.JaliError:
             # fields of several lattices and their like: the host says what is wrong with them
-            return _run(self, domain, arguments, lattice, sums)
+            return _run(self, domain, arguments, lattice, sums, named)
         exhausted = self.exhausted, function.exhausted
-        expected = _run(self, domain, arguments, lattice, sums)
-        got = _run(function, domain, twins, None if lattice is None else _twin_lattice(lattice), sums)
+        expected = _run(self, domain, arguments, lattice, sums, named)
+        there = None if lattice is None else _twin_lattice(lattice)
+        got = _run(function, domain, twins, there, sums, named_twins)
         name = self.__name__
         for field in fields.values():
             assert_same_bits(

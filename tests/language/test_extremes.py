@@ -210,7 +210,7 @@ def test_all_ranks_have_the_same_extremes_on_any_number_of_ranks(precision):
 
 def test_arrays_in_rows_have_the_extremes_of_their_own_sites_only():
     """The lanes beyond the end of a row are no sites."""
-    lattice = Lattice(3, 7)
+    lattice = Lattice(3, 7, device="cpu")
     values = np.random.default_rng(4).normal(size=(3, 7)) - 10
     wrapped = lattice.wrap(values)
 

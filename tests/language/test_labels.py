@@ -186,7 +186,7 @@ def test_many_entries_and_few_sites_of_each():
 
 
 def test_arrays_in_rows_count_their_own_sites_only():
-    lattice = Lattice(3, 7)
+    lattice = Lattice(3, 7, device="cpu")
     values = np.random.default_rng(4).normal(size=(3, 7))
 
     @jali.site_function

@@ -258,7 +258,7 @@ def test_as_an_array_of_rows_whose_lanes_go_beyond_the_end():
     def f(X, out, table):
         out[X] = table[X.coordinate(1)]
 
-    lattice = Lattice(3, 5)
+    lattice = Lattice(3, 5, device="cpu")
     out = lattice.wrap(np.zeros((3, 5)))
     f(out, np.arange(5.0))
     assert np.array_equal(out.array, np.broadcast_to(np.arange(5.0), (3, 5)))
