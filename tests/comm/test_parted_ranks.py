@@ -225,7 +225,8 @@ def test_checked_file_access_beside_a_barrier_names_both(
         if w.rank == 0:
             w.barrier()
         else:
-            GaugeField(jali.Lattice(2, 2, 2, 2, communicator=w), jali.SU(2)).save(tmp_path / "links")
+            U = GaugeField(jali.Lattice(2, 2, 2, 2, communicator=w), jali.SU(2)).cold_start()
+            U.save(tmp_path / "links")
 
     met = outcomes(2, run)
     assert met[0] == met[1]
