@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -150,8 +153,25 @@ def test_what_an_expression_holds(make_value, element):
     assert np.asarray(found).dtype == found.dtype
 
 
+def test_parts_of_spinors_are_as_numpy_has_them():
+    f, a = make(Spinor(4))
+    assert np.array_equal(f.real, a.real)
+    assert np.array_equal((2 * f.imag).field()[1], 2 * a[1].imag)
+
+
 def test_whole_numbers_stay_whole():
     f = Field(Lattice(7), Integer())
+    f[...] = -(2**53 + 1)
+    for ours, known in [
+        (abs(f), 2**53 + 1),
+        (jali.sign(f), -1),
+        (f % 3, (-(2**53) - 1) % 3),
+        (f // 2, (-(2**53) - 1) // 2),
+        (jali.maximum(f, 3), 3),
+        (f.conj(), -(2**53) - 1),
+    ]:
+        assert ours.dtype == np.int64
+        assert ours.field()[3] == known
     f[...] = np.arange(7)
     assert np.array_equal(3 * f * f - f, 3 * np.arange(7) ** 2 - np.arange(7))
     assert (3 * f).dtype == np.int64
@@ -201,6 +221,54 @@ def test_functions_of_numpy_act_on_all_values(pair):
     assert np.array_equal(np.where(f[...] > 0, f, g), np.where(a > 0, a, b))
     assert np.array_equal(np.add.reduce(f), a.sum(0))
     assert np.linalg.norm(f) == np.linalg.norm(a)
+
+
+def test_numpys_functions_of_two_fields_are_numpys():
+    lattice = Lattice(4, 3)
+    (m, a), (n, b) = make(Matrix(2), 1, lattice), make(Matrix(2), 2, lattice)
+    assert np.array_equal(np.multiply(m, n), a * b)
+    assert np.allclose(m * n, a @ b)
+    found = np.real(m)
+    found[...] = 0  # a copy, as all of these
+    assert np.array_equal(m, a)
+
+
+def test_operations_by_name():
+    lattice = Lattice(4, 3)
+    (m, a), (v, w), (f, x) = (
+        make(Matrix(2), 1, lattice),
+        make(Vector(2), 2, lattice),
+        make(Real(), 3, lattice),
+    )
+    assert np.allclose(m.inverse() * m, np.eye(2))
+    assert np.allclose(m.det(), np.linalg.det(a))
+    assert np.array_equal(m.transpose(), a.swapaxes(-1, -2))
+    assert np.allclose(v.dot(m * v), np.einsum("xyi,xyij,xyj->xy", w.conj(), a, w))
+    assert np.allclose(v.outer(v), w[..., None] * w.conj()[..., None, :])
+    assert np.array_equal(jali.maximum(f, 0), np.maximum(x, 0))
+    assert np.array_equal(jali.minimum(0.5, f), np.minimum(x, 0.5))
+    assert np.allclose(jali.atan2(f, 2.0), np.arctan2(x, 2.0))
+    assert np.allclose(jali.power(2.0, f), 2.0**x)
+    assert np.array_equal(round(3 * f), np.round(3 * x))
+
+
+def test_a_field_is_read_as_a_sequence_and_copied_as_an_array(pair):
+    f, a, _, _ = pair
+    assert np.array_equal(list(f), list(a))
+    assert a[2, 3] in f
+    for other in (copy.copy(f), copy.deepcopy(f)):
+        other[...] = 0.0
+        assert np.array_equal(f, a)
+
+
+def test_scalars_in_expressions_keep_the_value_that_they_had(pair):
+    f, a, _, _ = pair
+    s = f.lattice.scalar(3.0)
+    later = s * f
+    s.assign(5.0)
+    assert np.array_equal(later, 3 * a)
+    f[...] = s
+    assert np.all(f[...] == 5)
 
 
 def test_one_kernel_serves_a_formula(pair):
@@ -259,7 +327,12 @@ def test_expressions_in_graphs(pair):
         (lambda f, g: f > 0, TraceError, "not compared as a whole"),
         (lambda f, g: bool(f), TraceError, "neither true nor false"),
         (lambda f, g: float(f + g), TraceError, "is no number"),
-        (lambda f, g: list(f), TypeError, "not iterable"),
+        (lambda f, g: np.copyto(f, g), LayoutError, "copyto cannot write into a field"),
+        (lambda f, g: np.add.at(f, (0, 0), 5), LayoutError, "cannot write into a field"),
+        (lambda f, g: np.clip(f, 0, 1, out=f), LayoutError, "clip cannot write into a field"),
+        (lambda f, g: np.cumsum(np.ones((5, 7)), axis=0, out=f), LayoutError, "cumsum cannot write"),
+        (lambda f, g: pickle.dumps(f), TypeError, "is not pickled"),
+        (lambda f, g: f % g, TypeError, "unsupported operand"),
         (lambda f, g: f + "x", TypeError, "unsupported operand"),
         (lambda f, g: f * f[...], LayoutError, "an array of NumPy do not combine"),
         (lambda f, g: f[...] * f, LayoutError, "an array of NumPy do not combine"),
@@ -267,7 +340,7 @@ def test_expressions_in_graphs(pair):
         (lambda f, g: (f + Field(f.lattice, Vector(2))).field(), TraceError, "shapes differ"),
         (lambda f, g: np.add(f, 1, out=f), LayoutError, "cannot write into a field"),
         (lambda f, g: np.asarray(f, copy=False), ValueError, "by a copy only"),
-        (lambda f, g: f.__setitem__(0, g), LayoutError, "takes an array"),
+        (lambda f, g: f.__setitem__(0, g), LayoutError, r"takes values of shape \(7,\)"),
         (lambda f, g: (1j * f).max(), LayoutError, "complex numbers have no order"),
         (lambda f, g: f.inner(2), LayoutError, "takes a field"),
         (lambda f, g: f * 10**400, LayoutError, "float64"),

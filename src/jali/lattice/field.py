@@ -18,13 +18,14 @@ from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
 from jali.codegen.types import Element
 from jali.errors import LayoutError, UnsetError
-from jali.lattice import arrays
+from jali.lattice import arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
 from jali.lattice.boundary import Boundary
 from jali.lattice.expressions import perform
 from jali.lattice.field_arithmetic import FieldArithmetic, FieldExpression
 from jali.lattice.indexing import OnlyOfArraysError, Part, Selection, select, with_first_direction_first
 from jali.lattice.lost import Count, LostSites, Told, news_of, raise_if_lost, raise_on_all_ranks
+from jali.lattice.scalars import Scalar
 
 if TYPE_CHECKING:
     from jali.lattice.lattice import Lattice
@@ -435,18 +436,24 @@ class Field(FieldArithmetic):
         if isinstance(index, Site):
             self._symbol()[index] = value
             return
-        chosen = self._select(index)
-        if isinstance(value, FieldArithmetic):
-            if not chosen.everything:
-                raise LayoutError(
-                    f"{self.name}[{index}] takes an array: index the values of {value!r}, or set all sites, f[...] = g"
-                )
+        try:
+            chosen = self._select(index)
+        except OnlyOfArraysError:
+            values = self[...]
+            values[index] = np.asarray(value)
+            value, chosen = values, self._select(...)
+        if chosen.everything and isinstance(value, FieldArithmetic):
             if isinstance(value, Field):
                 self.assign(value)
             else:
                 value._expression().store(self)
             return
+        if chosen.everything and isinstance(value, Scalar):
+            field_arithmetic.kernels.store(self, [], [value], "n0")
+            return
         self._not_while_tracing()
+        if isinstance(value, FieldArithmetic):
+            value = value[...]
         if chosen.components and (self.element.codec == "algebra" or self.stored.format.packing):
             raise LayoutError(
                 f"{self.name} keeps {self.stored} of each {self.element}: set whole elements, not components"

@@ -25,7 +25,7 @@ from jali.lattice.scalars import Scalar
 kernels: Any = None
 """The module `whole_fields`, which puts itself here: it stands above fields."""
 
-BINARY = frozenset({"+", "-", "*", "/", "@", "**", "dot"})
+BINARY = frozenset({"+", "-", "*", "/", "@", "**", "dot", "outer", "maximum", "minimum", "power", "atan2"})
 """What takes two values; fields and numbers of a formula are f0, n0 and so on, the rest takes one value."""
 
 _OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.matmul: "@"}
@@ -39,7 +39,6 @@ class FieldArithmetic:
 
     __slots__ = ()
     __hash__ = object.__hash__
-    __iter__ = None  # sites are read by f[...]; one by one each would be a call of all ranks
 
     def _expression(self) -> FieldExpression:
         raise NotImplementedError
@@ -94,6 +93,18 @@ class FieldArithmetic:
             return self._changed(f"**{int(exponent)}")
         return self._combined("**", exponent)
 
+    def __mod__(self, divisor: Any) -> Any:
+        return self._divided("%", divisor)
+
+    def __floordiv__(self, divisor: Any) -> Any:
+        return self._divided("//", divisor)
+
+    def _divided(self, operator: str, divisor: Any) -> Any:
+        """By a fixed whole number, as in the site language."""
+        if not isinstance(divisor, int | np.integer) or isinstance(divisor, bool):
+            return NotImplemented
+        return self._changed(f"{operator}{int(divisor)}")
+
     def __neg__(self) -> FieldExpression:
         return self._changed("negative")
 
@@ -102,6 +113,9 @@ class FieldArithmetic:
 
     def __abs__(self) -> FieldExpression:
         return self._changed("abs")
+
+    def __round__(self) -> FieldExpression:
+        return self._changed("round")
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, numbers.Number | np.ndarray | Scalar):
@@ -147,9 +161,33 @@ class FieldArithmetic:
         """Traces at every site."""
         return self._changed("trace")
 
-    def applied(self, name: str) -> FieldExpression:
+    def transpose(self) -> FieldExpression:
+        """Transposes at every site."""
+        return self._changed("transpose")
+
+    def det(self) -> FieldExpression:
+        """Determinants at every site."""
+        return self._changed("det")
+
+    def inverse(self) -> FieldExpression:
+        """Inverse matrices at every site."""
+        return self._changed("inverse")
+
+    def dot(self, other: Any) -> Any:
+        """The sum of conj(v_k) w_k at every site; `inner` sums it over sites."""
+        return self._combined("dot", other)
+
+    def outer(self, other: Any) -> Any:
+        """The matrix v_i conj(w_j) at every site."""
+        return self._combined("outer", other)
+
+    def applied(self, name: str, *others: Any) -> Any:
         """The function `name` of the site language at every site; `jali.exp(f)` and its like call this."""
-        return self._changed(name)
+        return self._combined(name, *others) if others else self._changed(name)
+
+    def applied_to(self, name: str, first: Any) -> Any:
+        """The same of two arguments, of which this is the second."""
+        return self._combined(name, first, swapped=True)
 
     # ---- sums ------------------------------------------------------------------------------------
 
@@ -168,25 +206,25 @@ class FieldArithmetic:
         """Sum over all sites and components, as `f[...].sum()`; of each component by itself see `Lattice.sum`."""
         return self._summed("sum", fast=fast, wait=wait)
 
-    def mean(self, fast: bool = False) -> Any:
+    def mean(self, fast: bool = False, wait: bool = True) -> Any:
         """Mean of all sites and components, as `f[...].mean()`."""
-        return self.sum(fast=fast) / self.size
+        return self.sum(fast=fast, wait=wait) / self.size
 
-    def max(self) -> Any:
+    def max(self, wait: bool = True) -> Any:
         """The largest of all real or whole numbers, as `f[...].max()`; NaN if there is one."""
-        return self._extreme("max")
+        return self._extreme("max", wait)
 
-    def min(self) -> Any:
+    def min(self, wait: bool = True) -> Any:
         """The smallest of all real or whole numbers, as `f[...].min()`; NaN if there is one."""
-        return self._extreme("min")
+        return self._extreme("min", wait)
 
-    def _extreme(self, which: str) -> Any:
+    def _extreme(self, which: str, wait: bool) -> Any:
         refuse_while_tracing(self)
         mine = self._expression()
         if mine.element().type.kind == "complex":
             raise LayoutError(f"complex numbers have no order: abs({self!r}).{which}() compares moduli")
         function = kernels.highest if which == "max" else kernels.lowest
-        return mine.lattice.reduce(function, *mine.arguments())
+        return mine.lattice.reduce(function, *mine.arguments(), wait=wait)
 
     def _summed(self, *operators: str, **how: Any) -> Any:
         refuse_while_tracing(self)
@@ -234,12 +272,14 @@ class FieldArithmetic:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
         refuse_while_tracing(self)
-        if any(isinstance(x, FieldArithmetic) for x in _tuple(named.get("out"))):
+        written = inputs[:1] if method == "at" else _tuple(named.get("out"))
+        if any(isinstance(x, FieldArithmetic) for x in written):
             raise LayoutError(
                 f"{ufunc.__name__} cannot write into a field; f[...] = sets values, f += and its like compute in place"
             )
         operator = _OPERATORS.get(ufunc)
-        if method == "__call__" and operator and len(inputs) == 2 and not named:
+        both = all(isinstance(x, FieldArithmetic) for x in inputs)  # f * g asks neither field for this
+        if method == "__call__" and operator and len(inputs) == 2 and not named and not both:
             a, b = inputs
             if isinstance(a, FieldArithmetic):
                 found = a._combined(operator, b)
@@ -247,11 +287,26 @@ class FieldArithmetic:
                 found = b._combined(operator, a, swapped=True)
             if found is not NotImplemented:
                 return found
-        return getattr(ufunc, method)(*map(_as_numpy, inputs), **named)
+        return _of_arrays(getattr(ufunc, method), inputs, named)
 
     def __array_function__(self, function: Callable[..., Any], types: Any, given: Any, named: Any) -> Any:
         refuse_while_tracing(self)
-        return function(*map(_as_numpy, given), **{name: _as_numpy(x) for name, x in named.items()})
+        return _of_arrays(function, given, named)
+
+    def __iter__(self) -> Any:
+        return iter(self[...])  # all values at once: every row would be a call of all ranks
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self[...]
+
+    def __copy__(self) -> Any:
+        return self.copy() if hasattr(self, "copy") else self
+
+    def __deepcopy__(self, known: Any) -> Any:
+        return self.__copy__()
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} is not pickled: f.save(path) keeps it, f[...] is an array")
 
 
 class FieldExpression(FieldArithmetic):
@@ -294,6 +349,8 @@ class FieldExpression(FieldArithmetic):
     def element(self) -> Element:
         """What it has at a site. Raises TraceError where the formula has no meaning for its fields."""
         found = kernels.total.types_of_sums(self.lattice, *self.arguments())[0]
+        if found == Real().type and any(field.element.type.kind == "int" for field in self.members):
+            found = kernels.highest.types_of_sums(self.lattice, *self.arguments())[0]  # sums are real
         return _element_of(found, self)
 
     def field(self) -> Any:
@@ -352,8 +409,8 @@ def _as_expression(other: Any, beside: Any) -> Any:
         )
     if isinstance(other, np.ndarray):
         other = other[()]
-    if isinstance(other, Scalar):
-        return FieldExpression("n0", (), (other,), ())
+    if isinstance(other, Scalar):  # what is made of one keeps its value when it is assigned
+        return FieldExpression("n0", (), (other * 1.0 if other.variable else other,), ())
     if not isinstance(other, numbers.Number | np.bool_):
         return NotImplemented
     whole = all(field.element.type.kind == "int" for field in beside._expression().members)
@@ -394,38 +451,39 @@ def _join(operator: str, a: FieldExpression, b: FieldExpression) -> FieldExpress
 
 
 def _element_of(type: Type, expression: FieldExpression) -> Element:
-    """What a field of values of this type holds: a spinor if its fields do, an algebra or whole numbers where these are kept."""
-    for field in expression.members:
-        if field.element.spinor and field.element.type == type:
-            return field.element
+    """What a field of values of this type holds: a spinor if its fields do, an algebra where it is kept."""
+    for element in (field.element for field in expression.members):
+        if element.spinor and element.type.shape == type.shape:
+            return (
+                element
+                if element.type == type
+                else Element(f"{element.name}, {type.kind}", type, spinor=True)
+            )
     kept = _kept(expression)
-    if isinstance(kept, Element) and (kept.codec == "algebra" or kept.type.kind == "int"):
+    if isinstance(kept, Element) and kept.codec == "algebra":
         return kept
     if not type.shape:
-        return Complex() if type.kind == "complex" else Real()
+        return {"complex": Complex, "real": Real, "int": Integer}[type.kind]()
     kind = "real" if type.kind == "real" else "complex"
     return Vector(type.shape[0], kind) if len(type.shape) == 1 else Matrix(type.shape[0], type.shape[1], kind)
 
 
 def _kept(expression: FieldExpression) -> Any:
-    """The element of all fields where they are added, and multiplied by real numbers, or by each other if they are whole numbers; else
-    None."""
+    """The element of all fields where they are added, and multiplied by real numbers; else None."""
     stack: list[Any] = []
     for token in expression.formula.split():
         if token in BINARY:
             b, a = stack.pop(), stack.pop()
-            whole = a == b and isinstance(a, Element) and a.type.kind == "int"
             if token in "+-":
                 stack.append(a if a == b else None)
-            elif token == "*" and (whole or "real" in (a, b)):
+            elif token == "*" and "real" in (a, b):
                 stack.append(b if a == "real" else a)
             else:
                 stack.append(a if token == "/" and b == "real" else None)
         elif token[0] == "f" and token[1:].isdigit():
             stack.append(expression.members[int(token[1:])].element)
         elif token[0] == "n" and token[1:].isdigit():
-            number = expression.numbers[int(token[1:])]
-            stack.append({float: "real", int: Integer()}.get(type(number)))
+            stack.append("real" if isinstance(expression.numbers[int(token[1:])], float) else None)
         elif token not in ("negative", "positive"):
             stack[-1] = None
     return stack.pop()
@@ -434,7 +492,24 @@ def _kept(expression: FieldExpression) -> Any:
 def _as_numpy(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return type(x)(map(_as_numpy, x))
-    return np.asarray(x) if isinstance(x, FieldArithmetic) else x
+    if not isinstance(x, FieldArithmetic):
+        return x
+    values = np.asarray(x)
+    values.flags.writeable = False
+    return values
+
+
+def _of_arrays(function: Callable[..., Any], given: Any, named: Any) -> Any:
+    """A function of NumPy, called with the values of fields instead of fields; what would write into them raises LayoutError."""
+    try:
+        found = function(*map(_as_numpy, given), **{name: _as_numpy(x) for name, x in named.items()})
+    except ValueError as error:
+        if "read-only" not in str(error):
+            raise
+        raise LayoutError(
+            f"{function.__name__} cannot write into a field: f[...] = sets values, f += and its like compute in place"
+        ) from None
+    return found.copy() if isinstance(found, np.ndarray) and not found.flags.writeable else found
 
 
 def _tuple(x: Any) -> tuple[Any, ...]:

@@ -58,12 +58,16 @@ def _one(
 
 def _two(name: str, ir_name: str, plain: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
+        if isinstance(x, FieldArithmetic):
+            return x.applied(name, y)
+        if isinstance(y, FieldArithmetic):
+            return y.applied_to(name, x)
         if isinstance(x, Symbol) or isinstance(y, Symbol):
             return Value(elementary.call(builder(), ir_name, [lift(x), lift(y)]))
         return _at_once(name, plain, x, y)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{name}` of two numbers or symbols."
+    function.__doc__ = f"`{name}` of two numbers, symbols or whole fields."
     return function
 
 

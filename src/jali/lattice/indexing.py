@@ -182,8 +182,8 @@ def _complete(name: str, shape: tuple[int, ...], items: tuple[Any, ...]) -> tupl
             if rest is not None:
                 raise LayoutError(f"{name}: an index has one '...' at most")
             rest = len(out)
-        elif item is None:
-            raise OnlyOfArraysError(f"{name}: sites are set without new axes")
+        elif isinstance(item, bool | np.bool_) or item is None:
+            raise OnlyOfArraysError(f"{name}: True, False and new axes name no sites")
         elif isinstance(item, slice):
             out.append(item)
         elif isinstance(item, int | np.integer) and not isinstance(item, bool):

@@ -85,6 +85,8 @@ class _Asked:
             raise FileFormatError(f"{path} holds no fields")
         if self.name is None:
             raise ParameterError(f"{path} holds {found}: say which, name={names[0]!r}")
+        if self.name not in names and found == "":
+            raise ParameterError(f"{path} holds one array without a name: name={self.name!r} is left out")
         if self.name not in names:
             raise ParameterError(f"{path} holds {found}, not {self.name!r}")
         return self.name
@@ -226,12 +228,13 @@ def _foreign(path: str, outline: Outline, asked: _Asked) -> tuple[Element, int]:
         ndim = len(shape)
     if not 1 <= ndim <= len(shape) or min(shape) < 1:
         raise LayoutError(
-            f"{path} holds an array {shape}, which has no sites for {asked.element or asked.lattice}"
+            f"{path} holds an array {shape}, which has no sites"
+            + (f" of {asked.element}" if asked.element else "")
         )
     element = asked.element or element_of(outline.dtype, shape[ndim:])
     if shape[ndim:] != element.numpy_shape:
         raise LayoutError(
-            f"{path} holds an array {shape}; of {element} on {ndim} directions it has the shape (sites..., {element.numpy_shape})"
+            f"{path} holds an array {shape}; a field of {element} on {ndim} directions has {ndim} extents and then {element.numpy_shape}"
         )
     return element, ndim
 

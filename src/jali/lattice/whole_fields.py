@@ -14,15 +14,17 @@ def evaluate(formula: str, fields: Any, given: Any, X: Any) -> Any:
     """The value of a formula at a site."""
     stack: list[Any] = []
     for token in formula.split():
-        if token in _BINARY:
+        if token in field_arithmetic.BINARY:
             b, a = stack.pop(), stack.pop()
-            stack.append(_BINARY[token](a, b))
+            stack.append((_BINARY.get(token) or getattr(functions, token))(a, b))
         elif token[0] in "fn" and token[1:].isdigit():
             stack.append(fields[int(token[1:])][X] if token[0] == "f" else given[int(token[1:])])
         else:
             a = stack.pop()
-            if token.startswith("**"):
-                stack.append(a ** int(token[2:]))
+            if token.startswith(("**", "//")):
+                stack.append(a ** int(token[2:]) if token[0] == "*" else a // int(token[2:]))
+            elif token[0] == "%":
+                stack.append(a % int(token[1:]))
             elif token in _UNARY:
                 stack.append(_UNARY[token](a))
             else:
@@ -48,10 +50,11 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "@": lambda a, b: a @ b,
     "**": lambda a, b: a**b,
     "dot": lambda a, b: a.dot(b),
+    "outer": lambda a, b: a.outer(b),
 }
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
-    "round": functions.round_,
+    "round": functions.round_,  # as `jali.round` is called
     "negative": lambda a: -a,
     "positive": lambda a: a,
     "abs": abs,
@@ -60,6 +63,9 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "conj": lambda a: a.conj(),
     "dagger": lambda a: a.dagger(),
     "trace": lambda a: a.trace(),
+    "transpose": lambda a: a.transpose(),
+    "det": lambda a: a.det(),
+    "inverse": lambda a: a.inverse(),
     "norm2": lambda a: a.norm2(),
     "sum": lambda a: sum(components(a)[1:], components(a)[0]),
 }
