@@ -250,3 +250,71 @@ def test_maxima_and_entries_by_label_of_fields_of_the_object():
     high, counts = lattice.reduce(model.gather, scale=2.0, bins=3)
     assert high == 2 * model.phi[...].max()
     assert np.array_equal(counts, 2.0 * np.bincount(labels.ravel(), minlength=3))
+
+
+class Twice:
+    """One field by several ways, and fields that are not found before the trace."""
+
+    def __init__(self, lattice):
+        self.one = self.same = random_field(lattice, Real(), 1)
+        self.other = random_field(lattice, Real(), 2)
+        self.several = [self.one, self.one, self.other]
+        self.named = {"x": random_field(lattice, Real(), 3)}
+
+    @jali.site_function
+    def two_names(self, X, out):
+        out[X] = self.one[X] + self.same[X]
+
+    @jali.site_function
+    def a_list(self, X, out):
+        out[X] = self.several[0][X] + self.several[1][X] * self.other[X] + self.several[2][X]
+
+    @jali.site_function
+    def a_dictionary_first(self, X, out):
+        out[X] = self.named["x"][X] + self.one[X] * self.other[X]
+
+    @jali.site_function
+    def total(self, X, sum):
+        sum += self.same[X] * self.named["x"][X] + self.several[0][X]
+
+
+def test_one_field_by_several_names_and_fields_in_dictionaries():
+    lattice = Lattice(5, 3)
+    model, out = Twice(lattice), Field(lattice, Real())
+    a, b, c = model.one[...], model.other[...], model.named["x"][...]
+    model.two_names(out)
+    assert np.allclose(out, 2 * a)
+    model.a_list(out)
+    assert np.allclose(out, a + a * b + b)
+    model.a_dictionary_first(out)
+    assert np.allclose(out, c + a * b)
+    assert np.isclose(lattice.sum(model.total), (a * c + a).sum())
+    model.same = model.other
+    model.two_names(out)
+    assert np.allclose(out, a + b)
+    model.one = model.same
+    model.two_names(out)
+    assert np.allclose(out, 2 * b)
+
+
+def test_called_on_the_class_with_a_field_says_what_is_right():
+    lattice = Lattice(5, 3)
+    with pytest.raises(TraceError, match="is a method: call it on an object"):
+        Twice.two_names(Field(lattice, Real()))
+    with pytest.raises(TraceError, match="an array that is an argument is a table"):
+        Tabled(lattice).read(Field(lattice, Real()))
+
+
+class Tabled:
+    def __init__(self, lattice):
+        self.table = np.arange(5.0)
+
+    @jali.site_function
+    def read(self, X, out):
+        out[X] = self.table[X.coordinate(0)]
+
+
+def test_a_gauge_field_that_was_never_started_looks_so():
+    U = GaugeField(Lattice(4, 4), SU(2))
+    assert "never started" in repr(U)
+    assert "never started" not in repr(U.cold_start())

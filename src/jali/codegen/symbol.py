@@ -53,7 +53,10 @@ class Symbol:
         raise self._no("symbols cannot be pickled")
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise self._no("NumPy cannot make an array of symbols, which have no values yet")
+        raise self._no(
+            "NumPy cannot make an array of symbols, which have no values yet, nor index one by them (an array that is an argument is a "
+            "table that can be)"
+        )
 
     def __array_function__(self, function: Any, *_: Any) -> Any:
         raise self._no(_instead_of_numpy(function.__name__))

@@ -94,7 +94,8 @@ class GaugeField(WithoutOperators):
         self._workspace: dict[tuple[str, Element], Field] = {}
 
     def __repr__(self) -> str:
-        return f"<{self.group} gauge field on {self.lattice}, {self.precision}>"
+        unset = "" if all(field.is_set for field in self.fields) else ", never started"
+        return f"<{self.group} gauge field on {self.lattice}, {self.precision}{unset}>"
 
     def __getitem__(self, mu: Any) -> Field:
         if isinstance(mu, Symbol):

@@ -204,15 +204,14 @@ class Outside:
 
 
 def fields_at_hand(function: Any) -> list[Field]:
-    """Of a method: fields that are attributes of its object and that its code mentions, those in lists too."""
+    """Of a method: fields that are attributes of its object and that its code mentions, those in lists too; each once."""
     if not isinstance(function, types.MethodType):
         return []
     own = getattr(function.__self__, "__dict__", {})
     found = [own[name] for name in function.__code__.co_names if name in own]
     lists = [[value] if isinstance(value, Field) else getattr(value, "fields", value) for value in found]
-    return [
-        f for several in lists if isinstance(several, list | tuple) for f in several if isinstance(f, Field)
-    ]
+    several = [one for one in lists if isinstance(one, list | tuple)]
+    return list({f.serial: f for one in several for f in one if isinstance(f, Field)}.values())
 
 
 def aliases(fields: list[Field]) -> list[int]:

@@ -140,9 +140,14 @@ class Field(FieldArithmetic):
         if self.read_only:
             raise LayoutError(f"{self.name} is a read-only array: set a copy of it")
 
+    @property
+    def is_set(self) -> bool:
+        """Whether it may be read."""
+        return not self.set_by or self.storage.versions() != (1, 1)
+
     def check_set(self) -> None:
         """Raises UnsetError, alike on all ranks, for a field that is read before it is set, and may not."""
-        if self.set_by and self.storage.versions() == (1, 1):
+        if not self.is_set:
             raise UnsetError(f"{self.name} is read, but was never set: {self.set_by}")
 
     def on_release(self, action: Callable[[], None]) -> None:

@@ -130,7 +130,8 @@ class SiteFunction:
 
     def __call__(self, *arguments: Any, **named: Any) -> None:
         if self.is_method:
-            if not arguments or isinstance(arguments[0], Site):
+            classes = type(arguments[0]).__mro__ if arguments else ()
+            if not any(one is self for kind in classes for one in vars(kind).values()):
                 raise trace_error(self._unbound())
             return self.__get__(arguments[0])(*arguments[1:], **named)
         if (arguments and isinstance(arguments[0], Site)) or isinstance(named.get(self.site), Site):
@@ -328,7 +329,7 @@ class SiteFunction:
                 if not known:
                     with self._guard:
                         self._fixed |= traced.fixed
-                if known and [f.serial for f in taken] == [f.serial for f in captured]:
+                if known and {f.serial for f in taken} == {f.serial for f in captured}:
                     key = None if key is None else self._key(domain, arguments, wanted, sums)
                     return self._bound_to(traced, fields, arguments, lattice, domain, sums, key)
             captured = [*(f for f in captured if f in taken), *(f for f in taken if f not in captured)]
