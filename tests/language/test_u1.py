@@ -112,3 +112,23 @@ def test_other_matrices_are_no_numbers():
         f(Field(lattice, Complex()), Field(lattice, Matrix(2)))
     with pytest.raises(jali.TraceError, match="cannot be stored in out"):
         f(Field(lattice, Complex()), Field(lattice, Vector(1)))
+
+
+def test_functions_and_comparisons_take_links_as_numbers():
+    lattice = Lattice(5, 3)
+    U = GaugeField(lattice, SU(1)).hot_start(1)
+    angle, chosen, root = Field(lattice, Real()), Field(lattice, Real()), Field(lattice, Complex())
+
+    @jali.site_function
+    def functions(X, U, angle, chosen, root):
+        link = U[0][X]
+        both = link * U[1][X]
+        angle[X] = jali.arg(both) + abs(both)
+        chosen[X] = jali.where(link.real > 0, 1.0, jali.atan2(link.imag, link.real))
+        root[X] = jali.sqrt(link)
+
+    functions(U, angle, chosen, root)
+    u, v = (field[..., 0, 0] for field in U.fields)
+    assert np.allclose(angle, np.angle(u * v) + 1)
+    assert np.allclose(chosen, np.where(u.real > 0, 1, np.angle(u)))
+    assert np.allclose(root, np.sqrt(u))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from jali.codegen.builder import Builder
 from jali.codegen.ir import BOOL, Node
-from jali.codegen.language.conversions import as_number, common
+from jali.codegen.language.conversions import as_number, common, number_of
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import Operation, Text, operation
 from jali.codegen.writer import Writer
@@ -22,6 +22,7 @@ def _comparison(name: str, sign: str) -> Operation:
 
     @operation(name, text, flops=lambda node: 1)
     def compare(nodes: Builder, a: Node, b: Node) -> Node:
+        a, b = number_of(nodes, a), number_of(nodes, b)
         if a.type.shape or b.type.shape:
             raise trace_error(f"cannot compare {a.type} and {b.type}: compare components")
         a, b = common(nodes, a, b, "comparison")

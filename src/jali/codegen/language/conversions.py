@@ -29,6 +29,11 @@ def element(nodes: Builder, a: Node, index: int) -> Node:
     return nodes.node("element", (a,), (index,), Type(a.type.kind))
 
 
+def number_of(nodes: Builder, a: Node) -> Node:
+    """What is made of links of U(1) as the number that it is; anything else as it is."""
+    return element(nodes, a, 0) if a.phase and a.type.shape == (1, 1) else a
+
+
 def _build(w: Writer, node: Node) -> None:
     w.assign(node, [p for a in node.args for p in w.parts(a)])
 

@@ -8,7 +8,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
 from jali.codegen.language.arithmetic import elementwise, neg
 from jali.codegen.language.choices import less, where
-from jali.codegen.language.conversions import convert
+from jali.codegen.language.conversions import convert, number_of
 from jali.codegen.language.leaves import const
 from jali.codegen.language.matrices import norm2
 from jali.codegen.language.parts import imag, real
@@ -51,6 +51,7 @@ def _call(w: Writer, node: Node) -> None:
 @operation("call", _call, flops=elementwise(1))
 def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
     """An elementary function of real scalars; `exp`, `log`, `sqrt`, `abs`, `arg` of complex ones too."""
+    args = [number_of(nodes, a) for a in args]
     for a in args:
         if a.type.shape or a.type.kind == "bool":
             raise trace_error(f"{name} needs a number, not {a.type}")
