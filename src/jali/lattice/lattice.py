@@ -26,7 +26,7 @@ from jali.lattice.field import Field, wrapped
 from jali.lattice.lost import LeftCounts
 from jali.lattice.rank_lock import RankLock
 from jali.lattice.scalars import Scalar, variable
-from jali.lattice.sums import Sums, as_bins, as_site_function
+from jali.lattice.sums import PLAIN_SUMS, Sums, as_bins, as_site_function
 
 if TYPE_CHECKING:
     from jali.lattice.sites import SiteFunction
@@ -272,12 +272,14 @@ class Lattice(LatticeBase):
         where they are not all alike. Raises ParameterError on all ranks if labels are not among these.
         """
         function, over = as_site_function(function, "lattice.sum"), as_domain(over, "over=")
+        if per is None and bins is None and wait and not fast:  # called thousands of times by solvers
+            return function.run(over, arguments, self, PLAIN_SUMS, named)
         axes = None if per is None else self._axes(per)
         return function.run(
             over,
             arguments,
             self,
-            Sums(axes, fast, wait, True, bins if bins is None else as_bins(bins)),
+            Sums(axes, fast, wait, True, None if bins is None else as_bins(bins)),
             named,
         )
 

@@ -91,6 +91,9 @@ class SiteFunction:
         self._only_by_place = {p.name for p in known if p.kind is p.POSITIONAL_ONLY}
         self._places = sum(p.kind is not p.KEYWORD_ONLY for p in known)  # parameters that may be given so
         self._complete = -1 if self.is_method or self._places < len(known) else len(known)  # without more ado
+        self._rest: dict[
+            tuple[int, bool], tuple[Any, ...]
+        ] = {}  # what stands for parameters that are left out
         self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
         self._exhausted_before = 0  # by launches that are gone
@@ -134,9 +137,11 @@ class SiteFunction:
             if not any(one is self for kind in classes for one in vars(kind).values()):
                 raise trace_error(self._unbound())
             return self.__get__(arguments[0])(*arguments[1:], **named)
-        if (arguments and isinstance(arguments[0], Site)) or isinstance(named.get(self.site), Site):
+        if (arguments and isinstance(arguments[0], Site)) or (
+            named and isinstance(named.get(self.site), Site)
+        ):
             return self.function(*arguments, **named)  # inlined into the site function that calls it
-        self.run(ALL, arguments, named=named)
+        self.run(ALL, arguments, None, None, named)
         return None
 
     def complete(self, arguments: tuple[Any, ...], named: dict[str, Any], sums: bool) -> tuple[Any, ...]:
@@ -200,13 +205,23 @@ class SiteFunction:
         named: dict[str, Any] | None = None,
     ) -> Any:
         """Runs over a domain; with `sums`, parameters that are not given are sums and their values are returned."""
-        if named or len(arguments) != self._complete:
-            arguments = self.complete(arguments, named or {}, sums is not None)
-        elif sums is not None:
-            raise trace_error(
-                f"{self._wanted()}; lattice.sum needs at least one of them left for the sum, lattice.reduce for what it finds"
-            )
-        key = self._key(domain, arguments, lattice, sums)
+        if named:
+            arguments = self.complete(arguments, named, sums is not None)
+        elif sums is not None or len(arguments) != self._complete:
+            count = len(arguments)
+            rest = self._rest.get((count, sums is None))
+            if rest is None:
+                rest = self.complete(arguments, {}, sums is not None)[count:]
+                self._rest[count, sums is None] = rest
+            arguments = (*arguments, *rest)
+        key: tuple[Any, ...] = (
+            domain,
+            sums,
+            None if lattice is None else lattice.serial,
+            *map(key_of, arguments),
+        )
+        if self._fixed:
+            key = (*key, self._fixed_of(arguments))
         try:
             bound = self._latest.get(key)
         except TypeError:  # a domain or an argument without a hash is none that there is, and binding says so

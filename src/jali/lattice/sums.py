@@ -26,6 +26,8 @@ class Sums(NamedTuple):
     bins: int | tuple[tuple[str, int], ...] | None = None
 
 
+PLAIN_SUMS = Sums(only=True)
+
 MOST_ENTRIES = 1 << 16
 """Of all accumulators of a call: a sum that does not depend on the order takes a kilobyte wherever it is."""
 
