@@ -11,6 +11,7 @@ import gauge_reference as reference
 import numpy as np
 import pytest
 from gauge_reference import GROUPS, as_array, warm
+from scipy.special import iv
 
 import jali
 from jali.codegen.stage_cache import COUNTS
@@ -443,6 +444,96 @@ def test_the_building_blocks_are_those_of_the_sweeps(n: int) -> None:
         result = mean_error(series)
         assert abs(result.mean - exact) < 4 * result.error < 0.02
         assert (accepted > 0) == (kind == "Metropolis")
+
+
+@jali.site_function
+def draw_alone(X: Any, U: Any, rng: Any, coupling: Any, kind: Any) -> None:
+    """Link 0 in the weight exp(coupling Re tr(U staple^dagger)), the staple 0.9 times the other link of the site."""
+    if kind == "Metropolis":
+        U[0][X], _ = metropolis_link(X, U[0][X], 0.9 * U[1][X], coupling, rng, 1.5, hits=4)
+    else:
+        U[0][X] = heat_bath_link(X, U[0][X], 0.9 * U[1][X], coupling, rng, kind)
+
+
+def draw_known(coupling: float) -> jali.SiteFunction:
+    """The same with a coupling that is known while tracing."""
+
+    @jali.site_function
+    def draw(X: Any, U: Any, rng: Any, _: Any, kind: Any) -> None:
+        U[0][X] = heat_bath_link(X, U[0][X], 0.9 * U[1][X], coupling, rng, kind)
+
+    return draw
+
+
+@jali.site_function
+def along_the_staple(X: Any, U: Any, total: Any) -> None:
+    total += (U[0][X] * U[1][X].dagger()).trace().real / U[0][X].shape[0]
+
+
+def drawn_alone(
+    n: int, coupling: float, kind: str, draw: jali.SiteFunction = draw_alone, precision: str = "float64"
+) -> float:
+    """<Re tr(U V^dagger)> / n of links that are drawn by themselves, V the other link of the site; 16 x 4095 draws."""
+    lattice, rng = jali.Lattice(63, 65), jali.Random(3)
+    U = GaugeField(lattice, SU(n), precision=precision).hot_start(2)
+    series = []
+    for k in range(24):
+        draw(U, rng, coupling, kind)
+        if k >= 8:
+            series.append(lattice.sum(along_the_staple, U) / lattice.volume)
+    return float(np.mean(series))
+
+
+@pytest.mark.parametrize("coupling", [-2.0, 2.0, -0.4])
+@pytest.mark.parametrize("kind", ["Creutz", "Kennedy-Pendleton"])
+def test_the_heat_bath_of_one_link_is_exact_for_couplings_of_either_sign(kind: str, coupling: float) -> None:
+    """SU(2): exp(a h0) sqrt(1 - h0^2) dh0 has <h0> = I_2(a) / I_1(a), a = 2 coupling |staple|; U(1): <cos> = I_1(a) /
+    I_0(a), a = coupling |staple|. Both are odd in the coupling.
+    """
+    a = 0.9 * coupling
+    su2, u1 = iv(2, 2 * a) / iv(1, 2 * a), iv(1, a) / iv(0, a)
+    # five standard deviations, for variances of at most 1/4 and 1/2
+    near2, near1 = 5 * math.sqrt(0.25 / (16 * 4095)), 5 * math.sqrt(0.5 / (16 * 4095))
+    for precision in ("float64", "float32"):
+        assert abs(drawn_alone(2, coupling, kind, precision=precision) - su2) < near2
+    assert abs(drawn_alone(2, 0.0, kind, draw_known(coupling)) - su2) < near2
+    assert abs(drawn_alone(1, coupling, kind) - u1) < near1
+    assert abs(drawn_alone(1, 0.0, kind, draw_known(coupling)) - u1) < near1
+
+
+@pytest.mark.parametrize("kind", ["Creutz", "Kennedy-Pendleton"])
+def test_the_heat_bath_of_su3_at_a_negative_coupling_is_that_of_metropolis(kind: str) -> None:
+    bath, other = drawn_alone(3, -1.5, kind), drawn_alone(3, -1.5, "Metropolis")
+    assert bath < -0.1
+    assert abs(bath - other) < 0.01
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("kind", ["Creutz", "Kennedy-Pendleton"])
+def test_the_sign_of_the_coupling_is_that_of_the_staple_to_the_bit(kind: str, n: int) -> None:
+    def links(coupling: float, sign: float, draw: jali.SiteFunction) -> np.ndarray:
+        U = GaugeField(jali.Lattice(5, 6), SU(n)).hot_start(2)
+        U[1][...] *= sign
+        draw(U, jali.Random(3), coupling, kind)
+        return np.asarray(U[0][...])
+
+    alone = links(1.3, 1.0, draw_alone)
+    for sign in (1.0, -1.0):
+        assert np.array_equal(alone, links(sign * 1.3, sign, draw_alone))
+        assert np.array_equal(alone, links(0.0, sign, draw_known(sign * 1.3)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_couplings_of_the_heat_bath_that_are_no_numbers_are_refused(n: int) -> None:
+    for coupling in (math.nan, math.inf, -math.inf):
+        with pytest.raises(
+            TraceError, match=f"heat_bath_link: the coupling is a finite number, not {coupling}"
+        ):
+            drawn_alone(n, 0.0, "Creutz", draw_known(coupling))
+    if n > 1:
+        with pytest.raises(TraceError, match="'Kennedy-Pendleton' has no draw at coupling 0; 'Creutz' has"):
+            drawn_alone(n, 0.0, "Kennedy-Pendleton", draw_known(0.0))
+    assert abs(drawn_alone(n, 0.0, "Creutz", draw_known(0.0))) < 0.02
 
 
 def test_building_blocks_say_what_fits() -> None:

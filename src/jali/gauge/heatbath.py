@@ -14,6 +14,7 @@ practically never in four.
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import jali
@@ -39,9 +40,10 @@ def heat_bath_link(
     """A new link, drawn with the weight exp(coupling Re tr(U staple^dagger)) by the subgroups, inside a site function.
 
     `link` is the old one, an SU(n) matrix as `U[mu][X]` is, and `staple` any matrix that does not depend on it; with
-    the staple sum of the Wilson action `coupling` is beta / n, a number from 0. `method` is "Kennedy-Pendleton" or,
-    where coupling times the length of the staple (sqrt(det) of its SU(2) part) is below 1 or may be zero, "Creutz".
-    Both are exact; far on the wrong side draws run out of attempts and keep the link. U(1) has a method of its own.
+    the staple sum of the Wilson action `coupling` is beta / n; it may have either sign. `method` is "Kennedy-Pendleton"
+    or, where |coupling| times the length of the staple (sqrt(det) of its SU(2) part) is below 1 or may be zero,
+    "Creutz". Both are exact; far on the wrong side draws run out of attempts and keep the link. U(1) has a method of
+    its own.
     """
     if link.shape != staple.shape:
         raise trace_error(
@@ -51,11 +53,26 @@ def heat_bath_link(
         raise trace_error(
             f"heat_bath_link: the method is {KENNEDY_PENDLETON!r} or {CREUTZ!r}, not {method!r}"
         )
+    coupling, staple = _positive(coupling, staple)
     if link.shape[0] == 1:
         return _best_fisher(X, link, staple, coupling, rng)
     if method == CREUTZ:
         return _creutz(X, link, staple, coupling, rng)
+    if isinstance(coupling, numbers.Real) and coupling == 0:
+        raise trace_error(f"heat_bath_link: {KENNEDY_PENDLETON!r} has no draw at coupling 0; {CREUTZ!r} has")
     return _kennedy_pendleton(X, link, staple, 0.5 / coupling, rng)
+
+
+def _positive(coupling: Any, staple: Any) -> tuple[Any, Any]:
+    """The same weight, linear in coupling times staple, with a coupling from 0: the staple takes its sign.
+
+    A number that is known while tracing is decided at once; of others the product with 1.0 changes no bit.
+    """
+    if isinstance(coupling, numbers.Real):
+        if not math.isfinite(coupling):
+            raise trace_error(f"heat_bath_link: the coupling is a finite number, not {coupling}")
+        return (-coupling, -1.0 * staple) if coupling < 0 else (coupling, staple)
+    return abs(coupling), jali.where(coupling < 0.0, -1.0, 1.0) * staple
 
 
 @jali.site_function
