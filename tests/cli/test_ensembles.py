@@ -201,6 +201,34 @@ def test_going_on_with_a_contradictory_ensemble_is_refused_and_changes_nothing(f
     assert manifest(out) == cut
 
 
+@pytest.mark.parametrize(
+    ("gone", "named"),
+    [
+        ("configurations", "/configurations is gone"),
+        ("configurations/manifest.csv", "/manifest.csv is gone"),
+        ("history.csv", "/history.csv is gone"),
+    ],
+)
+def test_a_run_whose_table_is_gone_says_so_and_how_to_go_on(gone, named, file, tmp_path, capsys):
+    out = run(file, tmp_path / "run")
+    (out / gone).rename(tmp_path / "elsewhere")
+    for ranks in (1, 2):
+        capsys.readouterr()
+        resume(out, "sweeps=12", status=2, ranks=ranks)
+        said = capsys.readouterr().err
+        assert said.startswith("jali: ")
+        assert named in said
+        assert "Put it back to resume this run" in said
+    assert not (out / gone).exists()
+    links = tmp_path / "links.ildg"  # as it proposes
+    assert jali_here("convert", out, links) == 0
+    other = run(file, tmp_path / "other", "start=file", f'start_file="{links}"')
+    assert len(saved_configurations(other)) == 6
+    (tmp_path / "elsewhere").rename(out / gone)
+    resume(out, "sweeps=12")
+    assert rows(out)[-1]["number"] == "14"
+
+
 def test_a_file_with_other_links_under_the_next_name_is_not_overwritten(file, tmp_path, capsys):
     out = run(file, tmp_path / "run")
     folder = out / "configurations"

@@ -79,10 +79,18 @@ class Table:
     def reopen(cls, path: Path, mark: Mapping[str, Any]) -> Table:
         """The table as it was at `mark`; what follows is cut off.
 
-        Raises FileFormatError if its beginning is not what it was, OSError.
+        Raises FileFormatError if it is gone or its beginning is not what it was, OSError.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         length, digest, at = int(mark["bytes"]), hashlib.sha256(), 0
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            gone = path if path.parent.exists() else path.parent
+            raise FileFormatError(
+                f"{shown(gone)} is gone, but the checkpoint belongs to a run whose {path.name} has {length} bytes there, "
+                "which its sweeps from here on do not make again. Put it back to resume this run, or begin another one "
+                "from its links: jali convert DIR links.ildg, then --set start=file --set start_file=links.ildg"
+            ) from None
         while at < length and (chunk := os.pread(fd, min(length - at, 1 << 20), at)):
             digest.update(chunk)
             at += len(chunk)
