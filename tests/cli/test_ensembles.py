@@ -346,6 +346,27 @@ def test_the_document_of_a_measurement_is_stored_on_request(file, tmp_path, caps
     assert "nowhere" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_listed_file_that_is_missing_is_said_beside_the_manifest_in_lines_of_jali(
+    ranks, file, tmp_path, capsys
+):
+    out = run(file, tmp_path / "run")
+    folder = out / "configurations"
+
+    def complaints() -> list[str]:
+        capsys.readouterr()
+        assert jali_here("measure", out, tmp_path / "nothing", ranks=ranks) == 2
+        return capsys.readouterr().err.splitlines()
+
+    here = f"jali: cannot read {tmp_path / 'nothing'}: No such file or directory"
+    assert complaints() == [here]
+    (folder / "00000008.ildg").unlink()
+    assert complaints() == [
+        f"jali: cannot read {folder / '00000008.ildg'}: No such file or directory; {folder / 'manifest.csv'} lists it",
+        here,
+    ]
+
+
 def test_a_bad_configuration_is_named_and_left_out_of_the_means(file, tmp_path, capsys):
     out = run(file, tmp_path / "run", "thermalisation=0", "sweeps=12")
     folder = out / "configurations"

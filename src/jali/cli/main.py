@@ -21,11 +21,12 @@ from dataclasses import dataclass
 
 from jali import early
 from jali.cli import launch
+from jali.cli.error_text import error_lines
 from jali.comm.communicator import came_from_elsewhere
 from jali.comm.stopping import end_job, said_elsewhere, speaker
 from jali.comm.world import known
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
-from jali.files import CONTROL, RECORD, shown, value_shown
+from jali.files import value_shown
 from jali.version import __version__
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -154,26 +155,14 @@ def _fail(error: Exception, status: int) -> int:
     if getattr(error, "on_every_rank", False):
         communicator = known()
         if communicator is None or communicator.rank == 0:
-            print(f"jali: {_words(error)}", file=sys.stderr, flush=True)
+            print(error_lines(error, "jali"), file=sys.stderr, flush=True)
         return status
     here = known()
     silent = here is not None and not came_from_elsewhere(error, here.rank) and said_elsewhere(error)
     if not silent:
-        print(f"{speaker()}: {_words(error)}", file=sys.stderr, flush=True)
+        print(error_lines(error, speaker()), file=sys.stderr, flush=True)
     end_job(error, status, silent=silent)
     return status
-
-
-def _words(error: Exception) -> str:
-    """What an error says; of the system's errors without their number."""
-    if isinstance(error, MemoryError):
-        return f"there is not enough memory: {error}" if str(error) else "there is not enough memory"
-    if isinstance(error, FileFormatError):
-        # names of files and what stood in them; several messages are a line each
-        return "\n".join(message.translate(CONTROL) for message in str(error).split(RECORD))
-    if not isinstance(error, OSError) or not error.strerror:
-        return str(error)
-    return error.strerror if error.filename is None else f"{shown(error.filename)}: {error.strerror}"
 
 
 def _rank_count(text: str) -> int:

@@ -19,13 +19,14 @@ import numpy as np
 
 from jali import comm, io
 from jali.cli.configurations import Configuration, add_source_arguments, load_configuration, warn
+from jali.cli.error_text import several
 from jali.cli.flow_summary import FlowSummary, estimate_numbers, summarise_flow
 from jali.cli.markov_chain import flow_profile, flow_steps
 from jali.cli.parameters import load_parameters
 from jali.cli.report_data import observables_of
 from jali.cli.run_directory import PARAMETERS
 from jali.errors import FileFormatError, JaliError, ParameterError
-from jali.files import RECORD, checked_path
+from jali.files import checked_path, shown
 from jali.gauge import link_trace, plaquettes, polyakov_loop
 from jali.io.parallel import raised_alike, together
 from jali.io.writing import write_file
@@ -79,6 +80,8 @@ def execute(arguments: argparse.Namespace) -> int:
                 verify=not arguments.ignore_checksum,
             )
         except (JaliError, OSError) as error:
+            if source.saved is not None and isinstance(error, FileNotFoundError):
+                error.strerror = f"{error.strerror}; {shown(source.saved.manifest)} lists it"
             _keep(error, problems)
             continue
         result = measure(configuration)
@@ -109,7 +112,7 @@ def execute(arguments: argparse.Namespace) -> int:
         if len(problems) == 1:
             raise problems[0]
         if problems:
-            raise FileFormatError(RECORD.join(map(str, problems)))
+            raise several(problems)
     return 0
 
 

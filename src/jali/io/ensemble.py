@@ -40,6 +40,11 @@ class SavedConfiguration:
     plaquette: float
     checksum: str
 
+    @property
+    def manifest(self) -> str:
+        """Name of the manifest that has this row."""
+        return os.path.join(os.path.dirname(self.path), MANIFEST)
+
     def mismatch(self, file: ConfigurationFile) -> str | None:
         """What is wrong with the file under this name; None if it is the one that was saved."""
         found = checksum_text(file)
