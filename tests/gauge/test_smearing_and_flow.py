@@ -153,7 +153,10 @@ def test_hyp_has_the_same_bits_on_any_ranks() -> None:
 
 def test_impossible_hyp_smearing_is_refused() -> None:
     U = warm((4, 4, 4, 4), 2)
-    for alpha in ((0.5, 0.5), (0.5, 0.5, 1.5), ("a", 0.1, 0.1)):
+    wrong: list[Any] = [
+        (0.5, 0.5), (0.5, 0.5, 1.5), ("a", 0.1, 0.1), 0.5, np.array(0.5), np.full((3, 1), 0.5), "abc", [0.1, [0.2], 0.3],
+    ]  # fmt: skip
+    for alpha in wrong:
         with pytest.raises(ParameterError, match="4 directions needs 3 weights from 0 to 1"):
             hyp_smear(U, alpha)
     five = GaugeField(jali.Lattice(2, 2, 2, 2, 2), SU(2)).cold_start()

@@ -109,7 +109,11 @@ def hyp_smear(
     axes = _axes(U, directions, steps)
     if len(axes) > len(HYP_ALPHA) + 1:
         raise LayoutError(f"HYP smearing goes up to four directions, not {len(axes)}: choose some of them")
-    weights = HYP_ALPHA[-(len(axes) - 1) :] if alpha is None else tuple(alpha)
+    given = HYP_ALPHA[-(len(axes) - 1) :] if alpha is None else alpha
+    try:
+        weights = tuple(given)
+    except TypeError:  # one number
+        weights = ()
     if len(weights) != len(axes) - 1 or not all(isinstance(a, numbers.Real) and 0 <= a <= 1 for a in weights):
         raise ParameterError(
             f"HYP smearing in {len(axes)} directions needs {len(axes) - 1} weights from 0 to 1, not {alpha!r}"
