@@ -199,6 +199,41 @@ def test_impossible_smearing_is_refused() -> None:
         next(wilson_flow(U, -1.0))
 
 
+@pytest.mark.parametrize(
+    ("until", "step", "every", "times"),
+    [
+        (0.12, 0.05, 1, [0, 0.05, 0.1, 0.12]),
+        (0.12, 0.05, 2, [0, 0.1, 0.12]),
+        (0.25, 0.05, 2, [0, 0.1, 0.2, 0.25]),
+        (0.23, 0.05, 3, [0, 0.15, 0.23]),
+        (0.2, 0.05, 9, [0, 0.2]),
+        (0.02, 0.05, 1, [0, 0.02]),
+        (0.3, 0.1, 1, [0, 0.1, 0.2, 0.3]),  # 3 * 0.1 > 0.3
+        (0.0, 0.05, 1, [0]),
+    ],
+)
+def test_the_flow_ends_at_the_time_that_is_asked_for(
+    until: float, step: float, every: int, times: list[float]
+) -> None:
+    U = warm((4, 3, 4), 2)
+    points = list(wilson_flow(U, until, step, every))
+    assert [p.time for p in points] == pytest.approx(times, abs=1e-15)
+    whole = math.floor(until / step + 1e-9)
+    flow = Flow(U, step)
+    field = flow.advance(whole)
+    if until - whole * step > 1e-9:
+        field = Flow(field, until - flow.time).advance()
+    assert points[-1].energy == measure_field_strength(field).energy
+
+
+def test_a_shorter_last_step_has_the_accuracy_of_the_others() -> None:
+    """The error of the scheme is of third order in the step, also where the last one is cut: Richardson's differences."""
+    U = warm((4, 4, 4), 3)
+    fine = list(wilson_flow(U, 0.32, 0.004, 80))[-1].energy
+    coarse, half = (abs(list(wilson_flow(U, 0.32, step))[-1].energy - fine) for step in (0.3 / 2.5, 0.3 / 5))
+    assert 0 < half < coarse / 5
+
+
 # ---- forces ----------------------------------------------------------------------------------------------
 
 

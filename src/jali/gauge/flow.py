@@ -66,17 +66,20 @@ class Flow:
     def advance(self, steps: int = 1) -> GaugeField:
         """Integrates over `steps` steps; returns `field`, whose links move on with the next call."""
         for _ in range(steps):
-            for stage, (a, b, c) in enumerate(_STAGES):
-                old, new, A = self.field, self._spare, self._algebra
-                for mu in old.lattice.directions:
-                    if stage == 0:
-                        _first_stage(new, old, A, a * self.step, c, mu, self._staple)
-                    else:
-                        _later_stage(new, old, A, a * self.step, b, c, mu, self._staple)
-                self.field, self._spare = new, old
+            self._integrate(self.step)
         self._steps += steps
         self.time = self._steps * self.step
         return self.field
+
+    def _integrate(self, step: float) -> None:
+        for stage, (a, b, c) in enumerate(_STAGES):
+            old, new, A = self.field, self._spare, self._algebra
+            for mu in old.lattice.directions:
+                if stage == 0:
+                    _first_stage(new, old, A, a * step, c, mu, self._staple)
+                else:
+                    _later_stage(new, old, A, a * step, b, c, mu, self._staple)
+            self.field, self._spare = new, old
 
 
 @dataclass(frozen=True)
@@ -100,21 +103,31 @@ class FlowPoint:
 def wilson_flow(
     U: GaugeField, until: float, step: float = 0.02, every: int = 1, action: Action | None = None
 ) -> Iterator[FlowPoint]:
-    """Flows a copy of U and yields a `FlowPoint` at time 0 and after every `every` steps, up to the time
-    `until`.
+    """Flows a copy of U and yields a `FlowPoint` at time 0, after every `every` steps, and at the time `until`.
 
-    `action` is the one whose flow it is, by default Wilson's (see `Flow`). Raises ParameterError for
-    steps and times that are not positive.
+    The last step is shorter where `until` is no multiple of `step`, and the last point nearer where the number of steps
+    is none of `every`. `action` is the one whose flow it is, by default Wilson's (see `Flow`). Raises ParameterError
+    for steps and times that are not positive.
     """
     if not (math.isfinite(until) and until >= 0) or every < 1:
         raise ParameterError(f"the flow needs a final time from 0 and every >= 1, not {until} and {every}")
     flow = Flow(U, step, action)
-    while True:
-        found = measure_field_strength(flow.field)
-        yield FlowPoint(flow.time, found.energy, found.energy_plaquette, found.charge)
-        if flow.time + every * flow.step > until * (1 + 1e-12):
+    yield _measured(flow, 0.0)
+    small = 1e-12 * until  # what rounding leaves between `until` and a multiple of the step
+    while flow.time < until - small:
+        whole = math.floor(min(every, (until + small - flow.time) / flow.step))
+        flow.advance(whole)
+        rest = until - flow.time
+        if whole < every and rest > small:
+            flow._integrate(rest)
+            yield _measured(flow, until)
             return
-        flow.advance(every)
+        yield _measured(flow, flow.time)
+
+
+def _measured(flow: Flow, time: float) -> FlowPoint:
+    found = measure_field_strength(flow.field)
+    return FlowPoint(time, found.energy, found.energy_plaquette, found.charge)
 
 
 @checked
