@@ -58,6 +58,45 @@ def test_the_gauge_is_fixed_and_observables_stay(name: str, n: int, extents: tup
     assert np.array_equal(as_array(again), as_array(V))
 
 
+@pytest.mark.parametrize("n", GROUPS)
+@pytest.mark.parametrize("name", GAUGES)
+def test_theta_has_the_normalisation_that_is_said(name: str, n: int) -> None:
+    """Before the first sweep it is that of U itself, where it is far from zero."""
+    U = warm((3, 4, 4, 5), n, spread=0.4)
+    axes = range(4 - (name == "Coulomb"))
+    history = GAUGES[name](U, tolerance=1e-2).history
+    functional, theta = functional_and_theta(as_array(U), axes)
+    assert theta > 0.1
+    assert history[0] == (0, pytest.approx(functional, rel=1e-12), pytest.approx(theta, rel=1e-12))
+    halves = 0.0  # A = (U - U^dagger) / 2, traceless, by itself
+    V = as_array(U)
+    A = [(V[mu] - reference.dagger(V[mu])) / 2 for mu in axes]
+    if n > 1:
+        A = [a - np.trace(a, axis1=-2, axis2=-1)[..., None, None] * np.eye(n) / n for a in A]
+    for site in np.ndindex(*V.shape[1:-2]):
+        delta = np.zeros((n, n), dtype=complex)
+        for mu in axes:
+            before = list(site)
+            before[mu] -= 1
+            delta += A[mu][tuple(before)] - A[mu][site]
+        halves += np.vdot(delta, delta).real
+    assert 4 * halves / (n * V[0, ..., 0, 0].size) == pytest.approx(history[0][2], rel=1e-12)
+
+
+def test_a_gauge_fixing_is_shown_in_a_line_and_in_a_notebook_with_its_history_folded() -> None:
+    fixed = landau_gauge(warm((4, 4, 4), 2, spread=0.4), every=1)
+    assert len(fixed.history) > 20
+    assert repr(fixed).startswith(
+        f"<gauge fixing, {fixed.sweeps} sweeps, functional {fixed.functional:.6g}, theta "
+    )
+    assert repr(fixed).endswith(f": {fixed.field!r}>")
+    assert len(repr(fixed)) < 200
+    page = fixed._repr_html_()
+    assert "<b>Gauge fixing</b>" in page
+    assert page.index("<details>") < page.index(f"{fixed.history[3][2]:.3e}")
+    assert len(page[page.index("<pre>") : page.index("</pre>")].splitlines()) == len(fixed.history)
+
+
 @pytest.mark.parametrize("omega", [1.0, 1.7, 1.95])
 @pytest.mark.parametrize("n", [1, 2, 3, 4])
 def test_no_sweep_lowers_the_functional(n: int, omega: float) -> None:

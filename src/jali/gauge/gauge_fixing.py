@@ -28,11 +28,17 @@ from jali.gauge.subgroups import (
     subgroups,
 )
 from jali.lattice.checked import checked
+from jali.notebook import facts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class GaugeFixing:
-    """A gauge field in Landau or Coulomb gauge, and how it came there."""
+    """A gauge field in Landau or Coulomb gauge, and how it came there.
+
+    theta = sum_x tr Delta(x) Delta(x)^dagger / (n volume), with Delta(x) = sum_mu (A_mu(x - mu) - A_mu(x)) over the
+    directions of the gauge and A = V - V^dagger without its trace (in U(1) V - V^dagger itself). There is no 1/2 in A:
+    theta is 4 times what A = (V - V^dagger) / 2 or / (2 i) gives.
+    """
 
     field: GaugeField
     """The links V."""
@@ -41,13 +47,30 @@ class GaugeFixing:
     functional: float
     """F: mean of Re tr V_mu(x) / n over the links of these directions; those across an open edge count as 0."""
     theta: float
-    """sum_x tr Delta Delta^dagger / (n volume), Delta(x) = sum_mu (V_mu(x - mu) - V_mu(x)) - h.c. - trace; at a maximum
-    it is zero.
-    """
+    """The squared divergence per site and colour, as above; at a maximum it is zero."""
     sweeps: int
     """How many sweeps it took."""
     history: tuple[tuple[int, float, float], ...]
     """(sweeps, functional, theta) whenever they were measured."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<gauge fixing, {self.sweeps} sweeps, functional {self.functional:.6g}, theta {self.theta:.2g}: "
+            f"{self.field!r}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows, with the history folded."""
+        history = [
+            f"{sweeps:6}  {functional:.12f}  {theta:.3e}" for sweeps, functional, theta in self.history
+        ]
+        rows = {
+            "field": self.field,
+            "sweeps": self.sweeps,
+            "functional": f"{self.functional:.12f}",
+            "theta": f"{self.theta:.3e}",
+        }
+        return facts("Gauge fixing", rows, {"sweeps, functional, theta": "\n".join(history)})
 
 
 @checked
@@ -56,9 +79,9 @@ def landau_gauge(
 ) -> GaugeFixing:
     """Fixes the Landau gauge: the divergence of V vanishes in all directions. U stays as it is.
 
-    It ends when theta, measured after every `every` sweeps, is below `tolerance` (float32 reaches some 1e-12). `omega`
-    from 1, steepest ascent, to below 2 overrelaxes; the best value grows with the lattice. Raises ParameterError for
-    impossible numbers, and SolverError, on all ranks, after `limit` sweeps.
+    It ends when theta, as `GaugeFixing` defines it, measured after every `every` sweeps, is below `tolerance` (float32
+    reaches some 1e-12). `omega` from 1, steepest ascent, to below 2 overrelaxes; the best value grows with the lattice.
+    Raises ParameterError for impossible numbers, and SolverError, on all ranks, after `limit` sweeps.
     """
     return _fix(U, tuple(U.lattice.directions), tolerance, omega, limit, every)
 
