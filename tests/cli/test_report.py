@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import warnings
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
@@ -203,6 +204,32 @@ def test_the_polyakov_loop_of_su2_is_one_real_number_and_that_of_su3_is_not(tmp_
         assert (axis.get_xlabel(), axis.get_ylabel()) == labels
         assert ("polyakov_im" in summary.as_dict()["observables"]) == (group == "SU3")
         assert ("imaginary part" in page_of(tmp_path / group)) == (group == "SU3")
+
+
+@pytest.mark.parametrize("group", ["U1", "SU2", "SU3", "SU4"])
+@pytest.mark.parametrize("count", [1, 2, 5, 40, 6000])
+def test_making_a_report_warns_of_nothing(group, count, tmp_path, caplog):
+    write_run(tmp_path, noise(count), "thermalisation=0", f"group={group}", f"sweeps={count}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        page_of(tmp_path)
+        plot_history(tmp_path, tmp_path / "history.png")
+    assert [(record.name, record.getMessage()) for record in caplog.records] == []
+
+
+def test_the_plane_of_polyakov_loops_has_equal_scales_and_holds_all_of_them(tmp_path):
+    write_run(tmp_path, noise(200), "thermalisation=0")
+    summary = summarise(tmp_path)
+    for size in ((5.2, 4.0), (10, 3.6), (3, 6)):
+        figure = polyakov_figure(summary)
+        figure.set_size_inches(*size)
+        figure.draw_without_rendering()
+        (axis,) = figure.axes
+        (x0, y0), (x1, y1) = axis.transData.transform([(0, 0), (1e-3, 1e-3)])
+        assert x1 - x0 == pytest.approx(y1 - y0)
+        for name, (low, high) in (("polyakov_re", axis.get_xlim()), ("polyakov_im", axis.get_ylim())):
+            assert low < summary.history[name].min()
+            assert summary.history[name].max() < high
 
 
 def test_a_value_of_another_code_is_not_called_literature(tmp_path):

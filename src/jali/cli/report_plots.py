@@ -272,7 +272,10 @@ def polyakov_figure(summary: RunSummary) -> Figure | None:
         axis.plot(
             mean[0].mean, mean[1].mean, marker="+", ms=11, mew=1.8, color=REFERENCE, ls="", label="mean"
         )
-        axis.set(xlim=(-reach, reach), ylim=(-reach, reach), xlabel="Re L", ylabel="Im L")
+        axis.set(xlabel="Re L", ylabel="Im L")
+        # `auto`: matplotlib may widen one of them for equal scales, and warns where it may not.
+        axis.set_xlim(-reach, reach, auto=True)
+        axis.set_ylim(-reach, reach, auto=True)
         axis.set_aspect("equal", adjustable="datalim")
         axis.xaxis.set_major_locator(MaxNLocator(5))
         axis.yaxis.set_major_locator(MaxNLocator(5))
