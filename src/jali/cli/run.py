@@ -64,7 +64,10 @@ EXIT_CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali run`."""
-    parser.description = "Run the simulation that a parameter file describes, or resume one."
+    parser.description = (
+        "Run the simulation that a parameter file describes, or resume one. Either way it ends with report.html in the "
+        "directory of the run: to make the report of a finished run anew, resume it."
+    )
     parser.add_argument("parameters", nargs="?", metavar="PARAMETERS.toml", help="what to simulate")
     parser.add_argument("--output", metavar="DIR", help="directory of a new run; made if it does not exist")
     parser.add_argument("--resume", metavar="DIR", help="go on with the run in this directory")
