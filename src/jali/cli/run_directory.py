@@ -87,9 +87,9 @@ class Table:
         except FileNotFoundError:
             gone = path if path.parent.exists() else path.parent
             raise FileFormatError(
-                f"{shown(gone)} is gone, but the checkpoint belongs to a run whose {path.name} has {length} bytes "
-                "there, whose rows are not made again. Put it back to resume this run, or begin another one from its "
-                "links: jali convert DIR links.ildg, then --set start=file --set start_file=links.ildg"
+                f"{shown(gone)} is gone, and going on does not make again what the first {length} bytes of {path.name} "
+                "held at the checkpoint. Put it back to resume this run, or begin another one from its links: "
+                "jali convert DIR links.ildg, then --set start=file --set start_file=links.ildg"
             ) from None
         while at < length and (chunk := os.pread(fd, min(length - at, 1 << 20), at)):
             digest.update(chunk)
