@@ -102,6 +102,11 @@ def by_label(X, f, n, counts, norms):
     norms[jali.floor(f[X].norm2())] += f[X].norm2()
 
 
+@jali.site_function
+def own_heat_bath(X, U, rng, coupling, method):
+    U[0][X] = gauge.heat_bath_link(X, U[0][X], U[1][X], coupling, rng, method)
+
+
 def arrays_of(lattice: jali.Lattice, like: jali.Field) -> jali.Field:
     """A field of this element and precision that is an array of the device."""
     zeros = np.zeros(
@@ -128,6 +133,8 @@ def collect_toolbox(n: int, precision: str) -> None:
     action.value(U)
     action.force(U)
     gauge.Flow(U, step=0.05, action=action).advance(1)
+    for method in ("Kennedy-Pendleton", "Creutz"):
+        own_heat_bath(U, rng, -1.0, method)
     gauge.hyp_smear(U)
     gauge.landau_gauge(U)
     # the device that is not there has theta = 0 at once

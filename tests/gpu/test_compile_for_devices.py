@@ -97,7 +97,9 @@ def test_chosen_kernels_compile_for_other_architectures(nvrtc, texts, architectu
 
 def test_kernels_of_improved_actions_smearing_and_gauge_fixing_compile_for_sm_90_in_u1(nvrtc, texts):
     kernels = texts(1, "float32", "toolbox")
-    assert {"_turn", "_decorate", "_force", "overrelax"} <= {name_of(stem) for stem in kernels}
+    assert {"_turn", "_decorate", "_force", "overrelax", "own_heat_bath"} <= {
+        name_of(stem) for stem in kernels
+    }
     compile_all(nvrtc, kernels, "sm_90")
 
 
