@@ -44,7 +44,7 @@ def test_lattices_fields_and_site_functions_say_what_they_are():
     lattice = Lattice(4, 6)
     assert repr(lattice) == "Lattice(4, 6)"
     assert repr(Field(lattice, Complex(), precision="float32")) == "<Complex field on Lattice(4, 6), float32>"
-    assert repr(GaugeField(lattice, SU(2))) == "<SU(2) gauge field on Lattice(4, 6), float64>"
+    assert repr(GaugeField(lattice, SU(2)).cold_start()) == "<SU(2) gauge field on Lattice(4, 6), float64>"
     assert repr(smooth) == "<site function smooth(X, out, f, weight=0.5)>"
     assert repr(smooth[EVEN]) == "<<site function smooth(X, out, f, weight=0.5)> over EVEN>"
 
