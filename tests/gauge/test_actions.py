@@ -123,6 +123,22 @@ ACTIONS = {
 }
 
 
+def long_unless_symanzik(name: str, *values: Any, long: bool = True) -> Any:
+    """Kernels of rectangles take seconds to compile: those of one action for all."""
+    marks = pytest.mark.full if long and name in ("Iwasaki", "DBW2") else ()
+    return pytest.param(name, *values, marks=marks)
+
+
+def cases(*lattices: tuple[int, ...]) -> list[Any]:
+    """Actions, groups and extents."""
+    return [
+        long_unless_symanzik(name, n, extents, long=len(extents) == 4 and n > 1)
+        for name in ACTIONS
+        for n in GROUPS
+        for extents in lattices
+    ]
+
+
 # ---- value, staple, force --------------------------------------------------------------------------------
 
 
@@ -167,9 +183,7 @@ def test_rectangle_staples_agree_with_paths_in_numpy(extents: tuple[int, ...], p
         np.testing.assert_allclose(out.local(), total, atol=1e-13 if precision == "float64" else 2e-5)
 
 
-@pytest.mark.parametrize("extents", [(3, 4, 4), (4, 3, 3, 6)])
-@pytest.mark.parametrize("n", GROUPS)
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize(("name", "n", "extents"), cases((3, 4, 4), (4, 3, 3, 6)))
 def test_the_force_is_the_numerical_derivative_of_the_value(
     name: str, n: int, extents: tuple[int, ...]
 ) -> None:
@@ -190,7 +204,7 @@ def test_the_force_is_the_numerical_derivative_of_the_value(
         assert slope == pytest.approx(-2 * np.trace(omega @ forces[mu][site]).real, abs=4e-6)
 
 
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize("name", [long_unless_symanzik(name) for name in ACTIONS])
 def test_force_and_flow_are_gauge_covariant(name: str) -> None:
     U = warm((4, 3, 4, 3), 3)
     action = ACTIONS[name](4)
@@ -321,9 +335,7 @@ def test_what_is_no_reach_no_action_or_does_not_fit_is_refused() -> None:
 # ---- updates ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("extents", [(3, 4, 5), (4, 4, 3, 4)])
-@pytest.mark.parametrize("n", GROUPS)
-@pytest.mark.parametrize("name", ACTIONS)
+@pytest.mark.parametrize(("name", "n", "extents"), cases((3, 4, 5), (4, 4, 3, 4)))
 def test_overrelaxation_keeps_the_action_and_moves_the_links(
     name: str, n: int, extents: tuple[int, ...]
 ) -> None:
