@@ -61,7 +61,8 @@ void HostLaunch::prepare_sums() {
         }
         worker.left_out.resize(sums.groups());
     }
-    if (sums.has_sums() && !sums.fast && d.communicator->size() > 1) reduced_.resize(accumulators * BinnedSum::words);
+    if (sums.has_sums() && !sums.fast && d.communicator->size() > 1)
+        reduced_.resize(accumulators * BinnedSum::words);
 }
 
 HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
