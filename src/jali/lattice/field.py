@@ -98,11 +98,11 @@ class Field(FieldArithmetic):
         self.lattice = lattice
         self.element = element
         self.precision = precision
-        self.boundary = (
-            boundary
-            if isinstance(boundary, Boundary) and len(boundary.conditions) == lattice.ndim
-            else Boundary(lattice.ndim, boundary, element)
-        )
+        if isinstance(boundary, Boundary) and len(boundary.conditions) == lattice.ndim:
+            boundary.check(element)
+            self.boundary = boundary
+        else:
+            self.boundary = Boundary(lattice.ndim, boundary, element)
         if element.type.kind == "int" and any(c != "periodic" for c in self.boundary.conditions):
             raise LayoutError(
                 f"a field of {element} is periodic; factors at the boundary are for real and complex numbers"
@@ -267,7 +267,10 @@ class Field(FieldArithmetic):
         return FieldExpression("f0", (self,), (), (self.storage.versions(),))
 
     def _in_place(self, operator: str, other: Any) -> Any:
-        found = self._combined(operator, other)
+        return self._stored(self._combined(operator, other))
+
+    def _stored(self, found: Any) -> Any:
+        """Itself, with the values of an expression."""
         return found if found is NotImplemented else found.store(self)
 
     def __iadd__(self, other: Any) -> Any:
@@ -286,8 +289,13 @@ class Field(FieldArithmetic):
         return self._in_place("/", other)
 
     def __ipow__(self, exponent: Any) -> Any:
-        found = self.__pow__(exponent)
-        return found if found is NotImplemented else found.store(self)
+        return self._stored(self.__pow__(exponent))
+
+    def __imod__(self, divisor: Any) -> Any:
+        return self._stored(self.__mod__(divisor))
+
+    def __ifloordiv__(self, divisor: Any) -> Any:
+        return self._stored(self.__floordiv__(divisor))
 
     # ---- NumPy -----------------------------------------------------------------------------------
 

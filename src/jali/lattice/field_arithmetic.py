@@ -353,10 +353,18 @@ class FieldExpression(FieldArithmetic):
             found = kernels.highest.types_of_sums(self.lattice, *self.arguments())[0]  # sums are real
         return _element_of(found, self)
 
-    def field(self) -> Any:
-        """A new field with its values, periodic."""
+    def field(self, boundary: Any = None) -> Any:
+        """A new field with its values, of the widest precision of its fields and stored as plain numbers of that.
+
+        Its `boundary` follows from those of its fields, which are alike: where they are open or periodic so is it, and factors are those
+        that the formula gives, so the product of two antiperiodic fields is periodic. Raises LayoutError where fields differ or where
+        there is no such factor, as of `f + 1`; then `boundary=`, as `Field` takes it, says what is meant.
+        """
         recording.refuse("a field is made", "make it before, and assign to it in the graph")
-        return self.store(self.lattice.field(self.element(), precision=self._precision))
+        return self._computed(_boundary_of(self) if boundary is None else boundary)
+
+    def _computed(self, boundary: Any) -> Any:
+        return self.store(self.lattice.field(self.element(), precision=self._precision, boundary=boundary))
 
     def store(self, target: Any) -> Any:
         """Writes its values to a field, which may be one of its own. Returns the field."""
@@ -379,7 +387,8 @@ class FieldExpression(FieldArithmetic):
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, as of a field; all of it is computed."""
         refuse_while_tracing(self)
-        return self.field()[index]
+        recording.refuse(f"{self!r} is read from Python", "do it before or after")
+        return self._computed(None)[index]  # nobody reads across its edges
 
 
 def refuse_while_tracing(field: Any) -> None:
@@ -466,6 +475,74 @@ def _element_of(type: Type, expression: FieldExpression) -> Element:
         return {"complex": Complex, "real": Real, "int": Integer}[type.kind]()
     kind = "real" if type.kind == "real" else "complex"
     return Vector(type.shape[0], kind) if len(type.shape) == 1 else Matrix(type.shape[0], type.shape[1], kind)
+
+
+def _boundary_of(expression: FieldExpression) -> Any:
+    """What the values of an expression meet across each edge, where its fields agree. Raises LayoutError."""
+    kept: list[Any] = []
+    same = True
+    for axis in range(expression.lattice.ndim):
+        given = list(dict.fromkeys(f.boundary.conditions[axis] for f in expression.members))
+        if len(given) > 1:
+            raise LayoutError(
+                f"the fields of {expression!r} differ at the boundary in direction {axis}, {' and '.join(map(str, given))}; say "
+                "what the new field has: .field(boundary=...)"
+            )
+        condition, power = given[0], 1
+        if condition not in ("periodic", "open"):
+            found = _power(expression.formula, is_phase=condition != "antiperiodic")
+            if found is None:
+                raise LayoutError(
+                    f"fields that are {condition} in direction {axis} give {expression!r} no factor of its own at that boundary; say "
+                    "what the new field has: .field(boundary=...)"
+                )
+            power = found
+        factor = -1 if condition == "antiperiodic" else condition
+        kept.append(condition if power == 1 else factor**power)
+        same &= power == 1
+    return expression.members[0].boundary if same else kept
+
+
+def _power(formula: str, is_phase: bool) -> int | None:
+    """The power of a factor that a formula is multiplied by when its fields are by that factor, -1 or a phase; None where there is none."""
+    stack: list[int | None] = []
+    for token in formula.split():
+        power: int | None
+        if token[0] in "fn" and token[1:].isdigit():
+            power = int(token[0] == "f")
+        elif token in BINARY:
+            b, a = stack.pop(), stack.pop()
+            rule = _POWERS_OF_TWO.get(token)
+            if a is None or b is None or rule is None:
+                power = 0 if a == b == 0 else None
+            else:
+                power = rule(a, b)
+        else:
+            a = stack.pop()
+            if a and (token in _LINEAR or (token in ("real", "imag") and not is_phase)):
+                power = a
+            elif a and token in ("conj", "dagger", "inverse"):
+                power = -a
+            elif a and token.startswith("**"):
+                power = a * int(token[2:])
+            else:
+                power = 0 if a == 0 or (a and token in ("abs", "norm2")) else None
+        stack.append(power if power is None or is_phase else power % 2)
+    return stack.pop()
+
+
+_LINEAR = frozenset({"negative", "positive", "trace", "transpose", "sum"})
+
+_POWERS_OF_TWO: dict[str, Callable[[int, int], int | None]] = {
+    "+": lambda a, b: a if a == b else None,
+    "-": lambda a, b: a if a == b else None,
+    "*": lambda a, b: a + b,
+    "@": lambda a, b: a + b,
+    "/": lambda a, b: a - b,
+    "dot": lambda a, b: b - a,
+    "outer": lambda a, b: a - b,
+}
+"""What becomes of the powers of two values; other operations have none, unless both values are periodic."""
 
 
 def _kept(expression: FieldExpression) -> Any:
