@@ -98,7 +98,7 @@ def alike(found: Field, field: Field) -> bool:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_fields_of_every_element_come_back_on_other_ranks(tmp_path, ending, element, precision) -> None:
     path = tmp_path / f"f{ending}"
-    boundary = None if element == Integer() else {0: "open", 2: "antiperiodic"}
+    boundary = {0: "open", 2: "antiperiodic"}
     options = {"precision": precision, "boundary": boundary}
 
     def save():

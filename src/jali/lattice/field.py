@@ -103,10 +103,6 @@ class Field(FieldArithmetic):
             self.boundary = boundary
         else:
             self.boundary = Boundary(lattice.ndim, boundary, element)
-        if element.type.kind == "int" and any(c != "periodic" for c in self.boundary.conditions):
-            raise LayoutError(
-                f"a field of {element} is periodic; factors at the boundary are for real and complex numbers"
-            )
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.lent = lent
