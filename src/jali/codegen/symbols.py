@@ -442,7 +442,7 @@ class Accumulator(WithoutValue):
         node = self._term(value, "sum" if label is None else "entries")
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
-        if node.type.kind == "int":
+        if node.type.kind == "int" and not self._gathered.whole:
             node = conversions.convert(self._trace.builder, node, "real")
         values = self._gathered.values
         for other in values.values():

@@ -45,7 +45,7 @@ def block_sums(
 
     The function runs over the lattice of its first field, whose extents are multiples of the coarser one's; ranks own the same part of both,
     as where kernels read two lattices. Sites outside `over` add nothing. Terms are kept in the element type and the precision of the
-    field that they go to. Raises TraceError for mistakes in the function, LayoutError for fields that do not fit together.
+    field that they go to; sums of whole numbers onto a field of `Integer()` are whole. Raises TraceError for mistakes in the function, LayoutError for fields that do not fit together.
     """
     function, over = as_site_function(function, "jali.block_sums"), as_domain(over, "over=")
     targets = tuple(onto) if isinstance(onto, list | tuple) else (onto,)
@@ -117,7 +117,7 @@ def _terms_written(function: SiteFunction, count: int) -> SiteFunction:
 
     def terms(X: Any, fields: Any, *arguments: Any) -> Any:
         trace = current_trace()
-        gathered = [Gathered() for _ in names]
+        gathered = [Gathered(whole=field.element.type.kind == "int") for field in fields]
         accumulators = [Accumulator(trace, g, n) for g, n in zip(gathered, names, strict=True)]
         result = body(X, *arguments, *accumulators)
         for sum_, field, parameter in zip(gathered, fields, names, strict=True):
@@ -127,7 +127,13 @@ def _terms_written(function: SiteFunction, count: int) -> SiteFunction:
                 )
             if not sum_.values:
                 raise trace_error(f"{name} never adds to its sum {parameter}")
-            field[X] = Value(sum_.values[None])
+            value = sum_.values[None]
+            if sum_.whole and value.type.kind != "int":
+                raise trace_error(
+                    f"{name} adds {value.type} values to its sum {parameter}, which goes to a field of whole numbers; give onto= a field "
+                    f"of {value.type.kind} ones for it"
+                )
+            field[X] = Value(value)
         return result
 
     plain = inspect.Parameter.POSITIONAL_ONLY
