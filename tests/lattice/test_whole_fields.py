@@ -334,6 +334,30 @@ def test_numpys_functions_of_two_fields_are_numpys():
     assert np.array_equal(m, a)
 
 
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_fields_take_values_of_lower_kinds(precision):
+    lattice = Lattice(5, 7)
+    whole, real, z = (Field(lattice, element, precision) for element in (Integer(), Real(), Complex()))
+    v, w = Field(lattice, Vector(2, kind="real"), precision), Field(lattice, Vector(2))
+    whole[...] = np.arange(-17, 18).reshape(5, 7)
+    real[...] = whole
+    assert np.array_equal(real, whole[...])
+    real /= 8
+    z[...] = 1j
+    assert z.assign(real) is z
+    assert np.array_equal(z, whole[...] / 8)
+    z[...] = whole
+    assert np.array_equal(z, whole[...])
+    v[...] = np.arange(70).reshape(5, 7, 2)
+    w[...] = v
+    assert np.array_equal(w, v[...])
+    for target, values in [(real, z), (whole, real), (z, v), (v, w)]:
+        with pytest.raises(LayoutError, match="cannot assign a field of"):
+            target[...] = values
+        with pytest.raises(LayoutError, match="cannot assign a field of"):
+            target.assign(values)
+
+
 def test_operations_by_name():
     lattice = Lattice(4, 3)
     (m, a), (v, w), (f, x) = (

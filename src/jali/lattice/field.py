@@ -16,7 +16,7 @@ from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
-from jali.codegen.types import Element
+from jali.codegen.types import KINDS, Element
 from jali.errors import LayoutError, UnsetError
 from jali.lattice import arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
@@ -184,7 +184,10 @@ class Field(FieldArithmetic):
         return out
 
     def assign(self, other: Field) -> Field:
-        """Takes the values of another field of the same element on the same lattice, whatever its precision. Returns self."""
+        """Takes the values of another field on the same lattice, whatever its precision. Returns self.
+
+        Its elements are the same, or of the same shape and less than these: whole numbers go into real ones and both into complex ones.
+        """
         if not isinstance(other, Field):
             raise LayoutError(
                 f"a field is assigned, not a {type(other).__name__}; f[...] = array sets values"
@@ -195,7 +198,9 @@ class Field(FieldArithmetic):
                 f"({what_differs(other.lattice, self.lattice)})"
             )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
-            raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
+            if not _is_less(other.element, self.element):
+                raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
+            return self._stored(other._expression())
         self._writable()
         other.check_set()
         mine, theirs = self.lent, other.lent
@@ -600,6 +605,11 @@ def wrapped(
             },
         )
     return field
+
+
+def _is_less(a: Element, b: Element) -> bool:
+    """Whether each value of `a` is one of `b`, whose numbers are of a higher kind."""
+    return b.codec == "plain" and a.numpy_shape == b.numpy_shape and KINDS.index(a.type.kind) < KINDS.index(b.type.kind)
 
 
 def _run_all(actions: weakref.WeakSet[Callable[[], None]]) -> None:
