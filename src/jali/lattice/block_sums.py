@@ -28,7 +28,6 @@ from jali.lattice.arguments import fields_of
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
 from jali.lattice.functions import zero
-from jali.lattice.lattice import Lattice
 from jali.lattice.ratio import why_not_together
 from jali.lattice.sites import SiteFunction, site_function
 from jali.lattice.sums import as_site_function
@@ -187,9 +186,7 @@ def _make_space(key: Any, fine: Any, targets: tuple[Field, ...]) -> _Space:
     blocks = blocks_of(ratio)
     for block in blocks:
         extents = tuple(n // b for n, b in zip(extents, block, strict=True))
-        there = (
-            None if block is blocks[-1] else fields_on(_like(fine, extents))
-        )  # None: the fields that are given
+        there = None if block is blocks[-1] else fields_on(fine.like(*extents))  # None: the fields that are given
         sites = list(itertools.product(*map(range, block)))
         for first in range(0, len(sites), MOST_TOGETHER):
             adder = _adder(tuple(sites[first : first + MOST_TOGETHER]), first > 0)
@@ -202,18 +199,6 @@ def _add_up(
     adder: SiteFunction, fine: tuple[Field, ...], coarse: tuple[Field, ...] | None, targets: list[Field]
 ) -> None:
     adder(targets if coarse is None else list(coarse), list(fine))
-
-
-def _like(lattice: Any, extents: tuple[int, ...]) -> Any:
-    """A lattice of other extents on the same ranks and devices."""
-    gpu = lattice.gpu
-    return Lattice(
-        *extents,
-        grid=lattice.grid,
-        communicator=lattice.communicator,
-        lanes=lattice._lanes,
-        device="cpu" if gpu is None else f"{gpu.kind}:{gpu.ordinal}",
-    )
 
 
 def blocks_of(ratio: Sequence[int]) -> list[tuple[int, ...]]:
