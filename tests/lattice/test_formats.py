@@ -338,8 +338,12 @@ def grains_at(offset, conditions, values=GRAINS):
     return values
 
 
-@pytest.mark.parametrize("conditions", [("open", "open"), ("antiperiodic", "open"), ("periodic", "antiperiodic")])
-@pytest.mark.parametrize(("precision", "storage"), [("float64", "int64"), ("float32", "int32"), ("float64", "int32")])
+@pytest.mark.parametrize(
+    "conditions", [("open", "open"), ("antiperiodic", "open"), ("periodic", "antiperiodic")]
+)
+@pytest.mark.parametrize(
+    ("precision", "storage"), [("float64", "int64"), ("float32", "int32"), ("float64", "int32")]
+)
 def test_whole_numbers_meet_boundaries(conditions, precision, storage):
     offsets = {(0, 0): 1, (1, 0): 3, (-1, 1): -5, (0, 2): 1}
     expected = sum(n * grains_at(o, conditions) for o, n in offsets.items())

@@ -261,7 +261,9 @@ def test_a_lattice_that_ranks_cannot_share_says_which_grid_they_can(grid, extent
 def test_lattices_that_are_split_otherwise_are_refused_on_every_rank():
     def run():
         coarse, fine = Field(Lattice(5, 4, grid=(2, 1)), Real()), Field(Lattice(10, 4, grid=(2, 1)), Real())
-        with pytest.raises(LayoutError, match=r"ranks must own the same part of both.*grid=\(1, 2\).*lattice.like\("):
+        with pytest.raises(
+            LayoutError, match=r"ranks must own the same part of both.*grid=\(1, 2\).*lattice.like\("
+        ):
             inject(fine, coarse)
 
     jali.virtual_ranks(2, run)

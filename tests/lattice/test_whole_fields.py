@@ -23,6 +23,7 @@ from jali import (
     TraceError,
     Vector,
 )
+from jali.gauge import GaugeField
 from jali.lattice import whole_fields
 
 pytestmark = pytest.mark.lanes
@@ -180,7 +181,11 @@ def test_a_new_field_is_of_the_widest_precision_and_plain():
 @pytest.mark.parametrize(
     ("make_value", "conditions", "says"),
     [
-        (lambda f, g: f + g, ("open", "periodic"), "differ at the boundary in direction 1, open and periodic"),
+        (
+            lambda f, g: f + g,
+            ("open", "periodic"),
+            "differ at the boundary in direction 1, open and periodic",
+        ),
         (lambda f, g: f + 1, ("antiperiodic",) * 2, "antiperiodic in direction 1 give .* no factor"),
         (lambda f, g: f + f * g, ("antiperiodic",) * 2, "no factor"),
         (lambda f, g: jali.exp(f), ("antiperiodic",) * 2, "no factor"),
@@ -356,6 +361,51 @@ def test_fields_take_values_of_lower_kinds(precision):
             target[...] = values
         with pytest.raises(LayoutError, match="cannot assign a field of"):
             target.assign(values)
+
+
+def test_an_expression_is_shown_as_it_was_written():
+    lattice = Lattice(5, 7)
+    f, g = Field(lattice, Real(), name="phi"), Field(lattice, Real())
+    s = Field(lattice, Integer(), name="s")
+    for expression, text in [
+        (2 * f + g, "2.0 * phi + f1"),
+        (2 * (f + g) / (f - (g - 1)), "2.0 * (phi + f1) / (phi - (f1 - 1.0))"),
+        (-f * (-2), "-phi * -2.0"),
+        (-(f**2) + (f + g) ** 3, "-phi**2 + (phi + f1)**3"),
+        ((-f) ** 2 - abs(g) ** -0.5, "(-phi)**2 - abs(f1)**-0.5"),
+        (jali.exp(f + g) * jali.maximum(f, 0.5), "exp(phi + f1) * maximum(phi, 0.5)"),
+        ((f + g).dot(f).real, "(phi + f1).dot(phi).real"),
+        ((f * 1j).conj().imag, "(phi * 1j).conj().imag"),
+        ((s + 1) // 2 % 3, "(s + 1) // 2 % 3"),
+        (s // -2 + s * (s % 3), "s // -2 + s * (s % 3)"),
+        (f * lattice.scalar(2.0), "phi * n0"),
+    ]:
+        assert repr(expression) == f"<{text}, of fields on Lattice(5, 7); .field() computes it>"
+
+
+def test_an_expression_that_grows_is_warned_of_once(pair):
+    f = pair[0]
+
+    def grown():
+        x = f
+        for _ in range(40):
+            x = x + 0.5 * f
+
+    with pytest.warns(RuntimeWarning, match=r"more than 32 operands(.|\n)*test_whole_fields.py") as warned:
+        grown()
+    assert len(warned) == 1
+
+
+def test_a_precision_is_a_name_or_a_type_of_numpys():
+    lattice = Lattice(4, 3)
+    for given in (np.float32, np.dtype("float32"), "float32"):
+        f = Field(lattice, Complex(), given)
+        assert (f.precision, f.dtype) == ("float32", np.complex64)
+        assert Field(lattice, Real()).astype(given).precision == "float32"
+        assert GaugeField(lattice, SU(2), precision=given).precision == "float32"
+    for wrong in (np.int32, "single", 32, None, np.float16, float):
+        with pytest.raises(LayoutError, match="precision .* is unknown; use 'float64' or 'float32'"):
+            Field(lattice, Real(), precision=wrong)
 
 
 def test_operations_by_name():

@@ -186,7 +186,9 @@ def _make_space(key: Any, fine: Any, targets: tuple[Field, ...]) -> _Space:
     blocks = blocks_of(ratio)
     for block in blocks:
         extents = tuple(n // b for n, b in zip(extents, block, strict=True))
-        there = None if block is blocks[-1] else fields_on(fine.like(*extents))  # None: the fields that are given
+        there = (
+            None if block is blocks[-1] else fields_on(fine.like(*extents))
+        )  # None: the fields that are given
         sites = list(itertools.product(*map(range, block)))
         for first in range(0, len(sites), MOST_TOGETHER):
             adder = _adder(tuple(sites[first : first + MOST_TOGETHER]), first > 0)

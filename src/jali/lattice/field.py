@@ -48,6 +48,14 @@ def as_array(values: Any, what: str) -> np.ndarray:
     return array
 
 
+def precision_named(given: Any) -> str:
+    """A precision by its name or as a type of NumPy's. Raises LayoutError."""
+    name = np.dtype(given).name if isinstance(given, np.dtype) or given in (np.float64, np.float32) else given
+    if not isinstance(name, str) or name not in PRECISIONS:
+        raise LayoutError(f"precision {given!r} is unknown; use 'float64' or 'float32'")
+    return name
+
+
 class WithoutOperators:
     """Fields of many parts: arithmetic with them is a site function's, and they say so at the user's line."""
 
@@ -68,7 +76,7 @@ class WithoutOperators:
 class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
-    `precision` is that of the arithmetic, `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
+    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
     rank receives the values. `lent` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises LayoutError
@@ -79,7 +87,7 @@ class Field(FieldArithmetic):
         self,
         lattice: Lattice,
         element: Element,
-        precision: str = "float64",
+        precision: Any = "float64",
         storage: str | None = None,
         boundary: Any = None,
         name: str = "",
@@ -92,8 +100,7 @@ class Field(FieldArithmetic):
             raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
         if not isinstance(name, str):
             raise LayoutError(f"the name of a field is a string, not {name!r}")
-        if not isinstance(precision, str) or precision not in PRECISIONS:
-            raise LayoutError(f"precision {precision!r} is unknown; use 'float64' or 'float32'")
+        precision = precision_named(precision)
         self.stored = plain(element, precision) if storage is None else stored(storage, element, precision)
         self.lattice = lattice
         self.element = element
@@ -249,7 +256,7 @@ class Field(FieldArithmetic):
         if self.lost or self.lattice.left:
             raise_if_lost(*news_of(self.counts()))
 
-    def astype(self, precision: str) -> Field:
+    def astype(self, precision: Any) -> Field:
         """A copy in another precision."""
         return self.like(precision=precision).assign(self)
 
@@ -609,7 +616,11 @@ def wrapped(
 
 def _is_less(a: Element, b: Element) -> bool:
     """Whether each value of `a` is one of `b`, whose numbers are of a higher kind."""
-    return b.codec == "plain" and a.numpy_shape == b.numpy_shape and KINDS.index(a.type.kind) < KINDS.index(b.type.kind)
+    return (
+        b.codec == "plain"
+        and a.numpy_shape == b.numpy_shape
+        and KINDS.index(a.type.kind) < KINDS.index(b.type.kind)
+    )
 
 
 def _run_all(actions: weakref.WeakSet[Callable[[], None]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,17 +17,18 @@ import numpy as np
 from jali import recording
 from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS
-from jali.codegen.lines import trace_error
+from jali.codegen.lines import trace_error, user_line
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
 from jali.errors import LayoutError
 from jali.lattice.base import what_differs
+from jali.lattice.formulas import BINARY, as_written, count_operands, power_of_factor
 from jali.lattice.scalars import Scalar
 
 kernels: Any = None
 """The module `whole_fields`, which puts itself here: it stands above fields."""
 
-BINARY = frozenset({"+", "-", "*", "/", "@", "**", "dot", "outer", "maximum", "minimum", "power", "atan2"})
-"""What takes two values; fields and numbers of a formula are f0, n0 and so on, the rest takes one value."""
+MANY_OPERANDS = 32
+"""Fields and numbers of an expression that nobody writes by hand."""
 
 _OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.matmul: "@"}
 
@@ -335,7 +337,9 @@ class FieldExpression(FieldArithmetic):
         return self.members[0].lattice
 
     def __repr__(self) -> str:
-        return f"<{self.formula!r} of fields on {self.lattice}; .field() computes it>"
+        names = {f"f{k}": f.name if f.name.isidentifier() else f"f{k}" for k, f in enumerate(self.members)}
+        names |= {f"n{k}": f"n{k}" if isinstance(x, Scalar) else repr(x) for k, x in enumerate(self.numbers)}
+        return f"<{as_written(self.formula, names)}, of fields on {self.lattice}; .field() computes it>"
 
     def arguments(self) -> tuple[list[Any], list[Any], str]:
         """What the site functions of `whole_fields` take: fields, numbers, formula. Raises LayoutError where a field has changed."""
@@ -454,9 +458,21 @@ def _join(operator: str, a: FieldExpression, b: FieldExpression) -> FieldExpress
     for number in range(len(b.numbers)):
         names[f"n{number}"] = f"n{len(a.numbers) + number}"
     renamed = " ".join(names.get(token, token) for token in b.formula.split())
-    return FieldExpression(
-        f"{a.formula} {renamed} {operator}", tuple(fields), a.numbers + b.numbers, tuple(versions)
-    )
+    formula = f"{a.formula} {renamed} {operator}"
+    if max(count_operands(a.formula), count_operands(b.formula)) <= MANY_OPERANDS < count_operands(formula):
+        _warn_of_length(fields[0].lattice)
+    return FieldExpression(formula, tuple(fields), a.numbers + b.numbers, tuple(versions))
+
+
+def _warn_of_length(lattice: Any) -> None:
+    """Says, on one of the ranks, what an expression that grows in a loop costs."""
+    if lattice.rank == 0:
+        warnings.warn(
+            f"an expression has more than {MANY_OPERANDS} operands; each formula is compiled by itself, so one that grows in a loop "
+            f"is for every length: keep a field, x = (...).field() and then x += ...\n  at {user_line(beyond_trace=True)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _element_of(type: Type, expression: FieldExpression) -> Element:
@@ -490,7 +506,7 @@ def _boundary_of(expression: FieldExpression) -> Any:
             )
         condition, power = given[0], 1
         if condition not in ("periodic", "open"):
-            found = _power(expression.formula, is_phase=condition != "antiperiodic")
+            found = power_of_factor(expression.formula, is_phase=condition != "antiperiodic")
             if found is None:
                 raise LayoutError(
                     f"fields that are {condition} in direction {axis} give {expression!r} no factor of its own at that boundary; say "
@@ -501,48 +517,6 @@ def _boundary_of(expression: FieldExpression) -> Any:
         kept.append(condition if power == 1 else factor**power)
         same &= power == 1
     return expression.members[0].boundary if same else kept
-
-
-def _power(formula: str, is_phase: bool) -> int | None:
-    """The power of a factor that a formula is multiplied by when its fields are by that factor, -1 or a phase; None where there is none."""
-    stack: list[int | None] = []
-    for token in formula.split():
-        power: int | None
-        if token[0] in "fn" and token[1:].isdigit():
-            power = int(token[0] == "f")
-        elif token in BINARY:
-            b, a = stack.pop(), stack.pop()
-            rule = _POWERS_OF_TWO.get(token)
-            if a is None or b is None or rule is None:
-                power = 0 if a == b == 0 else None
-            else:
-                power = rule(a, b)
-        else:
-            a = stack.pop()
-            if a and (token in _LINEAR or (token in ("real", "imag") and not is_phase)):
-                power = a
-            elif a and token in ("conj", "dagger", "inverse"):
-                power = -a
-            elif a and token.startswith("**"):
-                power = a * int(token[2:])
-            else:
-                power = 0 if a == 0 or (a and token in ("abs", "norm2")) else None
-        stack.append(power if power is None or is_phase else power % 2)
-    return stack.pop()
-
-
-_LINEAR = frozenset({"negative", "positive", "trace", "transpose", "sum"})
-
-_POWERS_OF_TWO: dict[str, Callable[[int, int], int | None]] = {
-    "+": lambda a, b: a if a == b else None,
-    "-": lambda a, b: a if a == b else None,
-    "*": lambda a, b: a + b,
-    "@": lambda a, b: a + b,
-    "/": lambda a, b: a - b,
-    "dot": lambda a, b: b - a,
-    "outer": lambda a, b: a - b,
-}
-"""What becomes of the powers of two values; other operations have none, unless both values are periodic."""
 
 
 def _kept(expression: FieldExpression) -> Any:

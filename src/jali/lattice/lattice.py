@@ -183,12 +183,16 @@ class Lattice(LatticeBase):
         ranks cannot own the same part: then the message says which grid this lattice needs.
         """
         gpu = self.gpu
-        flat = tuple(extents[0]) if len(extents) == 1 and isinstance(extents[0], Sequence) else extents
+        flat: tuple[Any, ...] = extents
+        if len(extents) == 1 and isinstance(extents[0], Sequence):
+            flat = tuple(extents[0])
         if len(flat) != self.ndim or not all(
             isinstance(n, int | np.integer) and n > 0 and (n % m == 0 or m % n == 0)
             for n, m in zip(flat, self.extents, strict=True)
         ):
-            raise LayoutError(f"a lattice like {self} has extents that are multiples of its own or divide them, not {flat}")
+            raise LayoutError(
+                f"a lattice like {self} has extents that are multiples of its own or divide them, not {flat}"
+            )
         made = None
         if all(g <= n for g, n in zip(self.grid, flat, strict=True)):
             made = Lattice(
