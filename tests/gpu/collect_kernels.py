@@ -68,6 +68,7 @@ def collect(n: int, precision: str) -> None:
     lattice.reduce(extremes, spinor, whole)
     for scalar in lattice.reduce(extremes, spinor, whole, wait=False):
         float(scalar)
+    counted(whole, whole.like(boundary="open"))
     lattice.sum(by_label, spinor, whole, bins=8)
     small = jali.Lattice(2, 2, 1, 1, device="cuda")
     jali.block_sums(total_of, spinor, onto=jali.Field(small, jali.Spinor(n), precision=precision))

@@ -9,7 +9,7 @@ import pytest
 from shadow import assert_same_bits
 
 import jali
-from jali import SU, Algebra, Complex, Field, Lattice, Matrix, Real, Spinor, Vector
+from jali import SU, Algebra, Complex, Field, Integer, Lattice, Matrix, Real, Spinor, Vector
 
 ELEMENTS = [
     Real(),
@@ -30,6 +30,8 @@ EXTENTS = [(37,), (5, 8), (3, 4, 5), (3, 2, 1, 7), (2, 3, 2, 3, 2), (2, 1, 3, 2,
 def values_of(extents, element, seed=1):
     rng = np.random.default_rng(seed)
     values = rng.normal(size=(*extents, *element.numpy_shape))
+    if element.type.kind == "int":
+        return rng.integers(-99, 99, extents)
     if element.type.kind == "complex":
         values = values + 1j * rng.normal(size=values.shape)
     if element.codec == "algebra":
@@ -218,6 +220,16 @@ def test_neighbours_in_many_dimensions(ndim, device):
     for out, f in zip(results, (host, there), strict=True):
         around(out, f)
     assert_same_bits(results[1][...], results[0][...], "sums over neighbours")
+
+
+@pytest.mark.parametrize("condition", ["open", "antiperiodic"])
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_whole_numbers_meet_boundaries_as_on_the_host(condition, precision, device):
+    host, there = pair((3, 1, 4), Integer(), device, precision=precision, boundary=condition)
+    results = [f.like() for f in (host, there)]
+    for out, f in zip(results, (host, there), strict=True):
+        around(out, f)
+    assert np.array_equal(results[1][...], results[0][...])
 
 
 @pytest.mark.parametrize("ending", [".jali", ".npy", ".h5"])

@@ -102,7 +102,7 @@ def _compared(X, f, n, a):
     [
         (
             _real_label,
-            r"one whole number per site, such as X.coordinate\(mu\) or jali.floor\(x\), not a real",
+            r"one whole number per site, such as X.coordinate\(mu\), jali.floor\(x\) or jali.round\(x\), not a real",
         ),
         (_negative, "counted from 0; -1 is no entry"),
         (_sliced, "not slice"),

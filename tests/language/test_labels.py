@@ -91,6 +91,23 @@ def test_entries_may_be_complex_vectors_and_matrices_of_several_lengths():
     assert np.isclose(alone, numbers.sum(), rtol=1e-13)
 
 
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_labels_may_be_rounded_as_numpy_rounds(precision):
+    @jali.site_function
+    def distribution(X, f, nearest, above):
+        nearest[jali.round(f[X])] += 1
+        nearest[round(f[X])] += 1
+        above[jali.ceil(f[X])] += 1
+
+    lattice = Lattice(5, 9)
+    values = np.arange(45).reshape(5, 9) / 4  # halves among them
+    f = Field(lattice, Real(), precision)
+    f[...] = values
+    nearest, above = lattice.sum(distribution, f, bins=12)
+    assert np.array_equal(nearest, 2 * np.bincount(np.rint(values).astype(int).ravel(), minlength=12))
+    assert np.array_equal(above, np.bincount(np.ceil(values).astype(int).ravel(), minlength=12))
+
+
 def test_labels_may_be_floors_of_real_numbers():
     """What is below zero, too large for any whole number or no number is of no entry."""
 

@@ -249,3 +249,11 @@ def test_sum_per_direction_that_does_not_exist_is_an_error():
     with pytest.raises(jali.LayoutError, match="direction 2, which a lattice of 2 dimensions does not have"):
         lattice = Lattice(4, 4)
         lattice.sum(total_of, Field(lattice, Real()), per=2)
+
+
+@pytest.mark.parametrize("large", [1e10, 2.0**70, 1e23, 1e25, 1e30, 1e200])
+def test_small_terms_beside_large_ones_are_kept_to_the_width_that_is_promised(large):
+    f = Field(Lattice(5, 7), Real())
+    f[...] = 0.0
+    f[0, 0], f[2, 3], f[4, 6] = large, 1.0, -large
+    assert abs(f.sum() - 1.0) <= 35 * 2.0**-80 * large

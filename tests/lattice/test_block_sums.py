@@ -14,6 +14,7 @@ from jali import (
     Algebra,
     Complex,
     Field,
+    Integer,
     Lattice,
     LayoutError,
     Matrix,
@@ -96,6 +97,26 @@ def test_every_element_is_summed(element):
         f = random_field(fine, element)
     jali.block_sums(add, f, onto=c)
     assert np.allclose(c[...], blocked(f[...], (3, 2)), rtol=1e-13, atol=1e-13)
+
+
+@jali.site_function
+def counted(X, s, total, evens):
+    total += s[X]
+    total += 1
+    evens += jali.where(s[X] % 2 == 0, 1, 0)
+
+
+@pytest.mark.parametrize(("precision", "large"), [("float64", 2**53), ("float32", 2**25)])
+def test_sums_of_whole_numbers_are_whole(precision, large):
+    fine, coarse = Lattice(10, 9), Lattice(2, 3)
+    s, total = Field(fine, Integer(), precision), Field(coarse, Integer(), precision)
+    evens = Field(coarse, Real())
+    values = np.random.default_rng(1).integers(-9, 9, (10, 9))
+    values[0, 0] += large  # what it is added to would be rounded
+    s[...] = values
+    jali.block_sums(counted, s, onto=(total, evens))
+    assert np.array_equal(total[...], blocked(values + 1, (2, 3)))
+    assert np.array_equal(evens[...], blocked(1 - values % 2, (2, 3)))
 
 
 @jali.site_function
@@ -224,6 +245,11 @@ MISTAKES = [
         lambda: jali.block_sums(largest, F, onto=C),
         TraceError,
         r"block_sums adds up high \+= value, and nothing else",
+    ),
+    (
+        lambda: jali.block_sums(add, F, onto=Field(C.lattice, Integer())),
+        TraceError,
+        "add adds real values to its sum total, which goes to a field of whole numbers; give onto= a field of real",
     ),
     (lambda: jali.block_sums(labelled, F, onto=C), TraceError, r"block_sums adds up counts \+= value"),
     (lambda: jali.block_sums(nothing, F, onto=C), TraceError, "never adds to its sum total"),

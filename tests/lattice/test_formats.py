@@ -299,8 +299,64 @@ def test_whole_numbers_are_kept_and_those_that_do_not_fit_are_found():
 
     added(j, i)
     assert np.array_equal(j[...], i[...])
-    with pytest.raises(jali.LayoutError, match="periodic"):
-        Field(lattice, Integer(), boundary="antiperiodic")
+    with pytest.raises(jali.LayoutError, match="a field of Integer.* cannot carry the complex phase"):
+        Field(lattice, Integer(), boundary=1j)
+
+
+@jali.site_function
+def topple(X, new, s, psi, total):
+    mu, nu = X.directions()[:2]
+    new[X] = s[X] + 3 * s[X + mu] - 5 * s[X - mu + nu] + s[X + 2 * nu]
+    total += (s[X + mu] * psi[X + mu]).norm2()  # travels as a halo item
+
+
+def toppled(precision, storage, conditions, wrapped=False):
+    lattice = Lattice(5, 8, 2)
+    s = Field(lattice, Integer(), precision, storage, boundary=[*conditions, "periodic"])
+    psi = Field(lattice, jali.Spinor(3), precision, boundary=[*conditions[::-1], "periodic"])
+    if wrapped:
+        numbers = np.zeros(lattice.local_extents, np.int64)
+        s = lattice.wrap(numbers, Integer(), precision, boundary=s.boundary)
+    s[...], psi[...] = GRAINS, SPINORS
+    new = s.like(boundary=None)
+    total = lattice.sum(topple, new, s, psi)
+    return new[...], total
+
+
+GRAINS = np.random.default_rng(1).integers(-9, 9, (5, 8, 2))
+SPINORS = np.random.default_rng(1).integers(-9, 9, (5, 8, 2, 4, 3))
+
+
+def grains_at(offset, conditions, values=GRAINS):
+    """The values at an offset from each site, beyond edges too."""
+    for axis, (step, condition) in enumerate(zip(offset, conditions, strict=True)):
+        values = np.roll(values, -step, axis)
+        beyond = np.arange(values.shape[axis]) + step
+        outside = (beyond < 0) | (beyond >= values.shape[axis])
+        factor = np.where(outside, {"open": 0, "antiperiodic": -1, "periodic": 1}[condition], 1)
+        values = values * factor.reshape([-1 if k == axis else 1 for k in range(values.ndim)])
+    return values
+
+
+@pytest.mark.parametrize(
+    "conditions", [("open", "open"), ("antiperiodic", "open"), ("periodic", "antiperiodic")]
+)
+@pytest.mark.parametrize(
+    ("precision", "storage"), [("float64", "int64"), ("float32", "int32"), ("float64", "int32")]
+)
+def test_whole_numbers_meet_boundaries(conditions, precision, storage):
+    offsets = {(0, 0): 1, (1, 0): 3, (-1, 1): -5, (0, 2): 1}
+    expected = sum(n * grains_at(o, conditions) for o, n in offsets.items())
+    lengths = np.sum(abs(grains_at((1, 0), conditions[::-1], SPINORS)) ** 2, axis=(-1, -2))
+    total = np.sum(grains_at((1, 0), conditions) ** 2 * lengths)
+    for ranks in (1, 2, 3):
+        for found in jali.virtual_ranks(ranks, toppled, precision, storage, conditions):
+            assert np.array_equal(found[0], expected)
+            assert found[1] == total
+    if (precision, storage) == ("float64", "int64"):
+        for found in jali.virtual_ranks(2, toppled, precision, storage, conditions, wrapped=True):
+            assert np.array_equal(found[0], expected)
+            assert found[1] == total
 
 
 @jali.site_function

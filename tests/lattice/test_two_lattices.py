@@ -218,10 +218,52 @@ def test_mistakes_are_told():
             inject(Field(other, Real()), coarse)
 
 
+def test_a_lattice_like_another_meets_it_on_any_ranks_that_can_share_them():
+    def run(extents, others, grid=None):
+        lattice = Lattice(*extents, grid=grid)
+        made = lattice.like(*others)
+        f, g = Field(lattice, Real()), Field(made, Real())
+        f[...] = np.arange(lattice.volume).reshape(extents)
+        inject(g, f) if made.volume > lattice.volume else inject(f, g)
+        assert made.extents == others
+        return lattice.grid, made.grid
+
+    for ranks, extents, others in [
+        (1, (5, 4), (10, 4)),
+        (2, (2, 2), (8, 8)),
+        (2, (8, 2), (4, 2)),
+        (3, (3, 2), (9, 4)),
+        (4, (2, 2), (6, 8)),
+    ]:
+        for grid, other in jali.virtual_ranks(ranks, run, extents, others):
+            assert grid == other
+
+
+@pytest.mark.parametrize(
+    ("grid", "extents", "others", "advice"),
+    [
+        ((1, 2), (8, 16), (4, 1), r"give Lattice\(8, 16\) grid=\(2, 1\), which divides"),
+        ((1, 6, 1), (8, 6, 4), (2, 3, 4), r"grid=\(2, 3, 1\)"),
+        ((3, 1), (8, 8), (4, 2), "no grid of 3 ranks does that.*; use another number of ranks"),
+        ((1, 4, 1), (9, 9, 9), (3, 3, 9), r"grid=\(1, 1, 4\)"),  # where both are alike any cut is the same
+    ],
+)
+def test_a_lattice_that_ranks_cannot_share_says_which_grid_they_can(grid, extents, others, advice):
+    def run():
+        with pytest.raises(LayoutError, match=f"ranks cannot own the same part of .*{advice}"):
+            Lattice(*extents, grid=grid).like(*others)
+
+    jali.virtual_ranks(int(np.prod(grid)), run)
+    with pytest.raises(LayoutError, match="multiples of its own or divide them, not "):
+        Lattice(*extents).like(*[n + 2 for n in others])
+
+
 def test_lattices_that_are_split_otherwise_are_refused_on_every_rank():
     def run():
         coarse, fine = Field(Lattice(5, 4, grid=(2, 1)), Real()), Field(Lattice(10, 4, grid=(2, 1)), Real())
-        with pytest.raises(LayoutError, match="ranks must own the same part of both"):
+        with pytest.raises(
+            LayoutError, match=r"ranks must own the same part of both.*grid=\(1, 2\).*lattice.like\("
+        ):
             inject(fine, coarse)
 
     jali.virtual_ranks(2, run)

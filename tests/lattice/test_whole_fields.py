@@ -23,6 +23,7 @@ from jali import (
     TraceError,
     Vector,
 )
+from jali.gauge import GaugeField
 from jali.lattice import whole_fields
 
 pytestmark = pytest.mark.lanes
@@ -102,6 +103,111 @@ def test_in_place(pair):
     assert np.allclose(f, (((a + 2 * b) * b - 1) / 2) ** 2, rtol=1e-12)
     f[...] = g
     assert np.array_equal(f, b)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_remainders_and_whole_quotients_in_place(precision):
+    f = Field(Lattice(5, 7), Integer(), precision)
+    a = np.arange(-17, 18).reshape(5, 7)
+    f[...] = a
+
+    def changed(f):
+        f %= 5
+        f //= 2
+
+    changed(f)
+    assert np.array_equal(f, a % 5 // 2)
+    for wrong in (f.__imod__, f.__ifloordiv__):
+        assert wrong(2.5) is NotImplemented
+
+
+@jali.site_function
+def beside(X, up, down, f):
+    mu = X.directions()[0]
+    up[X] = f[X + mu]
+    down[X] = f[X - mu]
+
+
+def neighbours(f):
+    """What is read at the next and at the last site, as periodic fields."""
+    up, down = f.like(boundary=None), f.like(boundary=None)
+    beside(up, down, f)
+    return up, down
+
+
+PHASE = np.exp(0.7j)
+
+
+@pytest.mark.parametrize(
+    ("make_value", "condition"),
+    [
+        (lambda f, g: 2 * f + g, "open"),
+        (lambda f, g: 1 * f, "open"),
+        (lambda f, g: f * g + 1, "open"),
+        (lambda f, g: (2 * f + g / 3) * -1, "antiperiodic"),
+        (lambda f, g: f * g, "antiperiodic"),
+        (lambda f, g: f * g * f - 2 * g.imag, "antiperiodic"),
+        (lambda f, g: f / g + 1, "antiperiodic"),
+        (lambda f, g: f**3 - f.dot(g) * f, "antiperiodic"),
+        (lambda f, g: f - 2 * g, PHASE),
+        (lambda f, g: f * g, PHASE),
+        (lambda f, g: f.dot(g) + abs(f) * f / g.conj() ** -1, PHASE),
+        (lambda f, g: f.conj() / g**2 - f.dagger() ** 3, PHASE),
+        (lambda f, g: abs(f * g) + abs(f) + 1, PHASE),
+    ],
+)
+def test_a_new_field_reads_across_edges_what_its_formula_gives(make_value, condition):
+    lattice = Lattice(5, 7)
+    f, _ = make(Complex(), 1, lattice, boundary=[condition, "periodic"])
+    g, _ = make(Complex(), 2, lattice, boundary=[condition, "periodic"])
+    up, down = neighbours(make_value(f, g).field())
+    if condition == "open":
+        assert not up[-1].any()
+        assert not down[0].any()
+    else:
+        (f_up, f_down), (g_up, g_down) = neighbours(f), neighbours(g)
+        assert np.allclose(up, make_value(f_up, g_up), rtol=1e-12)
+        assert np.allclose(down, make_value(f_down, g_down), rtol=1e-12)
+
+
+def test_a_new_field_is_of_the_widest_precision_and_plain():
+    lattice = Lattice(4, 6)
+    f, _ = make(Real(), 1, lattice, precision="float32", storage="float16")
+    g, _ = make(Real(), 2, lattice, precision="float64", storage="float32")
+    for made, precision in [(2 * f, "float32"), (f + g, "float64")]:
+        assert (made.field().precision, made.field().stored.format.name) == (precision, precision)
+
+
+@pytest.mark.parametrize(
+    ("make_value", "conditions", "says"),
+    [
+        (
+            lambda f, g: f + g,
+            ("open", "periodic"),
+            "differ at the boundary in direction 1, open and periodic",
+        ),
+        (lambda f, g: f + 1, ("antiperiodic",) * 2, "antiperiodic in direction 1 give .* no factor"),
+        (lambda f, g: f + f * g, ("antiperiodic",) * 2, "no factor"),
+        (lambda f, g: jali.exp(f), ("antiperiodic",) * 2, "no factor"),
+        (lambda f, g: f.real, (PHASE,) * 2, "no factor"),
+        (lambda f, g: f + g.conj(), (PHASE,) * 2, "no factor"),
+    ],
+)
+def test_a_boundary_that_does_not_follow_is_asked_for(make_value, conditions, says):
+    lattice = Lattice(5, 3)
+    f, g = (make(Complex(), 1, lattice, boundary={1: c})[0] for c in conditions)
+    with pytest.raises(LayoutError, match=says + r".*\.field\(boundary=\.\.\.\)"):
+        make_value(f, g).field()
+    assert make_value(f, g).field(boundary="open").boundary.conditions == ["open", "open"]
+    assert np.array_equal(make_value(f, g)[...], make_value(f, g).field(boundary={1: "antiperiodic"}))
+
+
+def test_a_phase_is_no_condition_of_real_numbers_also_where_another_field_has_it():
+    f = Field(Lattice(5, 3), Complex(), boundary=PHASE)
+    with pytest.raises(LayoutError, match="a field of Real.* cannot carry the complex phase"):
+        f.like(element=Real())
+    assert f.like(element=Real(), boundary=None).boundary.conditions == ["periodic"] * 2
+    assert f.like(element=Vector(2)).boundary.conditions == f.boundary.conditions
 
 
 def test_products_of_matrices_are_the_site_languages():
@@ -231,6 +337,75 @@ def test_numpys_functions_of_two_fields_are_numpys():
     found = np.real(m)
     found[...] = 0  # a copy, as all of these
     assert np.array_equal(m, a)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_fields_take_values_of_lower_kinds(precision):
+    lattice = Lattice(5, 7)
+    whole, real, z = (Field(lattice, element, precision) for element in (Integer(), Real(), Complex()))
+    v, w = Field(lattice, Vector(2, kind="real"), precision), Field(lattice, Vector(2))
+    whole[...] = np.arange(-17, 18).reshape(5, 7)
+    real[...] = whole
+    assert np.array_equal(real, whole[...])
+    real /= 8
+    z[...] = 1j
+    assert z.assign(real) is z
+    assert np.array_equal(z, whole[...] / 8)
+    z[...] = whole
+    assert np.array_equal(z, whole[...])
+    v[...] = np.arange(70).reshape(5, 7, 2)
+    w[...] = v
+    assert np.array_equal(w, v[...])
+    for target, values in [(real, z), (whole, real), (z, v), (v, w)]:
+        with pytest.raises(LayoutError, match="cannot assign a field of"):
+            target[...] = values
+        with pytest.raises(LayoutError, match="cannot assign a field of"):
+            target.assign(values)
+
+
+def test_an_expression_is_shown_as_it_was_written():
+    lattice = Lattice(5, 7)
+    f, g = Field(lattice, Real(), name="phi"), Field(lattice, Real())
+    s = Field(lattice, Integer(), name="s")
+    for expression, text in [
+        (2 * f + g, "2.0 * phi + f1"),
+        (2 * (f + g) / (f - (g - 1)), "2.0 * (phi + f1) / (phi - (f1 - 1.0))"),
+        (-f * (-2), "-phi * -2.0"),
+        (-(f**2) + (f + g) ** 3, "-phi**2 + (phi + f1)**3"),
+        ((-f) ** 2 - abs(g) ** -0.5, "(-phi)**2 - abs(f1)**-0.5"),
+        (jali.exp(f + g) * jali.maximum(f, 0.5), "exp(phi + f1) * maximum(phi, 0.5)"),
+        ((f + g).dot(f).real, "(phi + f1).dot(phi).real"),
+        ((f * 1j).conj().imag, "(phi * 1j).conj().imag"),
+        ((s + 1) // 2 % 3, "(s + 1) // 2 % 3"),
+        (s // -2 + s * (s % 3), "s // -2 + s * (s % 3)"),
+        (f * lattice.scalar(2.0), "phi * n0"),
+    ]:
+        assert repr(expression) == f"<{text}, of fields on Lattice(5, 7); .field() computes it>"
+
+
+def test_an_expression_that_grows_is_warned_of_once(pair):
+    f = pair[0]
+
+    def grown():
+        x = f
+        for _ in range(40):
+            x = x + 0.5 * f
+
+    with pytest.warns(RuntimeWarning, match=r"more than 32 operands(.|\n)*test_whole_fields.py") as warned:
+        grown()
+    assert len(warned) == 1
+
+
+def test_a_precision_is_a_name_or_a_type_of_numpys():
+    lattice = Lattice(4, 3)
+    for given in (np.float32, np.dtype("float32"), "float32"):
+        f = Field(lattice, Complex(), given)
+        assert (f.precision, f.dtype) == ("float32", np.complex64)
+        assert Field(lattice, Real()).astype(given).precision == "float32"
+        assert GaugeField(lattice, SU(2), precision=given).precision == "float32"
+    for wrong in (np.int32, "single", 32, None, np.float16, float):
+        with pytest.raises(LayoutError, match="precision .* is unknown; use 'float64' or 'float32'"):
+            Field(lattice, Real(), precision=wrong)
 
 
 def test_operations_by_name():

@@ -10,6 +10,7 @@ are the same, unless a lattice asks for a wire format that rounds (`halo_wire`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -116,5 +117,6 @@ def _whole(cut: frozenset[Node]) -> frozenset[Node]:
     return frozenset(out)
 
 
-def _reals(cut: frozenset[Node]) -> int:
-    return sum(n.type.reals for n in cut)
+def _reals(cut: frozenset[Node]) -> float:
+    """Reals that travel; whole numbers do not travel as such."""
+    return sum(math.inf if n.type.kind == "int" else n.type.reals for n in cut)

@@ -48,6 +48,7 @@ class Gathered:
     how: str = ""
     values: dict[Node | None, Node] = field(default_factory=dict)
     where: str = ""
+    whole: bool = False  # whether sums of whole numbers stay whole
 
 
 class Trace:

@@ -442,7 +442,7 @@ class Accumulator(WithoutValue):
         node = self._term(value, "sum" if label is None else "entries")
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
-        if node.type.kind == "int":
+        if node.type.kind == "int" and not self._gathered.whole:
             node = conversions.convert(self._trace.builder, node, "real")
         values = self._gathered.values
         for other in values.values():
@@ -464,13 +464,13 @@ class Accumulator(WithoutValue):
 
     def _label(self, label: Any) -> Node:
         """A label as a node. Raises TraceError for what is no whole number."""
-        hint = f"{self.name}[label] += value takes one whole number per site, such as X.coordinate(mu) or jali.floor(x)"
+        hint = f"{self.name}[label] += value takes one whole number per site, such as X.coordinate(mu), jali.floor(x) or jali.round(x)"
         if isinstance(label, Site):
             raise trace_error(self.advice())
         if isinstance(label, slice | tuple | FieldSymbol):
             raise trace_error(f"{hint}, not {label!r}")
         node = lift(label)
-        whole = node.type.kind == "int" or (node.op == "call" and node.attrs == ("floor",))
+        whole = node.type.kind == "int" or (node.op == "call" and node.attrs[0] in ("floor", "ceil", "round"))
         if node.type.shape or not whole:
             raise trace_error(f"{hint}, not a {node.type}")
         if node.op == "const" and node.attrs[0] < 0:

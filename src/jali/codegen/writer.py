@@ -177,7 +177,7 @@ class Writer:
             elif (
                 phased and not late
             ):  # in the producer of a halo item: what its reader sees across the boundary
-                name = self.buffer(reals, node)
+                name = self._staged(node, reals, whole)
                 if copied:
                     self.line(f"block_at<{reals}>({name}, {source}, x);")
                 else:

@@ -84,11 +84,11 @@ class GaugeField(WithoutOperators):
             )
         self.lattice = lattice
         self.group = group
-        self.precision = precision
         self.fields = [
             Field(lattice, group, precision=precision, storage=storage, boundary=boundary, name=f"U[{mu}]")
             for mu in range(lattice.ndim)
         ]
+        self.precision = self.fields[0].precision
         for field in self.fields:
             field.set_by = START
         self._workspace: dict[tuple[str, Element], Field] = {}

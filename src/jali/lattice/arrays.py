@@ -102,7 +102,7 @@ def new_like(lattice: Lattice, array: Lent) -> Lent:
 
 def element_of(dtype: np.dtype[Any], inner: tuple[int, ...]) -> Element:
     """What is at each site of an array with these trailing indices. Raises LayoutError where that is not known."""
-    if dtype.kind == "i" and not inner:
+    if dtype.kind in "iub" and not inner:
         return Integer()
     if dtype.kind not in "fc" or len(inner) > 2:
         raise LayoutError(

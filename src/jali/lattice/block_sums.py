@@ -28,7 +28,6 @@ from jali.lattice.arguments import fields_of
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
 from jali.lattice.functions import zero
-from jali.lattice.lattice import Lattice
 from jali.lattice.ratio import why_not_together
 from jali.lattice.sites import SiteFunction, site_function
 from jali.lattice.sums import as_site_function
@@ -45,7 +44,7 @@ def block_sums(
 
     The function runs over the lattice of its first field, whose extents are multiples of the coarser one's; ranks own the same part of both,
     as where kernels read two lattices. Sites outside `over` add nothing. Terms are kept in the element type and the precision of the
-    field that they go to. Raises TraceError for mistakes in the function, LayoutError for fields that do not fit together.
+    field that they go to; sums of whole numbers onto a field of `Integer()` are whole. Raises TraceError for mistakes in the function, LayoutError for fields that do not fit together.
     """
     function, over = as_site_function(function, "jali.block_sums"), as_domain(over, "over=")
     targets = tuple(onto) if isinstance(onto, list | tuple) else (onto,)
@@ -117,7 +116,7 @@ def _terms_written(function: SiteFunction, count: int) -> SiteFunction:
 
     def terms(X: Any, fields: Any, *arguments: Any) -> Any:
         trace = current_trace()
-        gathered = [Gathered() for _ in names]
+        gathered = [Gathered(whole=field.element.type.kind == "int") for field in fields]
         accumulators = [Accumulator(trace, g, n) for g, n in zip(gathered, names, strict=True)]
         result = body(X, *arguments, *accumulators)
         for sum_, field, parameter in zip(gathered, fields, names, strict=True):
@@ -127,7 +126,13 @@ def _terms_written(function: SiteFunction, count: int) -> SiteFunction:
                 )
             if not sum_.values:
                 raise trace_error(f"{name} never adds to its sum {parameter}")
-            field[X] = Value(sum_.values[None])
+            value = sum_.values[None]
+            if sum_.whole and value.type.kind != "int":
+                raise trace_error(
+                    f"{name} adds {value.type} values to its sum {parameter}, which goes to a field of whole numbers; give onto= a field "
+                    f"of {value.type.kind} ones for it"
+                )
+            field[X] = Value(value)
         return result
 
     plain = inspect.Parameter.POSITIONAL_ONLY
@@ -182,7 +187,7 @@ def _make_space(key: Any, fine: Any, targets: tuple[Field, ...]) -> _Space:
     for block in blocks:
         extents = tuple(n // b for n, b in zip(extents, block, strict=True))
         there = (
-            None if block is blocks[-1] else fields_on(_like(fine, extents))
+            None if block is blocks[-1] else fields_on(fine.like(*extents))
         )  # None: the fields that are given
         sites = list(itertools.product(*map(range, block)))
         for first in range(0, len(sites), MOST_TOGETHER):
@@ -196,18 +201,6 @@ def _add_up(
     adder: SiteFunction, fine: tuple[Field, ...], coarse: tuple[Field, ...] | None, targets: list[Field]
 ) -> None:
     adder(targets if coarse is None else list(coarse), list(fine))
-
-
-def _like(lattice: Any, extents: tuple[int, ...]) -> Any:
-    """A lattice of other extents on the same ranks and devices."""
-    gpu = lattice.gpu
-    return Lattice(
-        *extents,
-        grid=lattice.grid,
-        communicator=lattice.communicator,
-        lanes=lattice._lanes,
-        device="cpu" if gpu is None else f"{gpu.kind}:{gpu.ordinal}",
-    )
 
 
 def blocks_of(ratio: Sequence[int]) -> list[tuple[int, ...]]:

@@ -71,6 +71,11 @@ class Boundary:
         ]
         return found
 
+    def check(self, element: Element) -> None:
+        """Raises LayoutError where fields of this element cannot have these conditions."""
+        for axis, condition in enumerate(self.conditions):
+            _condition(condition, axis, element)
+
     def matters(self, offset: tuple[int, ...]) -> bool:
         """Whether a read at this offset can meet a factor other than one."""
         return any(step and c != "periodic" for step, c in zip(offset, self.conditions, strict=True))
@@ -78,7 +83,7 @@ class Boundary:
     def factors(self, element: Element, windings: np.ndarray, precision: str) -> np.ndarray:
         """Factors per class and lane, from how often each lane crosses the boundary (`[class][ndim][lane]`).
 
-        Complex elements: `[class][re, im][lane]`; real ones and algebras: `[class][lane]`.
+        Complex elements: `[class][re, im][lane]`; others and algebras: `[class][lane]`.
         """
         total = np.ones((windings.shape[0], windings.shape[2]), complex)
         for axis, condition in enumerate(self.conditions):
@@ -91,9 +96,14 @@ class Boundary:
                 for crossing in np.unique(crossings):
                     if crossing:
                         total = np.where(crossings == crossing, total * condition ** int(crossing), total)
-        if element.type.kind == "real" or element.codec == "algebra":
+        if _is_real(element):
             return np.ascontiguousarray(total.real.astype(precision))
         return np.ascontiguousarray(np.stack([total.real, total.imag], axis=1).astype(precision))
+
+
+def _is_real(element: Element) -> bool:
+    """Whether its factors are real numbers."""
+    return element.type.kind != "complex" or element.codec == "algebra"
 
 
 def _condition(condition: Any, axis: int, element: Element) -> Any:
@@ -112,7 +122,7 @@ def _condition(condition: Any, axis: int, element: Element) -> Any:
         return "periodic"
     if phase == -1:
         return "antiperiodic"
-    if element.type.kind == "real" or element.codec == "algebra":
+    if _is_real(element):
         raise LayoutError(
             f"a field of {element} cannot carry the complex phase {phase} across a boundary; -1 or 'open' it can"
         )

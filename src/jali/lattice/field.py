@@ -16,7 +16,7 @@ from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS, plain, stored
 from jali.codegen.lines import trace_error
 from jali.codegen.symbols import Site
-from jali.codegen.types import Element
+from jali.codegen.types import KINDS, Element
 from jali.errors import LayoutError, UnsetError
 from jali.lattice import arrays, field_arithmetic
 from jali.lattice.base import LatticeBase, what_differs
@@ -48,6 +48,14 @@ def as_array(values: Any, what: str) -> np.ndarray:
     return array
 
 
+def precision_named(given: Any) -> str:
+    """A precision by its name or as a type of NumPy's. Raises LayoutError."""
+    name = np.dtype(given).name if isinstance(given, np.dtype) or given in (np.float64, np.float32) else given
+    if not isinstance(name, str) or name not in PRECISIONS:
+        raise LayoutError(f"precision {given!r} is unknown; use 'float64' or 'float32'")
+    return name
+
+
 class WithoutOperators:
     """Fields of many parts: arithmetic with them is a site function's, and they say so at the user's line."""
 
@@ -68,7 +76,7 @@ class WithoutOperators:
 class Field(FieldArithmetic):
     """One `element` per site of a lattice, zero at first.
 
-    `precision` is that of the arithmetic, `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
+    `precision` is that of the arithmetic, `"float64"` or `"float32"` (NumPy's types of these names do, too), `storage` names a row of `jali.codegen.formats`, how values are kept in memory (by
     default numbers of that precision; `float32` under `float64` halves the traffic). `boundary` is a condition for all directions, a list of one per direction or a dictionary: see
     `Boundary`. `f[x, y, z, t]` and slices read and write global sites from Python: every rank must make the same call, and every
     rank receives the values. `lent` is the array of a field that `Lattice.wrap` makes, None where memory is jali's own. Raises LayoutError
@@ -79,7 +87,7 @@ class Field(FieldArithmetic):
         self,
         lattice: Lattice,
         element: Element,
-        precision: str = "float64",
+        precision: Any = "float64",
         storage: str | None = None,
         boundary: Any = None,
         name: str = "",
@@ -92,21 +100,16 @@ class Field(FieldArithmetic):
             raise LayoutError(f"a field holds an element type such as SU(3) or Real(), not {element!r}")
         if not isinstance(name, str):
             raise LayoutError(f"the name of a field is a string, not {name!r}")
-        if not isinstance(precision, str) or precision not in PRECISIONS:
-            raise LayoutError(f"precision {precision!r} is unknown; use 'float64' or 'float32'")
+        precision = precision_named(precision)
         self.stored = plain(element, precision) if storage is None else stored(storage, element, precision)
         self.lattice = lattice
         self.element = element
         self.precision = precision
-        self.boundary = (
-            boundary
-            if isinstance(boundary, Boundary) and len(boundary.conditions) == lattice.ndim
-            else Boundary(lattice.ndim, boundary, element)
-        )
-        if element.type.kind == "int" and any(c != "periodic" for c in self.boundary.conditions):
-            raise LayoutError(
-                f"a field of {element} is periodic; factors at the boundary are for real and complex numbers"
-            )
+        if isinstance(boundary, Boundary) and len(boundary.conditions) == lattice.ndim:
+            boundary.check(element)
+            self.boundary = boundary
+        else:
+            self.boundary = Boundary(lattice.ndim, boundary, element)
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
         self.lent = lent
@@ -188,7 +191,10 @@ class Field(FieldArithmetic):
         return out
 
     def assign(self, other: Field) -> Field:
-        """Takes the values of another field of the same element on the same lattice, whatever its precision. Returns self."""
+        """Takes the values of another field on the same lattice, whatever its precision. Returns self.
+
+        Its elements are the same, or of the same shape and less than these: whole numbers go into real ones and both into complex ones.
+        """
         if not isinstance(other, Field):
             raise LayoutError(
                 f"a field is assigned, not a {type(other).__name__}; f[...] = array sets values"
@@ -199,7 +205,9 @@ class Field(FieldArithmetic):
                 f"({what_differs(other.lattice, self.lattice)})"
             )
         if other.element.stored_reals != self.element.stored_reals or other.element.type != self.element.type:
-            raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
+            if not _is_less(other.element, self.element):
+                raise LayoutError(f"cannot assign a field of {other.element} to one of {self.element}")
+            return self._stored(other._expression())
         self._writable()
         other.check_set()
         mine, theirs = self.lent, other.lent
@@ -248,7 +256,7 @@ class Field(FieldArithmetic):
         if self.lost or self.lattice.left:
             raise_if_lost(*news_of(self.counts()))
 
-    def astype(self, precision: str) -> Field:
+    def astype(self, precision: Any) -> Field:
         """A copy in another precision."""
         return self.like(precision=precision).assign(self)
 
@@ -267,7 +275,10 @@ class Field(FieldArithmetic):
         return FieldExpression("f0", (self,), (), (self.storage.versions(),))
 
     def _in_place(self, operator: str, other: Any) -> Any:
-        found = self._combined(operator, other)
+        return self._stored(self._combined(operator, other))
+
+    def _stored(self, found: Any) -> Any:
+        """Itself, with the values of an expression."""
         return found if found is NotImplemented else found.store(self)
 
     def __iadd__(self, other: Any) -> Any:
@@ -286,8 +297,13 @@ class Field(FieldArithmetic):
         return self._in_place("/", other)
 
     def __ipow__(self, exponent: Any) -> Any:
-        found = self.__pow__(exponent)
-        return found if found is NotImplemented else found.store(self)
+        return self._stored(self.__pow__(exponent))
+
+    def __imod__(self, divisor: Any) -> Any:
+        return self._stored(self.__mod__(divisor))
+
+    def __ifloordiv__(self, divisor: Any) -> Any:
+        return self._stored(self.__floordiv__(divisor))
 
     # ---- NumPy -----------------------------------------------------------------------------------
 
@@ -596,6 +612,15 @@ def wrapped(
             },
         )
     return field
+
+
+def _is_less(a: Element, b: Element) -> bool:
+    """Whether each value of `a` is one of `b`, whose numbers are of a higher kind."""
+    return (
+        b.codec == "plain"
+        and a.numpy_shape == b.numpy_shape
+        and KINDS.index(a.type.kind) < KINDS.index(b.type.kind)
+    )
 
 
 def _run_all(actions: weakref.WeakSet[Callable[[], None]]) -> None:

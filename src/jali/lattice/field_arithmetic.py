@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -16,17 +17,18 @@ import numpy as np
 from jali import recording
 from jali.codegen import state as tracing
 from jali.codegen.formats import PRECISIONS
-from jali.codegen.lines import trace_error
+from jali.codegen.lines import trace_error, user_line
 from jali.codegen.types import Complex, Element, Integer, Matrix, Real, Type, Vector
 from jali.errors import LayoutError
 from jali.lattice.base import what_differs
+from jali.lattice.formulas import BINARY, as_written, count_operands, power_of_factor
 from jali.lattice.scalars import Scalar
 
 kernels: Any = None
 """The module `whole_fields`, which puts itself here: it stands above fields."""
 
-BINARY = frozenset({"+", "-", "*", "/", "@", "**", "dot", "outer", "maximum", "minimum", "power", "atan2"})
-"""What takes two values; fields and numbers of a formula are f0, n0 and so on, the rest takes one value."""
+MANY_OPERANDS = 32
+"""Fields and numbers of an expression that nobody writes by hand."""
 
 _OPERATORS = {np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.matmul: "@"}
 
@@ -335,7 +337,9 @@ class FieldExpression(FieldArithmetic):
         return self.members[0].lattice
 
     def __repr__(self) -> str:
-        return f"<{self.formula!r} of fields on {self.lattice}; .field() computes it>"
+        names = {f"f{k}": f.name if f.name.isidentifier() else f"f{k}" for k, f in enumerate(self.members)}
+        names |= {f"n{k}": f"n{k}" if isinstance(x, Scalar) else repr(x) for k, x in enumerate(self.numbers)}
+        return f"<{as_written(self.formula, names)}, of fields on {self.lattice}; .field() computes it>"
 
     def arguments(self) -> tuple[list[Any], list[Any], str]:
         """What the site functions of `whole_fields` take: fields, numbers, formula. Raises LayoutError where a field has changed."""
@@ -353,10 +357,18 @@ class FieldExpression(FieldArithmetic):
             found = kernels.highest.types_of_sums(self.lattice, *self.arguments())[0]  # sums are real
         return _element_of(found, self)
 
-    def field(self) -> Any:
-        """A new field with its values, periodic."""
+    def field(self, boundary: Any = None) -> Any:
+        """A new field with its values, of the widest precision of its fields and stored as plain numbers of that.
+
+        Its `boundary` follows from those of its fields, which are alike: where they are open or periodic so is it, and factors are those
+        that the formula gives, so the product of two antiperiodic fields is periodic. Raises LayoutError where fields differ or where
+        there is no such factor, as of `f + 1`; then `boundary=`, as `Field` takes it, says what is meant.
+        """
         recording.refuse("a field is made", "make it before, and assign to it in the graph")
-        return self.store(self.lattice.field(self.element(), precision=self._precision))
+        return self._computed(_boundary_of(self) if boundary is None else boundary)
+
+    def _computed(self, boundary: Any) -> Any:
+        return self.store(self.lattice.field(self.element(), precision=self._precision, boundary=boundary))
 
     def store(self, target: Any) -> Any:
         """Writes its values to a field, which may be one of its own. Returns the field."""
@@ -379,7 +391,8 @@ class FieldExpression(FieldArithmetic):
     def __getitem__(self, index: Any) -> Any:
         """Values at global sites, as of a field; all of it is computed."""
         refuse_while_tracing(self)
-        return self.field()[index]
+        recording.refuse(f"{self!r} is read from Python", "do it before or after")
+        return self._computed(None)[index]  # nobody reads across its edges
 
 
 def refuse_while_tracing(field: Any) -> None:
@@ -445,9 +458,21 @@ def _join(operator: str, a: FieldExpression, b: FieldExpression) -> FieldExpress
     for number in range(len(b.numbers)):
         names[f"n{number}"] = f"n{len(a.numbers) + number}"
     renamed = " ".join(names.get(token, token) for token in b.formula.split())
-    return FieldExpression(
-        f"{a.formula} {renamed} {operator}", tuple(fields), a.numbers + b.numbers, tuple(versions)
-    )
+    formula = f"{a.formula} {renamed} {operator}"
+    if max(count_operands(a.formula), count_operands(b.formula)) <= MANY_OPERANDS < count_operands(formula):
+        _warn_of_length(fields[0].lattice)
+    return FieldExpression(formula, tuple(fields), a.numbers + b.numbers, tuple(versions))
+
+
+def _warn_of_length(lattice: Any) -> None:
+    """Says, on one of the ranks, what an expression that grows in a loop costs."""
+    if lattice.rank == 0:
+        warnings.warn(
+            f"an expression has more than {MANY_OPERANDS} operands; each formula is compiled by itself, so one that grows in a loop "
+            f"is for every length: keep a field, x = (...).field() and then x += ...\n  at {user_line(beyond_trace=True)}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _element_of(type: Type, expression: FieldExpression) -> Element:
@@ -466,6 +491,32 @@ def _element_of(type: Type, expression: FieldExpression) -> Element:
         return {"complex": Complex, "real": Real, "int": Integer}[type.kind]()
     kind = "real" if type.kind == "real" else "complex"
     return Vector(type.shape[0], kind) if len(type.shape) == 1 else Matrix(type.shape[0], type.shape[1], kind)
+
+
+def _boundary_of(expression: FieldExpression) -> Any:
+    """What the values of an expression meet across each edge, where its fields agree. Raises LayoutError."""
+    kept: list[Any] = []
+    same = True
+    for axis in range(expression.lattice.ndim):
+        given = list(dict.fromkeys(f.boundary.conditions[axis] for f in expression.members))
+        if len(given) > 1:
+            raise LayoutError(
+                f"the fields of {expression!r} differ at the boundary in direction {axis}, {' and '.join(map(str, given))}; say "
+                "what the new field has: .field(boundary=...)"
+            )
+        condition, power = given[0], 1
+        if condition not in ("periodic", "open"):
+            found = power_of_factor(expression.formula, is_phase=condition != "antiperiodic")
+            if found is None:
+                raise LayoutError(
+                    f"fields that are {condition} in direction {axis} give {expression!r} no factor of its own at that boundary; say "
+                    "what the new field has: .field(boundary=...)"
+                )
+            power = found
+        factor = -1 if condition == "antiperiodic" else condition
+        kept.append(condition if power == 1 else factor**power)
+        same &= power == 1
+    return expression.members[0].boundary if same else kept
 
 
 def _kept(expression: FieldExpression) -> Any:

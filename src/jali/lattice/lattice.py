@@ -25,6 +25,7 @@ from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field, wrapped
 from jali.lattice.lost import LeftCounts
 from jali.lattice.rank_lock import RankLock
+from jali.lattice.ratio import aligned, how_to_share
 from jali.lattice.scalars import Scalar, variable
 from jali.lattice.sums import PLAIN_SUMS, Sums, as_bins, as_site_function
 
@@ -174,6 +175,40 @@ class Lattice(LatticeBase):
 
     def __repr__(self) -> str:
         return f"Lattice({', '.join(map(str, self.extents))})"
+
+    def like(self, *extents: int | Sequence[int]) -> Lattice:
+        """A coarser or finer lattice of these extents on the same ranks and devices, each rank with the same part of it.
+
+        Kernels and `block_sums` read the two together. Raises LayoutError where extents are not multiples of each other, or
+        ranks cannot own the same part: then the message says which grid this lattice needs.
+        """
+        gpu = self.gpu
+        flat: tuple[Any, ...] = extents
+        if len(extents) == 1 and isinstance(extents[0], Sequence):
+            flat = tuple(extents[0])
+        if len(flat) != self.ndim or not all(
+            isinstance(n, int | np.integer) and n > 0 and (n % m == 0 or m % n == 0)
+            for n, m in zip(flat, self.extents, strict=True)
+        ):
+            raise LayoutError(
+                f"a lattice like {self} has extents that are multiples of its own or divide them, not {flat}"
+            )
+        made = None
+        if all(g <= n for g, n in zip(self.grid, flat, strict=True)):
+            made = Lattice(
+                *flat,
+                grid=self.grid,
+                communicator=self.communicator,
+                lanes=self._lanes,
+                halo_items=self.halo_items,
+                halo_wire=self.halo_wire,
+                device="cpu" if gpu is None else f"{gpu.kind}:{gpu.ordinal}",
+            )
+        if made is None or not aligned(self, made):
+            raise LayoutError(
+                f"ranks cannot own the same part of {self}, whose grid is {self.grid}, and of a lattice {flat}: {how_to_share(self, flat)}"
+            )
+        return made
 
     @property
     def ndim(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from jali.codegen.formats import Ratio
@@ -30,16 +31,38 @@ def why_not_together(lattice: Any, other: Any) -> str:
         return f"they are not on the same ranks and devices {differs}"
     pair = (other.serial, lattice.serial)
     if pair not in lattice.aligned:
-        lattice.aligned[pair] = _aligned(lattice, other)
+        lattice.aligned[pair] = aligned(lattice, other)
     if not lattice.aligned[pair]:
         return (
-            "ranks must own the same part of both, so grid= is the same and divides the extents of the coarser one (grids are "
-            f"{other.grid} and {lattice.grid})"
+            f"ranks must own the same part of both (grids are {other.grid} and {lattice.grid}): "
+            f"{how_to_share(lattice, other.extents)}, and make one of them by `like` of the other, such as lattice.like{other.extents}"
         )
     return ""
 
 
-def _aligned(lattice: Any, other: Any) -> bool:
+def how_to_share(lattice: Any, extents: tuple[int, ...]) -> str:
+    """What lets each rank own the same part of a lattice and of one of other extents."""
+    size = lattice.communicator.size
+    found = _shared_grid(lattice.extents, extents, size)
+    if found is None:
+        return f"no grid of {size} ranks does that, since it divides the extents of the coarser one; use another number of ranks"
+    return f"give {lattice} grid={found}, which divides the extents of the coarser one"
+
+
+def _shared_grid(extents: tuple[int, ...], others: tuple[int, ...], size: int) -> tuple[int, ...] | None:
+    """The grid of so many ranks that cuts two lattices at the same places and has the smallest boxes' surface; None: there is none."""
+    choices: list[list[int]] = []
+    for n, m in zip(extents, others, strict=True):
+        coarser = min(n, m)
+        choices.append([g for g in range(1, min(coarser, size) + 1) if n == m or coarser % g == 0])
+    grids: list[tuple[int, ...]] = [()]
+    for choice in choices:
+        grids = [(*grid, g) for grid in grids for g in choice if size % math.prod((*grid, g)) == 0]
+    fitting = [grid for grid in grids if math.prod(grid) == size]
+    return min(fitting, key=lambda grid: sum(g / n for g, n in zip(grid, extents, strict=True)), default=None)
+
+
+def aligned(lattice: Any, other: Any) -> bool:
     """Whether every rank's box of one is a multiple of its box of the other."""
     ratio = ratio_of(lattice, other)
     assert ratio is not None

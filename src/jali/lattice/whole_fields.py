@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jali.lattice import field_arithmetic, functions
+from jali.lattice.formulas import BINARY, is_operand
 from jali.lattice.sites import site_function
 
 
@@ -14,10 +15,10 @@ def evaluate(formula: str, fields: Any, given: Any, X: Any) -> Any:
     """The value of a formula at a site."""
     stack: list[Any] = []
     for token in formula.split():
-        if token in field_arithmetic.BINARY:
+        if token in BINARY:
             b, a = stack.pop(), stack.pop()
             stack.append((_BINARY.get(token) or getattr(functions, token))(a, b))
-        elif token[0] in "fn" and token[1:].isdigit():
+        elif is_operand(token):
             stack.append(fields[int(token[1:])][X] if token[0] == "f" else given[int(token[1:])])
         else:
             a = stack.pop()

@@ -82,7 +82,7 @@ def convert(nodes: Builder, a: Node, kind: str) -> Node:
     if a.type.kind == "bool" or kind == "bool" or KINDS[kind] < KINDS[a.type.kind]:
         hint = "; jali.where(condition, 1.0, 0.0) makes a number of it" if a.type.kind == "bool" else ""
         if kind == "int" and not hint:
-            hint = ": kernels make no whole numbers of real ones, only the labels of sums take jali.floor(x)"
+            hint = ": kernels make no whole numbers of real ones, only the labels of sums take jali.floor(x) and its like"
         raise trace_error(f"a {a.type} cannot be used as a {kind} value{hint}")
     if a.op == "const":
         value = a.attrs[0]

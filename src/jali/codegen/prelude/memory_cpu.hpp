@@ -237,7 +237,7 @@ JALI_INLINE void phase_across(real* x, uint32_t entry, const int32_t*, const JAL
     if (!JALI_LIKELY(kind == 0)) apply_phase<N>(x, phases + kind * 2 * JALI_LANES);
 }
 
-// stage for complex fields with boundary phases, and for real fields with boundary signs
+// stage for complex fields with boundary phases, and for real and whole numbers with boundary signs
 // (phases[class][lane]), stored as T.
 template <int N, class T>
 JALI_INLINE const real* stage_phased(real* tmp, const T* base, uint32_t entry, const int32_t* permutations,
@@ -248,11 +248,11 @@ JALI_INLINE const real* stage_phased(real* tmp, const T* base, uint32_t entry, c
     apply_phase<N>(tmp, phases + kind * 2 * JALI_LANES);
     return tmp;
 }
-template <int N, class T>
-JALI_INLINE const real* stage_signed(real* tmp, const T* base, uint32_t entry, const int32_t* permutations,
-                                     const JALI_REAL* signs) {
+template <int N, class V, class T>
+JALI_INLINE const V* stage_signed(V* tmp, const T* base, uint32_t entry, const int32_t* permutations,
+                                  const JALI_REAL* signs) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
-    const real* source = stage<N>(tmp, base, entry, permutations);
+    const V* source = stage<N>(tmp, base, entry, permutations);
     if (JALI_LIKELY(kind == 0)) return source;
     apply_sign<N>(tmp, signs + kind * JALI_LANES);
     return tmp;

@@ -187,8 +187,8 @@ JALI_INLINE const real* stage_phased(real* tmp, FIELD base, uint32_t entry, cons
     phase_across<N>(tmp, entry, phases);
     return tmp;
 }
-template <int N, class FIELD>
-JALI_INLINE const real* stage_signed(real* tmp, FIELD base, uint32_t entry, const JALI_REAL* signs) {
+template <int N, class V, class FIELD>
+JALI_INLINE const V* stage_signed(V* tmp, FIELD base, uint32_t entry, const JALI_REAL* signs) {
     const uint32_t kind = entry >> ENTRY_CLASS_SHIFT;
     stage<N>(tmp, base, entry);
     if (kind != 0) apply_sign<N>(tmp, signs + kind);

@@ -245,8 +245,8 @@ JALI_INLINE void phase_sites(real* v, site_table table, const uint16_t* classes,
     JALI_REAL factors[2 * JALI_LANES];
     if (factors_of_sites<2>(factors, table, classes, x, phases)) apply_phase<N>(v, factors);
 }
-template <int N>
-JALI_INLINE void sign_sites(real* v, site_table table, const uint16_t* classes, int64_t x, const JALI_REAL* signs) {
+template <int N, class V>
+JALI_INLINE void sign_sites(V* v, site_table table, const uint16_t* classes, int64_t x, const JALI_REAL* signs) {
     JALI_REAL factors[JALI_LANES];
     if (factors_of_sites<1>(factors, table, classes, x, signs)) apply_sign<N>(v, factors);
 }

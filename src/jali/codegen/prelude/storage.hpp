@@ -23,12 +23,17 @@ JALI_CALL void apply_phase(real* x, const JALI_REAL* phase) {
         }
     }
 }
-// Multiplies N reals by a sign per lane: 1, -1, or 0 with the meaning of apply_phase.
+// Multiplies N real or whole numbers by a sign per lane: 1, -1, or 0 with the meaning of apply_phase.
 template <int N>
 JALI_CALL void apply_sign(real* x, const JALI_REAL* factor) {
     const real sign = load_factor(factor);
     const mask inside = sign != splat(0);
     for (int c = 0; c < N; ++c) x[c] = keep(inside, x[c] * sign);
+}
+template <int N>
+JALI_CALL void apply_sign(integer* x, const JALI_REAL* factor) {
+    const integer sign = to_integer(load_factor(factor));
+    for (int c = 0; c < N; ++c) x[c] = x[c] * sign;
 }
 
 // The memory of a field whose row (jali.codegen.formats) says how numbers become units and back: UNITS of ROW::unit for each
