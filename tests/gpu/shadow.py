@@ -125,12 +125,12 @@ def run_on_both(
         return _run(self, domain, arguments, lattice, sums, named)
     with _guard:
         try:
-            before = {serial: field.local() for serial, field in fields.items()}
+            before = {serial: field.local() for serial, field in fields.items() if field.is_set}
             generators: dict[int, jali.Random] = {}
             twins = tuple(_twin_argument(a, generators) for a in arguments)
             named_twins = {name: _twin_argument(a, generators) for name, a in named.items()}
-            for serial, field in fields.items():
-                _twin_field(field).set_local(before[serial])
+            for serial, values in before.items():
+                _twin_field(fields[serial]).set_local(values)
             function = _twin_of(self, lambda: SiteFunction(self.function))
         except jali.JaliError:
             # fields of several lattices and their like: the host says what is wrong with them
