@@ -37,6 +37,50 @@ def draw(X, whole, rng, n):
     whole[X] = rng.integers(X, n) + 100 * rng.integers(X, 5)
 
 
+@jali.site_function
+def summed(X, s, f, z, several, mixed, phase, constant, high, counts):
+    several += s[X] + 2**23
+    several += s[X + X.directions()[0]]
+    mixed += f[X]
+    mixed += s[X]
+    phase += s[X]
+    phase += z[X]
+    constant += 2**24 + 1
+    high.max(s[X])
+    counts[s[X] % 3] += s[X]
+    counts[0] += f[X]
+
+
+def whole_sums(device, precision):
+    """Sums of whole numbers that have more bits than float32; of labels, slices and colours too."""
+    lattice = Lattice(*EXTENTS, device=device)
+    real, number, whole, *_ = outputs(lattice, precision)
+    whole[...] = np.random.default_rng(6).integers(-(2**31) + 2**24, 2**31 - 2**24, EXTENTS)
+    found = [
+        x
+        for over in (jali.ALL, jali.ODD)
+        for x in lattice.reduce(summed, whole, real, number, over=over, bins=3)
+    ]
+    return [np.asarray(x).tobytes() for x in [*found, lattice.sum(plain, whole, per=1), whole.sum(fast=True)]]
+
+
+@jali.site_function
+def plain(X, s, total):
+    total += s[X]
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_sums_of_whole_numbers_are_those_of_the_host(device, precision):
+    assert whole_sums(device, precision) == whole_sums("cpu", precision)
+
+
+@pytest.mark.parametrize("launch", ["64,1,2", "64,1,1,4"])
+def test_sums_of_whole_numbers_of_several_sites_per_thread(launch, use_settings):
+    expected = whole_sums("cpu", "float32")
+    use_settings(launch=launch, tune="off")
+    assert whole_sums("cuda", "float32") == expected
+
+
 def outputs(lattice, precision):
     elements = (Real(), Complex(), Integer(), Vector(3, kind="real"), Matrix(2))
     fields = [Field(lattice, element, precision=precision) for element in elements]
@@ -83,3 +127,11 @@ def test_their_kernels_compile_for_a_real_device(nvrtc, precision):
         report = jali.inspect(function, *arguments)
         kernels = resources_of(nvrtc.compile(with_gpu_prelude(report.path.read_text()), report.name, "sm_90"))
         assert "kernel" in kernels
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_sums_of_whole_numbers_compile_for_a_real_device(nvrtc, precision):
+    real, number, whole, *_ = outputs(Lattice(*EXTENTS, device="cuda"), precision)
+    report = jali.inspect(plain, whole)
+    kernels = resources_of(nvrtc.compile(with_gpu_prelude(report.path.read_text()), report.name, "sm_90"))
+    assert "kernel" in kernels

@@ -43,10 +43,10 @@ class Loop:
 @dataclass
 class Gathered:
     """An accumulator so far: `how` its terms meet (`sum`, `max`, `min`, `entries`, or nothing yet), what one site gives to each label (None:
-    to the only entry), and the first line."""
+    to the only entry), and the first line. What a site gives is one value, and where reals would round whole numbers, these behind it."""
 
     how: str = ""
-    values: dict[Node | None, Node] = field(default_factory=dict)
+    values: dict[Node | None, list[Node]] = field(default_factory=dict)
     where: str = ""
     whole: bool = False  # whether sums of whole numbers stay whole
 

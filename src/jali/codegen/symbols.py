@@ -442,14 +442,20 @@ class Accumulator(WithoutValue):
         node = self._term(value, "sum" if label is None else "entries")
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
-        if node.type.kind == "int" and not self._gathered.whole:
+        exact = self._gathered.whole or self._trace.precision == "float32"  # reals would round it
+        if node.type.kind == "int" and not exact:
             node = conversions.convert(self._trace.builder, node, "real")
         values = self._gathered.values
-        for other in values.values():
+        for other in [one for several in values.values() for one in several]:
             if other.type.shape != node.type.shape:
                 raise trace_error(f"{self.name} is given a {node.type}, and a {other.type} elsewhere")
-        before = values.get(label)
-        values[label] = node if before is None else arithmetic.add(self._trace.builder, before, node)
+        terms = values.setdefault(label, [])
+        if node.type.kind == "int":
+            terms.append(node)
+        elif terms and terms[0].type.kind != "int":
+            terms[0] = arithmetic.add(self._trace.builder, terms[0], node)
+        else:
+            terms.insert(0, node)
 
     def __getitem__(self, label: Any) -> Entry:
         return Entry(self, self._label(label))
@@ -524,13 +530,13 @@ class Accumulator(WithoutValue):
                 f"{self.name}.{how}(x) compares real or whole numbers, and x is a {node.type}"
                 f"{'; give it one component at a time' if node.type.shape else hint}"
             )
-        if (before := gathered.values.get(None)) is not None:
+        for before in gathered.values.get(None, ()):
             before, node = conversions.common(nodes, before, node, f"{self.name}.{how}")
             beyond = Value(node) > Value(before) if how == "max" else Value(node) < Value(before)
             if node.type.kind == "real":
                 beyond = beyond | (Value(node) != Value(node))  # NaN stays
             node = choices.where(nodes, lift(beyond), node, before)
-        gathered.values[None] = node
+        gathered.values[None] = [node]
 
 
 class Entry(WithoutValue):

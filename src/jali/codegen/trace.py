@@ -15,7 +15,7 @@ from jali.codegen import state as tracing
 from jali.codegen.formats import ArrayArgument, FieldArgument
 from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
-from jali.codegen.language import conversions, leaves
+from jali.codegen.language import leaves, terms
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Gathered, Trace
@@ -171,10 +171,12 @@ def _finish(
                 f"{name} never adds to its sum number {slot + 1}, {names[slot]}",
             )
         how = "sum" if gathered.how == "entries" else gathered.how
-        kinds = {value.type.kind for value in gathered.values.values()}
-        for label, value in gathered.values.items():
+        summed = how == "sum"
+        values = {k: terms.joined(state.builder, v) if summed else v[0] for k, v in gathered.values.items()}
+        kinds = {value.type.kind for value in values.values()}
+        for label, value in values.items():
             if len(kinds) > 1:
-                value = conversions.convert(state.builder, value, "complex")
+                value = terms.joined(state.builder, gathered.values[label], "complex")
             number = -1 if label is None else labels.setdefault(label, len(labels))
             sums.append(Sum(slot, value, gathered.where, how, names[slot], number))
         types.append(sums[-1].value.type)
