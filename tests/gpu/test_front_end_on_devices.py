@@ -69,6 +69,42 @@ def plain(X, s, total):
     total += s[X]
 
 
+@jali.site_function
+def whole_constants(X, out, s, k, n, rng, large):
+    out[X] = (
+        s[X]
+        + large
+        + k[1] * n
+        + k[0]
+        + rng.integers(X, large)
+        + jali.where(s[X] < large, -2 * large, 2 * large - 1)
+    )
+
+
+def whole_results(device, precision):
+    """With the largest numbers that fit: fixed while tracing, of an array, and numbers of the call."""
+    bits = 62 if precision == "float64" else 30
+    large, k = 2**bits, np.array([7, -(2 ** (bits - 3))])
+    s = outputs(Lattice(*EXTENTS, device=device), precision)[2]
+    out, given = s.like(), s.like()
+
+    @jali.site_function
+    def fixed(X, out, s, k, rng):
+        whole_constants(X, out, s, k, 3, rng, large)
+
+    fixed(out, s, k, Random(3))
+    whole_constants(given, s, k, 3, Random(3), large)
+    return out[...], given[...], (fixed, (out, s, k, Random(3)))
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_whole_numbers_of_all_bits_are_those_of_the_host(device, precision):
+    *host, _ = whole_results("cpu", precision)
+    *found, _ = whole_results(device, precision)
+    assert np.array_equal(host[0], host[1])
+    assert np.array_equal(host, found)
+
+
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_sums_of_whole_numbers_are_those_of_the_host(device, precision):
     assert whole_sums(device, precision) == whole_sums("cpu", precision)
@@ -132,6 +168,7 @@ def test_their_kernels_compile_for_a_real_device(nvrtc, precision):
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 def test_sums_of_whole_numbers_compile_for_a_real_device(nvrtc, precision):
     real, number, whole, *_ = outputs(Lattice(*EXTENTS, device="cuda"), precision)
-    report = jali.inspect(plain, whole)
-    kernels = resources_of(nvrtc.compile(with_gpu_prelude(report.path.read_text()), report.name, "sm_90"))
-    assert "kernel" in kernels
+    function, arguments = whole_results("cuda", precision)[-1]
+    for report in (jali.inspect(plain, whole), jali.inspect(function, *arguments)):
+        kernels = resources_of(nvrtc.compile(with_gpu_prelude(report.path.read_text()), report.name, "sm_90"))
+        assert "kernel" in kernels

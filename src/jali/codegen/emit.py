@@ -491,6 +491,11 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
         return [
             f"const lane_integer* const a{index} = (const lane_integer*)w[{index}];  // {program.scalars[parameter.slot][0]}"
         ]
+    if parameter.what == "whole":
+        name = program.scalars[parameter.slot][0]
+        return [
+            f"const integer s{index} = splat_integer((lane_integer)w[{index}]);  // {name}[{parameter.component}]"
+        ]
     if parameter.what == "array_extent":
         return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);"]
     if parameter.what == "scalar":

@@ -246,6 +246,7 @@ class FieldValue(Value):
                 f"{self._field.name} has been written since this value was read; write {self._field.example}[{index}] = ..."
             )
         self._field[self._site] = Value(now._with(index, value))
+        self._field._trace.by_component.add((self._field.slot, self._site.vector))
         self._written = True
 
 
@@ -345,7 +346,12 @@ class ArrayValue(Value):
         indices = index if isinstance(index, tuple) else (index,)
         known = not any(isinstance(i, Value) for i in indices)
         if known and (self._own is not None or self._argument.is_value):
-            return super().__getitem__(index)
+            if self._argument.kind != "int" or self.node.op != "scalar":
+                return super().__getitem__(index)
+            places, shape = self._components(index)
+            if shape:
+                return super().__getitem__(index)
+            return Value(leaves.whole(self._trace.builder, self._slot, places[0]))
         if self._own is not None and self._own.op != "scalar":
             raise trace_error(f"{self._name} has been assigned to and is no table any more; keep a copy")
         shape = self._argument.shape

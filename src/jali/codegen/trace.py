@@ -46,7 +46,7 @@ def trace(
         )
     state = Trace(ndim, precision)
     slots: dict[int, FieldSymbol] = {}
-    scalars: list[tuple[str, Type]] = []
+    scalars = state.scalars
     randoms: list[str] = []
 
     def field_symbol(argument: FieldArgument, name: str) -> FieldSymbol:
@@ -86,7 +86,7 @@ def trace(
     try:
         symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=True)]
         if outside is not None:
-            state.number = lambda slot: outside.number(scalars[slot][0])
+            state.number = lambda slot, component: outside.number(scalars[slot][0], component)
         if outside is not None and outside.of_object:
             for field in outside.known:  # so that slots are in the order of the launch's fields
                 field_symbol(outside.describe(field), field.name)
@@ -195,9 +195,15 @@ def _finish(
             field = state.slots[slot]
             if field.reads:
                 line = next(iter(field.reads.values()))
+                hint = f" (read at {line}); do it in several site functions"
+                if all((slot, offset) in state.by_component for offset in field.reads):
+                    hint = (
+                        f": to assign a component, {field.name}[X + mu][k] = ..., reads the others, which stay. Pull instead of "
+                        f"pushing, {field.name}[X][k] = f[X - mu][k], or write whole values"
+                    )
                 raise TraceError(
-                    f"{name} writes at several offsets ({', '.join(map(str, offsets))}) and reads {field.name}, which it writes "
-                    f"(read at {line}); do it in several site functions\n  at {line}"
+                    f"{name} writes at several offsets ({', '.join(map(str, offsets))}) and reads {field.name}, which it writes"
+                    f"{hint}\n  at {line}"
                 )
         if randoms and sums:
             raise _error_in(
