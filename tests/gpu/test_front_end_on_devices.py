@@ -166,7 +166,7 @@ def test_their_kernels_compile_for_a_real_device(nvrtc, precision):
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_sums_of_whole_numbers_compile_for_a_real_device(nvrtc, precision):
+def test_kernels_of_whole_numbers_compile_for_a_real_device(nvrtc, precision):
     real, number, whole, *_ = outputs(Lattice(*EXTENTS, device="cuda"), precision)
     function, arguments = whole_results("cuda", precision)[-1]
     for report in (jali.inspect(plain, whole), jali.inspect(function, *arguments)):
