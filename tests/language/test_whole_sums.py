@@ -120,3 +120,18 @@ def test_block_sums_of_several_whole_terms_do_not_wrap():
 
     jali.block_sums(twice, s, onto=coarse)
     assert np.all(coarse[...] == 12.0 * 2**30)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_block_sums_onto_whole_fields_stay_whole(precision):
+    coarse = Field(Lattice(2, 2), Integer(), precision=precision)
+    s = Field(Lattice(4, 6), Integer(), precision=precision)
+    s[...] = values = np.random.default_rng(3).integers(-(2**26), 2**26, (4, 6))
+
+    @jali.site_function
+    def twice(X, s, total):
+        total += s[X]
+        total += 2 * s[X] + 1
+
+    jali.block_sums(twice, s, onto=coarse)
+    assert np.array_equal(coarse[...], (3 * values + 1).reshape(2, 2, 2, 3).sum(axis=(1, 3)))
