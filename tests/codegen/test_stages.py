@@ -243,6 +243,11 @@ def everything(X, A, B, v, w, x, y, scale, rng, table):
     x[X] = 2 * y[X]  # as y, which is kept in fewer bits, gives it back
 
 
+def whole_sums(X, k, total):
+    """Whole numbers of an array, which float32 sums as doubles."""
+    total += k[1]
+
+
 def test_every_operation_can_be_reached():
     """There is no descriptor that no formula leads to."""
     matrix, vector, real = SU(2), Vector(2), Real()
@@ -253,7 +258,11 @@ def test_every_operation_can_be_reached():
     (program,) = trace_function(
         everything, [], arguments, ["A", "B", "v", "w", "x", "y", "scale", "rng", "table"], 2, "float64"
     ).programs
-    reached = {node.op for node in reachable(effect.value for effect in program.effects)}
+    (whole,) = trace_function(
+        whole_sums, [], [ArrayArgument("int", (2,)), "sum"], ["k", "total"], 2, "float32"
+    ).programs
+    effects = [*program.effects, *whole.effects]
+    reached = {node.op for effect in effects for node in reachable([effect.value])}
     assert reached == set(OPERATIONS)
 
 

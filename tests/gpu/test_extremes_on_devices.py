@@ -134,3 +134,25 @@ def test_ranks_on_devices_have_the_extremes_of_all(device, monkeypatch):
     (alone,) = jali.virtual_ranks(1, _on_ranks, "cpu")
     for found in jali.virtual_ranks(2, _on_ranks, device):
         assert found == alone
+
+
+@jali.site_function
+def of_two(X, low, high, a, b):
+    low[X] = jali.minimum(a[X], b[X])
+    high[X] = jali.maximum(a[X], b[X])
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_nan_wins_in_minima_and_maxima_of_two(precision, device):
+    values = [np.nan, -np.inf, -1.0, -0.0, 0.0, 2.5, np.inf]
+    a, b = np.array([(x, y) for x in values for y in values], precision).T
+    found = []
+    for kind in ("cpu", device):
+        lattice = Lattice(a.size, device=kind)
+        fields = [Field(lattice, Real(), precision=precision) for _ in range(4)]
+        fields[2][...], fields[3][...] = a, b
+        of_two(*fields)
+        found.append([field[...] for field in fields[:2]])
+    for of_host, of_device, expected in zip(*found, (np.minimum(a, b), np.maximum(a, b)), strict=True):
+        assert np.array_equal(of_device, expected, equal_nan=True)
+        assert np.array_equal(np.signbit(of_host), np.signbit(of_device))

@@ -459,6 +459,22 @@ def several_offsets_with_a_read(X, a):
     a[X + EX] = 2.0
 
 
+@mistake(
+    r"to assign a component, a\[X \+ mu\]\[k\] = ..., reads the others, which stay. Pull .*, a\[X\]\[k\] = f\[X - mu\]\[k\]",
+    Vector(2),
+    Vector(2),
+)
+def components_pushed_to_several_sites(X, a, f):
+    for k, step in enumerate((EX, EY)):
+        a[X + step][k] = f[X][k]  # here
+
+
+@mistake(r"reads a, which it writes \(read at .*\); do it in several site functions", Vector(2))
+def components_pushed_and_read(X, a):
+    a[X + EX][0] = 1.0  # here
+    a[X + EY][1] = a[X][0]
+
+
 @pytest.mark.parametrize(("function", "elements", "message", "sums"), MISTAKES)
 def test_mistake_is_reported_at_its_line(function, elements, message, sums):
     check(function, [as_argument(e) for e in elements], message, sums)
@@ -487,6 +503,40 @@ def test_even_offset_of_the_written_field_is_a_race_over_a_colour(colour):
 def test_odd_offset_is_a_race_over_all_sites_but_not_over_a_colour():
     check(odd_offset, [make(Real())], "Run it over EVEN and ODD separately", over=jali.ALL)
     jali.site_function(odd_offset)[EVEN](make(Real()))
+
+
+def step(X, new, u):
+    new[X] = 0.5 * u[X] + 0.25 * (u[X + EX] + u[X - EX])  # here
+
+
+def test_two_steps_in_one_function_are_sent_to_two_calls_and_not_to_colours():
+    @jali.site_function
+    def two(X, new, tmp, u):
+        step(X, tmp, u)
+        step(X, new, tmp)
+
+    with pytest.raises(
+        TraceError, match="make two site functions of two, and call one after the other"
+    ) as caught:
+        two(*(make(Real()) for _ in range(3)))
+    assert str(caught.value).endswith(f"{__file__}:{wrong_line(step)}")
+    assert "EVEN and ODD" not in str(caught.value)
+
+
+def test_what_a_colour_reads_of_the_other_after_writing_its_own_is_what_was_there():
+    """The value of a neighbour that the call does not write: accepted, and of no order."""
+    a, out = make(Real()), make(Real())
+    values = np.random.default_rng(1).normal(size=LATTICE.extents)
+    a[...] = values
+
+    @jali.site_function
+    def f(X, a, out):
+        a[X] = 2 * a[X]
+        out[X] = a[X] + a[X + EX]
+
+    f[EVEN](a, out)
+    even = np.indices(LATTICE.extents).sum(axis=0) % 2 == 0
+    assert np.array_equal(out[...], np.where(even, 2 * values + np.roll(values, -1, axis=0), 0))
 
 
 def test_odd_offset_is_a_race_over_a_colour_where_an_odd_extent_joins_equal_parities():
@@ -593,13 +643,13 @@ def test_argument_that_is_nothing_known_is_an_error():
         f(make(Real()), np.array([None]))
 
 
-def test_whole_number_beyond_32_bits_is_an_error():
+def test_whole_number_beyond_64_bits_is_an_error():
     @jali.site_function
     def f(X, a, n):
         a[X] = n
 
-    with pytest.raises(TraceError, match="4294967296 does not fit 32 bits; pass it as a float"):
-        f(make(Real()), 1 << 32)
+    with pytest.raises(TraceError, match="18446744073709551616 does not fit 64 bits.*is passed as a float"):
+        f(make(Real()), 1 << 64)
 
 
 def test_large_captured_array_is_an_error():

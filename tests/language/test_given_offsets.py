@@ -111,10 +111,14 @@ R = Field(L, Real())
     [
         (lambda X, a, k: X.coordinate(0), 1, "not by those of the site"),
         (lambda X, a, k: a[X], 1, "known while tracing"),
-        (lambda X, a, k: k, 1.0, "known while tracing"),
+        (lambda X, a, k: k, 1.0, "and k is a real: pass an int, not a float"),
+        (lambda X, a, k: k, R.lattice.scalar(2), "and k is a real: pass an int, not a float, a Scalar"),
+        (lambda X, a, k: k, np.array([1, 2]), r"and k is a real Vector\(2\): take one of its numbers"),
+        (lambda X, a, k: k[1], np.array([1.0, 2.0]), r"and k\[1\] is a real: pass an int"),
+        (lambda X, a, k: k[1], [1, 2.5], r"and k\[1\] is a real: pass an int"),
+        (lambda X, a, k: 2.5 * k, 1, "not by a real"),
         (lambda X, a, k: k % 2, 1, "made of arguments by ., - and .; mod is none of these"),
         (lambda X, a, k: k, 1 << 30, "offsets go up to"),
-        (lambda X, a, k: k[0], [1, 2], r"k\[0\] is no argument by itself"),
     ],
 )
 def test_what_is_no_number_of_steps_is_an_error(step, k, message):
@@ -124,6 +128,27 @@ def test_what_is_no_number_of_steps_is_an_error(step, k, message):
 
     with pytest.raises(TraceError, match=rf"{message}[\s\S]*test_given_offsets.py"):
         f(Field(L, Real()), R, k)
+
+
+@pytest.mark.parametrize(
+    "make", [list, tuple, np.array, lambda k: [np.array(k[0]), k[1]]], ids=["list", "tuple", "array", "0-d"]
+)
+def test_numbers_in_lists_and_arrays(make):
+    @jali.site_function
+    def f(X, out, a, k, rest):
+        mu, nu = X.directions()
+        out[X] = rest[0] * a[X + k[0] * mu - 2 * k[1] * nu]
+
+    a = random_field(Lattice(4, 5), Real(), 3)
+    out, v = a.like(), a[...]
+    for k in ((0, 1), (2, 1), (0, 1), (-1, 3)):
+        f(out, a, make(k), [2.0])
+        assert np.array_equal(out[...], 2 * np.roll(v, (-k[0], 2 * k[1]), (0, 1)))
+    steps = np.array([1, 0])
+    for step in (1, 2, 3):  # an array that changes
+        steps[0] = step
+        f(out, a, steps, [1.0])
+        assert np.array_equal(out[...], np.roll(v, -step, 0))
 
 
 def on_ranks(ranks):

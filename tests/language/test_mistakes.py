@@ -146,7 +146,7 @@ OF_NUMBERS = {
     "a[X] = jali.Real()": "jali.zero",
     "a[X] = LATTICE": "a Lattice cannot be used",
     "a[X] = 10**400": "OverflowError",
-    "a[X] = X.coordinate(0) * 10**12": "1000000000000 does not fit 32 bits; write it as a float",
+    "a[X] = X.coordinate(0) * 10**20": r"100000000000000000000 does not fit 64 bits[\s\S]*it is written 1e\+20",
     # directions and offsets
     "a[X] = a[X] * E[0]": "a Direction cannot be used in a site function's arithmetic",
     "a[X] = E[0] * a[X]": "a Direction cannot be used in a site function's arithmetic",

@@ -31,6 +31,22 @@ def fill(X, out, second, rng, n):
     second[X] = 10 * rng.integers(X, 7) + rng.integers(X, X.coordinate(0) + 1)
 
 
+@pytest.mark.parametrize("n", [1 << 32, (1 << 40) + 12345, (1 << 63) - 1])
+def test_bounds_of_more_than_32_bits(n):
+    lattice, rng = Lattice(5, 3), Random(11)
+    s, fixed = Field(lattice, Integer()), Field(lattice, Integer())
+
+    @jali.site_function
+    def both(X, s, fixed, rng, m):
+        s[X] = rng.integers(X, m)
+        fixed[X] = rng.integers(X, n)
+
+    both(s, fixed, rng, n)
+    for x, y in np.ndindex(lattice.extents):
+        assert s[...][x, y] == expected(n, rng, 0, 0, x + 5 * y)
+        assert fixed[...][x, y] == expected(n, rng, 0, 1, x + 5 * y)
+
+
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("n", [1, 2, 3, 10, 1000003, (1 << 31) - 1])
 def test_numbers_are_the_leading_bits_of_the_generator(precision, n):

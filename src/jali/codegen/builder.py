@@ -15,10 +15,20 @@ from jali.codegen.operation import OPERATIONS
 from jali.codegen.types import Type
 
 
+def why_too_large(value: int, precision: str) -> str:
+    """What is wrong with a whole number that kernels of this precision cannot hold; "" where they can."""
+    bits = {"float64": 64, "float32": 32}[precision]
+    if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        return ""
+    hint = "" if bits == 64 else "; those of float64 kernels have 64 bits: take fields of precision='float64'"
+    return f"the whole number {value} does not fit {bits} bits, which whole numbers of {precision} kernels have{hint}"
+
+
 class Builder:
     """Makes nodes. One per trace."""
 
-    def __init__(self) -> None:
+    def __init__(self, precision: str = "float64") -> None:
+        self.precision = precision
         self.nodes: list[Node] = []
         self._known: dict[tuple[Any, ...], Node] = {}
 
@@ -28,8 +38,8 @@ class Builder:
         for a in args:
             if a.number >= len(nodes) or nodes[a.number] is not a:
                 self.check(a)
-            if a.op == "const" and a.type == INT and not -(1 << 31) <= a.attrs[0] < 1 << 31:
-                raise trace_error(f"the whole number {a.attrs[0]} does not fit 32 bits; write it as a float")
+            if a.op == "const" and a.type == INT and (why := why_too_large(a.attrs[0], self.precision)):
+                raise trace_error(f"{why}. As a real number it is written {float(a.attrs[0])}")
         key = (op, tuple([a.number for a in args]), attrs, type)
         found = self._known.get(key)
         if found is None:

@@ -183,8 +183,9 @@ class _Emitter(Writer):
         stores = [e for e in self.program.effects if isinstance(e, Store)]
         sums = [e for e in self.program.effects if isinstance(e, Sum)]
         for total in sums:
+            ctype = "wide" if total.value.op == "terms" else "real"
             for part in self.parts(total.value):
-                self._contribute(component, part, total.reduction)
+                self._contribute(component, part, total.reduction, ctype)
                 component += 1
         for label in [e for e in self.program.effects if isinstance(e, Label)]:
             ctype = "integer" if label.value.type.kind == "int" else "real"
@@ -252,7 +253,8 @@ class _Emitter(Writer):
             return
         inside = part
         if self.variant.masked and reduction != "label":
-            inside = f"select(active, {part}, {self._neutral(reduction)})"
+            neutral = "splat_wide(0)" if ctype == "wide" else self._neutral(reduction)
+            inside = f"select(active, {part}, {neutral})"
         self.line(statement.format(value=inside))
 
     def _neutral(self, reduction: str) -> str:
@@ -488,6 +490,11 @@ def _declare(parameter: KernelParameter, index: int, variant: Variant, program: 
     if parameter.what == "whole_array":
         return [
             f"const lane_integer* const a{index} = (const lane_integer*)w[{index}];  // {program.scalars[parameter.slot][0]}"
+        ]
+    if parameter.what == "whole":
+        name = program.scalars[parameter.slot][0]
+        return [
+            f"const integer s{index} = splat_integer((lane_integer)w[{index}]);  // {name}[{parameter.component}]"
         ]
     if parameter.what == "array_extent":
         return [f"const integer s{index} = splat_integer((lane_integer)w[{index}]);"]

@@ -62,7 +62,7 @@ def _smallest_cut(nodes: list[Node], program: SiteProgram, offset: tuple[int, ..
         elif (
             node.args
             and not node.loops
-            and node.op not in ("repeat", "repeat_value", "table")
+            and node.op not in ("repeat", "repeat_value", "table", "terms")
             and node.type.kind in ("real", "complex")
             and any(a.number in local for a in node.args)
             and all(a.number in local or a.op == "const" for a in node.args)

@@ -114,5 +114,9 @@ def _lowered(lowered: Lowered) -> StagePage:
 
 
 def _parameter(parameter: Any) -> str:
-    slot = f" {parameter.slot}" if parameter.what in ("field", "phases", "scalar", "key", "call") else ""
+    slot = (
+        f" {parameter.slot}"
+        if parameter.what in ("field", "phases", "scalar", "whole", "key", "call")
+        else ""
+    )
     return f"{parameter.what}{slot}" + (f" at {offset_text(parameter.offset)}" if parameter.offset else "")

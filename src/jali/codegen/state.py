@@ -26,7 +26,7 @@ def current_trace() -> Trace:
     return trace
 
 
-def _no_number(slot: int) -> int:
+def _no_number(slot: int, component: int) -> int:
     raise trace_error("an offset takes numbers of a call, and nothing is called")
 
 
@@ -43,10 +43,10 @@ class Loop:
 @dataclass
 class Gathered:
     """An accumulator so far: `how` its terms meet (`sum`, `max`, `min`, `entries`, or nothing yet), what one site gives to each label (None:
-    to the only entry), and the first line."""
+    to the only entry), and the first line. What a site gives is one value, and where reals would round whole numbers, these behind it."""
 
     how: str = ""
-    values: dict[Node | None, Node] = field(default_factory=dict)
+    values: dict[Node | None, list[Node]] = field(default_factory=dict)
     where: str = ""
     whole: bool = False  # whether sums of whole numbers stay whole
 
@@ -57,16 +57,18 @@ class Trace:
     def __init__(self, ndim: int, precision: str = "float64"):
         self.ndim = ndim
         self.precision = precision
-        self.builder = Builder()
+        self.builder = Builder(precision)
         self.slots: list[FieldSlot] = []
         self.stores: dict[tuple[int, tuple[int, ...]], Store] = {}
+        self.by_component: set[tuple[int, tuple[int, ...]]] = set()  # slots and offsets of these
         self.gathered: list[Gathered] = []
         self.loops: list[Loop] = []
         self.loop: Loop | None = None
         self.draws: list[int] = []
         self.capture: Callable[[Any], Any] | None = None  # the symbol of a field that is no argument
-        self.number: Callable[[int], int] = (
-            _no_number  # the value of an argument, by its slot, which the trace is then for
+        self.scalars: list[tuple[str, Type]] = []  # run-time numbers, by their slots
+        self.number: Callable[[int, int], int] = (
+            _no_number  # the value of one, by its slot and component, which the trace is then for
         )
         self.given: set[tuple[int, ...]] = set()  # offsets that such values went into
         self.halves: dict[tuple[int, int, str], Node] = {}

@@ -246,6 +246,7 @@ class FieldValue(Value):
                 f"{self._field.name} has been written since this value was read; write {self._field.example}[{index}] = ..."
             )
         self._field[self._site] = Value(now._with(index, value))
+        self._field._trace.by_component.add((self._field.slot, self._site.vector))
         self._written = True
 
 
@@ -345,7 +346,12 @@ class ArrayValue(Value):
         indices = index if isinstance(index, tuple) else (index,)
         known = not any(isinstance(i, Value) for i in indices)
         if known and (self._own is not None or self._argument.is_value):
-            return super().__getitem__(index)
+            if self._argument.kind != "int" or self.node.op != "scalar":
+                return super().__getitem__(index)
+            places, shape = self._components(index)
+            if shape:
+                return super().__getitem__(index)
+            return Value(leaves.whole(self._trace.builder, self._slot, places[0]))
         if self._own is not None and self._own.op != "scalar":
             raise trace_error(f"{self._name} has been assigned to and is no table any more; keep a copy")
         shape = self._argument.shape
@@ -442,14 +448,20 @@ class Accumulator(WithoutValue):
         node = self._term(value, "sum" if label is None else "entries")
         if node.type.kind == "bool":
             raise trace_error("a boolean cannot be summed; use jali.where(condition, 1, 0)")
-        if node.type.kind == "int" and not self._gathered.whole:
+        exact = self._gathered.whole or self._trace.precision == "float32"  # reals would round it
+        if node.type.kind == "int" and not exact:
             node = conversions.convert(self._trace.builder, node, "real")
         values = self._gathered.values
-        for other in values.values():
+        for other in [one for several in values.values() for one in several]:
             if other.type.shape != node.type.shape:
                 raise trace_error(f"{self.name} is given a {node.type}, and a {other.type} elsewhere")
-        before = values.get(label)
-        values[label] = node if before is None else arithmetic.add(self._trace.builder, before, node)
+        terms = values.setdefault(label, [])
+        if node.type.kind == "int":
+            terms.append(node)
+        elif terms and terms[0].type.kind != "int":
+            terms[0] = arithmetic.add(self._trace.builder, terms[0], node)
+        else:
+            terms.insert(0, node)
 
     def __getitem__(self, label: Any) -> Entry:
         return Entry(self, self._label(label))
@@ -524,13 +536,13 @@ class Accumulator(WithoutValue):
                 f"{self.name}.{how}(x) compares real or whole numbers, and x is a {node.type}"
                 f"{'; give it one component at a time' if node.type.shape else hint}"
             )
-        if (before := gathered.values.get(None)) is not None:
+        for before in gathered.values.get(None, ()):
             before, node = conversions.common(nodes, before, node, f"{self.name}.{how}")
             beyond = Value(node) > Value(before) if how == "max" else Value(node) < Value(before)
             if node.type.kind == "real":
                 beyond = beyond | (Value(node) != Value(node))  # NaN stays
             node = choices.where(nodes, lift(beyond), node, before)
-        gathered.values[None] = node
+        gathered.values[None] = [node]
 
 
 class Entry(WithoutValue):

@@ -15,7 +15,7 @@ from jali.codegen import state as tracing
 from jali.codegen.formats import ArrayArgument, FieldArgument
 from jali.codegen.interruptible import interruptible
 from jali.codegen.ir import FieldSlot, Label, Node, SiteProgram, Store, Sum
-from jali.codegen.language import conversions, leaves
+from jali.codegen.language import leaves, terms
 from jali.codegen.lines import line_of_error, line_of_function, trace_error
 from jali.codegen.passes import fused_products
 from jali.codegen.state import Gathered, Trace
@@ -46,7 +46,7 @@ def trace(
         )
     state = Trace(ndim, precision)
     slots: dict[int, FieldSymbol] = {}
-    scalars: list[tuple[str, Type]] = []
+    scalars = state.scalars
     randoms: list[str] = []
 
     def field_symbol(argument: FieldArgument, name: str) -> FieldSymbol:
@@ -86,7 +86,7 @@ def trace(
     try:
         symbols = [symbol(a, n) for a, n in zip(arguments, names, strict=True)]
         if outside is not None:
-            state.number = lambda slot: outside.number(scalars[slot][0])
+            state.number = lambda slot, component: outside.number(scalars[slot][0], component)
         if outside is not None and outside.of_object:
             for field in outside.known:  # so that slots are in the order of the launch's fields
                 field_symbol(outside.describe(field), field.name)
@@ -171,10 +171,12 @@ def _finish(
                 f"{name} never adds to its sum number {slot + 1}, {names[slot]}",
             )
         how = "sum" if gathered.how == "entries" else gathered.how
-        kinds = {value.type.kind for value in gathered.values.values()}
-        for label, value in gathered.values.items():
+        summed = how == "sum"
+        values = {k: terms.joined(state.builder, v) if summed else v[0] for k, v in gathered.values.items()}
+        kinds = {value.type.kind for value in values.values()}
+        for label, value in values.items():
             if len(kinds) > 1:
-                value = conversions.convert(state.builder, value, "complex")
+                value = terms.joined(state.builder, gathered.values[label], "complex")
             number = -1 if label is None else labels.setdefault(label, len(labels))
             sums.append(Sum(slot, value, gathered.where, how, names[slot], number))
         types.append(sums[-1].value.type)
@@ -193,9 +195,15 @@ def _finish(
             field = state.slots[slot]
             if field.reads:
                 line = next(iter(field.reads.values()))
+                hint = f" (read at {line}); do it in several site functions"
+                if all((slot, offset) in state.by_component for offset in field.reads):
+                    hint = (
+                        f": to assign a component, {field.name}[X + mu][k] = ..., reads the others, which stay. Pull instead of "
+                        f"pushing, {field.name}[X][k] = f[X - mu][k], or write whole values"
+                    )
                 raise TraceError(
-                    f"{name} writes at several offsets ({', '.join(map(str, offsets))}) and reads {field.name}, which it writes "
-                    f"(read at {line}); do it in several site functions\n  at {line}"
+                    f"{name} writes at several offsets ({', '.join(map(str, offsets))}) and reads {field.name}, which it writes"
+                    f"{hint}\n  at {line}"
                 )
         if randoms and sums:
             raise _error_in(

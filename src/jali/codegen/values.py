@@ -94,12 +94,14 @@ def _known(value: Any) -> bool:
     return type(value).__module__ == "builtins"
 
 
-def _evaluated(node: Node, number: Callable[[int], int]) -> int:
-    """The value of sums and products of whole numbers that are known or arguments; `number(slot)` is that of an argument."""
+def _evaluated(node: Node, number: Callable[[int, int], int]) -> int:
+    """The value of sums and products of whole numbers that are known or arguments; `number(slot, component)` is that of an argument."""
     if node.op == "const":
         return int(node.attrs[0])
     if node.op == "scalar":
-        return number(node.attrs[0])
+        return number(node.attrs[0], 0)
+    if node.op == "whole":
+        return number(*node.attrs)
     if node.op not in _OF_STEPS:
         raise trace_error(f"offsets are made of arguments by +, - and *; {node.op} is none of these")
     return _OF_STEPS[node.op](*(_evaluated(a, number) for a in node.args))
@@ -149,12 +151,12 @@ class Value(Symbol):
         return Value(arithmetic.sub(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Offset) and self.node.type == INT:
+        if isinstance(other, Offset) and (self.node.type == INT or self._from_arguments()):
             return Offset(other.steps, True) * self._steps()
         return Value(matrices.product(builder(), self.node, lift(other))) if _known(other) else NotImplemented
 
     def __rmul__(self, other: Any) -> Any:
-        if isinstance(other, Offset) and self.node.type == INT:
+        if isinstance(other, Offset) and (self.node.type == INT or self._from_arguments()):
             return self * other
         return Value(matrices.product(builder(), lift(other), self.node)) if _known(other) else NotImplemented
 
@@ -267,10 +269,22 @@ class Value(Symbol):
     def _steps(self) -> int:
         """How many steps this is between sites: a number made of whole numbers that are arguments, as they are in this call."""
         node, trace = self.node, current_trace()
-        if not self._from_arguments():
-            raise trace_error(
-                "a direction is multiplied by whole numbers that are known while tracing or are arguments, not by those of the site"
+        rule = "a direction is multiplied by whole numbers that are known while tracing or are arguments"
+        if node.type != INT:
+            given = node.args[0] if node.op == "element" else node
+            component = f"[{node.attrs[0]}]" if node.op == "element" else ""
+            if given.op != "scalar":
+                raise trace_error(f"{rule}, not by a {node.type}")
+            hint = (
+                "take one of its numbers"
+                if node.type.shape
+                else "pass an int, not a float, a Scalar or an array of floats"
             )
+            raise trace_error(
+                f"{rule}, and {trace.scalars[given.attrs[0]][0]}{component} is a {node.type}: {hint}"
+            )
+        if not self._from_arguments():
+            raise trace_error(f"{rule}, not by those of the site")
         return _evaluated(node, trace.number)
 
     def _from_arguments(self) -> bool:
@@ -281,9 +295,9 @@ class Value(Symbol):
             if node.number in seen:
                 continue
             seen.add(node.number)
-            if not node.args and node.op not in ("scalar", "const", "extent"):
+            if not node.args and node.op not in leaves.SAME_AT_ALL_SITES:
                 return False
-            scalars = scalars or node.op == "scalar"
+            scalars = scalars or node.op in ("scalar", "whole")
             waiting += node.args
         return scalars
 

@@ -56,7 +56,7 @@ class Variant:
 class KernelParameter:
     """What a parameter of a kernel (8 bytes) holds, from parameter 8 on."""
 
-    what: str  # field, table, differences, permutations, phases, scalar, array, whole_array, array_extent, key, call, blocks, item, output, lost; of fields that are apart (slot: their
+    what: str  # field, table, differences, permutations, phases, scalar, whole, array, whole_array, array_extent, key, call, blocks, item, output, lost; of fields that are apart (slot: their
     # group) sites, site_lists, site_classes; of these and arrays first_ghost, away
     slot: int = 0
     offset: tuple[int, ...] = ()

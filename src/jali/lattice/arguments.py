@@ -143,7 +143,7 @@ def describe(argument: Any, name: str, lattice: Any) -> Any:
         if not argument.size:
             raise trace_error(f"{name}: an array without numbers, of shape {argument.shape}")
         if not argument.ndim:
-            return COMPLEX if argument.dtype.kind == "c" else REAL
+            return {"c": COMPLEX, "i": INT, "u": INT}.get(argument.dtype.kind, REAL)
         return ArrayArgument({"c": "complex", "f": "real"}.get(argument.dtype.kind, "int"), argument.shape)
     if callable(argument):
         return ("static", argument)
@@ -180,15 +180,14 @@ class Outside:
         self.asked: set[str] = set()
         self._numbers = numbers
 
-    def number(self, name: str) -> int:
-        """The value of an argument. Raises TraceError for what is no argument by itself."""
-        value = self._numbers.get(name)
-        if not isinstance(value, int | np.integer):
-            raise trace_error(
-                f"{name} is no argument by itself; give the number that an offset is made of as one"
-            )
-        self.asked.add(name)
-        return int(value)
+    def number(self, name: str, component: int) -> int:
+        """The value of a whole number among the arguments: of `k`, of a member of a list, `k[0]`, of a component of an array."""
+        parameter, *places = name.replace("]", "").split("[")
+        value = self._numbers[parameter]
+        for place in places:
+            value = value[int(place)]
+        self.asked.add(parameter)
+        return int(np.ravel(value)[component])
 
     def describe(self, field: Field) -> FieldArgument:
         """As an argument would be described."""
@@ -201,6 +200,15 @@ class Outside:
                 f"{field.name} lives on {field.lattice}, the loop runs over {self.lattice}; {why}"
             )
         self.taken[field.serial] = field
+
+
+def whole_numbers_of(argument: Any) -> Any:
+    """The whole numbers in an argument, which offsets may be made of, as a key; None for what is none."""
+    if isinstance(argument, list | tuple):
+        return tuple(map(whole_numbers_of, argument))
+    if isinstance(argument, np.ndarray) and argument.dtype.kind in "iu":
+        return argument.shape, tuple(argument.ravel().tolist())
+    return int(argument) if isinstance(argument, int | np.integer) else None
 
 
 def fields_at_hand(function: Any) -> list[Field]:

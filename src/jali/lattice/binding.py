@@ -147,7 +147,7 @@ class _Binding:
                 patches.append((index, items[parameter.offset][1]))
             elif parameter.what in ("key", "call"):
                 self.random_parameters.append((index, parameter))
-            elif parameter.what in ("scalar", "array", "whole_array", "array_extent"):
+            elif parameter.what in ("scalar", "whole", "array", "whole_array", "array_extent"):
                 self.scalar_parameters.append((index, parameter))
             else:
                 self.parameters[index] = self._address(parameter)

@@ -19,6 +19,7 @@ from typing import Any
 
 from jali import recording
 from jali.codegen.directions import directions
+from jali.codegen.language.terms import rounded
 from jali.codegen.lines import trace_error
 from jali.codegen.state import Gathered, current_trace
 from jali.codegen.symbols import Accumulator
@@ -126,13 +127,14 @@ def _terms_written(function: SiteFunction, count: int) -> SiteFunction:
                 )
             if not sum_.values:
                 raise trace_error(f"{name} never adds to its sum {parameter}")
-            value = sum_.values[None]
-            if sum_.whole and value.type.kind != "int":
+            values = sum_.values[None]
+            kind = next((value.type for value in values if value.type.kind != "int"), None)
+            if sum_.whole and kind is not None:
                 raise trace_error(
-                    f"{name} adds {value.type} values to its sum {parameter}, which goes to a field of whole numbers; give onto= a field "
-                    f"of {value.type.kind} ones for it"
+                    f"{name} adds {kind} values to its sum {parameter}, which goes to a field of whole numbers; give onto= a field "
+                    f"of {kind.kind} ones for it"
                 )
-            field[X] = Value(value)
+            field[X] = sum(map(Value, values)) if sum_.whole else Value(rounded(trace.builder, values))
         return result
 
     plain = inspect.Parameter.POSITIONAL_ONLY

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core, recording
+from jali.codegen.builder import why_too_large
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Traced, programs_of
@@ -182,8 +183,11 @@ class BoundCall:
             settle_arguments(self.lattice.gpu, values, self.kernels[0].program.name)
         for kernel in self.kernels:
             for index, parameter in kernel.scalar_parameters:
-                if parameter.what == "scalar":
-                    _set_scalar(kernel, index, values[parameter.slot], parameter.component)
+                value = values[parameter.slot]
+                if parameter.what == "whole":
+                    _set_scalar(kernel, index, int(value.flat[parameter.component]), 0)
+                elif parameter.what == "scalar":
+                    _set_scalar(kernel, index, value, parameter.component)
         if self.tables:
             self.tables.set(values)
 
@@ -301,18 +305,16 @@ class _Repeated:
 def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> None:
     if isinstance(value, Scalar):
         kernel.parameters[index] = address_of(value, component)
-    elif isinstance(value, np.ndarray):
+    elif isinstance(value, np.ndarray) and not (value.ndim == 0 and value.dtype.kind in "iu"):
         flat = value.ravel()
         if value.dtype.kind == "c":
             part = flat[component // 2]
             kernel.floats[index] = float(part.imag if component % 2 else part.real)
         else:
             kernel.floats[index] = float(flat[component])
-    elif isinstance(value, int | np.integer):
-        if not -(1 << 31) <= value < 1 << 31:
-            raise trace_error(
-                f"the whole number {value} does not fit 32 bits; pass it as a float, or as a field of whole numbers"
-            )
+    elif isinstance(value, int | np.integer | np.ndarray):
+        if why := why_too_large(int(value), kernel.program.precision):
+            raise trace_error(f"{why}; as a real number it is passed as a float, {float(value)}")
         kernel.parameters[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
         kernel.floats[index] = float(value.imag if component else value.real)

@@ -75,6 +75,11 @@ def _sign(x: Any) -> Any:
     return x if x != x else type(x)((x > 0) - (x < 0))
 
 
+def _nan_wins(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """`min` or `max` of two numbers, NaN where one of them is, as at a site."""
+    return lambda a, b: a if a != a else b if b != b else compare(a, b)
+
+
 exp = _one("exp", math.exp, cmath.exp)
 log = _one("log", math.log, cmath.log)
 sqrt = _one("sqrt", math.sqrt, cmath.sqrt)
@@ -94,8 +99,8 @@ sign = _one("sign", _sign)
 arg = _one("arg", cmath.phase)
 atan2 = _two("atan2", "atan2", math.atan2)
 power = _two("power", "pow", math.pow)
-minimum = _two("minimum", "min", min)
-maximum = _two("maximum", "max", max)
+minimum = _two("minimum", "minimum", _nan_wins(min))
+maximum = _two("maximum", "maximum", _nan_wins(max))
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:

@@ -18,13 +18,24 @@ def check_races(analysed: Analysed, lattice: Any, domain: Domain) -> None:
         if any(offset) and lattice.meets(domain, program.shift, offset):
             field = program.fields[store.slot]
             source = tuple(o + s for o, s in zip(offset, program.shift, strict=True))
-            line = field.reads.get(source, store.where)
+            after = field.reads_after.get(source)
+            line = after or field.reads.get(source, store.where)
+            hint = _two_calls(program, field) if after else lattice.why_meets(domain, offset)
             raise TraceError(
                 f"{program.name} over {domain} reads {field.name} at offset {source} of a site that the same loop writes "
                 f"(written at {store.where}): the result would depend on the order of the sites.\n"
-                f"  {lattice.why_meets(domain, offset)}\n"
+                f"  {hint}\n"
                 f"  at {line}"
             )
+
+
+def _two_calls(program: SiteProgram, field: Any) -> str:
+    """What to do where a line above the read writes the field: over a colour the read would be allowed, and see what that line replaces."""
+    return (
+        f"This line stands below one that writes {field.name}, and what that one writes at other sites is there when all sites are done: "
+        f"make two site functions of {program.name}, and call one after the other (a jali.graph makes one of several calls). "
+        "Over a colour it would read the old values of the other sites"
+    )
 
 
 def _check_same_site(program: SiteProgram, lattice: Any, slot: int, offset: tuple[int, ...]) -> None:

@@ -16,8 +16,6 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from jali import recording
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
@@ -37,6 +35,7 @@ from jali.lattice.arguments import (
     key_of,
     lattice_of,
     statics_of,
+    whole_numbers_of,
 )
 from jali.lattice.domain import ALL, Domain, as_domain
 from jali.lattice.field import Field
@@ -238,14 +237,12 @@ class SiteFunction:
         key = (domain, sums, None if lattice is None else lattice.serial, *map(key_of, arguments))
         return (*key, self._fixed_of(arguments)) if self._fixed else key
 
-    def _fixed_of(self, arguments: tuple[Any, ...]) -> tuple[int | None, ...]:
+    def _fixed_of(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The values of the numbers that offsets are made of, as far as that is known."""
         if not self._fixed:
             return ()
         pairs = zip(self.parameters, arguments, strict=True)
-        return tuple(
-            [int(a) if isinstance(a, int | np.integer) else None for n, a in pairs if n in self._fixed]
-        )
+        return tuple([whole_numbers_of(a) for n, a in pairs if n in self._fixed])
 
     @property
     def exhausted(self) -> int:

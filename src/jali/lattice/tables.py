@@ -37,15 +37,16 @@ class Tables:
             tuple[int, str], tuple[np.ndarray, Any, int]
         ] = {}  # numbers, what holds them, address
         self._bounds: dict[
-            int, Node
-        ] = {}  # what draws from 0 to n - 1, by the number of the argument that is n
+            tuple[int, int], Node
+        ] = {}  # what draws from 0 to n - 1, by the number of the argument that is n and the component of it
         for kernel in kernels:
             for node in reachable(effect.value for effect in kernel.program.effects):
                 if node.op == "table":
                     slot = node.attrs[0]
                     _check(node, kernel.program.scalars[slot][0], lattice.extents, values[slot])
-                elif node.op == "integers" and node.args[0].op == "scalar":
-                    self._bounds[node.args[0].attrs[0]] = node
+                elif node.op == "integers" and node.args[0].op in ("scalar", "whole"):
+                    slot, component = (*node.args[0].attrs, 0)[:2]
+                    self._bounds[slot, component] = node
                 elif node.op == "integers" and range_of(node.args[0], lattice.extents)[0] < 1:
                     raise TraceError(
                         "rng.integers(X, n) draws from 0 to n - 1, and this n may be less than 1; bound it, as by jali.maximum(n, 1)\n"
@@ -63,10 +64,11 @@ class Tables:
     def set(self, values: Sequence[Any]) -> None:
         """Before a run: gives the kernels the numbers of now. Raises LayoutError for those that do not fit the arithmetic, TraceError
         for a bound of random numbers below 1."""
-        for slot, node in self._bounds.items():
-            if values[slot] < 1:
+        for (slot, component), node in self._bounds.items():
+            n = np.ravel(values[slot])[component]
+            if n < 1:
                 raise TraceError(
-                    f"rng.integers(X, n) draws from 0 to n - 1; n is at least 1, not {values[slot]}\n  at {node.where}"
+                    f"rng.integers(X, n) draws from 0 to n - 1; n is at least 1, not {n}\n  at {node.where}"
                 )
         for kernel, index, parameter in self._wanted:
             array = values[parameter.slot]

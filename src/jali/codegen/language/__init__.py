@@ -1,7 +1,7 @@
 """The operations of the site language, each described once (`jali.codegen.operation`), in files by idea.
 
 `leaves` what is given, `conversions` components and kinds, `arithmetic`, `matrices`, `parts` of complex values, `groups`,
-`elementary` functions, `choices` and comparisons, `integers`, `draws` of random numbers, `loops`. Importing this package puts
+`elementary` functions, `choices` and comparisons, `integers`, `draws` of random numbers, `loops`, `terms` of sums. Importing this package puts
 all of them on the list.
 """
 
@@ -17,6 +17,7 @@ from jali.codegen.language import (
     loops,
     matrices,
     parts,
+    terms,
 )
 
 __all__ = [
@@ -31,4 +32,5 @@ __all__ = [
     "loops",
     "matrices",
     "parts",
+    "terms",
 ]

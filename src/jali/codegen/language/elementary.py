@@ -17,7 +17,7 @@ from jali.codegen.operation import operation
 from jali.codegen.writer import Writer
 
 _OF_COMPLEX = ("exp", "log", "sqrt")
-_OF_WHOLE = ("abs", "ceil", "floor", "max", "min", "round", "sign")
+_OF_WHOLE = ("abs", "ceil", "floor", "maximum", "minimum", "round", "sign")
 _COMPANIONS = {"sin": "cos", "cos": "sin"}  # computed together where both are wanted
 
 
@@ -71,7 +71,7 @@ def call(nodes: Builder, name: str, args: Sequence[Node]) -> Node:
 def _of_whole(nodes: Builder, name: str, a: Node, b: Node | None = None) -> Node:
     """The same functions of whole numbers, which stay whole."""
     if b is not None:
-        return where(nodes, less(nodes, a, b) if name == "min" else less(nodes, b, a), a, b)
+        return where(nodes, less(nodes, a, b) if name == "minimum" else less(nodes, b, a), a, b)
     if name in ("floor", "ceil", "round"):
         return a
     zero = const(nodes, 0)

@@ -11,6 +11,9 @@ from jali.codegen.operation import operation
 from jali.codegen.types import Type
 from jali.codegen.writer import KernelParameter, Writer, coordinate_text
 
+SAME_AT_ALL_SITES = frozenset({"const", "extent", "scalar", "whole"})
+"""What has no arguments and does not depend on the site."""
+
 
 def is_zero(a: Node) -> bool:
     """Whether a value is the constant zero, so that an accumulation may start from `jali.zero` at no cost."""
@@ -24,7 +27,8 @@ def _const(w: Writer, node: Node) -> None:
     if node.type.kind == "bool":
         w.assign(node, [f"all_lanes({'true' if value else 'false'})"])
     elif node.type.kind == "int":
-        w.assign(node, [f"splat_integer({value})"])
+        least = "-9223372036854775807 - 1"  # C++ has no literal of the least number of 64 bits
+        w.assign(node, [f"splat_integer({least if value == -(1 << 63) else value})"])
     elif node.type.kind == "complex":
         w.assign(node, [w.constant(value.real), w.constant(value.imag)])
     else:
@@ -58,6 +62,17 @@ def _scalar(w: Writer, node: Node) -> None:
 def scalar(nodes: Builder, slot: int, type: Type) -> Node:
     """A number (or small array of numbers) that is an argument, known at run time."""
     return nodes.node("scalar", (), (slot,), type)
+
+
+def _whole(w: Writer, node: Node) -> None:
+    slot, component = node.attrs
+    w.assign(node, [f"s{w.parameter(KernelParameter('whole', slot, component=component))}"])
+
+
+@operation("whole", _whole)
+def whole(nodes: Builder, slot: int, component: int) -> Node:
+    """One number of an array of whole numbers that is an argument, at a fixed index."""
+    return nodes.node("whole", (), (slot, component), INT)
 
 
 def _table(w: Writer, node: Node) -> None:

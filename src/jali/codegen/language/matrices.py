@@ -9,6 +9,7 @@ from jali.codegen.builder import Builder
 from jali.codegen.ir import COMPLEX, REAL, Node
 from jali.codegen.language.arithmetic import add, conj, mul, neg
 from jali.codegen.language.conversions import as_number, build, common, convert, element, pairs
+from jali.codegen.language.leaves import SAME_AT_ALL_SITES
 from jali.codegen.lines import trace_error
 from jali.codegen.operation import OPERATIONS, Fusion, operation
 from jali.codegen.types import Type
@@ -127,7 +128,7 @@ def _fixed(a: Node) -> bool:
     waiting, seen = [a], {a.number}
     while waiting:
         node = waiting.pop()
-        if not node.args and node.op not in ("const", "scalar", "extent"):
+        if not node.args and node.op not in SAME_AT_ALL_SITES:
             return False
         waiting += [b for b in node.args if b.number not in seen]
         seen.update(b.number for b in node.args)

@@ -72,6 +72,11 @@ JALI_INLINE void store_sum(double* target, real v) {
   for (int l = 0; l < JALI_LANES; ++l) target[l] = v[l];
 #endif
 }
+#if !JALI_DOUBLE
+JALI_INLINE void store_sum(double* target, wide v) {
+  for (int l = 0; l < JALI_LANES; ++l) target[l] = v[l];
+}
+#endif
 JALI_INLINE void store_whole(double* target, integer v) {
   for (int l = 0; l < JALI_LANES; ++l) {
     const int64_t whole = v[l];

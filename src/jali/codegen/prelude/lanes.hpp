@@ -82,6 +82,12 @@ typedef lane_unsigned unsigned_integer __attribute__((vector_size(JALI_LANES * s
 typedef float stored_f32 __attribute__((vector_size(JALI_LANES * sizeof(float))));
 #endif
 typedef integer mask; // lanes are 0 (false) or -1 (true)
+// Doubles under single-precision arithmetic, for terms of sums that a real would round.
+#if JALI_LANES == 1
+typedef one_lane<double> wide;
+#else
+typedef double wide __attribute__((vector_size(JALI_LANES * sizeof(double))));
+#endif
 
 JALI_INLINE real splat(JALI_REAL x) {
 #define JALI_LANE(l) x
@@ -336,6 +342,13 @@ JALI_INLINE real vmin(real a, real b) {
 JALI_INLINE real vmax(real a, real b) {
     return select(a > b, a, b);
 }
+// The same of the language, where nan wins as in NumPy: a nan in front is the result, too.
+JALI_INLINE real vminimum(real a, real b) {
+    return select((a < b) | (a != a), a, b);
+}
+JALI_INLINE real vmaximum(real a, real b) {
+    return select((a > b) | (a != a), a, b);
+}
 
 JALI_INLINE real to_real(integer a) {
 #if JALI_LANES == 1
@@ -344,6 +357,26 @@ JALI_INLINE real to_real(integer a) {
     return __builtin_convertvector(a, real);
 #endif
 }
+#if !JALI_DOUBLE
+JALI_INLINE wide splat_wide(double x) {
+#define JALI_LANE(l) x
+    return wide{JALI_EACH_LANE(JALI_LANE)};
+#undef JALI_LANE
+}
+// Of reals and of whole numbers; exact.
+template <class V>
+JALI_INLINE wide widened(V a) {
+#if JALI_LANES == 1
+    return double(a.value);
+#else
+    return __builtin_convertvector(a, wide);
+#endif
+}
+JALI_INLINE wide select(mask m, wide a, wide b) {
+    for (int l = 0; l < JALI_LANES; ++l) b[l] = m[l] ? a[l] : b[l];
+    return b;
+}
+#endif
 // The largest integer that is not above a (floor). Undefined where it does not fit.
 JALI_INLINE integer to_integer(real a) {
 #if JALI_LANES == 1

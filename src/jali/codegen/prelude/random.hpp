@@ -240,7 +240,13 @@ JALI_INLINE integer philox_integer(integer n, site_vector site, uint64_t call, u
     JALI_UNROLL
     for (int l = 0; l < JALI_LANES; ++l) {
         uint64_t carry = 0;
+#if JALI_DOUBLE // of more than 32 bits: in two halves, whose products fit
+        const uint64_t high = uint64_t(n[l]) >> 32, low = uint32_t(n[l]);
+        for (int w = 0; w < 4; ++w)
+            carry = c[w][l] * high + (carry >> 32) + ((c[w][l] * low + uint32_t(carry)) >> 32);
+#else
         for (int w = 0; w < 4; ++w) carry = (uint64_t(c[w][l]) * uint64_t(n[l]) + carry) >> 32;
+#endif
         v[l] = lane_integer(carry);
     }
     return v;
