@@ -135,3 +135,18 @@ def test_block_sums_onto_whole_fields_stay_whole(precision):
 
     jali.block_sums(twice, s, onto=coarse)
     assert np.array_equal(coarse[...], (3 * values + 1).reshape(2, 2, 2, 3).sum(axis=(1, 3)))
+
+
+@pytest.mark.parametrize(
+    ("precision", "number"), [("float64", 94906265), ("float32", 2**31 - 1), ("float32", -70001)]
+)
+def test_norms_and_inner_products_are_those_of_float64(precision, number):
+    lattice = jali.Lattice(5, 7)
+    s, t = (lattice.field(jali.Integer(), precision=precision) for _ in range(2))
+    s[...] = number
+    t[...] = 3
+    t[2, 3] = -1
+    assert s.norm2() == s.inner(s) == 35 * float(number) ** 2
+    assert s.inner(t) == number * (34 * 3 - 1)
+    assert (s - t).norm2() == 34 * float(number - 3) ** 2 + float(number + 1) ** 2
+    assert s.inner(0.5 * t) == pytest.approx(number * (34 * 3 - 1) / 2, rel=1e-7)

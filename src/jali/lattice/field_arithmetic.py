@@ -194,15 +194,21 @@ class FieldArithmetic:
     # ---- sums ------------------------------------------------------------------------------------
 
     def norm2(self, fast: bool = False, wait: bool = True) -> Any:
-        """Sum over sites and components of |f|^2: a float, with `wait=False` a `Scalar`. See `Lattice.sum` for `fast`."""
-        return self._summed("norm2", fast=fast, wait=wait)
+        """Sum over sites and components of |f|^2: a float, with `wait=False` a `Scalar`. See `Lattice.sum` for `fast`.
+
+        Whole numbers are squared as float64, whatever their precision.
+        """
+        return _as_reals(self._expression())._summed("norm2", fast=fast, wait=wait)
 
     def inner(self, other: Any, fast: bool = False, wait: bool = True) -> Any:
-        """Sum over sites and components of conj(f) g: a float for real fields, a complex number for complex ones."""
+        """Sum over sites and components of conj(f) g: a float for real fields, a complex number for complex ones.
+
+        Whole numbers are multiplied as float64, whatever their precision.
+        """
         given = _as_expression(other, self)
         if not isinstance(other, FieldArithmetic):
             raise LayoutError(f"inner takes a field or an expression of fields, not {other!r}")
-        return _join("dot", self._expression(), given)._summed(fast=fast, wait=wait)
+        return _join("dot", _as_reals(self._expression()), _as_reals(given))._summed(fast=fast, wait=wait)
 
     def sum(self, fast: bool = False, wait: bool = True) -> Any:
         """Sum over all sites and components, as `f[...].sum()`; of each component by itself see `Lattice.sum`."""
@@ -436,6 +442,15 @@ def _as_expression(other: Any, beside: Any) -> Any:
             "a number beside fields is a float64, which cannot hold one as large as this"
         ) from None
     return FieldExpression("n0", (), (number,), ())
+
+
+def _as_reals(a: FieldExpression) -> FieldExpression:
+    """Whole numbers as real ones of double precision, whose products lose no bits; others as they are."""
+    if a.element().type.kind != "int":
+        return a
+    if a._precision != "float64":
+        a = a._computed(None).astype("float64")._expression()
+    return _join("*", FieldExpression("n0", (), (1.0,), ()), a)
 
 
 def _join(operator: str, a: FieldExpression, b: FieldExpression) -> FieldExpression:
