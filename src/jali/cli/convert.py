@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from jali.cli.configurations import (
 )
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge import link_trace, plaquette
-from jali.io.formats import Writer, writers
+from jali.io.formats import Writer, format_named, writers
 from jali.io.parallel import raised_alike, together
 
 
@@ -136,19 +135,14 @@ def render(result: dict[str, Any]) -> str:
 
 def format_of(name: str) -> str:
     """The format that a file name suggests by its ending or beginning. Raises ParameterError if it does not."""
-    base = os.path.basename(name).lower()
-    for named in (
-        lambda writer: os.path.splitext(base)[1] in writer.endings,
-        lambda writer: base.startswith(writer.beginnings),
-    ):
-        for writer in writers().values():
-            if named(writer):
-                return writer.name
-    endings = [ending for writer in writers().values() for ending in writer.endings]
-    raise ParameterError(
-        f"the name {name} does not tell a format (known endings: {', '.join(endings)}); "
-        f"give --format {' or '.join(writers())}"
-    )
+    found = format_named(name)
+    if found is None:
+        endings = [ending for writer in writers().values() for ending in writer.endings]
+        raise ParameterError(
+            f"the name {name} does not tell a format (known endings: {', '.join(endings)}); "
+            f"give --format {' or '.join(writers())}"
+        )
+    return found
 
 
 def _of_two_rows() -> str:

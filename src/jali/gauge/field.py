@@ -25,7 +25,7 @@ from jali.gauge.groups import haar_random
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.io.arrays import holds_arrays
 from jali.io.ensemble import LINKS, links_of, newest_configuration
-from jali.io.formats import writers
+from jali.io.formats import format_named, writers
 from jali.io.links import checked_metadata
 from jali.io.parallel import together
 from jali.lattice import Field, Lattice, Random
@@ -358,29 +358,26 @@ class GaugeField(WithoutOperators):
 
         `format` is `"ildg"` (any n), `"nersc"` (SU(3)) or another format of configurations that jali writes, for four dimensions; or, for
         any, one of `Field.save`: `"npy"` or `"hdf5"`, one array of shape `(direction, *extents, n, n)`, called U in HDF5, or `"jali"`,
-        fields U0, U1, ... as they are stored. Without it a name that ends with `.npy`, `.h5`, `.hdf5` or `.jali` says so,
-        and any other is an ILDG file.
+        fields U0, U1, ... as they are stored. Without it the name says so, by its end (`.npy`, `.h5`, `.hdf5`, `.jali`, `.nersc`,
+        `.ildg`, `.lime`) or its beginning (`nersc.`, `ildg.`), and any other is an ILDG file.
 
         `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into
-        the header of configurations; so does `metadata`, which the others do not have. Raises ParameterError, LayoutError and OSError,
-        the same on all ranks.
+        the header of configurations; so does `metadata`, which the others do not have. Configurations have no place for a boundary,
+        which the others keep. Raises ParameterError, LayoutError and OSError, the same on all ranks.
         """
         if not isinstance(path, str | os.PathLike):
             raise ParameterError(f"a configuration is written to a path, not to {path!r}")
         names = list(dict.fromkeys((*writers(), *endings().values())))
         if format is None:
             ending = os.path.splitext(os.fsdecode(path))[1].lower()
-            format = endings().get(ending, "ildg")
+            format = endings().get(ending) or format_named(path) or "ildg"
         if format not in names:
             raise ParameterError(f"the format is {' or '.join(map(repr, names))}, not {format!r}")
         if format not in writers():
             self._save_fields(path, format, precision, metadata)
             return
         lattice = self.lattice
-        if lattice.ndim != 4:
-            raise LayoutError(
-                f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}; .npy, .h5 and .jali hold any"
-            )
+        require_configuration(self)
         checked_metadata(metadata)  # before anything is computed
         writers()[format].write(
             path,
@@ -421,6 +418,21 @@ class GaugeField(WithoutOperators):
             told = {SAVED: {**description(first), "links": 1}}
             extents = (lattice.ndim, *lattice.extents)
             io.write_arrays(path, format, extents, box, {SAVED: links}, told, ranks=lattice.communicator)
+
+
+def require_configuration(U: GaugeField) -> None:
+    """Raises LayoutError for a gauge field that files of configurations have no place for: other than four dimensions, a boundary."""
+    lattice, conditions = U.lattice, U[0].boundary.conditions
+    if lattice.ndim != 4:
+        raise LayoutError(
+            f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}; .npy, .h5 and .jali hold any"
+        )
+    if any(condition != "periodic" for condition in conditions):
+        raise LayoutError(
+            f"configuration files have no place for a boundary, and this gauge field has {conditions}: its plaquette is not that "
+            f"of the links in the file. .npy, .h5 and .jali keep it; GaugeField(lattice, {U.group}).assign(U) has the same "
+            "links without it"
+        )
 
 
 def _opened(
