@@ -34,6 +34,7 @@ from jali.gauge import (
     overrelaxation_sweep,
     plaquette,
     simulate,
+    staple,
     sweep,
     symanzik_action,
     wilson_loop,
@@ -229,6 +230,45 @@ def test_the_flow_lowers_its_own_action_by_the_square_of_the_force(name: str) ->
     slope = (values[2] - values[0]) / (2 * step)
     norm = sum(float(np.sum(np.abs(f.local()) ** 2)) for f in action.force(middle))
     assert slope == pytest.approx(-2 * norm * 2 * U.n / action.beta, rel=1e-3)
+
+
+class _Composed(Action):
+    """An action of one's own, made of one of jali's and a term of plaquettes."""
+
+    beta = 2.3
+    reach = ((1, 1), (1, 2))
+    part = RectangleAction(2.3, -0.3)
+
+    def value(self, U: GaugeField) -> float:
+        return self.part.value(U) + 0.5 * WilsonAction(self.beta).value(U)
+
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:
+        return self.part.staple(X, U, mu) + 0.5 * staple(X, U, mu)
+
+
+class _MadeInside(_Composed):
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:
+        return RectangleAction(2.3, -0.3).staple(X, U, mu) + 0.5 * staple(X, U, mu)
+
+
+def test_an_action_of_ones_own_is_composed_of_jalis() -> None:
+    """With the weights c0 + 1/2 and c1 of a RectangleAction of another beta and c1; the staple has been used before."""
+    part = RectangleAction(2.3, -0.3)
+    U = warm((4, 5, 4), 2)
+    part.force(U)
+    whole = part.c0 + 0.5 + 8 * part.c1
+    same = RectangleAction(2.3 * whole, part.c1 / whole)
+    expected = U.copy()
+    overrelaxation_sweep(expected, same)
+    for action in (_Composed(), _MadeInside()):
+        assert action.value(U) == pytest.approx(same.value(U), rel=1e-12)
+        for a, b in zip(action.force(U), same.force(U), strict=True):
+            np.testing.assert_allclose(a.local(), b.local(), atol=1e-12)
+        V = U.copy()
+        overrelaxation_sweep(V, action)
+        np.testing.assert_allclose(as_array(V), as_array(expected), atol=1e-11)
+        heat_bath_sweep(V, action, jali.Random(1))
+        assert 0 < metropolis_sweep(V, action, jali.Random(2)) < 1
 
 
 # ---- colours ---------------------------------------------------------------------------------------------
