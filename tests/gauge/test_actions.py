@@ -14,6 +14,7 @@ from gauge_reference import GROUPS, as_array, warm
 from scipy.special import iv
 
 import jali
+from jali import Complex
 from jali.codegen.stage_cache import COUNTS
 from jali.errors import LayoutError, ParameterError, TraceError
 from jali.gauge import (
@@ -33,6 +34,7 @@ from jali.gauge import (
     overrelax_link,
     overrelaxation_sweep,
     plaquette,
+    project,
     simulate,
     staple,
     sweep,
@@ -604,13 +606,83 @@ def test_building_blocks_say_what_fits() -> None:
             U[0][X], _ = metropolis_link(X, link, jali.identity(3), 1.0, rng, 0.1)
 
     for which, message in (
-        ("trace", r"heat_bath_link: link and staple are matrices of one shape, not \(2, 2\) and \(\)"),
+        ("trace", r"heat_bath_link: link and staple are matrices of one shape, not \(2, 2\) and \(1, 1\)"),
         ("method", "the method is 'Kennedy-Pendleton' or 'Creutz', not 'Gibbs'"),
         ("entry", "overrelax_link: link and staple"),
         ("size", r"metropolis_link: .* not \(2, 2\) and \(3, 3\)"),
     ):
         with pytest.raises(TraceError, match=message):
             wrong(U, rng, which)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_number_is_a_matrix_of_one_element(precision: str) -> None:
+    """Links of U(1) beside charged matter; the staple is a number, and so may be the link."""
+    U = warm((4, 6), 1, precision=precision)
+    phi = jali.Field(U.lattice, Complex(), precision=precision)
+    phi.set_local(np.exp(1j * np.arange(24.0)).reshape(4, 6))
+
+    @jali.site_function
+    def update(X: Any, U: Any, z: Any, f: Any, rng: Any, form: Any, how: Any) -> None:
+        mu = X.directions()[0]
+        total = 1.5 * staple(X, U, mu) + 0.5 * f[X] * f[X + mu].conj()
+        link = U[mu][X]
+        total = total.trace()
+        if form == "matrices":
+            total = jali.matrix([[total]])
+        if form == "numbers":
+            link = link.trace()
+        if how == "heat bath":
+            new = heat_bath_link(X, link, total, 1.0, rng)
+        elif how == "overrelaxation":
+            new = overrelax_link(link, total)
+        elif how == "Metropolis":
+            new, _ = metropolis_link(X, link, total, 1.0, rng, 0.5, 2)
+        else:
+            new = project(total)
+        z[X] = new
+
+    def updated(form: str, how: str) -> np.ndarray:
+        z = jali.Field(U.lattice, Complex(), precision=precision)
+        update(U, z, phi, jali.Random(1), form, how)
+        return np.asarray(z[...])
+
+    for how in ("heat bath", "overrelaxation", "Metropolis", "projection"):
+        expected = updated("matrices", how)
+        np.testing.assert_allclose(np.abs(expected), 1, atol=1e-14 if precision == "float64" else 1e-6)
+        for form in ("a number for the staple", "numbers"):
+            assert np.array_equal(updated(form, how), expected), (form, how)
+
+
+class _TraceOfStaple(WilsonAction):
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:  # type: ignore[override]
+        return staple(X, U, mu).trace()
+
+
+def test_a_staple_that_is_a_number_is_taken_by_sweeps_and_force() -> None:
+    U, V = warm((4, 4), 1), warm((4, 4), 1)
+    action = _TraceOfStaple(1.5)
+    sweep(U, action, jali.Random(1))
+    sweep(V, 1.5, jali.Random(1))
+    np.testing.assert_allclose(as_array(U), as_array(V), atol=1e-12)
+    metropolis_sweep(U, action, jali.Random(1))
+    for a, b in zip(action.force(U), WilsonAction(1.5).force(U), strict=True):
+        np.testing.assert_allclose(a.local(), b.local(), atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda U: overrelaxation_sweep(U, _TraceOfStaple(1.5)),
+        lambda U: heat_bath_sweep(U, _TraceOfStaple(5.0), jali.Random(1)),
+        lambda U: heat_bath_sweep(U, _TraceOfStaple(0.1), jali.Random(1)),
+        lambda U: metropolis_sweep(U, _TraceOfStaple(1.5), jali.Random(1)),
+        lambda U: _TraceOfStaple(1.5).force(U),
+    ],
+)
+def test_a_number_is_no_staple_of_a_matrix(use: Any) -> None:
+    with pytest.raises(TraceError, match=r"not \(2, 2\) and \(1, 1\); a number counts as 1 x 1"):
+        use(warm((4, 4), 2))
 
 
 def test_haar_random_links_have_no_mean_and_unit_determinant() -> None:

@@ -17,6 +17,7 @@ import jali
 from jali.codegen.types import Algebra
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
+from jali.gauge.groups import link_and_staple
 from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach
 from jali.gauge.plaquettes import plaquette_sums
 from jali.gauge.staples import rectangle_staple, staple
@@ -26,7 +27,8 @@ from jali.lattice.checked import checked
 @jali.site_function
 def _force(X: Any, F: Any, U: Any, half_coupling: Any, staple: Any) -> None:
     for mu in X.directions():
-        W = U[mu][X] * staple(X, U, mu).dagger()
+        link, total = link_and_staple("force", U[mu][X], staple(X, U, mu))
+        W = link * total.dagger()
         F[mu][X] = half_coupling * W.traceless_antihermitian()
 
 

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 import jali
+from jali.codegen.lines import trace_error
 
 # Steps of Newton's iteration for the polar decomposition. It squares the deviation of the singular values
 # from one in each step once they are near one, and halves large ones before: this reaches rounding for
@@ -54,14 +55,33 @@ def gaussian_algebra(X: Any, rng: Any, n: int) -> Any:
     return jali.matrix(rows).traceless_antihermitian()
 
 
+def link_and_staple(what: str, link: Any, staple: Any) -> tuple[Any, Any]:
+    """Both as matrices of one shape, numbers as 1 x 1. Raises TraceError in the name of `what`."""
+    link, staple = _matrix(link), _matrix(staple)
+    if link.shape != staple.shape:
+        raise trace_error(
+            f"{what}: link and staple are matrices of one shape, not {link.shape} and {staple.shape}; "
+            "a number counts as 1 x 1"
+        )
+    return link, staple
+
+
+def _matrix(M: Any) -> Any:
+    """A number as a matrix of one element, a matrix as it is."""
+    return jali.matrix([[M]]) if getattr(M, "shape", ()) == () else M
+
+
 def project(M: Any) -> Any:
     """The matrix of SU(n) in M: its unitary polar factor M (M^dagger M)^(-1/2), divided by det^(1/n).
+
+    For n = 1, and of a number, it is the phase M / |M|, which has no determinant to lose: that of U(1).
 
     Covariant, project(g M h) = g project(M) h for g, h in SU(n), unlike the orthonormalisation of rows. The
     root of the determinant is the one with argument in (-pi/n, pi/n]. For n = 2 and M a real combination of
     SU(2) matrices it is M / sqrt(det M). W. Kamleh, D. Leinweber and A. Williams, Phys. Rev. D 70 (2004)
     014502, hep-lat/0403019. M must not be singular.
     """
+    M = _matrix(M)
     n = M.shape[0]
     if n == 1:
         return M.reunitarise()
