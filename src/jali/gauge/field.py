@@ -23,6 +23,7 @@ from jali.errors import FileFormatError, LayoutError, ParameterError
 from jali.files import checked_path
 from jali.gauge.groups import haar_random
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
+from jali.io.array_formats import Outline
 from jali.io.arrays import holds_arrays
 from jali.io.ensemble import LINKS, links_of, newest_configuration
 from jali.io.formats import format_named, writers
@@ -247,7 +248,7 @@ class GaugeField(WithoutOperators):
         elif not isinstance(source, str | os.PathLike):
             raise ParameterError(f"a configuration is read from a path or an open file, not from {source!r}")
         else:
-            file = _opened(
+            file = opened(
                 source,
                 jali.comm.current() if lattice is None else lattice.communicator,
                 verify,
@@ -286,20 +287,8 @@ class GaugeField(WithoutOperators):
         verify: bool,
     ) -> GaugeField:
         """The links in an array `(direction, *extents, n, n)`, of jali or of others."""
-        if len(file.arrays) != 1 and SAVED not in file.arrays:
-            raise FileFormatError(f"{file.path} holds no gauge field (arrays: {sorted(file.arrays)})")
-        outline = file.arrays[SAVED] if SAVED in file.arrays else next(iter(file.arrays.values()))
+        outline = array_of_links(file)
         shape, d = outline.shape, len(outline.shape) - 3
-        if (
-            d < 1
-            or shape[0] != d
-            or shape[-2] != shape[-1]
-            or outline.dtype is None
-            or outline.dtype.kind != "c"
-        ):
-            raise FileFormatError(
-                f"{file.path}: an array {shape} of {outline.dtype}; links are complex numbers (direction, sites..., n, n)"
-            )
         lattice = Lattice(*shape[1:-2]) if lattice is None else lattice
         _agree(file.path, shape[1:-2], SU(shape[-1]), lattice, group)
         box = io.Box((0, *lattice.local_origin), (d, *lattice.local_extents))
@@ -367,12 +356,10 @@ class GaugeField(WithoutOperators):
         """
         if not isinstance(path, str | os.PathLike):
             raise ParameterError(f"a configuration is written to a path, not to {path!r}")
-        names = list(dict.fromkeys((*writers(), *endings().values())))
         if format is None:
-            ending = os.path.splitext(os.fsdecode(path))[1].lower()
-            format = endings().get(ending) or format_named(path) or "ildg"
-        if format not in names:
-            raise ParameterError(f"the format is {' or '.join(map(repr, names))}, not {format!r}")
+            format = link_format_named(path) or "ildg"
+        if format not in link_formats():
+            raise ParameterError(f"the format is {' or '.join(map(repr, link_formats()))}, not {format!r}")
         if format not in writers():
             self._save_fields(path, format, precision, metadata)
             return
@@ -420,6 +407,17 @@ class GaugeField(WithoutOperators):
             io.write_arrays(path, format, extents, box, {SAVED: links}, told, ranks=lattice.communicator)
 
 
+def link_formats() -> tuple[str, ...]:
+    """Names of the formats that links are written in: those of configurations, then those of fields."""
+    return tuple(dict.fromkeys((*writers(), *endings().values())))
+
+
+def link_format_named(path: str | os.PathLike[str]) -> str | None:
+    """The one of `link_formats` that the name of a file says; None where it says none."""
+    ending = os.path.splitext(os.fsdecode(path))[1].lower()
+    return endings().get(ending) or format_named(path)
+
+
 def require_configuration(U: GaugeField) -> None:
     """Raises LayoutError for a gauge field that files of configurations have no place for: other than four dimensions, a boundary."""
     lattice, conditions = U.lattice, U[0].boundary.conditions
@@ -435,7 +433,20 @@ def require_configuration(U: GaugeField) -> None:
         )
 
 
-def _opened(
+def array_of_links(file: io.ArrayFile) -> Outline:
+    """The array `(direction, *extents, n, n)` of a file that is a gauge field. Raises FileFormatError where there is none."""
+    if len(file.arrays) != 1 and SAVED not in file.arrays:
+        raise FileFormatError(f"{file.path} holds no gauge field (arrays: {sorted(file.arrays)})")
+    outline = file.arrays[SAVED] if SAVED in file.arrays else next(iter(file.arrays.values()))
+    shape, d = outline.shape, len(outline.shape) - 3
+    if d < 1 or shape[0] != d or shape[-2] != shape[-1] or outline.dtype is None or outline.dtype.kind != "c":
+        raise FileFormatError(
+            f"{file.path}: an array {shape} of {outline.dtype}; links are complex numbers (direction, sites..., n, n)"
+        )
+    return outline
+
+
+def opened(
     path: str | os.PathLike[str], ranks: Any, verify: bool, **known: Any
 ) -> io.ConfigurationFile | io.Checkpoint | io.ArrayFile:
     """What has a path: a file of a configuration, or the newest one of a run, as it was saved (collective)."""
