@@ -374,6 +374,84 @@ def test_what_is_no_reach_no_action_or_does_not_fit_is_refused() -> None:
         type("Half", (Action,), {"reach": ((1, 1),)})()
 
 
+class _Bare(Action):
+    """Plaquettes, with members of the object that a test gives."""
+
+    def __init__(self, **members: Any):
+        vars(self).update(members)
+
+    def value(self, U: GaugeField) -> float:
+        return WilsonAction(1.0).value(U)
+
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:
+        return staple(X, U, mu)
+
+
+USES = {
+    "heat bath": lambda U, action: heat_bath_sweep(U, action, jali.Random(1)),
+    "Metropolis": lambda U, action: metropolis_sweep(U, action, jali.Random(1)),
+    "overrelaxation": overrelaxation_sweep,
+    "force": lambda U, action: action.force(U),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_members_that_an_action_lacks_are_named(use: str) -> None:
+    U = warm((4, 4), 2)
+    with pytest.raises(ParameterError, match=r"_Bare has no reach, boxes .* or set in __init__"):
+        USES[use](U, _Bare(beta=1.0))
+    for reach in ((1, 1), (), [(1, 1)]):
+        with pytest.raises(LayoutError, match="the reach of an action is a tuple of boxes"):
+            USES[use](U, _Bare(beta=1.0, reach=reach))
+    if use == "overrelaxation":
+        USES[use](U, _Bare(reach=((1, 1),)))  # at any beta
+    else:
+        with pytest.raises(ParameterError, match="_Bare has no beta, the factor in front"):
+            USES[use](U, _Bare(reach=((1, 1),)))
+        for beta in ("2", math.nan, None):
+            with pytest.raises(ParameterError, match="beta is a finite number, not"):
+                USES[use](U, _Bare(beta=beta, reach=((1, 1),)))
+    V = U.copy()
+    USES[use](U, _Bare(beta=1.0, reach=((1, 1),)))
+    USES[use](V, WilsonAction(1.0))
+    assert np.array_equal(as_array(U), as_array(V))
+
+
+class _NotLinear(WilsonAction):
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:  # type: ignore[override]
+        return staple(X, U, mu) * U[mu][X].trace().real
+
+
+@pytest.mark.parametrize("use", [*USES, "flow"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_staple_that_reads_its_own_link_is_refused(use: str, n: int) -> None:
+    def run() -> None:
+        U = warm((4, 4), n)
+        before = as_array(U)
+        with pytest.raises(
+            TraceError, match=r"the staple depends on the link that it multiplies[^$]*test_actions\.py"
+        ):
+            if use == "flow":
+                Flow(U, 0.01, _NotLinear(1.0)).advance()
+            else:
+                USES[use](U, _NotLinear(1.0))
+        assert np.array_equal(as_array(U), before)
+
+    jali.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_sum_of_staples_may_begin_with_zero_times_the_link(use: str) -> None:
+    class FromZero(WilsonAction):
+        def staple(self, X: Any, U: Any, mu: Any) -> Any:  # type: ignore[override]
+            return 0.0 * U[mu][X] + staple(X, U, mu)
+
+    U, V = warm((4, 4), 2), warm((4, 4), 2)
+    USES[use](U, FromZero(1.5))
+    USES[use](V, WilsonAction(1.5))
+    np.testing.assert_allclose(as_array(U), as_array(V), atol=1e-13)
+
+
 # ---- updates ---------------------------------------------------------------------------------------------
 
 

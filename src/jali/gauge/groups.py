@@ -11,7 +11,9 @@ import math
 from typing import Any
 
 import jali
+from jali.codegen.ir import Node
 from jali.codegen.lines import trace_error
+from jali.codegen.values import Value
 
 # Steps of Newton's iteration for the polar decomposition. It squares the deviation of the singular values
 # from one in each step once they are near one, and halves large ones before: this reaches rounding for
@@ -64,6 +66,36 @@ def link_and_staple(what: str, link: Any, staple: Any) -> tuple[Any, Any]:
             "a number counts as 1 x 1"
         )
     return link, staple
+
+
+def link_with_staple(what: str, X: Any, U: Any, mu: Any, staple: Any) -> tuple[Any, Any]:
+    """The link `U[mu][X]` and what an action's function `staple` says of it, as `link_and_staple` does.
+
+    Raises TraceError also for a staple that reads the link: the action is then not linear in it, as all that uses
+    staples takes it to be.
+    """
+    link, found = U[mu][X], staple(X, U, mu)
+    if isinstance(found, Value) and _is_made_of(found.node, link.node):
+        raise trace_error(
+            f"{what}: the staple depends on the link that it multiplies. An action that is linear in every link has a staple "
+            "of other links alone; one that is not needs an update of your own, a Metropolis step by the change of the action"
+        )
+    return link_and_staple(what, link, found)
+
+
+def _is_made_of(root: Node, leaf: Node) -> bool:
+    """Whether a value depends on a leaf. Zero times the leaf, where a sum may begin, does not."""
+    waiting: list[Node] = [root]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is leaf:
+            return True
+        is_zero = node.op == "mul" and any(one.op == "const" and one.attrs[0] == 0 for one in node.args)
+        if node.number not in seen and not is_zero:
+            waiting += node.args
+        seen.add(node.number)
+    return False
 
 
 def _matrix(M: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 import jali
 from jali.codegen.lines import trace_error
-from jali.gauge.groups import link_and_staple
+from jali.gauge.groups import link_and_staple, link_with_staple
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -76,21 +76,21 @@ def _positive(coupling: Any, staple: Any) -> tuple[Any, Any]:
 @jali.site_function
 def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any, staple: Any) -> None:
     """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta)."""
-    link, total = link_and_staple("heat_bath_sweep", U[mu][X], staple(X, U, mu))
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
     U[mu][X] = _kennedy_pendleton(X, link, total, width, rng)
 
 
 @jali.site_function
 def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any, staple: Any) -> None:
     """Heat bath for SU(n), n >= 2, at small beta, beta = 0 included; `coupling` is beta / n."""
-    link, total = link_and_staple("heat_bath_sweep", U[mu][X], staple(X, U, mu))
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
     U[mu][X] = _creutz(X, link, total, coupling, rng)
 
 
 @jali.site_function
 def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any, staple: Any) -> None:
     """Exact heat bath for U(1) at any beta."""
-    link, total = link_and_staple("heat_bath_sweep", U[mu][X], staple(X, U, mu))
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
     U[mu][X] = _best_fisher(X, link, total, beta, rng)
 
 

@@ -39,7 +39,7 @@ def link_colours(lattice: Lattice, reach: Reach = PLAQUETTES, mu: int = 0) -> It
     where extents are multiples of four, else more. Raises LayoutError where an extent is so small that a term
     contains a link twice, and below two dimensions, where there are no plaquettes.
     """
-    return _link_colours(lattice.extents, reach if reach is PLAQUETTES else _checked(reach), mu)
+    return _link_colours(lattice.extents, reach if reach is PLAQUETTES else checked_reach(reach), mu)
 
 
 @functools.lru_cache(maxsize=256)
@@ -59,7 +59,7 @@ def _link_colours(extents: tuple[int, ...], reach: Reach, mu: int) -> Iterable[D
     return _three_colours(extents)
 
 
-def _checked(reach: Reach) -> Reach:
+def checked_reach(reach: Reach) -> Reach:
     """The reach, if it is one. Raises LayoutError."""
     good = isinstance(reach, tuple) and bool(reach)
     for box in reach if good else ():

@@ -11,7 +11,7 @@ from typing import Any
 
 import jali
 from jali.errors import ParameterError
-from jali.gauge.groups import gaussian_algebra, link_and_staple
+from jali.gauge.groups import gaussian_algebra, link_and_staple, link_with_staple
 
 MOST_HITS = 1000
 
@@ -58,7 +58,8 @@ def metropolis(hits: int) -> jali.SiteFunction:
     def metropolis_kernel(
         X: Any, U: Any, rng: Any, coupling: Any, width: Any, mu: Any, staple: Any, accepted: Any
     ) -> None:
-        U[mu][X], found = metropolis_link(X, U[mu][X], staple(X, U, mu), coupling, rng, width, hits)
+        link, total = link_with_staple("metropolis_sweep", X, U, mu, staple)
+        U[mu][X], found = metropolis_link(X, link, total, coupling, rng, width, hits)
         accepted += found
 
     return metropolis_kernel

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import jali
-from jali.gauge.groups import link_and_staple
+from jali.gauge.groups import link_and_staple, link_with_staple
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -35,7 +35,7 @@ def overrelax_link(link: Any, staple: Any) -> Any:
 @jali.site_function
 def overrelax(X: Any, U: Any, mu: Any, staple: Any) -> None:
     """Reflects the links of direction mu."""
-    U[mu][X] = overrelax_link(U[mu][X], staple(X, U, mu))
+    U[mu][X] = overrelax_link(*link_with_staple("overrelaxation_sweep", X, U, mu, staple))
 
 
 def _reflect_rows(link: Any, staple: Any) -> Any:
