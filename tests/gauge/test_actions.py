@@ -41,7 +41,14 @@ from jali.gauge import (
     symanzik_action,
     wilson_loop,
 )
-from jali.gauge.link_colours import RECTANGLES, link_colours, link_parts
+from jali.gauge.link_colours import (
+    RECTANGLES,
+    _Search,
+    _searched_colours,
+    displacements,
+    link_colours,
+    link_parts,
+)
 from jali.gauge.overrelaxation import overrelax
 from jali.statistics import mean_error
 
@@ -348,6 +355,27 @@ def test_links_are_updated_once_each(extents: tuple[int, ...]) -> None:
     for mu, colour in link_parts(lattice, RECTANGLES):
         mark[colour](count, mu)
     assert all((f.local() == 1.0).all() for f in count)
+
+
+@pytest.mark.parametrize(
+    ("extents", "reach", "number"),
+    [((8, 8, 8, 8), ((2, 2),), 8), ((5, 5, 5, 5), ((2, 2),), 13), ((4, 4, 4, 4), ((3, 3),), 16)],
+)
+def test_the_search_for_colours_takes_few_steps(
+    extents: tuple[int, ...], reach: Any, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took millions where the direction of the links came last, minutes of silence before the first update."""
+    steps, sum_of = [0], _Search._sum
+
+    def counted(self: Any, a: int, b: int) -> int:
+        steps[0] += 1
+        return sum_of(self, a, b)
+
+    monkeypatch.setattr(_Search, "_sum", counted)
+    for mu in range(4):
+        tables = _searched_colours.__wrapped__(extents, tuple(displacements(reach, 4, mu)))
+        assert len(list(tables)) == number
+    assert steps[0] < 1_000_000
 
 
 def test_a_reach_that_says_too_little_is_a_race() -> None:
