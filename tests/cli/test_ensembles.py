@@ -325,6 +325,15 @@ def test_means_of_a_run_are_those_of_its_history_after_thermalisation(file, tmp_
     assert "means of 40 configurations, 1 sweep apart, 2 left out, errors with autocorrelation" in said
 
 
+def test_the_folder_of_configurations_stands_for_its_run(file, tmp_path, capsys, monkeypatch):
+    out = run(file, tmp_path / "run")
+    found = measured(capsys, out)
+    assert found["means"]["left_out"] > 0
+    assert measured(capsys, out / "configurations")["means"] == found["means"]
+    monkeypatch.chdir(out / "configurations")
+    assert measured(capsys, ".")["means"] == found["means"]
+
+
 def test_errors_of_means_grow_with_the_autocorrelation(file, tmp_path, capsys):
     """Each configuration four times in a row is worth as much as once: tau_int is four times as long, the error the same."""
     out = run(file, tmp_path / "run", "sweeps=60", "save_every=1", "thermalisation=0")

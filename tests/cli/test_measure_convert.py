@@ -18,6 +18,8 @@ from jali_command import (
 )
 from programs import run_jali
 
+import jali
+from jali.gauge import SU, GaugeField
 from jali.io import Box, open_configuration, unitarity_deviation, write_ildg, write_nersc
 
 EXTENTS = (4, 6, 3, 5)
@@ -333,6 +335,106 @@ def test_start_from_a_file_of_another_lattice_or_group_is_bad_input(tmp_path, ca
         assert jali_here("run", parameters, "--output", tmp_path / "run", "--set", change, ranks=2) == 2
         assert capsys.readouterr().err.startswith("jali: ")
         assert not (tmp_path / "run").exists()
+
+
+ARRAYS = ("links.npy", "links.h5", "links.jali")
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_links_in_arrays_and_fields_are_measured_and_converted_there_and_back(name, ranks, tmp_path, capsys):
+    if name.endswith(".h5"):
+        pytest.importorskip("h5py")
+    links = random_links(EXTENTS, 2)
+    source, there, back = write(tmp_path / "a.ildg", links), tmp_path / name, tmp_path / "b.ildg"
+    assert jali_here("convert", source, there, ranks=ranks) == 0
+    said = capsys.readouterr().out
+    assert (
+        f"{there}: {dict(npy='npy', h5='hdf5', jali='jali')[there.suffix[1:]]}, SU(2) on 4 x 6 x 3 x 5, 64 bits"
+        in said
+    )
+    (result,) = measured(capsys, there, ranks=ranks)
+    assert result["plaquette"] == pytest.approx(plaquettes(links)[0], abs=1e-13)
+    assert (result["extents"], result["group"], result["precision"]) == (list(EXTENTS), "SU(2)", 64)
+    assert (result["checksum"], result["checksum_ignored"]) == ("jali", False)
+    assert jali_here("convert", there, back, ranks=ranks) == 0
+    assert np.array_equal(open_configuration(back).read(), links)
+    single = tmp_path / f"single{there.suffix}"
+    assert jali_here("convert", there, single, "--precision", 32) == 0
+    capsys.readouterr()
+    (result,) = measured(capsys, single, "--lattice", "4,6,3,5", "--group", "SU2")
+    assert result["precision"] == 32
+    assert result["link_trace"] == pytest.approx(link_trace(links.astype("c8").astype("c16")), abs=1e-13)
+    for words in (("--lattice", "4,6,5,3"), ("--group", "SU3")):
+        assert jali_here("measure", single, *words) == 2
+        assert "was asked for" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_two_dimensions_and_boundaries_go_where_there_is_a_place_for_them(name, tmp_path, capsys):
+    if name.endswith(".h5"):
+        pytest.importorskip("h5py")
+    U = GaugeField(jali.Lattice(4, 6), SU(2), boundary=["periodic", "open"]).cold_start()
+    U.save(tmp_path / name)
+    (result,) = measured(capsys, tmp_path / name, "--flow", "--flow-time", 0.1)
+    assert result["plaquette"] == pytest.approx(5 / 6, abs=1e-14)
+    assert result["plaquette_spatial"] is None
+    assert jali_here("convert", tmp_path / name, tmp_path / "other.npy", ranks=2) == 0
+    found = GaugeField.from_file(tmp_path / "other.npy")
+    assert found[0].boundary.words == ["periodic", "open"]
+    assert jali_here("convert", tmp_path / name, tmp_path / "b.ildg") == 2
+    assert "four-dimensional" in capsys.readouterr().err
+    V = GaugeField(jali.Lattice(2, 2, 2, 4), SU(3), boundary="open").cold_start()
+    V.save(tmp_path / name)
+    assert jali_here("convert", tmp_path / name, tmp_path / "b.nersc") == 2
+    assert "no place for a boundary" in capsys.readouterr().err
+    assert not (tmp_path / "b.nersc").exists()
+
+
+def test_arrays_that_are_no_links_are_bad_input(tmp_path, capsys):
+    file = tmp_path / "a.npy"
+    for array, complaint in (
+        (np.zeros((4, 4)), "links are complex numbers"),
+        (np.ones((1, 6, 2, 2), complex), "no plaquettes"),
+    ):
+        np.save(file, array)
+        for ranks in (1, 2):
+            assert jali_here("measure", file, ranks=ranks) == 2
+            assert complaint in capsys.readouterr().err
+    links = np.zeros((2, 4, 4, 2, 2), complex)
+    links[...] = np.eye(2)
+    np.save(file, links)
+    (result,) = measured(capsys, file)
+    assert (result["plaquette"], result["checksum"], result["checksum_ignored"]) == (1.0, None, False)
+    assert jali_here("convert", file, tmp_path / "b.npy", "--rows", "2") == 2
+    assert "not as npy" in capsys.readouterr().err
+
+
+def test_a_run_starts_from_arrays_and_from_the_folder_of_another(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("jali.cli.report.write_report", lambda directory: directory / "report.html")
+    parameters = tmp_path / "su2.toml"
+    parameters.write_text(
+        '[lattice]\nextents = [4, 6]\n[gauge]\ngroup = "SU(2)"\nbeta = 2.3\n'
+        "[update]\nthermalisation = 0\nsweeps = 2\n"
+    )
+    first = tmp_path / "first"
+    assert jali_here("run", parameters, "--output", first) == 0
+    U = GaugeField.from_file(first)
+    U.save(tmp_path / "links.npy")
+    U.save(tmp_path / "links.jali")
+    histories = []
+    for name in ("first", "first/checkpoint", "links.npy", "links.jali"):
+        words = ["--set", "start=file", "--set", f"start_file={tmp_path / name}"]
+        out = tmp_path / f"from-{name.replace('/', '-')}"
+        assert jali_here("run", parameters, "--output", out, *words, ranks=2) == 0
+        histories.append((out / "history.csv").read_text())
+    assert len(set(histories)) == 1
+    assert histories[0] != (first / "history.csv").read_text()
+    GaugeField(U.lattice, U.group, boundary="open").assign(U).save(tmp_path / "links.npy")
+    capsys.readouterr()
+    words = ["--set", "start=file", "--set", f"start_file={tmp_path / 'links.npy'}"]
+    assert jali_here("run", parameters, "--output", tmp_path / "no", *words) == 2
+    assert "those of a run are periodic" in capsys.readouterr().err
 
 
 def test_every_option_of_convert_is_documented_and_no_other(capsys):

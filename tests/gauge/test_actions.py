@@ -14,6 +14,7 @@ from gauge_reference import GROUPS, as_array, warm
 from scipy.special import iv
 
 import jali
+from jali import Complex
 from jali.codegen.stage_cache import COUNTS
 from jali.errors import LayoutError, ParameterError, TraceError
 from jali.gauge import (
@@ -33,12 +34,21 @@ from jali.gauge import (
     overrelax_link,
     overrelaxation_sweep,
     plaquette,
+    project,
     simulate,
+    staple,
     sweep,
     symanzik_action,
     wilson_loop,
 )
-from jali.gauge.link_colours import RECTANGLES, link_colours, link_parts
+from jali.gauge.link_colours import (
+    RECTANGLES,
+    _Search,
+    _searched_colours,
+    displacements,
+    link_colours,
+    link_parts,
+)
 from jali.gauge.overrelaxation import overrelax
 from jali.statistics import mean_error
 
@@ -231,6 +241,45 @@ def test_the_flow_lowers_its_own_action_by_the_square_of_the_force(name: str) ->
     assert slope == pytest.approx(-2 * norm * 2 * U.n / action.beta, rel=1e-3)
 
 
+class _Composed(Action):
+    """An action of one's own, made of one of jali's and a term of plaquettes."""
+
+    beta = 2.3
+    reach = ((1, 1), (1, 2))
+    part = RectangleAction(2.3, -0.3)
+
+    def value(self, U: GaugeField) -> float:
+        return self.part.value(U) + 0.5 * WilsonAction(self.beta).value(U)
+
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:
+        return self.part.staple(X, U, mu) + 0.5 * staple(X, U, mu)
+
+
+class _MadeInside(_Composed):
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:
+        return RectangleAction(2.3, -0.3).staple(X, U, mu) + 0.5 * staple(X, U, mu)
+
+
+def test_an_action_of_ones_own_is_composed_of_jalis() -> None:
+    """With the weights c0 + 1/2 and c1 of a RectangleAction of another beta and c1; the staple has been used before."""
+    part = RectangleAction(2.3, -0.3)
+    U = warm((4, 5, 4), 2)
+    part.force(U)
+    whole = part.c0 + 0.5 + 8 * part.c1
+    same = RectangleAction(2.3 * whole, part.c1 / whole)
+    expected = U.copy()
+    overrelaxation_sweep(expected, same)
+    for action in (_Composed(), _MadeInside()):
+        assert action.value(U) == pytest.approx(same.value(U), rel=1e-12)
+        for a, b in zip(action.force(U), same.force(U), strict=True):
+            np.testing.assert_allclose(a.local(), b.local(), atol=1e-12)
+        V = U.copy()
+        overrelaxation_sweep(V, action)
+        np.testing.assert_allclose(as_array(V), as_array(expected), atol=1e-11)
+        heat_bath_sweep(V, action, jali.Random(1))
+        assert 0 < metropolis_sweep(V, action, jali.Random(2)) < 1
+
+
 # ---- colours ---------------------------------------------------------------------------------------------
 
 
@@ -308,6 +357,27 @@ def test_links_are_updated_once_each(extents: tuple[int, ...]) -> None:
     assert all((f.local() == 1.0).all() for f in count)
 
 
+@pytest.mark.parametrize(
+    ("extents", "reach", "number"),
+    [((8, 8, 8, 8), ((2, 2),), 8), ((5, 5, 5, 5), ((2, 2),), 13), ((4, 4, 4, 4), ((3, 3),), 16)],
+)
+def test_the_search_for_colours_takes_few_steps(
+    extents: tuple[int, ...], reach: Any, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took millions where the direction of the links came last, minutes of silence before the first update."""
+    steps, sum_of = [0], _Search._sum
+
+    def counted(self: Any, a: int, b: int) -> int:
+        steps[0] += 1
+        return sum_of(self, a, b)
+
+    monkeypatch.setattr(_Search, "_sum", counted)
+    for mu in range(4):
+        tables = _searched_colours.__wrapped__(extents, tuple(displacements(reach, 4, mu)))
+        assert len(list(tables)) == number
+    assert steps[0] < 1_000_000
+
+
 def test_a_reach_that_says_too_little_is_a_race() -> None:
     U = warm((4, 4, 4), 2)
     action = LoopAction(1.0, [(1, 1, 2, -1, -1, -2)], ((1, 1),))
@@ -330,6 +400,84 @@ def test_what_is_no_reach_no_action_or_does_not_fit_is_refused() -> None:
         next(simulate(U, "Iwasaki", jali.Random(1), 1))
     with pytest.raises(TypeError, match="abstract"):
         type("Half", (Action,), {"reach": ((1, 1),)})()
+
+
+class _Bare(Action):
+    """Plaquettes, with members of the object that a test gives."""
+
+    def __init__(self, **members: Any):
+        vars(self).update(members)
+
+    def value(self, U: GaugeField) -> float:
+        return WilsonAction(1.0).value(U)
+
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:
+        return staple(X, U, mu)
+
+
+USES = {
+    "heat bath": lambda U, action: heat_bath_sweep(U, action, jali.Random(1)),
+    "Metropolis": lambda U, action: metropolis_sweep(U, action, jali.Random(1)),
+    "overrelaxation": overrelaxation_sweep,
+    "force": lambda U, action: action.force(U),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_members_that_an_action_lacks_are_named(use: str) -> None:
+    U = warm((4, 4), 2)
+    with pytest.raises(ParameterError, match=r"_Bare has no reach, boxes .* or set in __init__"):
+        USES[use](U, _Bare(beta=1.0))
+    for reach in ((1, 1), (), [(1, 1)]):
+        with pytest.raises(LayoutError, match="the reach of an action is a tuple of boxes"):
+            USES[use](U, _Bare(beta=1.0, reach=reach))
+    if use == "overrelaxation":
+        USES[use](U, _Bare(reach=((1, 1),)))  # at any beta
+    else:
+        with pytest.raises(ParameterError, match="_Bare has no beta, the factor in front"):
+            USES[use](U, _Bare(reach=((1, 1),)))
+        for beta in ("2", math.nan, None):
+            with pytest.raises(ParameterError, match="beta is a finite number, not"):
+                USES[use](U, _Bare(beta=beta, reach=((1, 1),)))
+    V = U.copy()
+    USES[use](U, _Bare(beta=1.0, reach=((1, 1),)))
+    USES[use](V, WilsonAction(1.0))
+    assert np.array_equal(as_array(U), as_array(V))
+
+
+class _NotLinear(WilsonAction):
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:  # type: ignore[override]
+        return staple(X, U, mu) * U[mu][X].trace().real
+
+
+@pytest.mark.parametrize("use", [*USES, "flow"])
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_staple_that_reads_its_own_link_is_refused(use: str, n: int) -> None:
+    def run() -> None:
+        U = warm((4, 4), n)
+        before = as_array(U)
+        with pytest.raises(
+            TraceError, match=r"the staple depends on the link that it multiplies[^$]*test_actions\.py"
+        ):
+            if use == "flow":
+                Flow(U, 0.01, _NotLinear(1.0)).advance()
+            else:
+                USES[use](U, _NotLinear(1.0))
+        assert np.array_equal(as_array(U), before)
+
+    jali.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_sum_of_staples_may_begin_with_zero_times_the_link(use: str) -> None:
+    class FromZero(WilsonAction):
+        def staple(self, X: Any, U: Any, mu: Any) -> Any:  # type: ignore[override]
+            return 0.0 * U[mu][X] + staple(X, U, mu)
+
+    U, V = warm((4, 4), 2), warm((4, 4), 2)
+    USES[use](U, FromZero(1.5))
+    USES[use](V, WilsonAction(1.5))
+    np.testing.assert_allclose(as_array(U), as_array(V), atol=1e-13)
 
 
 # ---- updates ---------------------------------------------------------------------------------------------
@@ -564,13 +712,83 @@ def test_building_blocks_say_what_fits() -> None:
             U[0][X], _ = metropolis_link(X, link, jali.identity(3), 1.0, rng, 0.1)
 
     for which, message in (
-        ("trace", r"heat_bath_link: link and staple are matrices of one shape, not \(2, 2\) and \(\)"),
+        ("trace", r"heat_bath_link: link and staple are matrices of one shape, not \(2, 2\) and \(1, 1\)"),
         ("method", "the method is 'Kennedy-Pendleton' or 'Creutz', not 'Gibbs'"),
         ("entry", "overrelax_link: link and staple"),
         ("size", r"metropolis_link: .* not \(2, 2\) and \(3, 3\)"),
     ):
         with pytest.raises(TraceError, match=message):
             wrong(U, rng, which)
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_a_number_is_a_matrix_of_one_element(precision: str) -> None:
+    """Links of U(1) beside charged matter; the staple is a number, and so may be the link."""
+    U = warm((4, 6), 1, precision=precision)
+    phi = jali.Field(U.lattice, Complex(), precision=precision)
+    phi.set_local(np.exp(1j * np.arange(24.0)).reshape(4, 6))
+
+    @jali.site_function
+    def update(X: Any, U: Any, z: Any, f: Any, rng: Any, form: Any, how: Any) -> None:
+        mu = X.directions()[0]
+        total = 1.5 * staple(X, U, mu) + 0.5 * f[X] * f[X + mu].conj()
+        link = U[mu][X]
+        total = total.trace()
+        if form == "matrices":
+            total = jali.matrix([[total]])
+        if form == "numbers":
+            link = link.trace()
+        if how == "heat bath":
+            new = heat_bath_link(X, link, total, 1.0, rng)
+        elif how == "overrelaxation":
+            new = overrelax_link(link, total)
+        elif how == "Metropolis":
+            new, _ = metropolis_link(X, link, total, 1.0, rng, 0.5, 2)
+        else:
+            new = project(total)
+        z[X] = new
+
+    def updated(form: str, how: str) -> np.ndarray:
+        z = jali.Field(U.lattice, Complex(), precision=precision)
+        update(U, z, phi, jali.Random(1), form, how)
+        return np.asarray(z[...])
+
+    for how in ("heat bath", "overrelaxation", "Metropolis", "projection"):
+        expected = updated("matrices", how)
+        np.testing.assert_allclose(np.abs(expected), 1, atol=1e-14 if precision == "float64" else 1e-6)
+        for form in ("a number for the staple", "numbers"):
+            assert np.array_equal(updated(form, how), expected), (form, how)
+
+
+class _TraceOfStaple(WilsonAction):
+    def staple(self, X: Any, U: Any, mu: Any) -> Any:  # type: ignore[override]
+        return staple(X, U, mu).trace()
+
+
+def test_a_staple_that_is_a_number_is_taken_by_sweeps_and_force() -> None:
+    U, V = warm((4, 4), 1), warm((4, 4), 1)
+    action = _TraceOfStaple(1.5)
+    sweep(U, action, jali.Random(1))
+    sweep(V, 1.5, jali.Random(1))
+    np.testing.assert_allclose(as_array(U), as_array(V), atol=1e-12)
+    metropolis_sweep(U, action, jali.Random(1))
+    for a, b in zip(action.force(U), WilsonAction(1.5).force(U), strict=True):
+        np.testing.assert_allclose(a.local(), b.local(), atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda U: overrelaxation_sweep(U, _TraceOfStaple(1.5)),
+        lambda U: heat_bath_sweep(U, _TraceOfStaple(5.0), jali.Random(1)),
+        lambda U: heat_bath_sweep(U, _TraceOfStaple(0.1), jali.Random(1)),
+        lambda U: metropolis_sweep(U, _TraceOfStaple(1.5), jali.Random(1)),
+        lambda U: _TraceOfStaple(1.5).force(U),
+    ],
+)
+def test_a_number_is_no_staple_of_a_matrix(use: Any) -> None:
+    with pytest.raises(TraceError, match=r"not \(2, 2\) and \(1, 1\); a number counts as 1 x 1"):
+        use(warm((4, 4), 2))
 
 
 def test_haar_random_links_have_no_mean_and_unit_determinant() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from jali.gauge import (
     wilson_flow,
 )
 from jali.gauge.groups import gaussian_algebra, project
+from jali.io import open_arrays, open_configuration
 
 pytestmark = pytest.mark.lanes
 
@@ -241,6 +243,45 @@ def test_files_that_contradict_the_arguments_are_refused(tmp_path: Path) -> None
         U.save(tmp_path / "file", "milc")
     with pytest.raises(LayoutError, match="four-dimensional"):
         warm((4, 4), 3).save(tmp_path / "flat")
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    [
+        ("U.nersc", "nersc"),
+        ("nersc.8", "nersc"),
+        ("U.ildg", "ildg"),
+        ("U.lime", "ildg"),
+        ("ildg.8", "ildg"),
+        ("U.dat", "ildg"),
+        ("nersc.h5", "hdf5"),
+    ],
+)
+def test_the_name_says_the_format(tmp_path: Path, name: str, format: str) -> None:
+    U = warm((2, 2, 2, 2), 3)
+    U.save(tmp_path / name)
+    found = open_arrays(tmp_path / name) if format == "hdf5" else open_configuration(tmp_path / name)
+    assert found.format == format
+    assert np.array_equal(as_array(GaugeField.from_file(tmp_path / name)), as_array(U))
+
+
+@pytest.mark.parametrize("boundary", ["open", "antiperiodic", {2: 1j}])
+@pytest.mark.parametrize("name", ["U.ildg", "U.nersc"])
+def test_a_boundary_is_not_lost_on_the_way_into_a_file(tmp_path: Path, name: str, boundary: Any) -> None:
+    def run() -> None:
+        U = GaugeField(jali.Lattice(2, 2, 2, 4), SU(3), boundary=boundary).hot_start(1)
+        with pytest.raises(LayoutError, match=r"no place for a boundary.*\.npy, \.h5 and \.jali keep it"):
+            U.save(tmp_path / name)
+        assert not (tmp_path / name).exists()
+        U.save(tmp_path / "U.npy")
+        assert GaugeField.from_file(tmp_path / "U.npy")[0].boundary.words == U[0].boundary.words
+
+    jali.virtual_ranks(2, run)
+    U = GaugeField.from_file(tmp_path / "U.npy")
+    GaugeField(U.lattice, SU(3)).assign(U).save(tmp_path / name)  # as the message says
+    file = open_configuration(tmp_path / name)
+    assert np.array_equal(as_array(GaugeField.from_file(tmp_path / name)), as_array(U))
+    assert file.header_mismatch(plaquette(GaugeField.from_file(file)), link_trace(U)) is None
 
 
 def test_the_shared_configurations_have_their_known_plaquette() -> None:

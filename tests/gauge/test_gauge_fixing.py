@@ -164,6 +164,47 @@ def test_an_open_boundary_has_a_gauge_too() -> None:
     fixed = landau_gauge(U, 1e-18)
     assert fixed.theta < 1e-18
     assert plaquette(fixed.field) == pytest.approx(plaquette(U), abs=1e-13)
+    inner = as_array(fixed.field).copy()
+    inner[2][:, :, -1] = 0.0  # the links across the edge
+    functional, theta = functional_and_theta(inner, range(3))
+    assert fixed.functional == pytest.approx(functional, abs=1e-12)
+    assert theta < 1e-17
+
+
+@pytest.mark.parametrize("condition", ["antiperiodic", 1j])
+def test_links_with_two_values_have_no_gauge(condition: Any) -> None:
+    def run() -> None:
+        U = GaugeField(jali.Lattice(4, 4, 4), SU(2), boundary={2: condition}).hot_start(2)
+        with pytest.raises(
+            LayoutError, match=r"these have the boundary \{2: .*\.assign\(U\) has the same links"
+        ):
+            landau_gauge(U)
+        fixed = coulomb_gauge(U, 1e-18)  # looks across no edge in time
+        links = GaugeField(U.lattice, SU(2)).assign(U)
+        assert np.array_equal(as_array(fixed.field), as_array(coulomb_gauge(links, 1e-18).field))
+        assert landau_gauge(links, 1e-18).theta < 1e-18
+
+    jali.virtual_ranks(2, run)
+
+
+@pytest.mark.parametrize(
+    ("precision", "tolerance", "advice"),
+    [
+        (
+            "float32",
+            1e-14,
+            r"float32 ends near 1e-12, GaugeField\(lattice, SU\(2\)\)\.assign\(U\) goes further",
+        ),
+        ("float64", 1e-34, "float64 ends near 3e-30$"),
+        ("float32", 1e-10, "allow more"),
+    ],
+)
+def test_a_tolerance_below_rounding_is_told_from_too_few_sweeps(
+    precision: str, tolerance: float, advice: str
+) -> None:
+    U = warm((4, 4, 4), 2, precision=precision)
+    with pytest.raises(SolverError, match=advice):
+        landau_gauge(U, tolerance, limit=10 if advice == "allow more" else 300)
 
 
 def test_what_cannot_be_fixed_is_refused_on_all_ranks() -> None:

@@ -34,7 +34,9 @@ import numpy as np
 import pytest
 
 import jali
-from jali import Field, Lattice, Real
+from jali import Complex, Field, Lattice, Real
+from jali.codegen.stage_cache import COUNTS
+from jali.gauge import SU, GaugeField, iwasaki_action
 
 WAYS: dict[str, Any] = {}
 SETTINGS = SimpleNamespace(coupling=2.0)
@@ -827,6 +829,43 @@ def cached_function():
 
 
 @way
+def object_in_a_cache():
+    @functools.cache
+    def settings():
+        return Potential(2.0)
+
+    return plain(lambda: settings().k), (), lambda: setattr(settings(), "k", 3.0)
+
+
+@way
+def object_in_a_bounded_cache():
+    @functools.lru_cache(maxsize=4)
+    def settings(name):
+        return Potential(2.0)
+
+    settings("b")
+    return plain(lambda: settings("a").k), (), lambda: setattr(settings("a"), "k", 3.0)
+
+
+@way
+def closure_from_a_cache_that_was_filled_before():
+    table = [2.0]
+
+    @functools.lru_cache
+    def weighted():
+        return lambda: table[0]
+
+    class Weights:
+        @property
+        def weight(self):
+            return weighted()
+
+    weights = Weights()
+    weights.weight()
+    return plain(lambda: weights.weight()), (), lambda: table.__setitem__(0, 3.0)
+
+
+@way
 def method_of_a_list_by_another_name():
     table = [2.0]
     get = table.__getitem__
@@ -1088,6 +1127,57 @@ def test_builtins_that_a_program_adds_or_replaces_are_watched(pair, monkeypatch)
     monkeypatch.setattr(builtins, "abs", lambda x: 1.0)
     f(out, a)
     assert np.array_equal(out[...], 4.0 * a[...])
+
+
+@pytest.mark.parametrize("maxsize", [None, 8])
+def test_functions_of_a_cache_are_known_again(pair, maxsize):
+    out, a = pair
+
+    @functools.lru_cache(maxsize)
+    def weighted(c):
+        def g(X, f):
+            return c * f[X]
+
+        return g
+
+    class Weights:
+        c = 2.0
+
+        @property
+        def weigh(self):
+            return weighted(self.c)
+
+    weights = Weights()
+    kept = [weighted(c) for c in (5.0, 2.0, 3.0)]
+
+    @jali.site_function
+    def f(X, out, a):
+        out[X] = weights.weigh(X, a)
+
+    for c in (2.0, 3.0):
+        weights.c = c
+        f(out, a)
+        assert np.array_equal(out[...], c * a[...])
+    made = COUNTS["traced"].made
+    for c in (2.0, 5.0, 3.0):  # hits, in another order
+        assert weighted(c) in kept
+    f(out, a)
+    assert COUNTS["traced"].made == made
+
+
+def test_a_closure_of_jali_that_cannot_be_seen_is_refused_where_it_is_called():
+    U = GaugeField(Lattice(4, 4), SU(2)).cold_start()
+    out = Field(U.lattice, Complex())
+    hidden = itertools.repeat(iwasaki_action(2.3).staple)
+
+    @jali.site_function
+    def f(X, out, U):
+        staple = next(hidden)(X, U, X.directions()[0])
+        out[X] = staple.trace()
+
+    with pytest.raises(jali.TraceError, match=r"hides its closure \(c0, c1\)") as caught:
+        f(out, U)
+    assert str(caught.value).endswith(f"{__file__}:{f.function.__code__.co_firstlineno + 2}")
 
 
 # ---- what is refused ----------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Configurations as `jali measure` and `jali convert` take them: files of any format, or the checkpoint of a
-run.
+"""Configurations as `jali measure` and `jali convert` take them: files of any format that `GaugeField.from_file` reads, or
+the checkpoint of a run.
 
 Links are always taken into float64, whatever the file holds. What a file says about its links is kept for
 comparison with what they are.
@@ -23,19 +23,26 @@ from jali.devices import device_names, parse_device
 from jali.errors import DeviceError, ParameterError
 from jali.files import checked_path, require_memory, shown, value_shown
 from jali.gauge import GaugeField
+from jali.gauge.field import SAVED, array_of_links
+from jali.io.arrays import holds_arrays
 from jali.io.ensemble import checkpoint_folder, links_of
+from jali.io.links import Asked
 from jali.io.parallel import raised_alike, together
 from jali.lattice import Lattice
+from jali.lattice.saving import FIELDS, OWN
 
 FAR_FROM_UNITARY = 1e-3
 """Root mean square deviation above which links are no rounded elements of the group: 32 bits leave some 1e-6."""
+
+
+_DOUBLE = 16  # bytes of a complex number
 
 
 @dataclass(frozen=True)
 class Configuration:
     """A gauge field in float64 and where it comes from.
 
-    `file` is None for the checkpoint of a run. `precision` and `rows` are those of the source; `metadata` can
+    `file` is that of a format of configurations, and None for others and the checkpoint of a run. `precision` and `rows` are those of the source; `metadata` can
     be written again.
     """
 
@@ -48,11 +55,8 @@ class Configuration:
     file: io.ConfigurationFile | None = None
     warnings: tuple[str, ...] = ()
     metadata: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def carries_checksum(self) -> bool:
-        """Whether the source has a checksum, compared or not."""
-        return self.file is None or self.file.checksum_kind is not None
+    carries_checksum: bool = True
+    """Whether the source has a checksum, compared or not."""
 
     def mismatch(self, plaquette: float, link_trace: float) -> str | None:
         """What is wrong with the header, given what the links say; None if nothing is."""
@@ -96,8 +100,16 @@ def load_configuration(
     with raised_alike():
         with together(ranks):
             checked_path(path)
-        if os.path.isdir(path):
-            return _from_run(path, ranks, device, verify)
+            asked = Asked.checked(lattice, group, None)
+            folder = checkpoint_folder(path) if os.path.isdir(path) else None
+            are_arrays = folder is None and holds_arrays(path)
+        if folder is not None:
+            checkpoint = io.open_checkpoint(folder, ranks=ranks)
+            if f"{SAVED}0" in checkpoint.fields:
+                return _from_fields(path, checkpoint, asked, ranks, device, verify)
+            return _from_run(path, checkpoint, ranks, device, verify)
+        if are_arrays:
+            return _from_arrays(path, asked, ranks, device, verify)
         return _from_file(path, lattice, group, ranks, device, verify)
 
 
@@ -125,29 +137,79 @@ def _from_file(
 ) -> Configuration:
     file = io.open_configuration(path, lattice=lattice, group=group, ranks=ranks)
     with together(ranks):
-        _require_memory(path, file.extents, file.group_size, ranks)
+        _require_memory(path, file.extents, file.group_size**2 * _DOUBLE, ranks)
         whole = Lattice(*file.extents, communicator=ranks, device=device)
     U = GaugeField.from_file(file, lattice=whole, verify=verify)
     kind = file.checksum_kind if verify else None
     return Configuration(
-        path, file.format, U, file.precision, file.rows, kind, file, file.warnings, file.metadata
+        path,
+        file.format,
+        U,
+        file.precision,
+        file.rows,
+        kind,
+        file,
+        file.warnings,
+        file.metadata,
+        file.checksum_kind is not None,
     )
 
 
-def _require_memory(path: str, extents: Sequence[int], n: int, ranks: Communicator) -> None:
-    """Raises ParameterError where the links in double precision do not fit twice: as read, and as fields."""
-    size = 2 * math.prod(extents) * len(extents) * n * n * 16 // ranks.size
+def _from_arrays(
+    path: str, asked: Asked, ranks: Communicator, device: str | None, verify: bool
+) -> Configuration:
+    """Links in `.npy` or HDF5, of jali or of others."""
+    file = io.open_arrays(path, verify=verify, ranks=ranks)
+    with together(ranks):
+        outline = array_of_links(file)
+        assert outline.dtype is not None
+        extents, n, precision = outline.shape[1:-2], outline.shape[-1], 4 * outline.dtype.itemsize
+        asked.agree(path, "its array", lattice=extents, n=n, precision=precision)
+        _require_planes(path, extents)
+        _require_memory(path, extents, n * n * _DOUBLE, ranks)
+        whole = Lattice(*extents, communicator=ranks, device=device)
+    U = GaugeField.from_file(file, lattice=whole, verify=verify)
+    carries = "checksum" in outline.told
+    kind = "jali" if carries and verify else None
+    return Configuration(path, file.format, U, min(precision, 64), n, kind, carries_checksum=carries)
+
+
+def _from_fields(
+    path: str, checkpoint: io.Checkpoint, asked: Asked, ranks: Communicator, device: str | None, verify: bool
+) -> Configuration:
+    """Links in jali's own format, a field for each direction."""
+    extents = checkpoint.lattice
+    with together(ranks):
+        _require_planes(path, extents)
+        _require_memory(path, extents, checkpoint.fields[f"{SAVED}0"].record_bytes, ranks)
+        whole = Lattice(*extents, communicator=ranks, device=device)
+    U = GaugeField.from_file(checkpoint, lattice=whole, verify=verify)
+    told = checkpoint.state[FIELDS][f"{SAVED}0"]  # made sense to what has read it
+    precision = 32 if told["precision"] == "float32" else 64
+    with together(ranks):
+        asked.agree(path, "its manifest", lattice=extents, n=U.n, precision=precision)
+    return Configuration(path, OWN, U, precision, U.n, OWN if verify else None)
+
+
+def _require_planes(path: str, extents: Sequence[int]) -> None:
+    """Raises ParameterError for lattices without plaquettes."""
+    if len(extents) < 2:
+        raise ParameterError(f"{shown(path)}: a lattice of {len(extents)} dimension has no plaquettes")
+
+
+def _require_memory(path: str, extents: Sequence[int], link_bytes: int, ranks: Communicator) -> None:
+    """Raises ParameterError where the links do not fit twice: as read, and as fields."""
+    size = 2 * math.prod(extents) * len(extents) * link_bytes // ranks.size
     require_memory(f"{shown(path)}: the links of a lattice {' x '.join(map(str, extents))}", size)
 
 
-def _from_run(path: str, ranks: Communicator, device: str | None, verify: bool) -> Configuration:
-    with together(ranks):
-        directory = checkpoint_folder(path)
-    checkpoint = io.open_checkpoint(directory, ranks=ranks)
+def _from_run(
+    path: str, checkpoint: io.Checkpoint, ranks: Communicator, device: str | None, verify: bool
+) -> Configuration:
     with together(ranks):
         info = links_of(checkpoint)
-        parameters = parse_parameters(str(checkpoint.state.get("parameters", "")), directory)
-        _require_memory(path, checkpoint.lattice, info.element_shape[-1], ranks)
+        parameters = parse_parameters(str(checkpoint.state.get("parameters", "")), checkpoint.path)
+        _require_memory(path, checkpoint.lattice, info.element_shape[-1] ** 2 * _DOUBLE, ranks)
         lattice = Lattice(*checkpoint.lattice, communicator=ranks, device=device)
     U = GaugeField.from_file(checkpoint, lattice=lattice, verify=verify)
     metadata = run_metadata(parameters, int(checkpoint.state.get("sweep", 0)))
@@ -170,12 +232,3 @@ def _device(text: str) -> str:
     except DeviceError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     return text
-
-
-def require_four_dimensions(configuration: Configuration, what: str) -> None:
-    """Raise ParameterError unless the lattice has four dimensions, as configuration files need."""
-    lattice = configuration.U.lattice
-    if lattice.ndim != 4:
-        raise ParameterError(
-            f"{configuration.path}: {what} hold four-dimensional lattices, this one is {lattice.extents}"
-        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
 import numpy as np
@@ -19,22 +18,23 @@ from jali.cli.configurations import (
     Configuration,
     add_source_arguments,
     load_configuration,
-    require_four_dimensions,
     warn,
 )
 from jali.errors import FileFormatError, ParameterError
 from jali.gauge import link_trace, plaquette
-from jali.io.formats import Writer, writers
+from jali.gauge.field import link_format_named, link_formats, require_configuration
+from jali.io.formats import writers
 from jali.io.parallel import raised_alike, together
+from jali.lattice.saving import endings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali convert`."""
-    titles = " or ".join(writer.title for writer in writers().values())
+    titles = " or ".join([*(writer.title for writer in writers().values()), "arrays or fields"])
     parser.description = f"Rewrite a configuration file, or the checkpoint of a run, as {titles}."
     parser.add_argument("source", metavar="IN", help="configuration file, or directory of a run")
     parser.add_argument("target", metavar="OUT", help="file to write; an existing one is replaced when done")
-    parser.add_argument("--format", choices=tuple(writers()), help="format of OUT (default: by its name)")
+    parser.add_argument("--format", choices=link_formats(), help="format of OUT (default: by its name)")
     parser.add_argument(
         "--precision", type=int, choices=(32, 64), help="bits of a real number (default: as in IN)"
     )
@@ -51,11 +51,10 @@ def execute(arguments: argparse.Namespace) -> int:
     """Read, perhaps project, write."""
     ranks = comm.current()
     with together(ranks):
-        writer = writers()[arguments.format or format_of(arguments.target)]
-        if arguments.rows == 2 and not writer.two_rows:
-            raise ParameterError(
-                f"two rows can be stored in {_of_two_rows()} files only, not as {writer.name}"
-            )
+        format = arguments.format or format_of(arguments.target)
+        writer = writers().get(format)
+        if arguments.rows == 2 and not (writer and writer.two_rows):
+            raise ParameterError(f"two rows can be stored in {_of_two_rows()} files only, not as {format}")
     configuration = load_configuration(
         arguments.source,
         arguments.lattice,
@@ -67,9 +66,12 @@ def execute(arguments: argparse.Namespace) -> int:
     U = configuration.U
     warn(configuration, U.unitarity_deviation(), ranks)
     with together(ranks):
-        require_four_dimensions(configuration, f"{writer.name} files")
-        if writer.n not in (None, U.n):
-            others = " or ".join(name for name, other in writers().items() if other.n in (None, U.n))
+        if writer is not None:
+            require_configuration(U)
+        if writer is not None and writer.n not in (None, U.n):
+            others = " or ".join(
+                name for name in link_formats() if name not in writers() or writers()[name].n in (None, U.n)
+            )
             raise ParameterError(
                 f"{configuration.path}: {writer.title} files hold {_group(writer.n)} only, this is {_group(U.n)}; "
                 f"use --format {others}"
@@ -81,14 +83,14 @@ def execute(arguments: argparse.Namespace) -> int:
     if arguments.reunitarise:
         U.reunitarise()
     precision = arguments.precision or configuration.precision
-    result = write(configuration, arguments.target, writer, precision, arguments.rows or 3)
+    result = write(configuration, arguments.target, format, precision, arguments.rows or 3)
     if ranks.rank == 0:
         print(json.dumps(result, indent=2) if arguments.json else render(result), flush=True)
     return 0
 
 
 def write(
-    configuration: Configuration, target: str, writer: Writer, precision: int, rows: int
+    configuration: Configuration, target: str, format: str, precision: int, rows: int
 ) -> dict[str, Any]:
     """Write the links (collective) and return what was written, as plain values. Raises ParameterError, OSError."""
     U = configuration.U
@@ -99,26 +101,30 @@ def write(
         links = links.astype(np.complex64)
         U.set_local_links(links)
     numbers = {"plaquette": plaquette(U), "link_trace": link_trace(U)}
-    options: dict[str, Any] = {
-        **numbers,
-        "precision": precision,
-        "metadata": configuration.metadata,
-        "ranks": lattice.communicator,
-    }
-    box = io.Box(lattice.local_origin, lattice.local_extents)
-    if writer.two_rows:
-        options["rows"] = rows
+    writer = writers().get(format)
     with raised_alike():
-        writer.write(target, links, box, lattice.extents, **options)
+        if writer is None:
+            U.save(target, format, precision=precision)
+        else:
+            box = io.Box(lattice.local_origin, lattice.local_extents)
+            options: dict[str, Any] = {
+                **numbers,
+                "precision": precision,
+                "metadata": configuration.metadata,
+                "ranks": lattice.communicator,
+            }
+            if writer.two_rows:
+                options["rows"] = rows
+            writer.write(target, links, box, lattice.extents, **options)
     return {
         "source": configuration.path,
         "source_format": configuration.format,
         "file": target,
-        "format": writer.name,
+        "format": format,
         "extents": list(lattice.extents),
         "group": _group(U.n),
         "precision": precision,
-        "rows": rows if writer.two_rows else U.n,
+        "rows": rows if writer is not None and writer.two_rows else U.n,
         **numbers,
     }
 
@@ -126,7 +132,8 @@ def write(
 def render(result: dict[str, Any]) -> str:
     """The result for people."""
     extents = " x ".join(map(str, result["extents"]))
-    rows = f", {result['rows']} rows" if writers()[result["format"]].two_rows else ""
+    writer = writers().get(result["format"])
+    rows = f", {result['rows']} rows" if writer is not None and writer.two_rows else ""
     return (
         f"{result['source']} ({result['source_format']}) -> {result['file']}: {result['format']}, "
         f"{result['group']} on {extents}, {result['precision']} bits{rows}, "
@@ -136,19 +143,14 @@ def render(result: dict[str, Any]) -> str:
 
 def format_of(name: str) -> str:
     """The format that a file name suggests by its ending or beginning. Raises ParameterError if it does not."""
-    base = os.path.basename(name).lower()
-    for named in (
-        lambda writer: os.path.splitext(base)[1] in writer.endings,
-        lambda writer: base.startswith(writer.beginnings),
-    ):
-        for writer in writers().values():
-            if named(writer):
-                return writer.name
-    endings = [ending for writer in writers().values() for ending in writer.endings]
-    raise ParameterError(
-        f"the name {name} does not tell a format (known endings: {', '.join(endings)}); "
-        f"give --format {' or '.join(writers())}"
-    )
+    found = link_format_named(name)
+    if found is None:
+        known = [*(ending for writer in writers().values() for ending in writer.endings), *endings()]
+        raise ParameterError(
+            f"the name {name} does not tell a format (known endings: {', '.join(known)}); "
+            f"give --format {' or '.join(link_formats())}"
+        )
+    return found
 
 
 def _of_two_rows() -> str:

@@ -17,7 +17,7 @@ from jali import io
 from jali.cli.schema import Parameters
 from jali.comm import Communicator
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
-from jali.files import require_memory
+from jali.files import require_memory, shown
 from jali.gauge import (
     SU,
     GaugeField,
@@ -31,6 +31,7 @@ from jali.gauge import (
 )
 from jali.gauge.actions import ACTIONS
 from jali.gauge.algorithms import algorithms
+from jali.gauge.field import opened
 from jali.gauge.flow import Flow
 from jali.gauge.heatbath import needs_creutz
 from jali.gauge.link_colours import link_colours
@@ -192,21 +193,23 @@ class MarkovChain:
 
     def _read_links(self, path: str) -> None:
         U, ranks = self.U, self._ranks
-        with together(ranks):
-            if U.lattice.ndim != 4:
-                raise LayoutError(
-                    f"configuration files hold four-dimensional lattices, this run has {U.lattice.extents}"
-                )
+        known = {"lattice": U.lattice.extents, "group": U.n} if U.lattice.ndim == 4 else {}
         with raised_alike():
-            file = io.open_configuration(path, lattice=U.lattice.extents, group=U.n, ranks=ranks)
+            file = opened(path, ranks, verify=True, **known)
             found = GaugeField.from_file(file, lattice=U.lattice, group=U.group)
-        if ranks.rank == 0:
-            for text in file.warnings:
-                print(f"jali: warning: {text}", file=sys.stderr, flush=True)
-        mismatch = file.header_mismatch(plaquette(found), link_trace(found))
         with together(ranks):
-            if mismatch:
-                raise FileFormatError(f"header mismatch: {mismatch}")
+            if any(condition != "periodic" for condition in found[0].boundary.conditions):
+                raise LayoutError(
+                    f"{shown(path)} holds links with the boundary {found[0].boundary.conditions}; those of a run are periodic"
+                )
+        if isinstance(file, io.ConfigurationFile):
+            if ranks.rank == 0:
+                for text in file.warnings:
+                    print(f"jali: warning: {text}", file=sys.stderr, flush=True)
+            mismatch = file.header_mismatch(plaquette(found), link_trace(found))
+            with together(ranks):
+                if mismatch:
+                    raise FileFormatError(f"header mismatch: {mismatch}")
         # Links from files with fewer digits are in the group to those digits only.
         U.assign(found.reunitarise())
 

@@ -36,7 +36,7 @@ from jali.statistics import Estimate, format_value, mean_error
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali measure`."""
     parser.description = (
-        "Measure configuration files (NERSC, ILDG, SciDAC, MILC), the configurations that a run has saved, or its checkpoint "
+        "Measure configuration files (NERSC, ILDG, SciDAC, MILC, .npy, HDF5, .jali), the configurations that a run has saved, or its checkpoint "
         "where it saves none. Means over several have errors that know about autocorrelation; the order given is that "
         "of the Markov chain."
     )
@@ -142,8 +142,13 @@ def _saved_in(name: str) -> list[_Source]:
     if not os.path.isdir(checked_path(name)):
         return []
     saved = io.saved_configurations(name)
-    parameters = os.path.join(name, PARAMETERS)
-    if not saved or not os.path.exists(parameters):
+    if not saved:
+        return []
+    run = os.path.dirname(
+        os.path.dirname(os.path.abspath(saved[0].path))
+    )  # also where its `configurations` is named
+    parameters = os.path.join(run, PARAMETERS)
+    if not os.path.exists(parameters):
         return [_Source(one.path, one) for one in saved]
     thermalisation = load_parameters(parameters).update.thermalisation
     return [_Source(one.path, one, one.number > thermalisation) for one in saved]
@@ -252,6 +257,7 @@ def measure(configuration: Configuration) -> dict[str, Any]:
         "group": "U(1)" if U.n == 1 else f"SU({U.n})",
         "precision": configuration.precision,
         "rows": configuration.rows,
+        "boundary": U[0].boundary.words,
         "checksum": configuration.checksum,
         "checksum_ignored": configuration.checksum is None and configuration.carries_checksum,
         "plaquette": _known(mean),
@@ -268,7 +274,7 @@ def render(result: dict[str, Any]) -> str:
     """A result for people."""
     extents = " x ".join(map(str, result["extents"]))
     rows = "" if result["rows"] >= 3 or result["group"] != "SU(3)" else ", two rows"
-    checksum = result["checksum"]
+    checksum, boundary = result["checksum"], result["boundary"]
     lines = [
         result["file"],
         f"  {result['format']}, {result['group']} on {extents}, {result['precision']} bits{rows}, "
@@ -278,7 +284,8 @@ def render(result: dict[str, Any]) -> str:
             else "checksum ignored"
             if result["checksum_ignored"]
             else "no checksum"
-        ),
+        )
+        + ("" if set(boundary) == {"periodic"} else f", boundary {', '.join(boundary)}"),
         f"  plaquette           {_number(result['plaquette'])}{_header(result, 'plaquette')}",
     ]
     for name in ("plaquette_spatial", "plaquette_temporal"):

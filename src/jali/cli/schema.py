@@ -87,7 +87,7 @@ class Gauge:
         "hot",
         choices=("cold", "hot", "file"),
     )
-    start_file: str = key('Configuration file to start from, with start = "file".', "")
+    start_file: str = key('Configuration file, or folder of a run, to start from, with start = "file".', "")
 
 
 @dataclass(frozen=True)

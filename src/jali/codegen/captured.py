@@ -18,7 +18,7 @@ import operator
 import os
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from jali.codegen.ir import SiteProgram
@@ -58,7 +58,7 @@ class Watch:
         walk = Walk(self.seen)
         if self.seen.any != known:
             walk = Walk(self.seen)
-        self._check_closures(user, walk)
+        self._check_closures(user, walk, observation.lines)
         self._records, self._rows, self._looks = walk.records, walk.rows, walk.looks
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class Watch:
             spaces.setdefault(id(os.__dict__), (os.__dict__, set()))[1].add("environ")
         return [(space, tuple(sorted(names))) for space, names in spaces.values() if names]
 
-    def _check_closures(self, user: Any, walk: Walk) -> None:
+    def _check_closures(self, user: Any, walk: Walk, lines: Mapping[int, str]) -> None:
         """Refuses functions that ran, have closures, and are nowhere where they can be looked at again."""
         inner: set[int] = set()
         for code, _ in user:
@@ -110,7 +110,7 @@ class Watch:
                 raise TraceError(
                     f"{self.seen.name} calls {code.co_qualname} in a way that "
                     f"hides its closure ({', '.join(code.co_freevars)}); call it by name, or pass it as an argument\n"
-                    f"  at {code.co_filename}:{code.co_firstlineno}"
+                    f"  at {lines[id(code)]}"
                 )
 
 

@@ -60,7 +60,11 @@ def user_line(beyond_trace: bool = False) -> str:
 
     In a site function of jali's own it is jali's line; with `beyond_trace` that of the user who called it.
     """
-    frame: FrameType | None = sys._getframe(1)
+    return line_of_frame(sys._getframe(1), beyond_trace)
+
+
+def line_of_frame(frame: FrameType | None, beyond_trace: bool = True) -> str:
+    """`user_line` of a call that is under way."""
     library: FrameType | None = None
     while frame is not None:
         owner = _owners.get(frame.f_code.co_filename) or _owner(frame)

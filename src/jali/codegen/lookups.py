@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import re
 import sys
@@ -69,6 +70,17 @@ def slot_of(slot: Any, value: Any) -> Any:
         return slot.__get__(value)
     except AttributeError:
         return MISSING
+
+
+def kept_by(cached: Any) -> tuple[Any, ...]:
+    """What a cache of `functools` holds: its results with the arguments that they are of, in an order that hits leave as it is.
+
+    Without a bound the cache is one dictionary. With one, its dictionary leads to links that cannot be looked into, and
+    the results are the cache's own.
+    """
+    held = [one for one in gc.get_referents(cached) if not isinstance(one, type | types.ModuleType)]
+    plain = [one for one in held if one is not cached.__wrapped__ and one is not cached.__dict__]
+    return tuple(sorted(plain, key=id))
 
 
 def dict_of(value: Any) -> Any:

@@ -23,6 +23,7 @@ from importlib.util import resolve_name
 from typing import Any, NamedTuple, TypeVar
 
 from jali import _core
+from jali.codegen.lines import line_of_frame
 from jali.errors import TraceError
 
 Result = TypeVar("Result")
@@ -112,6 +113,9 @@ class Observation:
 
     def __init__(self) -> None:
         self.seen: dict[tuple[int, int], tuple[types.CodeType, dict[str, Any], str]] = {}
+        self.lines: dict[
+            int, str
+        ] = {}  # the user's, where code with a closure was first called, by the code's id
         self.asked: list[Any] = []  # context variables that were read
         self.any_attribute = False
         self.looked_up: dict[str, set[str]] = {"user": set(), "library": set()}  # by getattr of fixed names
@@ -147,6 +151,8 @@ class Observation:
         code, space = frame.f_code, frame.f_globals
         whose = "aside" if self._is_aside(frame) else _whose(frame)
         self.seen[id(code), id(space)] = code, space, whose
+        if code.co_freevars:
+            self.lines.setdefault(id(code), line_of_frame(frame))
         return {"aside": "aside", "on behalf of machinery": "again", "machinery": "ignore"}.get(whose, "tell")
 
     def _is_aside(self, frame: types.FrameType) -> bool:

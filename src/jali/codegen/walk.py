@@ -39,6 +39,7 @@ from jali.codegen.lookups import (
     everything,
     is_compiled,
     is_special_method,
+    kept_by,
     lookup,
     open_to_view,
     points,
@@ -215,6 +216,12 @@ class Walk:
                 value, (path,) * 2, lambda: (above.__thisclass__, above.__self__), kind, strict, _FIXED
             )
         if isinstance(value, _LRU):
+            held = kept_by(
+                value
+            )  # until there is another miss; a hit runs no code that would lead to a result
+            self._waiting.append(
+                lambda: self._node(itertools.repeat(path), "kept", lambda: held, strict=False, row=_FIXED)
+            )
             return self._later(
                 value, (path, path), lambda: (value.__wrapped__, value.cache_info().misses), kind, strict
             )
@@ -310,7 +317,7 @@ class Walk:
 
     def _class(self, path: str, value: type) -> Any:
         space = getattr(sys.modules.get(value.__module__), "__dict__", {"__name__": value.__module__})
-        if is_compiled(value) or value.__module__.partition(".")[0] == "jali" or origin(space) != "user":
+        if is_compiled(value) or origin(space) != "user":
             return self._same(value)
         special = (
             n for n, entry in vars(value).items() if is_special_method(n, entry)

@@ -17,7 +17,8 @@ import jali
 from jali.codegen.types import Algebra
 from jali.errors import LayoutError, ParameterError
 from jali.gauge.field import GaugeField
-from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach
+from jali.gauge.groups import link_with_staple
+from jali.gauge.link_colours import PLAQUETTES, RECTANGLES, Reach, checked_reach
 from jali.gauge.plaquettes import plaquette_sums
 from jali.gauge.staples import rectangle_staple, staple
 from jali.lattice.checked import checked
@@ -26,7 +27,8 @@ from jali.lattice.checked import checked
 @jali.site_function
 def _force(X: Any, F: Any, U: Any, half_coupling: Any, staple: Any) -> None:
     for mu in X.directions():
-        W = U[mu][X] * staple(X, U, mu).dagger()
+        link, total = link_with_staple("force", X, U, mu, staple)
+        W = link * total.dagger()
         F[mu][X] = half_coupling * W.traceless_antihermitian()
 
 
@@ -41,22 +43,20 @@ class Action(ABC):
     """An action that is linear in every link: S = -(beta / n) Re tr(U_mu(x) S_mu(x)^dagger) + what U_mu(x) is not in.
 
     An action of one's own derives from this class and has the four members `beta`, `reach`, `value` and `staple`; see
-    `docs/gauge-theory.md` for one. Keep the object: kernels know it by its identity. Where `reach` says too little,
+    `docs/gauge-theory.md` for one. `beta` and `reach` belong to the class or to the object. A staple that reads its own
+    link is refused: the action would not be linear. Keep the object: kernels know it by its identity. Where `reach` says too little,
     updates are refused as races.
     """
 
     beta: float
-    """The factor in front."""
+    """The factor in front; heat bath, Metropolis and force need it."""
+    reach: Reach
+    """Boxes that its terms fit in, by their sides, along any directions.
+
+    ((1, 1),) are plaquettes, ((1, 2),) rectangles and plaquettes, ((1, 1, 1),) loops on a cube.
+    """
     stiffness: float = 1.0
     """Length of the staple sum of random links, in units of that of plaquettes; it chooses the faster heat bath."""
-
-    @property
-    @abstractmethod
-    def reach(self) -> Reach:
-        """Boxes that its terms fit in, by their sides, along any directions.
-
-        ((1, 1),) are plaquettes, ((1, 2),) rectangles and plaquettes, ((1, 1, 1),) loops on a cube.
-        """
 
     @abstractmethod
     def value(self, U: GaugeField) -> float:
@@ -77,20 +77,55 @@ class Action(ABC):
 
         For a change U -> (1 + omega) U of one link with omega in the algebra, dS = -2 tr(omega F) = sum_a
         omega^a F^a; with momenta of kinetic energy -tr p^2 the equations of motion are dU/dt = p U, dp/dt =
-        -F. F = (beta / 2n) times the traceless anti-Hermitian part of U S^dagger with the staple sum S.
+        -F. F = (beta / 2n) times the traceless anti-Hermitian part of U S^dagger with the staple sum S. Raises
+        ParameterError and LayoutError for an action without a beta or a reach that makes sense.
         """
+        as_action(self)
+        beta = _member(self, "beta")
+        _check("beta", beta)
         fields = (
             [jali.Field(U.lattice, Algebra(U.n), precision=U.precision) for _ in U.fields]
             if out is None
             else _members(out, U)
         )
-        _force(fields, U, self.beta / (2 * U.n), self.staple)
+        _force(fields, U, beta / (2 * U.n), self.staple)
         return fields
 
 
 def as_action(action: Action | float) -> Action:
-    """The action that is given, or the Wilson action of a beta. Raises ParameterError for what is no finite number."""
-    return action if isinstance(action, Action) else WilsonAction(action)
+    """The action that is given, or the Wilson action of a beta.
+
+    Raises ParameterError for what is no finite number and an action without a reach, LayoutError for a reach that is none.
+    """
+    if not isinstance(action, Action):
+        return WilsonAction(action)
+    checked_reach(_member(action, "reach"))
+    return action
+
+
+def weight_of(action: Action) -> float:
+    """The beta of an action whose exp(-S) is drawn from. Raises ParameterError where it has none or it is not from 0."""
+    beta = _member(action, "beta")
+    _check("beta", beta)
+    if not beta >= 0:
+        raise ParameterError(f"updates need a beta from 0, not {beta!r}")
+    return float(beta)
+
+
+_MEMBERS = {
+    "beta": "the factor in front, a number",
+    "reach": "boxes that its terms fit in, such as ((1, 1),) for plaquettes",
+}
+
+
+def _member(action: Action, name: str) -> Any:
+    try:
+        return getattr(action, name)
+    except AttributeError as error:
+        raise ParameterError(
+            f"{type(action).__name__} has no {name}, {_MEMBERS[name]}: an Action has the members beta, reach, value and "
+            f"staple, of its class or set in __init__ ({error})"
+        ) from error
 
 
 def _check(name: str, value: Any) -> None:

@@ -23,9 +23,10 @@ from jali.errors import FileFormatError, LayoutError, ParameterError
 from jali.files import checked_path
 from jali.gauge.groups import haar_random
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
+from jali.io.array_formats import Outline
 from jali.io.arrays import holds_arrays
 from jali.io.ensemble import LINKS, links_of, newest_configuration
-from jali.io.formats import writers
+from jali.io.formats import format_named, writers
 from jali.io.links import checked_metadata
 from jali.io.parallel import together
 from jali.lattice import Field, Lattice, Random
@@ -247,7 +248,7 @@ class GaugeField(WithoutOperators):
         elif not isinstance(source, str | os.PathLike):
             raise ParameterError(f"a configuration is read from a path or an open file, not from {source!r}")
         else:
-            file = _opened(
+            file = opened(
                 source,
                 jali.comm.current() if lattice is None else lattice.communicator,
                 verify,
@@ -286,20 +287,8 @@ class GaugeField(WithoutOperators):
         verify: bool,
     ) -> GaugeField:
         """The links in an array `(direction, *extents, n, n)`, of jali or of others."""
-        if len(file.arrays) != 1 and SAVED not in file.arrays:
-            raise FileFormatError(f"{file.path} holds no gauge field (arrays: {sorted(file.arrays)})")
-        outline = file.arrays[SAVED] if SAVED in file.arrays else next(iter(file.arrays.values()))
+        outline = array_of_links(file)
         shape, d = outline.shape, len(outline.shape) - 3
-        if (
-            d < 1
-            or shape[0] != d
-            or shape[-2] != shape[-1]
-            or outline.dtype is None
-            or outline.dtype.kind != "c"
-        ):
-            raise FileFormatError(
-                f"{file.path}: an array {shape} of {outline.dtype}; links are complex numbers (direction, sites..., n, n)"
-            )
         lattice = Lattice(*shape[1:-2]) if lattice is None else lattice
         _agree(file.path, shape[1:-2], SU(shape[-1]), lattice, group)
         box = io.Box((0, *lattice.local_origin), (d, *lattice.local_extents))
@@ -358,29 +347,24 @@ class GaugeField(WithoutOperators):
 
         `format` is `"ildg"` (any n), `"nersc"` (SU(3)) or another format of configurations that jali writes, for four dimensions; or, for
         any, one of `Field.save`: `"npy"` or `"hdf5"`, one array of shape `(direction, *extents, n, n)`, called U in HDF5, or `"jali"`,
-        fields U0, U1, ... as they are stored. Without it a name that ends with `.npy`, `.h5`, `.hdf5` or `.jali` says so,
-        and any other is an ILDG file.
+        fields U0, U1, ... as they are stored. Without it the name says so, by its end (`.npy`, `.h5`, `.hdf5`, `.jali`, `.nersc`,
+        `.ildg`, `.lime`) or its beginning (`nersc.`, `ildg.`), and any other is an ILDG file.
 
         `precision` is 32 or 64 bits per real, by default that of the field. Plaquette and link trace go into
-        the header of configurations; so does `metadata`, which the others do not have. Raises ParameterError, LayoutError and OSError,
-        the same on all ranks.
+        the header of configurations; so does `metadata`, which the others do not have. Configurations have no place for a boundary,
+        which the others keep. Raises ParameterError, LayoutError and OSError, the same on all ranks.
         """
         if not isinstance(path, str | os.PathLike):
             raise ParameterError(f"a configuration is written to a path, not to {path!r}")
-        names = list(dict.fromkeys((*writers(), *endings().values())))
         if format is None:
-            ending = os.path.splitext(os.fsdecode(path))[1].lower()
-            format = endings().get(ending, "ildg")
-        if format not in names:
-            raise ParameterError(f"the format is {' or '.join(map(repr, names))}, not {format!r}")
+            format = link_format_named(path) or "ildg"
+        if format not in link_formats():
+            raise ParameterError(f"the format is {' or '.join(map(repr, link_formats()))}, not {format!r}")
         if format not in writers():
             self._save_fields(path, format, precision, metadata)
             return
         lattice = self.lattice
-        if lattice.ndim != 4:
-            raise LayoutError(
-                f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}; .npy, .h5 and .jali hold any"
-            )
+        require_configuration(self)
         checked_metadata(metadata)  # before anything is computed
         writers()[format].write(
             path,
@@ -423,7 +407,46 @@ class GaugeField(WithoutOperators):
             io.write_arrays(path, format, extents, box, {SAVED: links}, told, ranks=lattice.communicator)
 
 
-def _opened(
+def link_formats() -> tuple[str, ...]:
+    """Names of the formats that links are written in: those of configurations, then those of fields."""
+    return tuple(dict.fromkeys((*writers(), *endings().values())))
+
+
+def link_format_named(path: str | os.PathLike[str]) -> str | None:
+    """The one of `link_formats` that the name of a file says; None where it says none."""
+    ending = os.path.splitext(os.fsdecode(path))[1].lower()
+    return endings().get(ending) or format_named(path)
+
+
+def require_configuration(U: GaugeField) -> None:
+    """Raises LayoutError for a gauge field that files of configurations have no place for: other than four dimensions, a boundary."""
+    lattice, conditions = U.lattice, U[0].boundary.conditions
+    if lattice.ndim != 4:
+        raise LayoutError(
+            f"configuration files hold four-dimensional lattices, this one has {lattice.ndim}; .npy, .h5 and .jali hold any"
+        )
+    if any(condition != "periodic" for condition in conditions):
+        raise LayoutError(
+            f"configuration files have no place for a boundary, and this gauge field has {conditions}: its plaquette is not that "
+            f"of the links in the file. .npy, .h5 and .jali keep it; GaugeField(lattice, {U.group}).assign(U) has the same "
+            "links without it"
+        )
+
+
+def array_of_links(file: io.ArrayFile) -> Outline:
+    """The array `(direction, *extents, n, n)` of a file that is a gauge field. Raises FileFormatError where there is none."""
+    if len(file.arrays) != 1 and SAVED not in file.arrays:
+        raise FileFormatError(f"{file.path} holds no gauge field (arrays: {sorted(file.arrays)})")
+    outline = file.arrays[SAVED] if SAVED in file.arrays else next(iter(file.arrays.values()))
+    shape, d = outline.shape, len(outline.shape) - 3
+    if d < 1 or shape[0] != d or shape[-2] != shape[-1] or outline.dtype is None or outline.dtype.kind != "c":
+        raise FileFormatError(
+            f"{file.path}: an array {shape} of {outline.dtype}; links are complex numbers (direction, sites..., n, n)"
+        )
+    return outline
+
+
+def opened(
     path: str | os.PathLike[str], ranks: Any, verify: bool, **known: Any
 ) -> io.ConfigurationFile | io.Checkpoint | io.ArrayFile:
     """What has a path: a file of a configuration, or the newest one of a run, as it was saved (collective)."""

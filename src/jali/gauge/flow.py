@@ -21,6 +21,7 @@ from jali.errors import ParameterError
 from jali.gauge.actions import Action
 from jali.gauge.clover import measure_field_strength
 from jali.gauge.field import GaugeField
+from jali.gauge.groups import link_with_staple
 from jali.gauge.staples import staple
 from jali.lattice.checked import checked
 
@@ -30,16 +31,16 @@ _STAGES = ((1.0, 0.0, 1 / 4), (8 / 9, -17 / 36, 1.0), (3 / 4, -1.0, 1.0))
 
 @jali.site_function
 def _first_stage(X: Any, new: Any, V: Any, A: Any, a: Any, c: Any, mu: Any, staple: Any) -> None:
-    link = V[mu][X]
-    z = -a * (link * staple(X, V, mu).dagger()).traceless_antihermitian()
+    link, total = link_with_staple("flow", X, V, mu, staple)
+    z = -a * (link * total.dagger()).traceless_antihermitian()
     A[mu][X] = z
     new[mu][X] = (c * z).exp() * link
 
 
 @jali.site_function
 def _later_stage(X: Any, new: Any, V: Any, A: Any, a: Any, b: Any, c: Any, mu: Any, staple: Any) -> None:
-    link = V[mu][X]
-    z = b * A[mu][X] - a * (link * staple(X, V, mu).dagger()).traceless_antihermitian()
+    link, total = link_with_staple("flow", X, V, mu, staple)
+    z = b * A[mu][X] - a * (link * total.dagger()).traceless_antihermitian()
     A[mu][X] = z
     new[mu][X] = (c * z).exp() * link
 

@@ -8,12 +8,17 @@ lowers F for 0 < omega < 2 and converges much faster (J. Mandula and M. Ogilvie,
 
 What is found is a maximum near the start, one of many Gribov copies; no search for the largest one is made. Another
 copy: `U.random_gauge_transform(seed)` before.
+
+Links across an open edge belong to no plaquette, and are left out of F. With another factor for those who look across
+an edge, -1 or a phase, a link has one value seen from its own site and another from the far one, and F none at all.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 import jali
 from jali.errors import LayoutError, ParameterError, SolverError
@@ -30,6 +35,9 @@ from jali.gauge.subgroups import (
 from jali.lattice.checked import checked
 from jali.notebook import facts
 
+_ROUNDING = 70.0
+"""Where theta ends, in units of the square of the precision's rounding: each component of Delta is a sum of some ten terms."""
+
 
 @dataclass(frozen=True, repr=False)
 class GaugeFixing:
@@ -45,7 +53,10 @@ class GaugeFixing:
     transformation: jali.Field
     """g, so that V_mu(x) = g(x) U_mu(x) g(x + mu)^dagger."""
     functional: float
-    """F: mean of Re tr V_mu(x) / n over the links of these directions; those across an open edge count as 0."""
+    """F: mean of Re tr V_mu(x) / n over the links of these directions, of which those across an open edge count as 0.
+
+    `link_trace(field)` is the mean over what is stored, which has links there too.
+    """
     theta: float
     """The squared divergence per site and colour, as above; at a maximum it is zero."""
     sweeps: int
@@ -81,7 +92,8 @@ def landau_gauge(
 
     It ends when theta, as `GaugeFixing` defines it, measured after every `every` sweeps, is below `tolerance` (float32
     reaches some 1e-12). `omega` from 1, steepest ascent, to below 2 overrelaxes; the best value grows with the lattice.
-    Raises ParameterError for impossible numbers, and SolverError, on all ranks, after `limit` sweeps.
+    The boundary is periodic or open. Raises ParameterError for impossible numbers, LayoutError for other boundaries,
+    and SolverError, on all ranks, after `limit` sweeps.
     """
     return _fix(U, tuple(U.lattice.directions), tolerance, omega, limit, every)
 
@@ -92,7 +104,8 @@ def coulomb_gauge(
 ) -> GaugeFixing:
     """Fixes the Coulomb gauge: the divergence of V vanishes in space, in every slice of time, the last direction.
 
-    Arguments and errors as those of `landau_gauge`. Transformations that depend on time alone stay free.
+    Arguments and errors as those of `landau_gauge`; the boundary in time may be any. Transformations that depend on
+    time alone stay free.
     """
     return _fix(U, tuple(U.lattice.directions[:-1]), tolerance, omega, limit, every)
 
@@ -108,6 +121,16 @@ def _fix(
     if not axes:
         raise LayoutError("Coulomb gauge needs at least two dimensions, space and time")
     lattice = U.lattice
+    factors = {
+        int(mu): c for mu in axes if (c := U[0].boundary.conditions[int(mu)]) not in ("periodic", "open")
+    }
+    if factors:
+        raise LayoutError(
+            f"a gauge is fixed on periodic or open links; these have the boundary {factors} (by direction), so that a link "
+            "across the edge has two values, seen from its two ends, and the functional none. "
+            f"GaugeField(lattice, {U.group}).assign(U) has the same links without it; signs and phases of fermions belong to "
+            "the boundary of the spinor field"
+        )
     colours = list(link_colours(lattice))  # no two neighbours in one
     # Beyond an open edge there is nothing to turn towards; in a transformation all sites count.
     conditions = ["open" if c == "open" else "periodic" for c in U[0].boundary.conditions]
@@ -123,9 +146,13 @@ def _fix(
         history.append((history[-1][0] + sweeps, *_measure(U, g, axes)))
     done, functional, theta = history[-1]
     if not theta < tolerance:
+        advice = "allow more (limit), or overrelax otherwise (omega)"
+        if tolerance < (least := _ROUNDING * float(np.finfo(U.precision).eps) ** 2):
+            advice = f"by its rounding {U.precision} ends near {least:.0e}" + (
+                f", GaugeField(lattice, {U.group}).assign(U) goes further" if U.precision == "float32" else ""
+            )
         raise SolverError(
-            f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {tolerance:g}; allow more (limit), "
-            "or overrelax otherwise (omega)"
+            f"gauge fixing has theta = {theta:.3g} after {done} sweeps, not below {tolerance:g}; {advice}"
         )
     transformation = g.like(boundary="periodic", name="gauge transformation").assign(g)
     field = U.copy().gauge_transform(transformation)

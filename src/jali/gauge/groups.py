@@ -11,6 +11,9 @@ import math
 from typing import Any
 
 import jali
+from jali.codegen.ir import Node
+from jali.codegen.lines import trace_error
+from jali.codegen.values import Value
 
 # Steps of Newton's iteration for the polar decomposition. It squares the deviation of the singular values
 # from one in each step once they are near one, and halves large ones before: this reaches rounding for
@@ -54,14 +57,63 @@ def gaussian_algebra(X: Any, rng: Any, n: int) -> Any:
     return jali.matrix(rows).traceless_antihermitian()
 
 
+def link_and_staple(what: str, link: Any, staple: Any) -> tuple[Any, Any]:
+    """Both as matrices of one shape, numbers as 1 x 1. Raises TraceError in the name of `what`."""
+    link, staple = _matrix(link), _matrix(staple)
+    if link.shape != staple.shape:
+        raise trace_error(
+            f"{what}: link and staple are matrices of one shape, not {link.shape} and {staple.shape}; "
+            "a number counts as 1 x 1"
+        )
+    return link, staple
+
+
+def link_with_staple(what: str, X: Any, U: Any, mu: Any, staple: Any) -> tuple[Any, Any]:
+    """The link `U[mu][X]` and what an action's function `staple` says of it, as `link_and_staple` does.
+
+    Raises TraceError also for a staple that reads the link: the action is then not linear in it, as all that uses
+    staples takes it to be.
+    """
+    link, found = U[mu][X], staple(X, U, mu)
+    if isinstance(found, Value) and _is_made_of(found.node, link.node):
+        raise trace_error(
+            f"{what}: the staple depends on the link that it multiplies. An action that is linear in every link has a staple "
+            "of other links alone; one that is not needs an update of your own, a Metropolis step by the change of the action"
+        )
+    return link_and_staple(what, link, found)
+
+
+def _is_made_of(root: Node, leaf: Node) -> bool:
+    """Whether a value depends on a leaf. Zero times the leaf, where a sum may begin, does not."""
+    waiting: list[Node] = [root]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if node is leaf:
+            return True
+        is_zero = node.op == "mul" and any(one.op == "const" and one.attrs[0] == 0 for one in node.args)
+        if node.number not in seen and not is_zero:
+            waiting += node.args
+        seen.add(node.number)
+    return False
+
+
+def _matrix(M: Any) -> Any:
+    """A number as a matrix of one element, a matrix as it is."""
+    return jali.matrix([[M]]) if getattr(M, "shape", ()) == () else M
+
+
 def project(M: Any) -> Any:
     """The matrix of SU(n) in M: its unitary polar factor M (M^dagger M)^(-1/2), divided by det^(1/n).
+
+    For n = 1, and of a number, it is the phase M / |M|, which has no determinant to lose: that of U(1).
 
     Covariant, project(g M h) = g project(M) h for g, h in SU(n), unlike the orthonormalisation of rows. The
     root of the determinant is the one with argument in (-pi/n, pi/n]. For n = 2 and M a real combination of
     SU(2) matrices it is M / sqrt(det M). W. Kamleh, D. Leinweber and A. Williams, Phys. Rev. D 70 (2004)
     014502, hep-lat/0403019. M must not be singular.
     """
+    M = _matrix(M)
     n = M.shape[0]
     if n == 1:
         return M.reunitarise()

@@ -19,6 +19,7 @@ from typing import Any
 
 import jali
 from jali.codegen.lines import trace_error
+from jali.gauge.groups import link_and_staple, link_with_staple
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -39,16 +40,13 @@ def heat_bath_link(
 ) -> Any:
     """A new link, drawn with the weight exp(coupling Re tr(U staple^dagger)) by the subgroups, inside a site function.
 
-    `link` is the old one, an SU(n) matrix as `U[mu][X]` is, and `staple` any matrix that does not depend on it; with
-    the staple sum of the Wilson action `coupling` is beta / n; it may have either sign. `method` is "Kennedy-Pendleton"
+    `link` is the old one, an SU(n) matrix as `U[mu][X]` is, and `staple` any matrix that does not depend on it (or,
+    for U(1), a number); with the staple sum of the Wilson action `coupling` is beta / n; it may have either sign. `method` is "Kennedy-Pendleton"
     or, where |coupling| times the length of the staple (sqrt(det) of its SU(2) part) is below 1 or may be zero,
     "Creutz". Both are exact; far on the wrong side draws run out of attempts and keep the link. U(1) has a method of
     its own.
     """
-    if link.shape != staple.shape:
-        raise trace_error(
-            f"heat_bath_link: link and staple are matrices of one shape, not {link.shape} and {staple.shape}"
-        )
+    link, staple = link_and_staple("heat_bath_link", link, staple)
     if method not in (KENNEDY_PENDLETON, CREUTZ):
         raise trace_error(
             f"heat_bath_link: the method is {KENNEDY_PENDLETON!r} or {CREUTZ!r}, not {method!r}"
@@ -78,19 +76,22 @@ def _positive(coupling: Any, staple: Any) -> tuple[Any, Any]:
 @jali.site_function
 def heat_bath_kennedy_pendleton(X: Any, U: Any, rng: Any, width: Any, mu: Any, staple: Any) -> None:
     """Heat bath for SU(n), n >= 2, at moderate and large beta; `width` is n / (2 beta)."""
-    U[mu][X] = _kennedy_pendleton(X, U[mu][X], staple(X, U, mu), width, rng)
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
+    U[mu][X] = _kennedy_pendleton(X, link, total, width, rng)
 
 
 @jali.site_function
 def heat_bath_creutz(X: Any, U: Any, rng: Any, coupling: Any, mu: Any, staple: Any) -> None:
     """Heat bath for SU(n), n >= 2, at small beta, beta = 0 included; `coupling` is beta / n."""
-    U[mu][X] = _creutz(X, U[mu][X], staple(X, U, mu), coupling, rng)
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
+    U[mu][X] = _creutz(X, link, total, coupling, rng)
 
 
 @jali.site_function
 def heat_bath_u1(X: Any, U: Any, rng: Any, beta: Any, mu: Any, staple: Any) -> None:
     """Exact heat bath for U(1) at any beta."""
-    U[mu][X] = _best_fisher(X, U[mu][X], staple(X, U, mu), beta, rng)
+    link, total = link_with_staple("heat_bath_sweep", X, U, mu, staple)
+    U[mu][X] = _best_fisher(X, link, total, beta, rng)
 
 
 def _kennedy_pendleton(X: Any, link: Any, staple: Any, width: Any, rng: Any) -> Any:

@@ -25,6 +25,8 @@ RECTANGLES: Reach = ((1, 2),)
 
 Displacement = tuple[int, ...]
 Table = tuple[int, ...]
+Candidate = tuple[Table, dict[int, int]]
+"""A table of a direction, and the differences of colour that it makes, by displacement: bit k for the difference k."""
 
 
 def link_parts(lattice: Lattice, reach: Reach = PLAQUETTES) -> Iterable[tuple[object, Domain]]:
@@ -39,7 +41,7 @@ def link_colours(lattice: Lattice, reach: Reach = PLAQUETTES, mu: int = 0) -> It
     where extents are multiples of four, else more. Raises LayoutError where an extent is so small that a term
     contains a link twice, and below two dimensions, where there are no plaquettes.
     """
-    return _link_colours(lattice.extents, reach if reach is PLAQUETTES else _checked(reach), mu)
+    return _link_colours(lattice.extents, reach if reach is PLAQUETTES else checked_reach(reach), mu)
 
 
 @functools.lru_cache(maxsize=256)
@@ -59,7 +61,7 @@ def _link_colours(extents: tuple[int, ...], reach: Reach, mu: int) -> Iterable[D
     return _three_colours(extents)
 
 
-def _checked(reach: Reach) -> Reach:
+def checked_reach(reach: Reach) -> Reach:
     """The reach, if it is one. Raises LayoutError."""
     good = isinstance(reach, tuple) and bool(reach)
     for box in reach if good else ():
@@ -115,39 +117,86 @@ def _searched_colours(extents: tuple[int, ...], apart: tuple[Displacement, ...])
 def _tables(
     extents: tuple[int, ...], apart: tuple[Displacement, ...], colours: int
 ) -> tuple[Table, ...] | None:
-    """A table for each direction, so that no displacement leads to the same colour; None if the search finds none."""
+    """A table for each direction, so that no displacement leads to the same colour; None if there are none.
+
+    Of all choices the one that comes first, direction by direction.
+    """
     reach = [max(step[d] for step in apart) for d in range(len(extents))]
-    candidates = [_candidates(n, colours, r) for n, r in zip(extents, reach, strict=True)]
-    # A displacement is decided with the last direction in which it leads anywhere.
-    last = {step: max(d for d, s in enumerate(step) if s) for step in apart}
-
-    def extend(
-        chosen: tuple[Table, ...], known: dict[Displacement, frozenset[int]]
-    ) -> tuple[Table, ...] | None:
-        """`known` has the differences of colour that an undecided displacement makes in the chosen directions."""
-        d = len(chosen)
-        if d == len(extents):
-            return chosen
-        for table, differences in candidates[d]:
-            now = {
-                step: frozenset((a + b) % colours for a in before for b in differences[step[d]])
-                for step, before in known.items()
-            }
-            if all(0 not in sums for step, sums in now.items() if last[step] == d):
-                found = extend((*chosen, table), {step: sums for step, sums in now.items() if last[step] > d})
-                if found is not None:
-                    return found
+    open_to = [_candidates(n, colours, r) for n, r in zip(extents, reach, strict=True)]
+    search = _Search(apart, colours)
+    if not search.succeeds(open_to):
         return None
+    for d, candidates in enumerate(open_to):
+        fixed = next(one for one in candidates if search.succeeds([*open_to[:d], [one], *open_to[d + 1 :]]))
+        open_to[d] = [fixed]
+    return tuple(candidates[0][0] for candidates in open_to)
 
-    return extend((), dict.fromkeys(apart, frozenset({0})))
+
+class _Search:
+    """Whether tables can be chosen, one of some candidates for each direction.
+
+    The direction that most displacements have a part in, that of the links, comes first, since it decides most. Sets of
+    differences of colour are whole numbers, bit k for the difference k. What was in vain is remembered: for most
+    displacements it does not matter which tables other directions have.
+    """
+
+    def __init__(self, apart: tuple[Displacement, ...], colours: int):
+        ndim = len(apart[0])
+        self._colours = colours
+        self._order = sorted(range(ndim), key=lambda d: -sum(step[d] != 0 for step in apart))
+        # A displacement is decided with the last direction in which it leads anywhere.
+        rank = {d: k for k, d in enumerate(self._order)}
+        last = {step: max(rank[d] for d, s in enumerate(step) if s) for step in apart}
+        self._undecided = [[step for step in apart if last[step] >= k] for k in range(ndim)]
+        self._last = last
+        self._sums: dict[tuple[int, int], int] = {}
+
+    def succeeds(self, candidates: list[list[Candidate]]) -> bool:
+        """Whether there is a choice."""
+        in_vain: list[set[tuple[int, ...]]] = [set() for _ in self._order]
+
+        def extend(k: int, known: tuple[int, ...]) -> bool:
+            """`known`: differences that the undecided displacements make in the directions chosen."""
+            if k == len(self._order):
+                return True
+            if known in in_vain[k]:
+                return False
+            d = self._order[k]
+            for _, differences in candidates[d]:
+                after, fits = [], True
+                for step, before in zip(self._undecided[k], known, strict=True):
+                    sums = self._sum(before, differences[step[d]])
+                    if self._last[step] > k:
+                        after.append(sums)
+                    elif sums & 1:
+                        fits = False
+                        break
+                if fits and extend(k + 1, tuple(after)):
+                    return True
+            in_vain[k].add(known)
+            return False
+
+        return extend(0, (1,) * len(self._undecided[0]))
+
+    def _sum(self, a: int, b: int) -> int:
+        """All sums of a difference of the one set and one of the other, modulo the number of colours."""
+        found = self._sums.get((a, b))
+        if found is None:
+            found = 0
+            for k in range(self._colours):
+                if b >> k & 1:
+                    found |= a << k | a >> (self._colours - k)
+            found &= (1 << self._colours) - 1
+            self._sums[a, b] = found
+        return found
 
 
 @functools.cache
-def _candidates(n: int, colours: int, reach: int) -> list[tuple[Table, dict[int, frozenset[int]]]]:
+def _candidates(n: int, colours: int, reach: int) -> list[Candidate]:
     """Tables for a direction of n sites, one for every way in which they can differ up to `reach` sites apart.
 
     A table goes in steps of two sizes, those of one size first or in turns: 0 1 2 3 in steps of 1, 0 1 0 1 2 with one
-    step of 1 instead of -1. The differences are by displacement; the last site comes before the first one.
+    step of 1 instead of -1. The differences are by displacement, as bits; the last site comes before the first one.
     """
     found: dict[tuple[frozenset[int], ...], Table] = {}
     for first, second in itertools.product(range(colours), repeat=2):
@@ -167,9 +216,9 @@ def _candidates(n: int, colours: int, reach: int) -> list[tuple[Table, dict[int,
     return [
         (
             table,
-            {0: frozenset({0})}
-            | {s: way for s, way in enumerate(ways, 1)}
-            | {-s: frozenset(-x % colours for x in way) for s, way in enumerate(ways, 1)},
+            {0: 1}
+            | {s: sum(1 << x for x in way) for s, way in enumerate(ways, 1)}
+            | {-s: sum(1 << -x % colours for x in way) for s, way in enumerate(ways, 1)},
         )
         for ways, table in found.items()
     ]

@@ -10,9 +10,8 @@ import functools
 from typing import Any
 
 import jali
-from jali.codegen.lines import trace_error
 from jali.errors import ParameterError
-from jali.gauge.groups import gaussian_algebra
+from jali.gauge.groups import gaussian_algebra, link_and_staple, link_with_staple
 
 MOST_HITS = 1000
 
@@ -23,12 +22,10 @@ def metropolis_link(
     """A link after `hits` proposals for the weight exp(coupling Re tr(U staple^dagger)), and how many were accepted.
 
     For use inside a site function. A proposal is exp(width A) U with Gaussian A, as likely as its inverse. `staple` is
-    any matrix that does not depend on the link. The proposals are unrolled, so there are at most 1000.
+    any matrix that does not depend on the link, or a number for U(1). The proposals are unrolled, so there are at most
+    1000.
     """
-    if link.shape != staple.shape:
-        raise trace_error(
-            f"metropolis_link: link and staple are matrices of one shape, not {link.shape} and {staple.shape}"
-        )
+    link, staple = link_and_staple("metropolis_link", link, staple)
     check_hits(hits)
     W = link * staple.dagger()
     accepted: Any = 0.0
@@ -61,7 +58,8 @@ def metropolis(hits: int) -> jali.SiteFunction:
     def metropolis_kernel(
         X: Any, U: Any, rng: Any, coupling: Any, width: Any, mu: Any, staple: Any, accepted: Any
     ) -> None:
-        U[mu][X], found = metropolis_link(X, U[mu][X], staple(X, U, mu), coupling, rng, width, hits)
+        link, total = link_with_staple("metropolis_sweep", X, U, mu, staple)
+        U[mu][X], found = metropolis_link(X, link, total, coupling, rng, width, hits)
         accepted += found
 
     return metropolis_kernel

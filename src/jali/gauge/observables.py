@@ -38,8 +38,8 @@ def plaquette(U: GaugeField) -> float:
 
 @checked
 def link_trace(U: GaugeField) -> float:
-    """Mean of (1/n) Re tr U_mu(x) over all links; it depends on the gauge and serves as a fingerprint of
-    files.
+    """Mean of (1/n) Re tr U_mu(x) over all links as they are stored, those across an open edge too; it depends on the
+    gauge and serves as a fingerprint of files.
     """
     return mean_link_trace(U)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import jali
-from jali.codegen.lines import trace_error
+from jali.gauge.groups import link_and_staple, link_with_staple
 from jali.gauge.subgroups import (
     TINY,
     double_quaternion,
@@ -26,19 +26,16 @@ from jali.gauge.subgroups import (
 def overrelax_link(link: Any, staple: Any) -> Any:
     """The link that overrelaxation makes of `link`, inside a site function: Re tr(U staple^dagger) stays as it is.
 
-    `staple` is any matrix that does not depend on the link: all that multiplies it in the action.
+    `staple` is any matrix that does not depend on the link, or for U(1) a number: all that multiplies it in the action.
     """
-    if link.shape != staple.shape:
-        raise trace_error(
-            f"overrelax_link: link and staple are matrices of one shape, not {link.shape} and {staple.shape}"
-        )
+    link, staple = link_and_staple("overrelax_link", link, staple)
     return _reflect_u1(link, staple) if link.shape[0] == 1 else _reflect_rows(link, staple)
 
 
 @jali.site_function
 def overrelax(X: Any, U: Any, mu: Any, staple: Any) -> None:
     """Reflects the links of direction mu."""
-    U[mu][X] = overrelax_link(U[mu][X], staple(X, U, mu))
+    U[mu][X] = overrelax_link(*link_with_staple("overrelaxation_sweep", X, U, mu, staple))
 
 
 def _reflect_rows(link: Any, staple: Any) -> Any:

@@ -12,7 +12,7 @@ import math
 import warnings
 
 from jali.errors import ParameterError
-from jali.gauge.actions import Action, as_action
+from jali.gauge.actions import Action, as_action, weight_of
 from jali.gauge.field import GaugeField
 from jali.gauge.heatbath import heat_bath_creutz, heat_bath_kennedy_pendleton, heat_bath_u1, needs_creutz
 from jali.gauge.link_colours import link_parts
@@ -133,6 +133,4 @@ def exhausted_attempts() -> int:
 def _weight(beta: float | Action) -> tuple[Action, float]:
     """The action and its beta. Raises ParameterError where it is not from 0."""
     action = as_action(beta)
-    if not action.beta >= 0:
-        raise ParameterError(f"updates need a beta from 0, not {action.beta!r}")
-    return action, float(action.beta)
+    return action, weight_of(action)

@@ -299,7 +299,8 @@ def _recognise(path: str, fd: int, size: int) -> Format | str:
         )
     if head.startswith(b"\x89HDF\r\n\x1a\n"):
         raise FileFormatError(
-            f"{path}: an HDF5 file; there is no standard for configurations in HDF5: use ILDG"
+            f"{path}: an HDF5 file; there is no standard for configurations in HDF5, and what jali writes there is read by "
+            "GaugeField.from_file"
         )
     if _looks_like_openqcd(head, size):
         return "openqcd"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -69,3 +70,12 @@ def formats() -> tuple[Format, ...]:
 def writers() -> dict[str, Writer]:
     """The formats that are written, by name."""
     return {row.writer.name: row.writer for row in formats() if row.writer}
+
+
+def format_named(path: str | os.PathLike[str]) -> str | None:
+    """The format that is written under a name, by its ending or else its beginning; None where it says neither."""
+    base = os.path.basename(os.fsdecode(path)).lower()
+    ending = os.path.splitext(base)[1]
+    found = [writer for writer in writers().values() if ending in writer.endings]
+    found += [writer for writer in writers().values() if base.startswith(writer.beginnings)]
+    return found[0].name if found else None
