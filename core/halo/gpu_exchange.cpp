@@ -62,7 +62,7 @@ GpuExchange::~GpuExchange() {
     // pool that only jali's own stream takes from.
     try {
         gpu_->make_current();
-        gpu_->api().stream_wait(gpu_->stream(), side_done_->handle(), 0);
+        side_done_->let_wait(gpu_->stream());
     } catch (...) {
         return; // the device is lost, and said so
     }
@@ -93,11 +93,11 @@ void GpuExchange::produce_items(void* stream) {
                 layout_->on_device(layout_->slabs()[message.slab]) + part.send_sites * sizeof(std::int32_t);
             for (const auto& [index, source] : producer->sources) parameters[index] = source->address();
             parameters[producer->output_parameter] = produced_.address() + part.produced;
-            void* packed[] = {arguments.data()};
             const std::int64_t blocks = (count + producer->threads - 1) / producer->threads;
             const DeviceSpan span(*gpu_, stream, Phase::produce, part.field->label());
             gpu_->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
-                         static_cast<unsigned>(producer->threads), packed, stream);
+                         static_cast<unsigned>(producer->threads), std::as_bytes(std::span(arguments)),
+                         stream);
         }
     }
 }
@@ -126,13 +126,12 @@ void GpuExchange::pack(void* stream) {
         arguments.awaited_count = awaited_count_;
         arguments.last = ends_with_packing();
     }
-    void* parameters[] = {&arguments};
     const bool remote = packs_into_receiver(policy_.carrier);
     const char* name = !remote ? "pack" : arguments.last ? "pack, store and await" : "pack and store";
     const DeviceSpan span(*gpu_, stream, remote ? Phase::transport : Phase::pack, name,
                           watched() ? sent() : Work{});
     gpu_->launch(gpu_->builtin(kernel), static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)),
-                 pack_blocks_.threads, parameters, stream, Urgency::first);
+                 pack_blocks_.threads, arguments, stream, Urgency::first);
 }
 
 // The words of this stage have come, and with the last stage the exchange ends.
@@ -141,9 +140,8 @@ void GpuExchange::await_stage(std::size_t s, void* stream) {
     const Stage& stage = stages_[s];
     ArrivalArguments arguments{awaited_.address() + stage.first_word * sizeof(GpuAddress), stage.words,
                                mailbox_->epoch(), s + 1 == stages_.size(), mailbox_->abandoned()};
-    void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await");
-    gpu_->launch(gpu_->builtin("await_halos"), 1, await_threads, parameters, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("await_halos"), 1, await_threads, arguments, stream, Urgency::first);
 }
 
 void GpuExchange::receive_stage(std::size_t s, void* stream) {
@@ -158,17 +156,15 @@ void GpuExchange::receive_stage(std::size_t s, void* stream) {
                                sender_count_,
                                s + 1 == stages_.size(),
                                mailbox_->abandoned()};
-    void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await and place", watched() ? received(s) : Work{});
     gpu_->launch(gpu_->builtin("receive_halos"), static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)),
-                 halo_blocks.threads, parameters, stream, Urgency::first);
+                 halo_blocks.threads, arguments, stream, Urgency::first);
 }
 
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
 // fills the device cannot keep the exchange from beginning. The last part of the boundary is on the device's
 // own stream as well, the others come behind the bulk, where they keep no exchange waiting.
 void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills) {
-    const GpuApi& api = gpu_->api();
     const HaloSwitches on = halo_switches();
     void* const main = gpu_->stream();
     gpu_->make_current();
@@ -183,9 +179,6 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
 
     const bool beside = policy_.overlap && on.bulk && bulk_if_any;
     void* const side = beside ? layout_->bulk_stream() : main;
-    const auto let_wait = [&](void* stream, const GpuEvent& event) {
-        api.check(api.stream_wait(stream, event.handle(), 0), "ordering a halo exchange");
-    };
     const auto carried_by = [&](HaloCarrier carrier) { return on.transport && policy_.carrier == carrier; };
 
     if (beside && !writes_packed_) before_->record(main);
@@ -198,7 +191,7 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
     if (carried_by(HaloCarrier::messages)) copy_to_host(main);
     if (carried_by(HaloCarrier::messages) || carried_by(HaloCarrier::direct)) packed_->record(main);
     if (beside) {
-        let_wait(side, *before_);
+        before_->let_wait(side);
         bulk_if_any(side);
         side_done_->record(side);
     }
@@ -213,12 +206,12 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
         const bool last = s + 1 == stages_.size();
         if (beside && !last) {
             if (!carried_by(HaloCarrier::ccl)) stage_arrived_[s]->record(main);
-            let_wait(side, *stage_arrived_[s]);
+            stage_arrived_[s]->let_wait(side);
         }
-        if (beside && last && !boundary_fills) let_wait(main, *side_done_);
+        if (beside && last && !boundary_fills) side_done_->let_wait(main);
         if (on.boundary) boundary(static_cast<int>(s), last ? main : side);
         if (beside && !last) side_done_->record(side);
-        if (beside && last && boundary_fills) let_wait(main, *side_done_);
+        if (beside && last && boundary_fills) side_done_->let_wait(main);
     }
     if (mailbox_ && on.transport) mailbox_->note_exchange(main);
     count();
@@ -228,28 +221,22 @@ void GpuExchange::copy_to_host(void* stream) {
     const DeviceSpan span(*gpu_, stream, Phase::transport, "copy to the host", watched() ? sent() : Work{});
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
-            gpu_->api().check(gpu_->api().copy_out(send_here_.data() + message.send_offset,
-                                                   send_.address() + message.send_offset, message.send_bytes,
-                                                   stream),
-                              "copying halos to the host");
+            gpu_->copy_out(send_here_.data() + message.send_offset, send_.address() + message.send_offset,
+                           message.send_bytes, stream);
 }
 
 void GpuExchange::copy_to_mailboxes(void* stream) {
-    const GpuApi& api = gpu_->api();
     const DeviceSpan span(*gpu_, stream, Phase::transport, "copy", watched() ? sent() : Work{});
     AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch(),
                          mailbox_->abandoned()};
-    void* awaited[] = {&await};
-    gpu_->launch(gpu_->builtin("await_slots"), 1, halo_blocks.threads, awaited, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("await_slots"), 1, halo_blocks.threads, await, stream, Urgency::first);
     const std::uint64_t slot = mailbox_->enqueued % 2 * mailbox_->slot_bytes();
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
-            api.check(api.copy(mailbox_->slot(message.to) + slot + message.their_offset,
-                               send_.address() + message.send_offset, message.send_bytes, stream),
-                      "copying halos to another device");
+            gpu_->copy(mailbox_->slot(message.to) + slot + message.their_offset,
+                       send_.address() + message.send_offset, message.send_bytes, stream);
     SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch()};
-    void* signalled[] = {&signal};
-    gpu_->launch(gpu_->builtin("signal_halos"), 1, halo_blocks.threads, signalled, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("signal_halos"), 1, halo_blocks.threads, signal, stream, Urgency::first);
 }
 
 Work GpuExchange::carried(const Stage& stage) const {

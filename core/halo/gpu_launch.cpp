@@ -1,5 +1,8 @@
 #include "halo/gpu_launch.hpp"
+#include "halo/decoded_calls.hpp"
 #include "halo/exchange.hpp"
+#include "halo/launch_trial.hpp"
+#include "settings/settings.hpp"
 #include "sum/binned.hpp"
 
 #include <algorithm>
@@ -151,7 +154,6 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
         parameters[2] = contributions_.address() + first_contribution * sizeof(double);
         parameters[3] = static_cast<std::uint64_t>(whole_.size());
     }
-    void* packed[] = {arguments_.data()};
     std::int64_t blocks = blocks_for(positions);
     // Beside an exchange some blocks find no place at first; these must not have the work of a whole wave
     // left.
@@ -165,8 +167,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     const Urgency urgency = beside_exchange            ? Urgency::middle
                             : phase == Phase::boundary ? Urgency::last
                                                        : Urgency::of_stream;
-    gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), packed,
-                 stream, urgency);
+    gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads),
+                 std::as_bytes(std::span(arguments_)), stream, urgency);
 }
 
 void GpuLaunch::prepare() {
@@ -227,7 +229,15 @@ void GpuLaunch::fall_back(const std::string& carrier, const std::string& trouble
                  carrier == "staged" ? "the host" : "mailboxes", d.policy->name.c_str(), trouble.c_str());
 }
 
+// In checked mode what every rank gives its driver is looked at before the first run.
+void GpuLaunch::check_once() {
+    if (checked_ || !settings().checked || gpu_->is_capturing(gpu_->stream())) return;
+    checked_ = true;
+    check();
+}
+
 GpuAddress GpuLaunch::run_kernel() {
+    check_once();
     prepare();
     exchange_apart();
     GpuAddress order = whole_order_.address();
@@ -288,10 +298,9 @@ void GpuLaunch::deposit(GpuAddress order) {
                                d.sums.nslices,           d.sums.count,    deposit_blocks_, totals_.address(),
                                terms_.address(),         d.sums.results()};
     const std::int64_t jobs = static_cast<std::int64_t>(d.sums.nslices) * d.sums.count * deposit_blocks_;
-    void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, gpu_->stream(), Phase::sums, d.cost.name);
     gpu_->launch(gpu_->builtin("deposit"), static_cast<unsigned>(std::min<std::int64_t>(jobs, 1 << 20)),
-                 deposit_threads, parameters, gpu_->stream());
+                 deposit_threads, arguments, gpu_->stream());
 }
 
 void GpuLaunch::reduce(double* sums, GpuAddress order) {
@@ -302,10 +311,9 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     HandOverArguments arguments{totals_.address(), reinterpret_cast<GpuAddress>(totals_here_.data()),
                                 static_cast<std::int64_t>(reduced_.size()), ++turn_};
     const std::int64_t hand_over_blocks = (arguments.count + deposit_threads - 1) / deposit_threads;
-    void* parameters[] = {&arguments};
     gpu_->launch(gpu_->builtin("hand_over"),
                  static_cast<unsigned>(std::min<std::int64_t>(hand_over_blocks, 256)), deposit_threads,
-                 parameters, gpu_->stream());
+                 arguments, gpu_->stream());
     totals_are_zero_ = true;
     const auto* here = reinterpret_cast<const std::int64_t*>(totals_here_.data());
     gpu_->wait_for_word(here + reduced_.size(), turn_);
@@ -400,16 +408,17 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
     apart_plans_.at(key)->run(GpuExchange::Bulk(), [](int, void*) {}, false);
 }
 
-const Schedule* GpuLaunch::schedule_for(const std::vector<char>& stale) {
-    Plan& plan = plan_for(stale);
-    if (!plan.described) {
-        std::vector<FieldStorage*> written;
-        for (const auto& [field, parities] : definition_.writes) written.push_back(field.get());
-        plan.described =
-            std::make_unique<HaloExchange>(definition_.layout, requests_, stale, definition_.policy->overlap,
-                                           std::move(written), [](int, const Progress*) {});
-    }
-    return &plan.described->schedule();
+void GpuLaunch::check() {
+    LaunchTrial trial(*this);
+    RecordedLaunch recorded = trial.record(); // of no calls where there are no halos
+    trial.finish();
+    check_together(recorded, *definition_.communicator);
+}
+
+std::string GpuLaunch::describe() {
+    LaunchTrial trial(*this);
+    const std::string text = trial.record().describe();
+    return text.empty() ? "kernel: compute (no halos)\n" : text;
 }
 
 } // namespace jali

@@ -108,6 +108,60 @@ std::vector<double> LaunchTrial::exchange(int series, int runs) {
     return seconds;
 }
 
+RecordedLaunch LaunchTrial::record() {
+    const auto& d = launch_.definition_;
+    const std::shared_ptr<Gpu>& gpu = d.layout->gpu();
+    RecordedLaunch recorded;
+    recorded.definition = &d;
+    recorded.requests = launch_.requests_;
+    for (const auto& halos : launch_.apart_)
+        recorded.requests.insert(recorded.requests.end(), halos.requests.begin(), halos.requests.end());
+    if (recorded.requests.empty()) return recorded;
+    if (gpu->is_capturing(gpu->stream()))
+        throw LayoutError("launch: it cannot be looked at while a graph is recorded");
+    const std::vector<char> all = Launch::all_of(launch_.requests_);
+    const auto once = [&] {
+        for (auto& halos : launch_.apart_) {
+            halos.stale = Launch::all_of(halos.requests);
+            launch_.exchange_apart(halos);
+        }
+        if (all.empty()) {
+            launch_.compute();
+        } else {
+            launch_.compute_between(all);
+        }
+    };
+    restore();
+    launch_.prepare();
+    // What the first run is given tells what to look at in memory before the others.
+    DriverRecord first;
+    once();
+    first.stop();
+    gpu->synchronize();
+    d.communicator->barrier("looking at a launch");
+    recorded.memory = SeenMemory(gpu.get());
+    recorded.calls = {{.kind = DriverCall::Kind::mark, .name = "begin", .stream = gpu->stream()}};
+    recorded.calls.insert(recorded.calls.end(), first.calls.begin(), first.calls.end());
+    recorded.look();
+    d.communicator->barrier("looking at a launch");
+    DriverRecord record;
+    for (int run = 0; run < 3; ++run) { // the second slot of a mailbox, and then the first one again
+        DriverRecord::note({.kind = DriverCall::Kind::mark, .name = "begin", .stream = gpu->stream()});
+        once();
+        DriverRecord::note({.kind = DriverCall::Kind::mark, .name = "end", .stream = gpu->stream()});
+    }
+    record.stop();
+    recorded.calls = std::move(record.calls);
+    gpu->synchronize();
+    recorded.look(); // for tables that only later runs have
+    recorded.memory.close();
+    for (Held& held : held_) held.version = 0;
+    for (const auto& halos : launch_.apart_)
+        for (const HaloRequest& request : halos.requests)
+            for (int parity = 0; parity < 2; ++parity) request.field->set_held(request.slab, parity, 0);
+    return recorded;
+}
+
 void LaunchTrial::finish() {
     if (finished_) return;
     finished_ = true;

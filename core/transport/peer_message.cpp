@@ -193,10 +193,9 @@ struct PeerMessage::Launch {
         bool stores = false;
         for (std::int64_t m = 0; m < arguments.outgoing; ++m)
             stores = stores || (arguments.out[m].deeds & put) != 0;
-        void* parameters[] = {&arguments};
         post.gpu_->launch(post.gpu_->builtin("pass_messages"),
                           static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks)),
-                          stores ? storing_threads : waiting_threads, parameters, stream);
+                          stores ? storing_threads : waiting_threads, arguments, stream);
     }
 };
 
@@ -244,15 +243,14 @@ void PeerMessage::start(std::span<PeerMessage* const> messages, void* stream) {
         }
         // said beside the stream, so that one copy follows the other
         post.fork_.record(stream);
-        gpu.api().check(gpu.api().stream_wait(post.beside_.handle(), post.fork_.handle(), 0),
-                        "ordering messages");
+        post.fork_.let_wait(post.beside_.handle());
         Launch launch;
         launch.add(m, announce);
         launch.run(post, 0, post.beside_.handle());
     }
     if (!copied.empty() && last.empty()) {
         post.join_.record(post.beside_.handle());
-        gpu.api().check(gpu.api().stream_wait(stream, post.join_.handle(), 0), "ordering messages");
+        post.join_.let_wait(stream);
     }
     if (incoming.size() <= most_in_launch) {
         for (const PeerMessage* m : incoming) last.add(*m, 0);
@@ -261,16 +259,12 @@ void PeerMessage::start(std::span<PeerMessage* const> messages, void* stream) {
         in_launches(incoming, 0, take);
     }
     for (const PeerMessage* m : messages)
-        if (m->lands_beside())
-            gpu.api().check(gpu.api().copy(m->address_, m->landing_.address(), m->bytes_, stream),
-                            "copying a message from where it landed");
+        if (m->lands_beside()) gpu.copy(m->address_, m->landing_.address(), m->bytes_, stream);
     post.watch_.note_work(stream);
 }
 
 void PeerMessage::copy_alone(void* stream) const {
-    const GpuApi& api = post_->gpu_->api();
-    if (bytes_ > 0)
-        api.check(api.copy(mapped_.address(), address_, bytes_, stream), "copying to another device");
+    if (bytes_ > 0) post_->gpu_->copy(mapped_.address(), address_, bytes_, stream);
 }
 
 } // namespace jali
