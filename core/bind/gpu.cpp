@@ -1,6 +1,7 @@
 // core/device/gpu in Python: devices, their memory and kernels.
 #include "device/gpu.hpp"
 #include "bind/errors.hpp"
+#include "bind/vendors.hpp"
 #include "device/numbers.hpp"
 
 #include <cstring>
@@ -19,13 +20,12 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace jali;
 
-namespace {
-
-// Python knows the vendors; the core is told of one when it is first asked for.
 const GpuVendor& vendor_of(const std::string& name) {
     if (find_vendor(name) == nullptr) nb::module_::import_("jali.vendors").attr("tell_core")(name);
     return vendor_named(name);
 }
+
+namespace {
 
 VendorLibrary library_of(const nb::object& row) {
     if (row.is_none()) return {};

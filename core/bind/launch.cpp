@@ -83,7 +83,7 @@ void bind_launch(nb::module_& m) {
                     d.domain.begin = d.domain.end = 0;
                 }
                 if (masks) d.domain.masks.assign(masks->data(), masks->data() + masks->size());
-                const bool on_device = layout->gpu() != nullptr;
+                const GpuVendor* const vendor = layout->vendor();
                 d.layout = std::move(layout);
                 d.communicator = std::move(communicator);
                 d.pool = std::move(pool);
@@ -107,7 +107,7 @@ void bind_launch(nb::module_& m) {
                 d.sums.added_by_kernel = adds;
                 d.ncounters = ncounters;
                 d.cost = {name, std::get<0>(cost), std::get<1>(cost), std::get<2>(cost), std::get<3>(cost)};
-                d.policy = &halo_policy(policy, on_device);
+                d.policy = &halo_policy(policy, vendor);
                 d.any_policy = any_halo_policy(policy);
                 nb::object kept = nb::cast(parameters);
                 std::unique_ptr<Launch> made;
@@ -206,9 +206,8 @@ void bind_launch(nb::module_& m) {
         .def(
             "set_policy",
             [](BoundLaunch& self, const std::string& name) {
-                const bool on_device = self.launch->definition().layout->gpu() != nullptr;
                 nb::gil_scoped_release released; // a device may be waited for
-                self.launch->set_policy(halo_policy(name, on_device));
+                self.launch->set_policy(halo_policy(name, self.launch->definition().layout->vendor()));
             },
             "name"_a,
             "Another row for halos, on all ranks alike. Graphs keep the row that they were recorded with.")

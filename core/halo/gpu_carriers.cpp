@@ -49,15 +49,15 @@ class Messages {
 std::string why_no_carrier(HaloCarrier carrier, PlacedLayout& layout,
                            const std::shared_ptr<Communicator>& communicator) {
     switch (carrier) {
-    case HaloCarrier::messages:
+    case HaloCarrier::host_staged:
         break;
-    case HaloCarrier::ghosts:
-    case HaloCarrier::copy:
-    case HaloCarrier::store:
+    case HaloCarrier::remote_write:
+    case HaloCarrier::copy_engine:
+    case HaloCarrier::buffered_write:
         return layout.why_no_mailbox(*communicator);
-    case HaloCarrier::ccl:
+    case HaloCarrier::library:
         return CclCommunicator::why_not(*communicator, layout.gpu());
-    case HaloCarrier::direct:
+    case HaloCarrier::gpu_aware_mpi:
         return communicator->why_not_from_devices(layout.gpu()->kind());
     }
     return "";

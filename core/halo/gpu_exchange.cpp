@@ -34,12 +34,12 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
     for (std::size_t s = 0; s + 1 < stages_.size(); ++s)
         stage_arrived_.push_back(std::make_unique<GpuEvent>(gpu_, false));
     if (!packs_into_receiver(policy_.carrier)) send_ = gpu_->allocate(send_bytes_, "halo messages sent");
-    if (policy_.carrier == HaloCarrier::messages) {
+    if (policy_.carrier == HaloCarrier::host_staged) {
         send_here_ = gpu_->allocate_pinned(send_bytes_, "halo messages sent");
         receive_here_ = gpu_->allocate_pinned(receive_bytes_, "halo messages received");
-    } else if (policy_.carrier == HaloCarrier::ccl) {
+    } else if (policy_.carrier == HaloCarrier::library) {
         ccl_ = CclCommunicator::shared(*communicator_, gpu_);
-    } else if (policy_.carrier == HaloCarrier::ghosts) {
+    } else if (policy_.carrier == HaloCarrier::remote_write) {
         for (std::size_t k = 0; k < requests.size(); ++k) {
             FieldStorage* field = requests[k].field.get();
             const bool sent = stale[2 * k] || stale[2 * k + 1];
@@ -119,7 +119,7 @@ void GpuExchange::pack(void* stream) {
         arguments.abandoned = mailbox_->abandoned();
         arguments.slot_bytes = static_cast<std::int64_t>(mailbox_->slot_bytes());
     }
-    if (policy_.carrier == HaloCarrier::ghosts) {
+    if (policy_.carrier == HaloCarrier::remote_write) {
         arguments.opened = opened_.address();
         arguments.opened_count = opened_count_;
         arguments.awaited = awaited_.address();
@@ -171,11 +171,12 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
     // What the host decides at each exchange would be decided once for all repetitions.
     if (!can_be_recorded(policy_.carrier) && gpu_->is_capturing(main))
         throw GpuError("halo policy " + policy_.name +
-                       " cannot be recorded in a graph; use one of the ghosts, store or ccl policies");
+                       " cannot be recorded in a graph; use one of the remote-write or buffered-write "
+                       "policies, or one of the vendor's library");
     for (FieldStorage* field : mapped_) field->map_ghosts(*communicator_);
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();
-    if (policy_.carrier == HaloCarrier::messages) arrived_->wait(); // pinned memory is free again
+    if (policy_.carrier == HaloCarrier::host_staged) arrived_->wait(); // pinned memory is free again
 
     const bool beside = policy_.overlap && on.bulk && bulk_if_any;
     void* const side = beside ? layout_->bulk_stream() : main;
@@ -186,26 +187,26 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
     // a kernel that stores into the receiver's memory is the transport as well
     if (packs_into_receiver(policy_.carrier) ? on.transport : on.pack) pack(main);
     if (beside && writes_packed_) before_->record(main);
-    if (carried_by(HaloCarrier::ccl)) carry_by_ccl(main);
-    if (carried_by(HaloCarrier::copy)) copy_to_mailboxes(main);
-    if (carried_by(HaloCarrier::messages)) copy_to_host(main);
-    if (carried_by(HaloCarrier::messages) || carried_by(HaloCarrier::direct)) packed_->record(main);
+    if (carried_by(HaloCarrier::library)) carry_by_ccl(main);
+    if (carried_by(HaloCarrier::copy_engine)) copy_to_mailboxes(main);
+    if (carried_by(HaloCarrier::host_staged)) copy_to_host(main);
+    if (carried_by(HaloCarrier::host_staged) || carried_by(HaloCarrier::gpu_aware_mpi)) packed_->record(main);
     if (beside) {
         before_->let_wait(side);
         bulk_if_any(side);
         side_done_->record(side);
     }
-    if (carried_by(HaloCarrier::direct)) carry_directly();
-    if (carried_by(HaloCarrier::messages)) {
+    if (carried_by(HaloCarrier::gpu_aware_mpi)) carry_directly();
+    if (carried_by(HaloCarrier::host_staged)) {
         carry_staged(main);
         arrived_->record(main);
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
-        if (carried_by(HaloCarrier::ghosts)) await_stage(s, main);
+        if (carried_by(HaloCarrier::remote_write)) await_stage(s, main);
         if (on.transport && uses_mailbox(policy_.carrier)) receive_stage(s, main);
         const bool last = s + 1 == stages_.size();
         if (beside && !last) {
-            if (!carried_by(HaloCarrier::ccl)) stage_arrived_[s]->record(main);
+            if (!carried_by(HaloCarrier::library)) stage_arrived_[s]->record(main);
             stage_arrived_[s]->let_wait(side);
         }
         if (beside && last && !boundary_fills) side_done_->let_wait(main);
@@ -255,7 +256,7 @@ Work GpuExchange::sent() const {
 
 // What the messages of this stage hold; where they do not arrive by stages, of all.
 Work GpuExchange::received(std::size_t stage) const {
-    const bool all = policy_.carrier == HaloCarrier::messages;
+    const bool all = policy_.carrier == HaloCarrier::host_staged;
     std::size_t bytes = 0;
     for (const Message& message : messages_)
         if (all || message.direction <= stages_[stage].direction)

@@ -213,20 +213,20 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
         } catch (const CannotMap& error) { // before anything was done
             if (!definition_.any_policy) throw;
             drop_exchanges();
-            fall_back("store", error.what());
+            fall_back(HaloCarrier::buffered_write, error.what());
         }
     }
 }
 
 // Another carrier in the same order, where no row was asked for; all ranks alike.
-void GpuLaunch::fall_back(const std::string& carrier, const std::string& trouble) {
+void GpuLaunch::fall_back(HaloCarrier carrier, const std::string& trouble) {
     auto& d = definition_;
-    const std::string order = d.policy->name.substr(d.policy->name.find('-'));
-    d.policy = &halo_policy(carrier + order, true);
+    d.policy = &with_carrier(*d.policy, carrier, d.layout->vendor());
     static std::atomic<bool> said{false};
     if (d.communicator->rank() != 0 || said.exchange(true)) return;
     std::fprintf(stderr, "jali: halos between devices go by way of %s (policy %s), since %s\n",
-                 carrier == "staged" ? "the host" : "mailboxes", d.policy->name.c_str(), trouble.c_str());
+                 carrier == HaloCarrier::host_staged ? "the host" : "mailboxes", d.policy->name.c_str(),
+                 trouble.c_str());
 }
 
 // In checked mode what every rank gives its driver is looked at before the first run.
@@ -344,7 +344,7 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     try {
         if (d.any_policy && needs_peers(d.policy->carrier)) {
             const std::string& trouble = d.layout->why_no_mailbox(*d.communicator);
-            if (!trouble.empty()) fall_back("staged", trouble);
+            if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
         }
         const auto make = [&] {
             plan.exchange = std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy,
@@ -353,8 +353,8 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
         try {
             make();
         } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->carrier != HaloCarrier::ghosts) throw;
-            fall_back("store", error.what());
+            if (!d.any_policy || d.policy->carrier != HaloCarrier::remote_write) throw;
+            fall_back(HaloCarrier::buffered_write, error.what());
             make();
         }
         const int stages = plan.exchange->stages();
@@ -394,14 +394,14 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
     if (apart_plans_.count(key) == 0) {
         if (d.any_policy && needs_peers(d.policy->carrier)) {
             const std::string& trouble = halos.layout->why_no_mailbox(*d.communicator);
-            if (!trouble.empty()) fall_back("staged", trouble);
+            if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
         }
         try {
             make();
         } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->carrier != HaloCarrier::ghosts) throw;
+            if (!d.any_policy || d.policy->carrier != HaloCarrier::remote_write) throw;
             drop_exchanges();
-            fall_back("store", error.what());
+            fall_back(HaloCarrier::buffered_write, error.what());
             make();
         }
     }

@@ -81,7 +81,7 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
         refuse("no kernel");
     if (d.nparameters < 8 || d.parameters == nullptr)
         refuse(std::to_string(d.nparameters) + " parameters; the ABI has at least 8");
-    if (d.policy == nullptr) d.policy = &halo_policy("", layout.gpu() != nullptr);
+    if (d.policy == nullptr) d.policy = &halo_policy("", layout.vendor());
     const VisitedBlocks blocks = visited();
     if (d.domain.blocks.empty()) {
         if (d.domain.begin < 0 || d.domain.end < d.domain.begin || d.domain.end > blocks.count) {

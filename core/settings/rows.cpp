@@ -91,7 +91,8 @@ SettingValues a_device(const Names& kinds) {
 // Tests compare these with the tables of halo/policy.cpp and jali.comm.algorithms.
 SettingValues halo_policies() {
     Names names = {"auto", "auto-graph", "overlap", "wait"};
-    for (const char* carrier : {"ghosts", "store", "copy", "ccl", "direct", "staged"})
+    for (const char* carrier :
+         {"remote-write", "buffered-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"})
         for (const char* order : {"overlap", "wait", "directions"})
             names.push_back(std::string(carrier) + "-" + order);
     return one_of(names);

@@ -66,7 +66,7 @@ def test_all_launches_of_a_program_are_in_order(policy, ranks, grid, made, use_s
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "policy",
-    ["ghosts-overlap", *(pytest.param(p, marks=pytest.mark.full) for p in POLICIES[1:])],
+    ["remote-write-overlap", *(pytest.param(p, marks=pytest.mark.full) for p in POLICIES[1:])],
 )
 def test_launches_of_processes_are_in_order(policy, fake_environment):
     """Ranks see each other's memory under other addresses."""
@@ -102,7 +102,7 @@ def test_launches_on_two_lattices_are_in_order(policy, made, use_settings):
 
 
 def test_what_is_done_can_be_read(made, use_settings):
-    use_settings(halo_policy="copy-overlap")
+    use_settings(halo_policy="copy-engine-overlap")
     records = jali.virtual_ranks(2, recorded, made, *SHAPES["pair"][1:])
     text = records[0].describe()
     for line in ("launch gather_halos on stream", "copy 1024 bytes", "launch both_ways at 128 sites"):
@@ -265,30 +265,30 @@ EQUIVALENT = [  # faults that change nothing, and why: shape, policy, fault
     (".*", ".*", "early .*launch kernel", "bulk and boundary are other sites"),
     (
         ".*",
-        "(copy|store|staged).*",
+        "(copy|buffered|host).*",
         "early .*wait for event",
         "what comes between does not touch what the bulk does",
     ),
     (
         ".*",
-        "staged.*",
+        "host-staged.*",
         "early .*host waits",
         "posting receives and waiting for the device need each other not",
     ),
     (".*", ".*-directions", "early .*", "stages whose messages come later wait longer than they need"),
     (".*", ".*-directions", "no .*record event", "the event is recorded again before anybody waits for it"),
-    ("square|pair", "(store|copy).*", r"message \d: (none|other|[+-]1) (room|ahead)", PEER_SAID_SO),
+    ("square|pair", "(buffered|copy).*", r"message \d: (none|other|[+-]1) (room|ahead)", PEER_SAID_SO),
     ("square|pair", "copy.*", ".*launch await_slots.*", PEER_SAID_SO),
     (".*", "copy.*", "early .*launch await_slots", "packing here and room there need each other not"),
-    ("ring", "(store|copy).*", r"message \d: \+1 ahead", "one slot is used where there are two"),
+    ("ring", "(buffered|copy).*", r"message \d: \+1 ahead", "one slot is used where there are two"),
     (
         ".*",
-        "(store|copy).*",
+        "(buffered|copy).*",
         ".*senders_count -1",
         "the last rank is no sender here, or the same as: " + PEER_SAID_SO,
     ),
     (".*", "copy.*", r"section \d: other arrived", "one launch says it of all messages to a peer"),
-    (".*", "ccl-.*", "no .*end group", "two groups become one"),
+    (".*", "nccl-.*", "no .*end group", "two groups become one"),
 ]
 
 
