@@ -240,20 +240,45 @@ void bind_launch(nb::module_& m) {
             nb::call_guard<nb::gil_scoped_release>(),
             "Proves that it is in order; RuntimeError says what is wrong. Collective on devices, where all "
             "ranks are looked at together.");
-    nb::class_<RecordedLaunch>(m, "RecordedLaunch",
-                               "What the driver is given for some runs of a launch on a device, on one rank.")
+    nb::class_<RecordedCalls>(
+        m, "RecordedCalls",
+        "What the driver is given for some runs of a launch, or of anything else, on one rank.")
         .def(
             "__init__",
-            [](RecordedLaunch* self, BoundLaunch& bound) {
+            [](RecordedCalls* self, BoundLaunch& bound) {
                 nb::gil_scoped_release released;
                 LaunchTrial trial(*bound.launch);
-                new (self) RecordedLaunch(trial.record());
+                new (self) RecordedCalls(trial.record());
             },
             "launch"_a, nb::keep_alive<1, 2>(), "Collective.")
-        .def("describe", &RecordedLaunch::describe)
+        .def(
+            "__init__",
+            [](RecordedCalls* self, std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
+               const nb::object& once,
+               const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, bool>>& arrays) {
+                new (self) RecordedCalls();
+                for (const auto& [address, bytes, label, sends] : arrays)
+                    self->arrays.push_back({address, bytes, label, sends});
+                nb::gil_scoped_release released; // ranks may be threads
+                record_runs(*self, gpu, *communicator, [&] {
+                    nb::gil_scoped_acquire acquired;
+                    once();
+                });
+            },
+            "gpu"_a, "communicator"_a, "once"_a, "arrays"_a,
+            "Some runs of once(), which starts messages that carry arrays [(address, bytes, label, sends)]; "
+            "the label "
+            "of a message is the same at both ends. Collective.")
+        .def(
+            "check_together",
+            [](RecordedCalls& self, Communicator& communicator) { check_together(self, communicator); },
+            "communicator"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "Proves that they are in order, with those of all ranks; RuntimeError on all of them. "
+            "Collective.")
+        .def("describe", &RecordedCalls::describe)
         .def_prop_ro(
             "calls",
-            [](const RecordedLaunch& self) {
+            [](const RecordedCalls& self) {
                 std::map<const void*, int> streams;
                 std::vector<std::tuple<std::string, std::string, int>> all;
                 for (const DriverCall& call : self.calls) {
@@ -266,14 +291,14 @@ void bind_launch(nb::module_& m) {
             "(kind, kernel, number of its stream) of each.")
         .def(
             "arguments",
-            [](const RecordedLaunch& self, std::size_t call) {
+            [](const RecordedCalls& self, std::size_t call) {
                 const auto& bytes = self.calls.at(call).arguments;
                 return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
             },
             "call"_a, "The structure that a kernel got.")
         .def_prop_ro(
             "memory",
-            [](const RecordedLaunch& self) {
+            [](const RecordedCalls& self) {
                 nb::dict all;
                 for (const auto& [address, bytes] : self.memory.seen())
                     all[nb::int_(address)] =
@@ -283,16 +308,16 @@ void bind_launch(nb::module_& m) {
             nb::sig("def memory(self) -> dict[int, bytes]"), "What kernels read of tables, by address.")
         .def(
             "without",
-            [](const RecordedLaunch& self, std::size_t call) {
-                RecordedLaunch other = self;
+            [](const RecordedCalls& self, std::size_t call) {
+                RecordedCalls other = self;
                 other.calls.erase(other.calls.begin() + static_cast<std::ptrdiff_t>(call));
                 return other;
             },
             "call"_a, nb::keep_alive<0, 1>(), "The same, and this call was never made.")
         .def(
             "with_call_moved",
-            [](const RecordedLaunch& self, std::size_t call, std::size_t to) {
-                RecordedLaunch other = self;
+            [](const RecordedCalls& self, std::size_t call, std::size_t to) {
+                RecordedCalls other = self;
                 DriverCall moved = std::move(other.calls.at(call));
                 other.calls.erase(other.calls.begin() + static_cast<std::ptrdiff_t>(call));
                 other.calls.insert(other.calls.begin() + static_cast<std::ptrdiff_t>(to), std::move(moved));
@@ -301,8 +326,8 @@ void bind_launch(nb::module_& m) {
             "call"_a, "to"_a, nb::keep_alive<0, 1>(), "The same, and this call was made earlier or later.")
         .def(
             "with_arguments",
-            [](const RecordedLaunch& self, std::size_t call, nb::bytes arguments) {
-                RecordedLaunch other = self;
+            [](const RecordedCalls& self, std::size_t call, nb::bytes arguments) {
+                RecordedCalls other = self;
                 const auto* data = reinterpret_cast<const std::byte*>(arguments.c_str());
                 other.calls.at(call).arguments.assign(data, data + arguments.size());
                 return other;
@@ -310,8 +335,8 @@ void bind_launch(nb::module_& m) {
             "call"_a, "arguments"_a, nb::keep_alive<0, 1>(), "The same, and the kernel got others.")
         .def(
             "with_memory",
-            [](const RecordedLaunch& self, GpuAddress address, nb::bytes contents) {
-                RecordedLaunch other = self;
+            [](const RecordedCalls& self, GpuAddress address, nb::bytes contents) {
+                RecordedCalls other = self;
                 const auto* data = reinterpret_cast<const std::byte*>(contents.c_str());
                 other.memory.change(address, {data, data + contents.size()});
                 return other;
@@ -319,9 +344,9 @@ void bind_launch(nb::module_& m) {
             "address"_a, "contents"_a, nb::keep_alive<0, 1>(), "The same, and a table had other rows.")
         .def(
             "with_places",
-            [](const RecordedLaunch& self, std::size_t call, std::uint64_t to, std::uint64_t source,
+            [](const RecordedCalls& self, std::size_t call, std::uint64_t to, std::uint64_t source,
                std::uint64_t bytes) {
-                RecordedLaunch other = self;
+                RecordedCalls other = self;
                 DriverCall& changed = other.calls.at(call);
                 changed.to = to;
                 changed.from = source;
@@ -332,17 +357,17 @@ void bind_launch(nb::module_& m) {
             "The same, and a copy or message moved other bytes.")
         .def(
             "places",
-            [](const RecordedLaunch& self, std::size_t call) {
+            [](const RecordedCalls& self, std::size_t call) {
                 const DriverCall& of = self.calls.at(call);
                 return std::tuple(of.to, of.from, of.bytes);
             },
             "call"_a, "Of a copy or message: to, from, bytes.");
     m.def(
         "check_recorded",
-        [](const std::vector<const RecordedLaunch*>& of_ranks) {
+        [](const std::vector<const RecordedCalls*>& of_ranks) {
             std::vector<RankMoments> all;
-            for (const RecordedLaunch* recorded : of_ranks) {
-                RecordedLaunch copy = *recorded; // decoding looks at memory
+            for (const RecordedCalls* recorded : of_ranks) {
+                RecordedCalls copy = *recorded; // decoding looks at memory
                 all.push_back(copy.decode());
             }
             prove(all);

@@ -1,5 +1,6 @@
 #include "halo/decoded_calls.hpp"
 #include "halo/halo_kernels.hpp"
+#include "transport/message_kernels.hpp"
 #include "transport/peer_memory.hpp"
 
 #include <algorithm>
@@ -33,9 +34,10 @@ std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
 
 class Decoder {
   public:
-    explicit Decoder(RecordedLaunch& launch)
-        : launch_(launch), d_(*launch.definition), memory_(launch.memory) {
-        moments_.rank = d_.communicator->rank();
+    explicit Decoder(RecordedCalls& recorded)
+        : launch_(recorded), d_(recorded.definition != nullptr ? *recorded.definition : no_launch()),
+          memory_(recorded.memory) {
+        moments_.rank = recorded.rank;
         const auto add = [&](FieldStorage* field) {
             if (std::find(fields_.begin(), fields_.end(), field) == fields_.end()) fields_.push_back(field);
         };
@@ -57,6 +59,11 @@ class Decoder {
     }
 
   private:
+    static const LaunchDefinition& no_launch() {
+        static const LaunchDefinition none;
+        return none;
+    }
+
     // ---- moments, and what they follow -----------------------------------------------------------------
 
     Moment& at(int moment) { return moments_.moments[moment]; }
@@ -134,12 +141,21 @@ class Decoder {
                         memory_.at(address, found.size() * sizeof(Row)).data(), found.size() * sizeof(Row));
         return found;
     }
-    // A count in this rank's device memory, as the kernels before have left it.
+    // A count in this rank's device memory, as the kernels before have left it; they are ordered like any
+    // others that touch the same memory.
     std::int64_t& count_at(GpuAddress address) {
         const auto found = counts_.find(address);
         return found != counts_.end()
                    ? found->second
                    : counts_.emplace(address, rows<std::int64_t>(address, 1)[0]).first->second;
+    }
+    std::int64_t read_count(int moment, GpuAddress address) {
+        at(moment).reads.push_back(footprint({stretch(address, sizeof(std::int64_t))}));
+        return count_at(address);
+    }
+    void set_count(int moment, GpuAddress address, std::int64_t value) {
+        at(moment).writes.push_back(footprint({stretch(address, sizeof value)}));
+        count_at(address) = value;
     }
     void wait(int moment, GpuAddress word, std::int64_t value) {
         const auto [space, address] = name_of_memory(word);
@@ -180,6 +196,13 @@ class Decoder {
             numbers.push_back(number_of_block(layout, block));
         }
         moments_.sites.push_back(std::move(numbers));
+        return found->second = static_cast<int>(moments_.sites.size()) - 1;
+    }
+    // Of what is no field: all of it is one site.
+    int list_of_one() {
+        const auto [found, fresh] = lists_.emplace(std::pair(nullptr, 1), 0);
+        if (!fresh) return found->second;
+        moments_.sites.push_back({0});
         return found->second = static_cast<int>(moments_.sites.size()) - 1;
     }
     // Those of a slab's ghosts of one parity, in their order.
@@ -253,7 +276,8 @@ class Decoder {
 
     void pack(const DriverCall& call, bool remote) {
         const auto a = arguments_of<PackArguments>(call);
-        const std::int64_t epoch = remote ? count_at(a.epoch) : 0;
+        const int start = begin(call.name, call.stream);
+        const std::int64_t epoch = remote ? read_count(start, a.epoch) : 0;
         const auto messages = rows<PackMessage>(a.messages, a.count);
         const auto jobs = rows<HaloJob>(a.jobs, a.job_count);
         const auto of_message = check_jobs(jobs, messages.size(), call.name);
@@ -265,7 +289,6 @@ class Decoder {
         }
         const auto parts = rows<PackPart>(a.parts, parts_count);
 
-        const int start = begin(call.name, call.stream);
         for (GpuAddress word : rows<GpuAddress>(a.opened, a.opened_count)) signal(start, word, epoch + 1);
         std::vector<std::int32_t> packed{start};
         std::int64_t busy = 0;
@@ -295,7 +318,7 @@ class Decoder {
             throw ScheduleError("'" + call.name + "' ends after " + std::to_string(a.busy) + " of " +
                                 std::to_string(busy) + " messages");
         for (GpuAddress word : rows<GpuAddress>(a.awaited, a.awaited_count)) wait(done, word, epoch + 1);
-        count_at(a.epoch) = epoch + 1;
+        set_count(done, a.epoch, epoch + 1);
     }
 
     // One part: its sections follow each other in the table, and fill a group together.
@@ -333,28 +356,28 @@ class Decoder {
     void await_halos(const DriverCall& call) {
         const auto a = arguments_of<ArrivalArguments>(call);
         const int moment = begin(call.name, call.stream);
-        const std::int64_t epoch = count_at(a.epoch);
+        const std::int64_t epoch = read_count(moment, a.epoch);
         for (GpuAddress word : rows<GpuAddress>(a.awaited, a.count)) wait(moment, word, epoch + 1);
-        if (a.last != 0) count_at(a.epoch) = epoch + 1;
+        if (a.last != 0) set_count(moment, a.epoch, epoch + 1);
     }
     void await_slots(const DriverCall& call) {
         const auto a = arguments_of<AwaitArguments>(call);
         const int moment = begin(call.name, call.stream);
-        const std::int64_t epoch = count_at(a.epoch);
+        const std::int64_t epoch = read_count(moment, a.epoch);
         for (const PackMessage& m : rows<PackMessage>(a.messages, a.count))
             wait(moment, m.room, epoch + m.ahead);
     }
     void signal_halos(const DriverCall& call) {
         const auto a = arguments_of<SignalArguments>(call);
         const int moment = begin(call.name, call.stream);
-        const std::int64_t epoch = count_at(a.epoch);
+        const std::int64_t epoch = read_count(moment, a.epoch);
         for (const PackMessage& m : rows<PackMessage>(a.messages, a.count))
             signal(moment, m.arrived, epoch + 1);
     }
     void receive_halos(const DriverCall& call) {
         const auto a = arguments_of<ReceiveArguments>(call);
-        const std::int64_t epoch = count_at(a.epoch);
         const int start = begin(call.name, call.stream);
+        const std::int64_t epoch = read_count(start, a.epoch);
         const auto jobs = rows<HaloJob>(a.jobs, a.job_count);
         std::set<std::int32_t> items;
         std::int32_t messages = 0;
@@ -376,8 +399,38 @@ class Decoder {
         }
         const int done = end(call.name + ": end", call.stream, std::move(placed));
         if (a.last == 0) return;
-        count_at(a.epoch) = epoch + 1;
+        set_count(done, a.epoch, epoch + 1);
         for (GpuAddress word : rows<GpuAddress>(a.senders, a.senders_count)) signal(done, word, epoch + 1);
+    }
+    void pass_messages(const DriverCall& call) {
+        const auto a = arguments_of<PassArguments>(call);
+        const int start = begin(call.name, call.stream);
+        std::vector<std::int32_t> passed{start};
+        if ((a.steps & step_offer) != 0)
+            for (std::int64_t m = 0; m < a.incoming; ++m)
+                signal(start, a.in[m].ready, read_count(start, a.in[m].count) + 1);
+        for (std::int64_t m = 0; m < a.outgoing; ++m) {
+            const OutgoingMessage& message = a.out[m];
+            const int moment = add(call.name + ", message " + std::to_string(m), {start});
+            const std::int64_t number = read_count(start, message.count) + 1; // before it waits
+            if ((message.deeds & deed_await) != 0) wait(moment, message.ready, number);
+            if ((message.deeds & deed_put) != 0) {
+                const auto bytes = static_cast<std::uint64_t>(message.bytes);
+                touch(moment, stretch(message.to, bytes), stretch(message.from, bytes));
+            }
+            if ((message.deeds & deed_announce) != 0) {
+                signal(moment, message.arrived, number);
+                set_count(moment, message.count, number);
+            }
+            passed.push_back(moment);
+        }
+        const int done = end(call.name + ": end", call.stream, std::move(passed));
+        if ((a.steps & step_take) != 0)
+            for (std::int64_t m = 0; m < a.incoming; ++m) {
+                const std::int64_t number = count_at(a.in[m].count) + 1;
+                wait(done, a.in[m].arrived, number);
+                set_count(done, a.in[m].count, number);
+            }
     }
     void touch(int moment, const Stretch& to, const Stretch& from) {
         at(moment).reads.push_back(footprint({from}));
@@ -501,6 +554,7 @@ class Decoder {
     }
     // All sites of the domain, each once.
     void check_computed() const {
+        if (!d_.layout) return;
         std::vector<int> wanted(computed_.size(), 0);
         if (d_.domain.blocks.empty()) {
             std::fill(wanted.begin() + d_.domain.begin, wanted.begin() + d_.domain.end, 1);
@@ -555,13 +609,14 @@ class Decoder {
     // ---- calls -----------------------------------------------------------------------------------------
 
     void launch(const DriverCall& call) {
-        if (call.function == d_.gpu_kernel.handle) return compute(call);
+        if (d_.layout && call.function == d_.gpu_kernel.handle) return compute(call);
         if (call.name == "pack_halos") return pack(call, true);
         if (call.name == "gather_halos") return pack(call, false);
         if (call.name == "await_halos") return await_halos(call);
         if (call.name == "await_slots") return await_slots(call);
         if (call.name == "signal_halos") return signal_halos(call);
         if (call.name == "receive_halos") return receive_halos(call);
+        if (call.name == "pass_messages") return pass_messages(call);
         if (!produce(call)) throw ScheduleError("what kernel '" + call.name + "' touches is not known here");
     }
 
@@ -625,7 +680,7 @@ class Decoder {
         case Kind::mark: {
             if (call.name == "begin") {
                 ++run_;
-                computed_.assign(static_cast<std::size_t>(d_.layout->nblocks()), 0);
+                if (d_.layout) computed_.assign(static_cast<std::size_t>(d_.layout->nblocks()), 0);
             } else {
                 check_computed();
             }
@@ -634,6 +689,14 @@ class Decoder {
             for (const FieldStorage* field : fields_)
                 if (field->producer() == nullptr)
                     all.push_back(stretch(field->address(), field->owned_bytes()));
+            for (const CarriedArray& array : launch_.arrays) {
+                const Stretch where = stretch(array.address, array.bytes);
+                const Holding whole{where, mixed(array.label, static_cast<std::uint64_t>(run_)),
+                                    list_of_one(), 0, static_cast<std::int64_t>(array.bytes)};
+                if (array.sends && call.name == "begin") at(moment).holds.push_back(whole);
+                if (!array.sends && call.name == "end") at(moment).expects.push_back(whole);
+                all.push_back(where);
+            }
             at(moment).writes.push_back(footprint(std::move(all)));
             return;
         }
@@ -642,7 +705,7 @@ class Decoder {
         }
     }
 
-    RecordedLaunch& launch_;
+    RecordedCalls& launch_;
     const LaunchDefinition& d_;
     SeenMemory& memory_;
     RankMoments moments_;
@@ -661,18 +724,44 @@ class Decoder {
 
 } // namespace
 
-RankMoments RecordedLaunch::decode() {
+RankMoments RecordedCalls::decode() {
     return Decoder(*this).run();
 }
 
-void RecordedLaunch::look() {
+void RecordedCalls::look() {
     try {
         decode();
     } catch (const ScheduleError&) { // who decodes it again hears the same, and tells the other ranks
     }
 }
 
-void check_together(RecordedLaunch& mine, Communicator& communicator) {
+void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
+                 const std::function<void()>& once) {
+    if (gpu->is_capturing(gpu->stream()))
+        throw GpuError("calls cannot be looked at while a graph is recorded");
+    into.rank = communicator.rank();
+    into.memory = SeenMemory(gpu.get());
+    const auto mark = [&](const char* name) {
+        DriverRecord::note({.kind = Kind::mark, .name = name, .stream = gpu->stream()});
+    };
+    for (const int runs : {1, 3}) { // three: the second slot of a mailbox, and then the first one again
+        DriverRecord record;
+        for (int run = 0; run < runs; ++run) {
+            mark("begin");
+            once();
+            mark("end");
+        }
+        record.stop();
+        gpu->synchronize();
+        communicator.barrier("looking at what is given to drivers");
+        into.calls = std::move(record.calls);
+        into.look();
+        communicator.barrier("looking at what is given to drivers");
+    }
+    into.memory.close();
+}
+
+void check_together(RecordedCalls& mine, Communicator& communicator) {
     std::vector<std::byte> bytes;
     bool decoded = true;
     try {
@@ -694,7 +783,7 @@ void check_together(RecordedLaunch& mine, Communicator& communicator) {
     prove(all);
 }
 
-std::string RecordedLaunch::describe() const {
+std::string RecordedCalls::describe() const {
     std::map<const void*, int> streams, events;
     const auto number = [](std::map<const void*, int>& numbers, const void* of) {
         return std::to_string(numbers.emplace(of, static_cast<int>(numbers.size())).first->second);
@@ -702,7 +791,8 @@ std::string RecordedLaunch::describe() const {
     std::string text;
     for (const DriverCall& call : calls) {
         text += name_of(call.kind);
-        if (call.kind == Kind::launch && call.function == definition->gpu_kernel.handle) {
+        if (call.kind == Kind::launch && definition != nullptr &&
+            call.function == definition->gpu_kernel.handle) {
             std::uint64_t range[2] = {};
             if (call.arguments.size() >= sizeof range)
                 std::memcpy(range, call.arguments.data(), sizeof range);

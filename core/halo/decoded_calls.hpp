@@ -1,4 +1,4 @@
-// What the driver was given for a launch, as moments that can be proved to be in order.
+// What the driver was given for launches and messages, as moments that can be proved to be in order.
 //
 // The calls are decoded from what the driver received: kernels by their names and arguments, and by the
 // tables in device memory that these point to; copies, events and messages as they are. Only what a site
@@ -11,7 +11,9 @@
 #include "schedule/moments.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,11 +35,20 @@ class SeenMemory {
     std::map<GpuAddress, std::vector<std::byte>> seen_;
 };
 
-// Of a launch and its exchanges, on one rank.
-struct RecordedLaunch {
+// An array that messages carry to another rank, or that they fill, in every run.
+struct CarriedArray {
+    std::uint64_t address = 0, bytes = 0;
+    std::uint64_t label = 0; // the same at both ends, another for every message
+    bool sends = false;
+};
+
+// Of one rank: runs of a launch in which all that is requested was stale, or of anything else.
+struct RecordedCalls {
+    int rank = 0;
     const LaunchDefinition* definition = nullptr;
     std::vector<HaloRequest> requests; // of the kernel's own layout, then of others
-    std::vector<DriverCall> calls;     // of runs in which all that is requested was stale
+    std::vector<CarriedArray> arrays;
+    std::vector<DriverCall> calls;
     SeenMemory memory{nullptr};
 
     // Throws ScheduleError for calls that are wrong by themselves or cannot be decoded.
@@ -46,7 +57,11 @@ struct RecordedLaunch {
     std::string describe() const; // a line for each call
 };
 
+// Records a few runs of `once`, after one that tells what memory has to be looked at. Collective.
+void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
+                 const std::function<void()>& once);
+
 // Proves, on every rank, that the calls of all ranks are in order. Collective; throws ScheduleError on all.
-void check_together(RecordedLaunch& mine, Communicator& communicator);
+void check_together(RecordedCalls& mine, Communicator& communicator);
 
 } // namespace jali

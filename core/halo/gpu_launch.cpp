@@ -410,7 +410,7 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
 
 void GpuLaunch::check() {
     LaunchTrial trial(*this);
-    RecordedLaunch recorded = trial.record(); // of no calls where there are no halos
+    RecordedCalls recorded = trial.record(); // of no calls where there are no halos
     trial.finish();
     check_together(recorded, *definition_.communicator);
 }

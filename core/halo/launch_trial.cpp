@@ -108,17 +108,15 @@ std::vector<double> LaunchTrial::exchange(int series, int runs) {
     return seconds;
 }
 
-RecordedLaunch LaunchTrial::record() {
+RecordedCalls LaunchTrial::record() {
     const auto& d = launch_.definition_;
     const std::shared_ptr<Gpu>& gpu = d.layout->gpu();
-    RecordedLaunch recorded;
+    RecordedCalls recorded;
     recorded.definition = &d;
     recorded.requests = launch_.requests_;
     for (const auto& halos : launch_.apart_)
         recorded.requests.insert(recorded.requests.end(), halos.requests.begin(), halos.requests.end());
     if (recorded.requests.empty()) return recorded;
-    if (gpu->is_capturing(gpu->stream()))
-        throw LayoutError("launch: it cannot be looked at while a graph is recorded");
     const std::vector<char> all = Launch::all_of(launch_.requests_);
     const auto once = [&] {
         for (auto& halos : launch_.apart_) {
@@ -133,28 +131,7 @@ RecordedLaunch LaunchTrial::record() {
     };
     restore();
     launch_.prepare();
-    // What the first run is given tells what to look at in memory before the others.
-    DriverRecord first;
-    once();
-    first.stop();
-    gpu->synchronize();
-    d.communicator->barrier("looking at a launch");
-    recorded.memory = SeenMemory(gpu.get());
-    recorded.calls = {{.kind = DriverCall::Kind::mark, .name = "begin", .stream = gpu->stream()}};
-    recorded.calls.insert(recorded.calls.end(), first.calls.begin(), first.calls.end());
-    recorded.look();
-    d.communicator->barrier("looking at a launch");
-    DriverRecord record;
-    for (int run = 0; run < 3; ++run) { // the second slot of a mailbox, and then the first one again
-        DriverRecord::note({.kind = DriverCall::Kind::mark, .name = "begin", .stream = gpu->stream()});
-        once();
-        DriverRecord::note({.kind = DriverCall::Kind::mark, .name = "end", .stream = gpu->stream()});
-    }
-    record.stop();
-    recorded.calls = std::move(record.calls);
-    gpu->synchronize();
-    recorded.look(); // for tables that only later runs have
-    recorded.memory.close();
+    record_runs(recorded, gpu, *d.communicator, once);
     for (Held& held : held_) held.version = 0;
     for (const auto& halos : launch_.apart_)
         for (const HaloRequest& request : halos.requests)

@@ -31,7 +31,7 @@ class LaunchTrial {
     std::vector<double> exchange(int series, int runs);
     // What the driver is given for a few runs in which everything that the launch asks of its halos is stale;
     // on a device. All its ghosts are stale afterwards. Collective.
-    RecordedLaunch record();
+    RecordedCalls record();
     void finish(); // puts everything back
 
   private:

@@ -164,12 +164,12 @@ SHAPES = {  # ranks, extents, grid, function
 
 def recorded(
     made: Made, extents: tuple[int, ...], grid: tuple[int, ...], function: Any
-) -> _core.RecordedLaunch:
+) -> _core.RecordedCalls:
     lattice = jali.Lattice(*extents, grid=grid, device="cuda")
     x, y = (lattice.field(jali.Complex()) for _ in range(2))
     made.launches.clear()
     function(y, x)
-    return _core.RecordedLaunch(made.launches[-1])
+    return _core.RecordedCalls(made.launches[-1])
 
 
 def changes_of_row(table: str, rows: np.ndarray, row: int) -> Iterator[tuple[str, int]]:
@@ -191,7 +191,7 @@ def changed(dtype: str, data: bytes, row: int, word: str, value: int) -> bytes:
     return rows.tobytes()
 
 
-def mutants(record: _core.RecordedLaunch, run: int) -> Iterator[tuple[str, _core.RecordedLaunch]]:
+def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.RecordedCalls]]:
     """The record with one fault each in the calls of a run or in the tables, and what the fault is."""
     calls = record.calls
     runs = np.cumsum([(kind, name) == ("mark", "begin") for kind, name, _ in calls])
