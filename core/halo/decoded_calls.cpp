@@ -4,8 +4,8 @@
 #include "transport/peer_memory.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
@@ -122,13 +122,14 @@ class Decoder {
     // together, which names the same bytes of whole groups.
     int footprint_of_sites(std::uint64_t base, std::int64_t site_bytes, std::span<const std::int32_t> sites) {
         std::vector<std::int32_t> sorted(sites.begin(), sites.end());
-        std::sort(sorted.begin(), sorted.end());
+        if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
         std::vector<Stretch> all;
+        const Stretch first = stretch(base, 0); // all of a field is one process's
         for (std::size_t k = 0; k < sorted.size();) {
             std::size_t last = k;
             while (last + 1 < sorted.size() && sorted[last + 1] <= sorted[last] + 1) ++last;
-            all.push_back(stretch(base + static_cast<std::uint64_t>(sorted[k] * site_bytes),
-                                  static_cast<std::uint64_t>((sorted[last] - sorted[k] + 1) * site_bytes)));
+            all.push_back({first.space, first.begin + static_cast<std::uint64_t>(sorted[k] * site_bytes),
+                           first.begin + static_cast<std::uint64_t>((sorted[last] + 1) * site_bytes)});
             k = last + 1;
         }
         return footprint(std::move(all));
@@ -178,7 +179,7 @@ class Decoder {
     }
     static std::int64_t number_of_block(const Layout& layout, std::int64_t block) {
         std::int64_t index = layout.box_site(block, 0);
-        std::vector<std::int64_t> site(static_cast<std::size_t>(layout.ndim()));
+        std::array<std::int64_t, 8> site; // a lattice has no more dimensions
         for (int d = 0; d < layout.ndim(); ++d) {
             site[d] = layout.origin()[d] + index % layout.extents()[d];
             index /= layout.extents()[d];
