@@ -2,7 +2,7 @@
 
 `mpiexec -n N python benchmarks/device_scaling.py` (N = 1, 2, 4), one GPU per rank. Parts, chosen by --parts:
 
-strong    staple sum at 16^4 local sites, split in one and in two directions: every policy against the fastest staged one
+strong    staple sum at 16^4 local sites, split in one and in two directions: every policy against the fastest host-staged one
           (aim: the best at least 3 times as fast)
 weak      the same at 32^4 against a lattice that each rank has for itself on its GPU, in the same run (aim: 95 % split in one
           direction, 90 % in two)
@@ -43,12 +43,12 @@ from jali.errors import DeviceError
 from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 
 OVERLAPPED = (
-    "ghosts-overlap",
-    "store-overlap",
-    "copy-overlap",
-    "ccl-overlap",
-    "direct-overlap",
-    "staged-overlap",
+    "remote-write-overlap",
+    "buffered-write-overlap",
+    "copy-engine-overlap",
+    "nccl-overlap",
+    "gpu-aware-mpi-overlap",
+    "host-staged-overlap",
 )
 
 
@@ -118,7 +118,7 @@ def strong(bench: Bench) -> None:
         report = halo.measure(case, rounds=bench.options.rounds, seconds=bench.options.seconds, parts=())
         rows = [row for row in report.rows if row.times]
         staged = min(
-            (row.median("whole") for row in rows if row.policy.startswith("staged")), default=math.nan
+            (row.median("whole") for row in rows if row.policy.startswith("host-staged")), default=math.nan
         )
         bench.say(f"strong scaling, staple sum, {local}^4 per rank, split in {words}")
         for row in report.rows:
@@ -189,11 +189,11 @@ def update(bench: Bench) -> None:
                 bench.say(f"SU(3) update, {local}^4 per rank, split in {words}, per sweep")
                 extents = [local * n for n in grid]
                 for policy in (
-                    "ghosts-overlap",
-                    "store-overlap",
-                    "ccl-overlap",
-                    "copy-overlap",
-                    "ghosts-wait",
+                    "remote-write-overlap",
+                    "buffered-write-overlap",
+                    "nccl-overlap",
+                    "copy-engine-overlap",
+                    "remote-write-wait",
                 ):
                     settings.set(policy)
                     lattice = jali.Lattice(extents, grid=grid, device=bench.options.device)
@@ -302,7 +302,13 @@ def messages(bench: Bench) -> None:
                 bench.gpu.synchronize()
                 del buffers
             local = [*face(mebibytes), 4]
-            for policy in ("ghosts-overlap", "ghosts-wait", "store-overlap", "copy-overlap", "ccl-overlap"):
+            for policy in (
+                "remote-write-overlap",
+                "remote-write-wait",
+                "buffered-write-overlap",
+                "copy-engine-overlap",
+                "nccl-overlap",
+            ):
                 settings.set(policy, "bulk,boundary")
                 lattice = jali.Lattice([*local[:3], 4 * n], grid=[1, 1, 1, n], device=bench.options.device)
                 if lattice.layout("float64").why_not_halo_policy(bench.ranks.core, policy):

@@ -1,6 +1,7 @@
 // core/device/gpu in Python: devices, their memory and kernels.
 #include "device/gpu.hpp"
 #include "bind/errors.hpp"
+#include "bind/vendors.hpp"
 #include "device/numbers.hpp"
 
 #include <cstring>
@@ -19,13 +20,12 @@ namespace nb = nanobind;
 using namespace nb::literals;
 using namespace jali;
 
-namespace {
-
-// Python knows the vendors; the core is told of one when it is first asked for.
 const GpuVendor& vendor_of(const std::string& name) {
     if (find_vendor(name) == nullptr) nb::module_::import_("jali.vendors").attr("tell_core")(name);
     return vendor_named(name);
 }
+
+namespace {
 
 VendorLibrary library_of(const nb::object& row) {
     if (row.is_none()) return {};
@@ -166,8 +166,7 @@ void bind_gpu(nb::module_& m) {
             [](Gpu& gpu, GpuAddress to, GpuAddress from, std::size_t bytes, nb::object stream) {
                 void* on = stream.is_none() ? gpu.stream()
                                             : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
-                gpu.make_current();
-                if (bytes > 0) gpu.api().check(gpu.api().copy(to, from, bytes, on), "copying on the device");
+                if (bytes > 0) gpu.copy(to, from, bytes, on);
             },
             "to"_a, "source"_a, "bytes"_a, "stream"_a = nb::none(), "Device memory, on a stream (jali's).")
         .def(
@@ -249,11 +248,9 @@ void bind_gpu(nb::module_& m) {
             "launch",
             [](Gpu& gpu, const GpuFunction& function, unsigned blocks, unsigned threads,
                const nb::bytes& arguments, int times) {
-                std::vector<std::byte> structure(bytes_of(arguments).begin(), bytes_of(arguments).end());
-                void* parameters[] = {structure.data()};
                 gpu.make_current();
                 for (int n = 0; n < times; ++n)
-                    gpu.launch(function, blocks, threads, parameters, gpu.stream());
+                    gpu.launch(function, blocks, threads, bytes_of(arguments), gpu.stream());
             },
             "function"_a, "blocks"_a, "threads"_a, "arguments"_a, "times"_a = 1,
             "Puts a kernel that takes one structure on jali's stream.")

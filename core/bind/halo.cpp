@@ -2,6 +2,7 @@
 #include "bind/errors.hpp"
 #include "bind/halo_numbers.hpp"
 #include "bind/placed_array.hpp"
+#include "bind/vendors.hpp"
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"
 
@@ -239,22 +240,15 @@ void bind_storage(nb::module_& m) {
         "Over all layouts of this process.");
     m.def(
         "halo_policies",
-        [](bool on_device) {
+        [](const std::string& device) {
             nb::list rows;
-            for (const auto& row : halo_policies(on_device))
-                rows.append(nb::make_tuple(row.name, row.description));
+            for (const auto& row : halo_policies(device == "cpu" ? nullptr : &vendor_of(device)))
+                rows.append(nb::make_tuple(row.name, row.description, can_be_recorded(row.carrier)));
             return rows;
         },
-        "on_device"_a = false, "[(name, description)]; choose with JALI_HALO_POLICY or Launch(policy=...).");
-    m.def(
-        "recordable_halo_policies",
-        [] {
-            nb::list rows;
-            for (const auto& row : halo_policies(true))
-                if (can_be_recorded(row.carrier)) rows.append(row.name);
-            return rows;
-        },
-        "Names of the rows for devices whose exchanges can be parts of graphs.");
+        "device"_a = "cpu",
+        "[(name, description, whether its exchanges can be parts of graphs)] for a kind of device, such as "
+        "\"cuda\"; choose with JALI_HALO_POLICY or Launch(policy=...).");
 }
 
 } // namespace

@@ -1,9 +1,11 @@
 // Launches and reproducible sums in Python.
 #include "halo/launch.hpp"
 #include "device/numbers.hpp"
+#include "halo/host_launch.hpp"
 #include "halo/launch_trial.hpp"
 #include "sum/binned.hpp"
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -81,7 +83,7 @@ void bind_launch(nb::module_& m) {
                     d.domain.begin = d.domain.end = 0;
                 }
                 if (masks) d.domain.masks.assign(masks->data(), masks->data() + masks->size());
-                const bool on_device = layout->gpu() != nullptr;
+                const GpuVendor* const vendor = layout->vendor();
                 d.layout = std::move(layout);
                 d.communicator = std::move(communicator);
                 d.pool = std::move(pool);
@@ -105,7 +107,7 @@ void bind_launch(nb::module_& m) {
                 d.sums.added_by_kernel = adds;
                 d.ncounters = ncounters;
                 d.cost = {name, std::get<0>(cost), std::get<1>(cost), std::get<2>(cost), std::get<3>(cost)};
-                d.policy = &halo_policy(policy, on_device);
+                d.policy = &halo_policy(policy, vendor);
                 d.any_policy = any_halo_policy(policy);
                 nb::object kept = nb::cast(parameters);
                 std::unique_ptr<Launch> made;
@@ -204,9 +206,8 @@ void bind_launch(nb::module_& m) {
         .def(
             "set_policy",
             [](BoundLaunch& self, const std::string& name) {
-                const bool on_device = self.launch->definition().layout->gpu() != nullptr;
                 nb::gil_scoped_release released; // a device may be waited for
-                self.launch->set_policy(halo_policy(name, on_device));
+                self.launch->set_policy(halo_policy(name, self.launch->definition().layout->vendor()));
             },
             "name"_a,
             "Another row for halos, on all ranks alike. Graphs keep the row that they were recorded with.")
@@ -231,14 +232,148 @@ void bind_launch(nb::module_& m) {
         .def(
             "describe", [](BoundLaunch& self) { return self.launch->describe(); },
             nb::call_guard<nb::gil_scoped_release>(),
-            "The steps of a run in which every ghost that is read is stale.")
+            "What is done by a run in which every ghost that is read is stale; on a device, what the driver "
+            "is "
+            "given for a few such runs, which is collective.")
         .def(
-            "check",
-            [](BoundLaunch& self) {
-                if (const auto* schedule = self.launch->full_schedule()) schedule->check();
-            },
+            "check", [](BoundLaunch& self) { self.launch->check(); },
             nb::call_guard<nb::gil_scoped_release>(),
-            "Checks that schedule; RuntimeError says what is wrong.");
+            "Proves that it is in order; RuntimeError says what is wrong. Collective on devices, where all "
+            "ranks are looked at together.");
+    nb::class_<RecordedCalls>(
+        m, "RecordedCalls",
+        "What the driver is given for some runs of a launch, or of anything else, on one rank.")
+        .def(
+            "__init__",
+            [](RecordedCalls* self, BoundLaunch& bound) {
+                nb::gil_scoped_release released;
+                LaunchTrial trial(*bound.launch);
+                new (self) RecordedCalls(trial.record());
+            },
+            "launch"_a, nb::keep_alive<1, 2>(), "Collective.")
+        .def(
+            "__init__",
+            [](RecordedCalls* self, std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
+               const nb::object& once,
+               const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, bool>>& arrays) {
+                new (self) RecordedCalls();
+                for (const auto& [address, bytes, label, sends] : arrays)
+                    self->arrays.push_back({address, bytes, label, sends});
+                nb::gil_scoped_release released; // ranks may be threads
+                record_runs(*self, gpu, *communicator, [&] {
+                    nb::gil_scoped_acquire acquired;
+                    once();
+                });
+            },
+            "gpu"_a, "communicator"_a, "once"_a, "arrays"_a,
+            "Some runs of once(), which starts messages that carry arrays [(address, bytes, label, sends)]; "
+            "the label "
+            "of a message is the same at both ends. Collective.")
+        .def(
+            "check_together",
+            [](RecordedCalls& self, Communicator& communicator) { check_together(self, communicator); },
+            "communicator"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "Proves that they are in order, with those of all ranks; RuntimeError on all of them. "
+            "Collective.")
+        .def("describe", &RecordedCalls::describe)
+        .def_prop_ro(
+            "calls",
+            [](const RecordedCalls& self) {
+                std::map<const void*, int> streams;
+                std::vector<std::tuple<std::string, std::string, int>> all;
+                for (const DriverCall& call : self.calls) {
+                    const auto next = static_cast<int>(streams.size());
+                    all.emplace_back(name_of(call.kind), call.name,
+                                     streams.emplace(call.stream, next).first->second);
+                }
+                return all;
+            },
+            "(kind, kernel, number of its stream) of each.")
+        .def(
+            "arguments",
+            [](const RecordedCalls& self, std::size_t call) {
+                const auto& bytes = self.calls.at(call).arguments;
+                return nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+            },
+            "call"_a, "The structure that a kernel got.")
+        .def_prop_ro(
+            "memory",
+            [](const RecordedCalls& self) {
+                nb::dict all;
+                for (const auto& [address, bytes] : self.memory.seen())
+                    all[nb::int_(address)] =
+                        nb::bytes(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+                return all;
+            },
+            nb::sig("def memory(self) -> dict[int, bytes]"), "What kernels read of tables, by address.")
+        .def(
+            "without",
+            [](const RecordedCalls& self, std::size_t call) {
+                RecordedCalls other = self;
+                other.calls.erase(other.calls.begin() + static_cast<std::ptrdiff_t>(call));
+                return other;
+            },
+            "call"_a, nb::keep_alive<0, 1>(), "The same, and this call was never made.")
+        .def(
+            "with_call_moved",
+            [](const RecordedCalls& self, std::size_t call, std::size_t to) {
+                RecordedCalls other = self;
+                DriverCall moved = std::move(other.calls.at(call));
+                other.calls.erase(other.calls.begin() + static_cast<std::ptrdiff_t>(call));
+                other.calls.insert(other.calls.begin() + static_cast<std::ptrdiff_t>(to), std::move(moved));
+                return other;
+            },
+            "call"_a, "to"_a, nb::keep_alive<0, 1>(), "The same, and this call was made earlier or later.")
+        .def(
+            "with_arguments",
+            [](const RecordedCalls& self, std::size_t call, nb::bytes arguments) {
+                RecordedCalls other = self;
+                const auto* data = reinterpret_cast<const std::byte*>(arguments.c_str());
+                other.calls.at(call).arguments.assign(data, data + arguments.size());
+                return other;
+            },
+            "call"_a, "arguments"_a, nb::keep_alive<0, 1>(), "The same, and the kernel got others.")
+        .def(
+            "with_memory",
+            [](const RecordedCalls& self, GpuAddress address, nb::bytes contents) {
+                RecordedCalls other = self;
+                const auto* data = reinterpret_cast<const std::byte*>(contents.c_str());
+                other.memory.change(address, {data, data + contents.size()});
+                return other;
+            },
+            "address"_a, "contents"_a, nb::keep_alive<0, 1>(), "The same, and a table had other rows.")
+        .def(
+            "with_places",
+            [](const RecordedCalls& self, std::size_t call, std::uint64_t to, std::uint64_t source,
+               std::uint64_t bytes) {
+                RecordedCalls other = self;
+                DriverCall& changed = other.calls.at(call);
+                changed.to = to;
+                changed.from = source;
+                changed.bytes = bytes;
+                return other;
+            },
+            "call"_a, "to"_a, "source"_a, "bytes"_a, nb::keep_alive<0, 1>(),
+            "The same, and a copy or message moved other bytes.")
+        .def(
+            "places",
+            [](const RecordedCalls& self, std::size_t call) {
+                const DriverCall& of = self.calls.at(call);
+                return std::tuple(of.to, of.from, of.bytes);
+            },
+            "call"_a, "Of a copy or message: to, from, bytes.");
+    m.def(
+        "check_recorded",
+        [](const std::vector<const RecordedCalls*>& of_ranks) {
+            std::vector<RankMoments> all;
+            for (const RecordedCalls* recorded : of_ranks) {
+                RecordedCalls copy = *recorded; // decoding looks at memory
+                all.push_back(copy.decode());
+            }
+            prove(all);
+        },
+        nb::call_guard<nb::gil_scoped_release>(), "of_ranks"_a,
+        "Proves that what all ranks gave to their drivers is in order; RuntimeError says what is not.");
     nb::class_<LaunchTrial>(
         m, "LaunchTrial",
         "A launch run for the clock; what it changes is put back by finish(), at the latest "
@@ -263,12 +398,15 @@ void bind_launch(nb::module_& m) {
         [](const std::vector<BoundLaunch*>& of_ranks) {
             std::vector<const Schedule*> schedules;
             for (auto* bound : of_ranks) {
-                if (const auto* schedule = bound->launch->full_schedule()) schedules.push_back(schedule);
+                auto* launch = dynamic_cast<HostLaunch*>(bound->launch.get());
+                if (launch == nullptr)
+                    throw LayoutError("launches on devices are checked together by check()");
+                if (const auto* schedule = launch->full_schedule()) schedules.push_back(schedule);
             }
             check_messages(schedules);
         },
         nb::call_guard<nb::gil_scoped_release>(), "launches"_a,
-        "The same launch on every rank: each message sent is received, with the same size.");
+        "The same launch of the host on every rank: each message sent is received, with the same size.");
 }
 
 void bind_sum(nb::module_& m) {

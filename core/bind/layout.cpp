@@ -221,7 +221,7 @@ void bind_layout(nb::module_& m) {
             "why_not_halo_policy",
             [](const std::shared_ptr<PlacedLayout>& l, const std::shared_ptr<Communicator>& communicator,
                const std::string& name) -> std::string {
-                const HaloPolicy& row = halo_policy(name, l->gpu() != nullptr);
+                const HaloPolicy& row = halo_policy(name, l->vendor());
                 nb::gil_scoped_release released;
                 return l->gpu() ? why_no_carrier(row.carrier, *l, communicator) : "";
             },

@@ -271,9 +271,8 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
             ccl_->group_end();
         }
         if (stage.arguments.instructions == 0) continue;
-        void* parameters[] = {&stage.arguments};
-        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads, parameters,
-                     stream);
+        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads,
+                     stage.arguments, stream);
     }
     span.reset();
     if (queues_) queues_->memory_.note_work(stream, captured);

@@ -1,4 +1,5 @@
 #include "device/gpu.hpp"
+#include "device/driver_record.hpp"
 #include "device/pause.hpp"
 #include "device/timeline.hpp"
 #include "settings/settings.hpp"
@@ -15,7 +16,16 @@ namespace {
 
 constexpr int looks_at_word = 2000; // up to 100 us; who waits longer does not notice the driver's way
 
+void note_copy(std::uint64_t to, std::uint64_t from, std::size_t bytes, void* stream) {
+    if (DriverRecord::on())
+        DriverRecord::note(
+            {.kind = DriverCall::Kind::copy, .stream = stream, .to = to, .from = from, .bytes = bytes});
 }
+void note_event(DriverCall::Kind kind, void* event, void* stream) {
+    if (DriverRecord::on()) DriverRecord::note({.kind = kind, .stream = stream, .event = event});
+}
+
+} // namespace
 
 // ---- memory --------------------------------------------------------------------------------------------
 
@@ -138,24 +148,38 @@ void Gpu::listen_unless_recording() const {
 
 void Gpu::copy_in(GpuAddress to, const void* from, std::size_t bytes) const {
     listen();
-    make_current();
-    api_.check(api_.copy_in(to, from, bytes, stream_), "copying to the device");
+    copy_in(to, from, bytes, stream_);
 }
 
 void Gpu::copy_out(void* to, GpuAddress from, std::size_t bytes) const {
     listen();
-    make_current();
-    api_.check(api_.copy_out(to, from, bytes, stream_), "copying from the device");
+    copy_out(to, from, bytes, stream_);
 }
 
-void Gpu::copy(GpuAddress to, GpuAddress from, std::size_t bytes) const {
+void Gpu::copy_in(GpuAddress to, const void* from, std::size_t bytes, void* stream) const {
     make_current();
-    api_.check(api_.copy(to, from, bytes, stream_), "copying on the device");
+    note_copy(to, reinterpret_cast<std::uint64_t>(from), bytes, stream);
+    api_.check(api_.copy_in(to, from, bytes, stream), "copying to the device");
+}
+
+void Gpu::copy_out(void* to, GpuAddress from, std::size_t bytes, void* stream) const {
+    make_current();
+    note_copy(reinterpret_cast<std::uint64_t>(to), from, bytes, stream);
+    api_.check(api_.copy_out(to, from, bytes, stream), "copying from the device");
+}
+
+void Gpu::copy(GpuAddress to, GpuAddress from, std::size_t bytes, void* stream) const {
+    make_current();
+    note_copy(to, from, bytes, stream);
+    api_.check(api_.copy(to, from, bytes, stream), "copying on the device");
 }
 
 void Gpu::fill(GpuAddress to, unsigned char value, std::size_t bytes) const {
     make_current();
-    if (bytes > 0) api_.check(api_.fill(to, value, bytes, stream_), "filling device memory");
+    if (bytes == 0) return;
+    if (DriverRecord::on())
+        DriverRecord::note({.kind = DriverCall::Kind::fill, .stream = stream_, .to = to, .bytes = bytes});
+    api_.check(api_.fill(to, value, bytes, stream_), "filling device memory");
 }
 
 // ---- the device ----------------------------------------------------------------------------------------
@@ -242,6 +266,7 @@ void Gpu::make_current() const {
 
 void Gpu::synchronize() const {
     const HostSpan span(Phase::wait, "device");
+    note_event(DriverCall::Kind::host_waits, nullptr, stream_);
     wait(api_.stream_synchronize, api_.stream_query, stream_);
     ++times_idle_;
 }
@@ -259,6 +284,7 @@ void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
 }
 
 void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
+    note_event(DriverCall::Kind::host_waits, nullptr, stream_);
     {
         const HostSpan span(Phase::wait, "device");
         for (int looks = 0; looks < looks_at_word; ++looks) {
@@ -294,6 +320,8 @@ void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned looks
 void Gpu::wait_for(void* stream) {
     make_current();
     std::lock_guard lock(mutex_);
+    note_event(DriverCall::Kind::record, meeting_, stream);
+    note_event(DriverCall::Kind::let_wait, meeting_, stream_);
     api_.check(api_.event_record(meeting_, stream), "recording an event on a stream that is not jali's");
     api_.check(api_.stream_wait(stream_, meeting_, 0), "waiting for another stream");
 }
@@ -301,6 +329,8 @@ void Gpu::wait_for(void* stream) {
 void Gpu::let_wait(void* stream) {
     make_current();
     std::lock_guard lock(mutex_);
+    note_event(DriverCall::Kind::record, meeting_, stream_);
+    note_event(DriverCall::Kind::let_wait, meeting_, stream);
     api_.check(api_.event_record(meeting_, stream_), "recording an event");
     api_.check(api_.stream_wait(stream, meeting_, 0), "letting another stream wait");
 }
@@ -325,9 +355,18 @@ bool Gpu::knows_urgency() const {
     return api_.launch_with != nullptr && least_priority_ - greatest_priority_ >= 2;
 }
 
-void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
-                 void* stream, Urgency urgency) const {
+void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
+                 std::span<const std::byte> arguments, void* stream, Urgency urgency) const {
+    if (DriverRecord::on())
+        DriverRecord::note({.kind = DriverCall::Kind::launch,
+                            .name = function.name,
+                            .stream = stream,
+                            .function = function.handle,
+                            .blocks = blocks,
+                            .threads = threads,
+                            .arguments = {arguments.begin(), arguments.end()}});
     int error = gpu_success;
+    void* parameters[] = {const_cast<std::byte*>(arguments.data())}; // which the driver copies
     CudaLaunchAttribute attributes[2];
     unsigned count = 0;
     if (can_begin_early_ && settings().early_launch) attributes[count++] = {may_begin_early, 0, {1}};
@@ -407,7 +446,14 @@ GpuEvent::~GpuEvent() {
 
 void GpuEvent::record(void* stream) {
     gpu_->make_current();
+    note_event(DriverCall::Kind::record, handle_, stream);
     gpu_->api().check(gpu_->api().event_record(handle_, stream), "recording an event");
+}
+
+void GpuEvent::let_wait(void* stream) const {
+    gpu_->make_current();
+    note_event(DriverCall::Kind::let_wait, handle_, stream);
+    gpu_->api().check(gpu_->api().stream_wait(stream, handle_, 0), "letting a stream wait");
 }
 
 bool GpuEvent::reached() const {
@@ -419,6 +465,7 @@ bool GpuEvent::reached() const {
 }
 
 void GpuEvent::wait() const {
+    note_event(DriverCall::Kind::host_waits, handle_, nullptr);
     gpu_->wait(gpu_->api().event_synchronize, gpu_->api().event_query, handle_);
 }
 
@@ -459,6 +506,9 @@ GpuGraph::~GpuGraph() {
 
 void GpuGraph::launch(void* stream) {
     gpu_->make_current();
+    if (DriverRecord::on())
+        DriverRecord::note(
+            {.kind = DriverCall::Kind::refused, .name = "the launch of a graph", .stream = stream});
     const DeviceSpan span(*gpu_, stream, Phase::graph, "graph");
     gpu_->api().check(gpu_->api().graph_launch(instance_, stream), "launching a graph");
 }

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 namespace jali {
@@ -74,6 +75,7 @@ class GpuEvent {
     ~GpuEvent();
     GpuEvent(const GpuEvent&) = delete;
     void record(void* stream);
+    void let_wait(void* stream) const; // what comes on that stream, until this has been reached
     bool reached() const;
     void wait() const;                           // of the host
     double seconds_since(const GpuEvent&) const; // both timed and reached
@@ -196,7 +198,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // On the device's own stream, in order; the host's bytes must stay until then.
     void copy_in(GpuAddress to, const void* from, std::size_t bytes) const;
     void copy_out(void* to, GpuAddress from, std::size_t bytes) const;
-    void copy(GpuAddress to, GpuAddress from, std::size_t bytes) const;
+    void copy(GpuAddress to, GpuAddress from, std::size_t bytes) const { copy(to, from, bytes, stream_); }
+    // On any stream, between memory of devices, or of the host where it is pinned.
+    void copy_in(GpuAddress to, const void* from, std::size_t bytes, void* stream) const;
+    void copy_out(void* to, GpuAddress from, std::size_t bytes, void* stream) const;
+    void copy(GpuAddress to, GpuAddress from, std::size_t bytes, void* stream) const;
     void fill(GpuAddress to, unsigned char value, std::size_t bytes) const;
 
     // Device memory with these contents; the host's bytes may go.
@@ -204,8 +210,17 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     // A kernel of an image (cubin, PTX or code object), by name. Throws GpuError.
     GpuFunction function(std::span<const std::byte> image, const std::string& name);
-    void launch(const GpuFunction& function, unsigned blocks, unsigned threads, void** parameters,
-                void* stream, Urgency urgency = Urgency::of_stream) const;
+    // Every kernel takes one structure, by value: these bytes.
+    void launch(const GpuFunction& function, unsigned blocks, unsigned threads,
+                std::span<const std::byte> arguments, void* stream,
+                Urgency urgency = Urgency::of_stream) const;
+    template <class Structure>
+        requires(std::is_trivially_copyable_v<Structure> &&
+                 !std::is_convertible_v<Structure, std::span<const std::byte>>)
+    void launch(const GpuFunction& function, unsigned blocks, unsigned threads, const Structure& arguments,
+                void* stream, Urgency urgency = Urgency::of_stream) const {
+        launch(function, blocks, threads, std::as_bytes(std::span(&arguments, 1)), stream, urgency);
+    }
     // Whether blocks of an earlier urgency get free places first, whatever their streams (CUDA since 11.8).
     bool knows_urgency() const;
     int occupancy(const GpuFunction& function, int threads) const; // blocks per multiprocessor

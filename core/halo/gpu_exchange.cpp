@@ -34,12 +34,12 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
     for (std::size_t s = 0; s + 1 < stages_.size(); ++s)
         stage_arrived_.push_back(std::make_unique<GpuEvent>(gpu_, false));
     if (!packs_into_receiver(policy_.carrier)) send_ = gpu_->allocate(send_bytes_, "halo messages sent");
-    if (policy_.carrier == HaloCarrier::messages) {
+    if (policy_.carrier == HaloCarrier::host_staged) {
         send_here_ = gpu_->allocate_pinned(send_bytes_, "halo messages sent");
         receive_here_ = gpu_->allocate_pinned(receive_bytes_, "halo messages received");
-    } else if (policy_.carrier == HaloCarrier::ccl) {
+    } else if (policy_.carrier == HaloCarrier::library) {
         ccl_ = CclCommunicator::shared(*communicator_, gpu_);
-    } else if (policy_.carrier == HaloCarrier::ghosts) {
+    } else if (policy_.carrier == HaloCarrier::remote_write) {
         for (std::size_t k = 0; k < requests.size(); ++k) {
             FieldStorage* field = requests[k].field.get();
             const bool sent = stale[2 * k] || stale[2 * k + 1];
@@ -62,7 +62,7 @@ GpuExchange::~GpuExchange() {
     // pool that only jali's own stream takes from.
     try {
         gpu_->make_current();
-        gpu_->api().stream_wait(gpu_->stream(), side_done_->handle(), 0);
+        side_done_->let_wait(gpu_->stream());
     } catch (...) {
         return; // the device is lost, and said so
     }
@@ -93,11 +93,11 @@ void GpuExchange::produce_items(void* stream) {
                 layout_->on_device(layout_->slabs()[message.slab]) + part.send_sites * sizeof(std::int32_t);
             for (const auto& [index, source] : producer->sources) parameters[index] = source->address();
             parameters[producer->output_parameter] = produced_.address() + part.produced;
-            void* packed[] = {arguments.data()};
             const std::int64_t blocks = (count + producer->threads - 1) / producer->threads;
             const DeviceSpan span(*gpu_, stream, Phase::produce, part.field->label());
             gpu_->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
-                         static_cast<unsigned>(producer->threads), packed, stream);
+                         static_cast<unsigned>(producer->threads), std::as_bytes(std::span(arguments)),
+                         stream);
         }
     }
 }
@@ -119,20 +119,19 @@ void GpuExchange::pack(void* stream) {
         arguments.abandoned = mailbox_->abandoned();
         arguments.slot_bytes = static_cast<std::int64_t>(mailbox_->slot_bytes());
     }
-    if (policy_.carrier == HaloCarrier::ghosts) {
+    if (policy_.carrier == HaloCarrier::remote_write) {
         arguments.opened = opened_.address();
         arguments.opened_count = opened_count_;
         arguments.awaited = awaited_.address();
         arguments.awaited_count = awaited_count_;
         arguments.last = ends_with_packing();
     }
-    void* parameters[] = {&arguments};
     const bool remote = packs_into_receiver(policy_.carrier);
     const char* name = !remote ? "pack" : arguments.last ? "pack, store and await" : "pack and store";
     const DeviceSpan span(*gpu_, stream, remote ? Phase::transport : Phase::pack, name,
                           watched() ? sent() : Work{});
     gpu_->launch(gpu_->builtin(kernel), static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)),
-                 pack_blocks_.threads, parameters, stream, Urgency::first);
+                 pack_blocks_.threads, arguments, stream, Urgency::first);
 }
 
 // The words of this stage have come, and with the last stage the exchange ends.
@@ -141,9 +140,8 @@ void GpuExchange::await_stage(std::size_t s, void* stream) {
     const Stage& stage = stages_[s];
     ArrivalArguments arguments{awaited_.address() + stage.first_word * sizeof(GpuAddress), stage.words,
                                mailbox_->epoch(), s + 1 == stages_.size(), mailbox_->abandoned()};
-    void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await");
-    gpu_->launch(gpu_->builtin("await_halos"), 1, await_threads, parameters, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("await_halos"), 1, await_threads, arguments, stream, Urgency::first);
 }
 
 void GpuExchange::receive_stage(std::size_t s, void* stream) {
@@ -158,34 +156,30 @@ void GpuExchange::receive_stage(std::size_t s, void* stream) {
                                sender_count_,
                                s + 1 == stages_.size(),
                                mailbox_->abandoned()};
-    void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await and place", watched() ? received(s) : Work{});
     gpu_->launch(gpu_->builtin("receive_halos"), static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)),
-                 halo_blocks.threads, parameters, stream, Urgency::first);
+                 halo_blocks.threads, arguments, stream, Urgency::first);
 }
 
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
 // fills the device cannot keep the exchange from beginning. The last part of the boundary is on the device's
 // own stream as well, the others come behind the bulk, where they keep no exchange waiting.
 void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills) {
-    const GpuApi& api = gpu_->api();
     const HaloSwitches on = halo_switches();
     void* const main = gpu_->stream();
     gpu_->make_current();
     // What the host decides at each exchange would be decided once for all repetitions.
     if (!can_be_recorded(policy_.carrier) && gpu_->is_capturing(main))
         throw GpuError("halo policy " + policy_.name +
-                       " cannot be recorded in a graph; use one of the ghosts, store or ccl policies");
+                       " cannot be recorded in a graph; use one of the remote-write or buffered-write "
+                       "policies, or one of the vendor's library");
     for (FieldStorage* field : mapped_) field->map_ghosts(*communicator_);
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();
-    if (policy_.carrier == HaloCarrier::messages) arrived_->wait(); // pinned memory is free again
+    if (policy_.carrier == HaloCarrier::host_staged) arrived_->wait(); // pinned memory is free again
 
     const bool beside = policy_.overlap && on.bulk && bulk_if_any;
     void* const side = beside ? layout_->bulk_stream() : main;
-    const auto let_wait = [&](void* stream, const GpuEvent& event) {
-        api.check(api.stream_wait(stream, event.handle(), 0), "ordering a halo exchange");
-    };
     const auto carried_by = [&](HaloCarrier carrier) { return on.transport && policy_.carrier == carrier; };
 
     if (beside && !writes_packed_) before_->record(main);
@@ -193,32 +187,32 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
     // a kernel that stores into the receiver's memory is the transport as well
     if (packs_into_receiver(policy_.carrier) ? on.transport : on.pack) pack(main);
     if (beside && writes_packed_) before_->record(main);
-    if (carried_by(HaloCarrier::ccl)) carry_by_ccl(main);
-    if (carried_by(HaloCarrier::copy)) copy_to_mailboxes(main);
-    if (carried_by(HaloCarrier::messages)) copy_to_host(main);
-    if (carried_by(HaloCarrier::messages) || carried_by(HaloCarrier::direct)) packed_->record(main);
+    if (carried_by(HaloCarrier::library)) carry_by_ccl(main);
+    if (carried_by(HaloCarrier::copy_engine)) copy_to_mailboxes(main);
+    if (carried_by(HaloCarrier::host_staged)) copy_to_host(main);
+    if (carried_by(HaloCarrier::host_staged) || carried_by(HaloCarrier::gpu_aware_mpi)) packed_->record(main);
     if (beside) {
-        let_wait(side, *before_);
+        before_->let_wait(side);
         bulk_if_any(side);
         side_done_->record(side);
     }
-    if (carried_by(HaloCarrier::direct)) carry_directly();
-    if (carried_by(HaloCarrier::messages)) {
+    if (carried_by(HaloCarrier::gpu_aware_mpi)) carry_directly();
+    if (carried_by(HaloCarrier::host_staged)) {
         carry_staged(main);
         arrived_->record(main);
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
-        if (carried_by(HaloCarrier::ghosts)) await_stage(s, main);
+        if (carried_by(HaloCarrier::remote_write)) await_stage(s, main);
         if (on.transport && uses_mailbox(policy_.carrier)) receive_stage(s, main);
         const bool last = s + 1 == stages_.size();
         if (beside && !last) {
-            if (!carried_by(HaloCarrier::ccl)) stage_arrived_[s]->record(main);
-            let_wait(side, *stage_arrived_[s]);
+            if (!carried_by(HaloCarrier::library)) stage_arrived_[s]->record(main);
+            stage_arrived_[s]->let_wait(side);
         }
-        if (beside && last && !boundary_fills) let_wait(main, *side_done_);
+        if (beside && last && !boundary_fills) side_done_->let_wait(main);
         if (on.boundary) boundary(static_cast<int>(s), last ? main : side);
         if (beside && !last) side_done_->record(side);
-        if (beside && last && boundary_fills) let_wait(main, *side_done_);
+        if (beside && last && boundary_fills) side_done_->let_wait(main);
     }
     if (mailbox_ && on.transport) mailbox_->note_exchange(main);
     count();
@@ -228,28 +222,22 @@ void GpuExchange::copy_to_host(void* stream) {
     const DeviceSpan span(*gpu_, stream, Phase::transport, "copy to the host", watched() ? sent() : Work{});
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
-            gpu_->api().check(gpu_->api().copy_out(send_here_.data() + message.send_offset,
-                                                   send_.address() + message.send_offset, message.send_bytes,
-                                                   stream),
-                              "copying halos to the host");
+            gpu_->copy_out(send_here_.data() + message.send_offset, send_.address() + message.send_offset,
+                           message.send_bytes, stream);
 }
 
 void GpuExchange::copy_to_mailboxes(void* stream) {
-    const GpuApi& api = gpu_->api();
     const DeviceSpan span(*gpu_, stream, Phase::transport, "copy", watched() ? sent() : Work{});
     AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch(),
                          mailbox_->abandoned()};
-    void* awaited[] = {&await};
-    gpu_->launch(gpu_->builtin("await_slots"), 1, halo_blocks.threads, awaited, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("await_slots"), 1, halo_blocks.threads, await, stream, Urgency::first);
     const std::uint64_t slot = mailbox_->enqueued % 2 * mailbox_->slot_bytes();
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
-            api.check(api.copy(mailbox_->slot(message.to) + slot + message.their_offset,
-                               send_.address() + message.send_offset, message.send_bytes, stream),
-                      "copying halos to another device");
+            gpu_->copy(mailbox_->slot(message.to) + slot + message.their_offset,
+                       send_.address() + message.send_offset, message.send_bytes, stream);
     SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch()};
-    void* signalled[] = {&signal};
-    gpu_->launch(gpu_->builtin("signal_halos"), 1, halo_blocks.threads, signalled, stream, Urgency::first);
+    gpu_->launch(gpu_->builtin("signal_halos"), 1, halo_blocks.threads, signal, stream, Urgency::first);
 }
 
 Work GpuExchange::carried(const Stage& stage) const {
@@ -268,7 +256,7 @@ Work GpuExchange::sent() const {
 
 // What the messages of this stage hold; where they do not arrive by stages, of all.
 Work GpuExchange::received(std::size_t stage) const {
-    const bool all = policy_.carrier == HaloCarrier::messages;
+    const bool all = policy_.carrier == HaloCarrier::host_staged;
     std::size_t bytes = 0;
     for (const Message& message : messages_)
         if (all || message.direction <= stages_[stage].direction)

@@ -1,5 +1,8 @@
 #include "halo/gpu_launch.hpp"
+#include "halo/decoded_calls.hpp"
 #include "halo/exchange.hpp"
+#include "halo/launch_trial.hpp"
+#include "settings/settings.hpp"
 #include "sum/binned.hpp"
 
 #include <algorithm>
@@ -151,7 +154,6 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
         parameters[2] = contributions_.address() + first_contribution * sizeof(double);
         parameters[3] = static_cast<std::uint64_t>(whole_.size());
     }
-    void* packed[] = {arguments_.data()};
     std::int64_t blocks = blocks_for(positions);
     // Beside an exchange some blocks find no place at first; these must not have the work of a whole wave
     // left.
@@ -165,8 +167,8 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
     const Urgency urgency = beside_exchange            ? Urgency::middle
                             : phase == Phase::boundary ? Urgency::last
                                                        : Urgency::of_stream;
-    gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads), packed,
-                 stream, urgency);
+    gpu_->launch(d.gpu_kernel, static_cast<unsigned>(blocks), static_cast<unsigned>(d.threads),
+                 std::as_bytes(std::span(arguments_)), stream, urgency);
 }
 
 void GpuLaunch::prepare() {
@@ -211,23 +213,31 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
         } catch (const CannotMap& error) { // before anything was done
             if (!definition_.any_policy) throw;
             drop_exchanges();
-            fall_back("store", error.what());
+            fall_back(HaloCarrier::buffered_write, error.what());
         }
     }
 }
 
 // Another carrier in the same order, where no row was asked for; all ranks alike.
-void GpuLaunch::fall_back(const std::string& carrier, const std::string& trouble) {
+void GpuLaunch::fall_back(HaloCarrier carrier, const std::string& trouble) {
     auto& d = definition_;
-    const std::string order = d.policy->name.substr(d.policy->name.find('-'));
-    d.policy = &halo_policy(carrier + order, true);
+    d.policy = &with_carrier(*d.policy, carrier, d.layout->vendor());
     static std::atomic<bool> said{false};
     if (d.communicator->rank() != 0 || said.exchange(true)) return;
     std::fprintf(stderr, "jali: halos between devices go by way of %s (policy %s), since %s\n",
-                 carrier == "staged" ? "the host" : "mailboxes", d.policy->name.c_str(), trouble.c_str());
+                 carrier == HaloCarrier::host_staged ? "the host" : "mailboxes", d.policy->name.c_str(),
+                 trouble.c_str());
+}
+
+// In checked mode what every rank gives its driver is looked at before the first run.
+void GpuLaunch::check_once() {
+    if (checked_ || !settings().checked || gpu_->is_capturing(gpu_->stream())) return;
+    checked_ = true;
+    check();
 }
 
 GpuAddress GpuLaunch::run_kernel() {
+    check_once();
     prepare();
     exchange_apart();
     GpuAddress order = whole_order_.address();
@@ -288,10 +298,9 @@ void GpuLaunch::deposit(GpuAddress order) {
                                d.sums.nslices,           d.sums.count,    deposit_blocks_, totals_.address(),
                                terms_.address(),         d.sums.results()};
     const std::int64_t jobs = static_cast<std::int64_t>(d.sums.nslices) * d.sums.count * deposit_blocks_;
-    void* parameters[] = {&arguments};
     const DeviceSpan span(*gpu_, gpu_->stream(), Phase::sums, d.cost.name);
     gpu_->launch(gpu_->builtin("deposit"), static_cast<unsigned>(std::min<std::int64_t>(jobs, 1 << 20)),
-                 deposit_threads, parameters, gpu_->stream());
+                 deposit_threads, arguments, gpu_->stream());
 }
 
 void GpuLaunch::reduce(double* sums, GpuAddress order) {
@@ -302,10 +311,9 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     HandOverArguments arguments{totals_.address(), reinterpret_cast<GpuAddress>(totals_here_.data()),
                                 static_cast<std::int64_t>(reduced_.size()), ++turn_};
     const std::int64_t hand_over_blocks = (arguments.count + deposit_threads - 1) / deposit_threads;
-    void* parameters[] = {&arguments};
     gpu_->launch(gpu_->builtin("hand_over"),
                  static_cast<unsigned>(std::min<std::int64_t>(hand_over_blocks, 256)), deposit_threads,
-                 parameters, gpu_->stream());
+                 arguments, gpu_->stream());
     totals_are_zero_ = true;
     const auto* here = reinterpret_cast<const std::int64_t*>(totals_here_.data());
     gpu_->wait_for_word(here + reduced_.size(), turn_);
@@ -336,7 +344,7 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     try {
         if (d.any_policy && needs_peers(d.policy->carrier)) {
             const std::string& trouble = d.layout->why_no_mailbox(*d.communicator);
-            if (!trouble.empty()) fall_back("staged", trouble);
+            if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
         }
         const auto make = [&] {
             plan.exchange = std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy,
@@ -345,8 +353,8 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
         try {
             make();
         } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->carrier != HaloCarrier::ghosts) throw;
-            fall_back("store", error.what());
+            if (!d.any_policy || d.policy->carrier != HaloCarrier::remote_write) throw;
+            fall_back(HaloCarrier::buffered_write, error.what());
             make();
         }
         const int stages = plan.exchange->stages();
@@ -386,30 +394,31 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
     if (apart_plans_.count(key) == 0) {
         if (d.any_policy && needs_peers(d.policy->carrier)) {
             const std::string& trouble = halos.layout->why_no_mailbox(*d.communicator);
-            if (!trouble.empty()) fall_back("staged", trouble);
+            if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
         }
         try {
             make();
         } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->carrier != HaloCarrier::ghosts) throw;
+            if (!d.any_policy || d.policy->carrier != HaloCarrier::remote_write) throw;
             drop_exchanges();
-            fall_back("store", error.what());
+            fall_back(HaloCarrier::buffered_write, error.what());
             make();
         }
     }
     apart_plans_.at(key)->run(GpuExchange::Bulk(), [](int, void*) {}, false);
 }
 
-const Schedule* GpuLaunch::schedule_for(const std::vector<char>& stale) {
-    Plan& plan = plan_for(stale);
-    if (!plan.described) {
-        std::vector<FieldStorage*> written;
-        for (const auto& [field, parities] : definition_.writes) written.push_back(field.get());
-        plan.described =
-            std::make_unique<HaloExchange>(definition_.layout, requests_, stale, definition_.policy->overlap,
-                                           std::move(written), [](int, const Progress*) {});
-    }
-    return &plan.described->schedule();
+void GpuLaunch::check() {
+    LaunchTrial trial(*this);
+    RecordedCalls recorded = trial.record(); // of no calls where there are no halos
+    trial.finish();
+    check_together(recorded, *definition_.communicator);
+}
+
+std::string GpuLaunch::describe() {
+    LaunchTrial trial(*this);
+    const std::string text = trial.record().describe();
+    return text.empty() ? "kernel: compute (no halos)\n" : text;
 }
 
 } // namespace jali

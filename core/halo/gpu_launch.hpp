@@ -23,9 +23,10 @@ class GpuLaunch : public Launch {
     GpuAddress words_of_sums() const override { return totals_.address(); }
     void sums_taken() override { totals_are_zero_ = true; }
     void make_ready() override;
+    void check() override;
+    std::string describe() override;
 
   protected:
-    const Schedule* schedule_for(const std::vector<char>& stale) override;
     void prepare() override;
     void compute() override;
     void compute_between(const std::vector<char>& stale) override;
@@ -49,14 +50,14 @@ class GpuLaunch : public Launch {
         std::unique_ptr<GpuExchange> exchange;
         Positions bulk;
         std::vector<Positions> boundary;
-        GpuMemory order;                         // of contributions, slice by slice
-        std::unique_ptr<HaloExchange> described; // the same as a schedule, to be shown and checked
+        GpuMemory order; // of contributions, slice by slice
     };
 
     Plan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
-    void fall_back(const std::string& carrier, const std::string& trouble);
+    void fall_back(HaloCarrier carrier, const std::string& trouble);
     void prepare_sums();
+    void check_once();
     GpuAddress run_kernel(); // and its halos; returns the order of the contributions to sums
     void fill_parameters();
     std::int64_t blocks_for(const Positions& positions) const; // one position for each place of a thread
@@ -83,6 +84,7 @@ class GpuLaunch : public Launch {
     std::vector<std::map<std::vector<char>, Plan>> recorded_plans_; // of other rows: graphs still use them
     std::vector<ApartPlans> recorded_apart_;
     bool recorded_ = false; // an exchange is part of a graph
+    bool checked_ = false;
 };
 
 } // namespace jali

@@ -102,7 +102,7 @@ void GpuExchange::agree_on_places() {
     std::vector<std::int64_t> mine(layout_->slabs().size(), -1);
     if (mine.size() > PeerMailbox::most_messages) // as many on every rank, so that all stop here
         throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
-                          " different ghost slabs of one lattice; use halo policy staged-overlap");
+                          " different ghost slabs of one lattice; use halo policy host-staged-overlap");
     for (const Message& message : messages_)
         mine[message.slab] = static_cast<std::int64_t>(message.receive_offset);
     const auto all = communicator_->all_gather(std::as_bytes(std::span(mine)), "places of halo messages");
@@ -118,7 +118,7 @@ void GpuExchange::agree_on_ghosts() {
     mailbox_ = layout_->doorbell(communicator_);
     if (layout_->slabs().size() > PeerMailbox::most_messages) // as many on every rank, so that all stop here
         throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
-                          " different ghost slabs of one lattice; use halo policy staged-overlap");
+                          " different ghost slabs of one lattice; use halo policy host-staged-overlap");
     const auto& first = layout_->first_ghosts(*communicator_);
     for (Message& message : messages_)
         for (Part& part : message.parts) part.their_ghost = first[message.to][2 * message.slab + part.parity];
@@ -126,9 +126,9 @@ void GpuExchange::agree_on_ghosts() {
 }
 
 GpuAddress GpuExchange::place_of(const Message& message, const Part& part) const {
-    if (policy_.carrier == HaloCarrier::ghosts)
+    if (policy_.carrier == HaloCarrier::remote_write)
         return part.field->ghosts_of(message.to) + part.their_ghost * part.field->block_bytes();
-    const GpuAddress begin = policy_.carrier == HaloCarrier::store
+    const GpuAddress begin = policy_.carrier == HaloCarrier::buffered_write
                                  ? mailbox_->slot(message.to) + message.their_offset
                                  : send_.address() + message.send_offset;
     return begin + part.send_offset;
@@ -137,7 +137,7 @@ GpuAddress GpuExchange::place_of(const Message& message, const Part& part) const
 // A launch that packs and waits would make the bulk wait with it, where this must not begin before all is
 // packed; and stages are waited for one by one.
 bool GpuExchange::ends_with_packing() const {
-    return policy_.carrier == HaloCarrier::ghosts && stages_.size() == 1 &&
+    return policy_.carrier == HaloCarrier::remote_write && stages_.size() == 1 &&
            !(writes_packed_ && policy_.overlap);
 }
 

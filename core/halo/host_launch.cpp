@@ -114,8 +114,19 @@ void HostLaunch::exchange_apart(const ApartHalos& halos) {
     exchange->leave_out();
 }
 
-const Schedule* HostLaunch::schedule_for(const std::vector<char>& stale) {
-    return &plan_for(stale).exchange->schedule();
+const Schedule* HostLaunch::full_schedule() {
+    const std::vector<char> all = all_of(requests_);
+    if (std::find(all.begin(), all.end(), 1) == all.end()) return nullptr;
+    return &plan_for(all).exchange->schedule();
+}
+
+void HostLaunch::check() {
+    if (const Schedule* schedule = full_schedule()) schedule->check();
+}
+
+std::string HostLaunch::describe() {
+    const Schedule* schedule = full_schedule();
+    return schedule ? schedule->describe() : "kernel: compute (no halos)\n";
 }
 
 Work HostLaunch::work_of(const LaunchDomain& domain) const {

@@ -17,8 +17,12 @@ class HostLaunch : public Launch {
     explicit HostLaunch(LaunchDefinition definition);
     void run(double* sums) override;
 
+    // The schedule of a run in which all ghosts that it reads are stale; null if it reads none.
+    const Schedule* full_schedule();
+    void check() override;
+    std::string describe() override;
+
   protected:
-    const Schedule* schedule_for(const std::vector<char>& stale) override;
     void prepare() override;
     void compute() override { run_domain(definition_.domain, Phase::kernel, nullptr); }
     void compute_between(const std::vector<char>& stale) override { run_with_halos(plan_for(stale)); }

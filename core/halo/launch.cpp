@@ -81,7 +81,7 @@ Launch::Launch(LaunchDefinition definition) : definition_(std::move(definition))
         refuse("no kernel");
     if (d.nparameters < 8 || d.parameters == nullptr)
         refuse(std::to_string(d.nparameters) + " parameters; the ABI has at least 8");
-    if (d.policy == nullptr) d.policy = &halo_policy("", layout.gpu() != nullptr);
+    if (d.policy == nullptr) d.policy = &halo_policy("", layout.vendor());
     const VisitedBlocks blocks = visited();
     if (d.domain.blocks.empty()) {
         if (d.domain.begin < 0 || d.domain.end < d.domain.begin || d.domain.end > blocks.count) {
@@ -309,18 +309,11 @@ std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {
     return late;
 }
 
-const Schedule* Launch::full_schedule() {
-    std::vector<char> all(stale_.size());
-    for (std::size_t k = 0; k < requests_.size(); ++k) {
-        for (int parity = 0; parity < 2; ++parity) all[2 * k + parity] = requests_[k].parities >> parity & 1;
-    }
-    if (std::find(all.begin(), all.end(), 1) == all.end()) return nullptr;
-    return schedule_for(all);
-}
-
-std::string Launch::describe() {
-    const Schedule* schedule = full_schedule();
-    return schedule ? schedule->describe() : "kernel: compute (no halos)\n";
+std::vector<char> Launch::all_of(const std::vector<HaloRequest>& requests) {
+    std::vector<char> all;
+    for (const HaloRequest& request : requests)
+        for (int parity = 0; parity < 2; ++parity) all.push_back(request.parities >> parity & 1);
+    return all;
 }
 
 } // namespace jali

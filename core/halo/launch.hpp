@@ -12,7 +12,6 @@
 #include "halo/policy.hpp"
 #include "halo/site_table.hpp"
 #include "halo/storage.hpp"
-#include "schedule/schedule.hpp"
 #include "sum/site_reduction.hpp"
 #include "transport/communicator.hpp"
 
@@ -188,9 +187,11 @@ class Launch {
     void set_kernel(const GpuFunction& kernel, int threads, int waves, int sites);
     // Whether a run would exchange halos now; the same on all ranks.
     bool halos_stale() const;
-    // The schedule of a run in which all ghosts that it reads are stale; null if it reads none.
-    const Schedule* full_schedule();
-    std::string describe(); // as text
+    // Of a run in which all ghosts that it reads are stale: proves that it is in order, and says what is
+    // done, as text. On a device both are about what the driver is given for such runs, which are made for it
+    // and undone, and are collective. Throws ScheduleError.
+    virtual void check() = 0;
+    virtual std::string describe() = 0;
 
   protected:
     friend class LaunchTrial;
@@ -223,10 +224,11 @@ class Launch {
     // Every key becomes the largest that a rank has. Collective.
     void meet_extremes(std::span<std::uint64_t> keys) const;
     bool find_stale(); // fills stale_, counts what is avoided; false if nothing is
+    // What a request asks for, [request][parity].
+    static std::vector<char> all_of(const std::vector<HaloRequest>& requests);
     // Per position of the domain: the highest direction into which a slab reaches whose stale ghosts it
     // reads; -1: it reads none.
     std::vector<int> late_directions(const std::vector<char>& stale) const;
-    virtual const Schedule* schedule_for(const std::vector<char>& stale) = 0;
     std::int32_t block_at(std::int64_t position) const {
         const auto& domain = definition_.domain;
         return domain.blocks.empty() ? static_cast<std::int32_t>(domain.begin + position)

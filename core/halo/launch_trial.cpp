@@ -108,6 +108,37 @@ std::vector<double> LaunchTrial::exchange(int series, int runs) {
     return seconds;
 }
 
+RecordedCalls LaunchTrial::record() {
+    const auto& d = launch_.definition_;
+    const std::shared_ptr<Gpu>& gpu = d.layout->gpu();
+    RecordedCalls recorded;
+    recorded.definition = &d;
+    recorded.requests = launch_.requests_;
+    for (const auto& halos : launch_.apart_)
+        recorded.requests.insert(recorded.requests.end(), halos.requests.begin(), halos.requests.end());
+    if (recorded.requests.empty()) return recorded;
+    const std::vector<char> all = Launch::all_of(launch_.requests_);
+    const auto once = [&] {
+        for (auto& halos : launch_.apart_) {
+            halos.stale = Launch::all_of(halos.requests);
+            launch_.exchange_apart(halos);
+        }
+        if (all.empty()) {
+            launch_.compute();
+        } else {
+            launch_.compute_between(all);
+        }
+    };
+    restore();
+    launch_.prepare();
+    record_runs(recorded, gpu, *d.communicator, once);
+    for (Held& held : held_) held.version = 0;
+    for (const auto& halos : launch_.apart_)
+        for (const HaloRequest& request : halos.requests)
+            for (int parity = 0; parity < 2; ++parity) request.field->set_held(request.slab, parity, 0);
+    return recorded;
+}
+
 void LaunchTrial::finish() {
     if (finished_) return;
     finished_ = true;

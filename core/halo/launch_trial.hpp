@@ -6,6 +6,7 @@
 // Profiles do not see it.
 #pragma once
 
+#include "halo/decoded_calls.hpp"
 #include "halo/launch.hpp"
 
 #include <vector>
@@ -28,6 +29,9 @@ class LaunchTrial {
     // Seconds per run of each of so many series of `runs` whole runs, each of which exchanges what was stale
     // when the trial began; after one run that does not count. Collective.
     std::vector<double> exchange(int series, int runs);
+    // What the driver is given for a few runs in which everything that the launch asks of its halos is stale;
+    // on a device. All its ghosts are stale afterwards. Collective.
+    RecordedCalls record();
     void finish(); // puts everything back
 
   private:

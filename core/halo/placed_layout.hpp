@@ -42,6 +42,7 @@ class PlacedLayout : public Layout {
 
     static constexpr int device_group = 32;                  // GROUP of the kernels' prelude
     const std::shared_ptr<Gpu>& gpu() const { return gpu_; } // null: the host
+    const GpuVendor* vendor() const { return gpu_ ? &gpu_->vendor() : nullptr; }
 
     // The same arrays where a device's kernels read them.
     struct OnDevice {

@@ -1,6 +1,8 @@
 #include "halo/policy.hpp"
 #include "settings/settings.hpp"
 
+#include <map>
+#include <mutex>
 #include <stdexcept>
 
 namespace jali {
@@ -9,16 +11,20 @@ namespace {
 
 struct Carrier {
     HaloCarrier carrier;
-    const char *name, *words;
+    const char *name, *words; // no name: the vendor's
 };
 
 constexpr Carrier carriers[] = {
-    {HaloCarrier::ghosts, "ghosts", "the pack kernel stores into the neighbour's ghosts"},
-    {HaloCarrier::store, "store", "the pack kernel stores into a mailbox at the neighbour, which places it"},
-    {HaloCarrier::copy, "copy", "packed here, copied into a mailbox at the neighbour by a copy engine"},
-    {HaloCarrier::ccl, "ccl", "packed here, sent by NCCL or RCCL straight into the neighbour's ghosts"},
-    {HaloCarrier::direct, "direct", "packed here, sent by an MPI library that takes addresses of devices"},
-    {HaloCarrier::messages, "staged", "packed here, sent as messages by way of pinned host memory"},
+    {HaloCarrier::remote_write, "remote-write", "the pack kernel stores into the neighbour's ghosts"},
+    {HaloCarrier::buffered_write, "buffered-write",
+     "the pack kernel stores into a mailbox at the neighbour, which places it"},
+    {HaloCarrier::copy_engine, "copy-engine",
+     "packed here, copied into a mailbox at the neighbour by a copy engine"},
+    {HaloCarrier::library, "",
+     "packed here, sent by the vendor's library straight into the neighbour's ghosts"},
+    {HaloCarrier::gpu_aware_mpi, "gpu-aware-mpi",
+     "packed here, sent by an MPI library that takes addresses of devices"},
+    {HaloCarrier::host_staged, "host-staged", "packed here, sent as messages by way of pinned host memory"},
 };
 
 struct Order {
@@ -34,30 +40,41 @@ constexpr Order orders[] = {
      "sites that need no arriving halo are computed meanwhile, the others direction by direction"},
 };
 
-std::vector<HaloPolicy> rows_of_devices() {
+std::string name_of(const Carrier& carrier, const GpuVendor& vendor) {
+    if (*carrier.name) return carrier.name;
+    return vendor.ccl.setting.empty() ? "library" : vendor.ccl.setting; // which bears the library's name
+}
+
+std::vector<HaloPolicy> rows_of(const GpuVendor& vendor) {
     std::vector<HaloPolicy> rows;
     for (const Carrier& c : carriers)
         for (const Order& o : orders)
-            rows.push_back({std::string(c.name) + "-" + o.name, c.carrier, o.overlap, o.per_direction,
+            rows.push_back({name_of(c, vendor) + "-" + o.name, c.carrier, o.overlap, o.per_direction,
                             std::string(c.words) + "; " + o.words});
     return rows;
 }
 
 } // namespace
 
-std::span<const HaloPolicy> halo_policies(bool on_device) {
+std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
     static const std::vector<HaloPolicy> host = {
-        {"overlap", HaloCarrier::messages, true, false,
+        {"overlap", HaloCarrier::host_staged, true, false,
          "sites that need no arriving halo are computed while halos travel, the others after"},
-        {"wait", HaloCarrier::messages, false, false,
+        {"wait", HaloCarrier::host_staged, false, false,
          "halos are exchanged first, then all sites are computed at once"},
     };
-    static const std::vector<HaloPolicy> device = rows_of_devices();
-    return on_device ? device : host;
+    if (vendor == nullptr) return host;
+    static std::mutex mutex;
+    static std::map<const GpuVendor*, std::vector<HaloPolicy>>
+        of_vendors; // rows of vendors stay where they are
+    std::lock_guard lock(mutex);
+    auto& rows = of_vendors[vendor];
+    if (rows.empty()) rows = rows_of(*vendor);
+    return rows;
 }
 
-const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
-    const auto rows = halo_policies(on_device);
+const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor) {
+    const auto rows = halo_policies(vendor);
     if (any_halo_policy(name)) return rows[0];
     const std::string& wanted = name.empty() ? settings().halo_policy : name;
     std::string known;
@@ -69,6 +86,14 @@ const HaloPolicy& halo_policy(const std::string& name, bool on_device) {
     if (name.empty()) return rows[0];
     throw std::invalid_argument("halo policy " + name + " does not exist; there are: " + known +
                                 ", auto, auto-graph");
+}
+
+const HaloPolicy& with_carrier(const HaloPolicy& row, HaloCarrier carrier, const GpuVendor* vendor) {
+    for (const HaloPolicy& other : halo_policies(vendor))
+        if (other.carrier == carrier && other.overlap == row.overlap &&
+            other.per_direction == row.per_direction)
+            return other;
+    throw std::logic_error("halo policy " + row.name + " has no counterpart");
 }
 
 bool any_halo_policy(const std::string& name) {

@@ -5,6 +5,8 @@
 // one for each direction, as soon as its halos are there. All rows give the same bits.
 #pragma once
 
+#include "device/vendor.hpp"
+
 #include <span>
 #include <string>
 #include <vector>
@@ -12,29 +14,29 @@
 namespace jali {
 
 enum class HaloCarrier {
-    messages, // by the communicator; from a device by way of pinned host memory
-    copy,     // packed here, brought into the receiver's mailbox by a copy engine
-    ghosts,   // the pack kernel writes into the receiver's ghosts
-    store,    // the pack kernel writes into the receiver's mailbox
-    ccl,      // packed here, sent and received by NCCL or RCCL
-    direct,   // packed here, sent and received by an MPI library that reaches into devices
+    host_staged,    // by the communicator; from a device by way of pinned host memory
+    copy_engine,    // packed here, brought into the receiver's mailbox by a copy engine
+    remote_write,   // the pack kernel writes into the receiver's ghosts
+    buffered_write, // the pack kernel writes into the receiver's mailbox
+    library,        // packed here, sent and received by the vendor's library: NCCL or RCCL
+    gpu_aware_mpi,  // packed here, sent and received by an MPI library that reaches into devices
 };
 
 // Carried through mailboxes (transport/peer.hpp).
 constexpr bool uses_mailbox(HaloCarrier carrier) {
-    return carrier == HaloCarrier::copy || carrier == HaloCarrier::store;
+    return carrier == HaloCarrier::copy_engine || carrier == HaloCarrier::buffered_write;
 }
 // The kernel that packs is the transport as well.
 constexpr bool packs_into_receiver(HaloCarrier carrier) {
-    return carrier == HaloCarrier::ghosts || carrier == HaloCarrier::store;
+    return carrier == HaloCarrier::remote_write || carrier == HaloCarrier::buffered_write;
 }
 // Takes devices that reach each other's memory.
 constexpr bool needs_peers(HaloCarrier carrier) {
-    return carrier == HaloCarrier::ghosts || uses_mailbox(carrier);
+    return carrier == HaloCarrier::remote_write || uses_mailbox(carrier);
 }
 // Nothing is decided by the host at each exchange, so that it may be part of a graph.
 constexpr bool can_be_recorded(HaloCarrier carrier) {
-    return packs_into_receiver(carrier) || carrier == HaloCarrier::ccl;
+    return packs_into_receiver(carrier) || carrier == HaloCarrier::library;
 }
 
 struct HaloPolicy {
@@ -45,13 +47,16 @@ struct HaloPolicy {
     std::string description;
 };
 
-// The rows for the host or for devices; the first is taken where nothing was said.
-std::span<const HaloPolicy> halo_policies(bool on_device);
+// The rows for a vendor's devices, or for the host (null); the first is taken where nothing was said.
+std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor);
 
 // The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
 // "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with
 // the list of rows for any other name.
-const HaloPolicy& halo_policy(const std::string& name, bool on_device);
+const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor);
+
+// The row that differs from this one by its carrier alone.
+const HaloPolicy& with_carrier(const HaloPolicy& row, HaloCarrier carrier, const GpuVendor* vendor);
 
 // Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
 bool any_halo_policy(const std::string& name);

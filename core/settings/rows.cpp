@@ -91,7 +91,8 @@ SettingValues a_device(const Names& kinds) {
 // Tests compare these with the tables of halo/policy.cpp and jali.comm.algorithms.
 SettingValues halo_policies() {
     Names names = {"auto", "auto-graph", "overlap", "wait"};
-    for (const char* carrier : {"ghosts", "store", "copy", "ccl", "direct", "staged"})
+    for (const char* carrier :
+         {"remote-write", "buffered-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"})
         for (const char* order : {"overlap", "wait", "directions"})
             names.push_back(std::string(carrier) + "-" + order);
     return one_of(names);
@@ -182,7 +183,8 @@ std::vector<SettingRow> table() {
         "the algorithm of collectives", "collectives.md");
     add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
         "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
-        "communicate, files",
+        "communicate, files; what a launch with halos gives to devices is proved to be in order before its "
+        "first run",
         "collectives.md");
     add(&S::expected_ranks, "expected_ranks", "JALI_EXPECTED_RANKS", whole(1, 999999999), "nobody said",
         "how many ranks were started, so that groups of one by mistake are an error; set by `-n`");

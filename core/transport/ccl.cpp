@@ -1,4 +1,5 @@
 #include "transport/ccl.hpp"
+#include "device/driver_record.hpp"
 #include "device/timeline.hpp"
 
 #include "transport/patience.hpp"
@@ -357,15 +358,30 @@ bool CclCommunicator::met_before(const Call& call) {
     return !met_.insert({static_cast<int>(call.kind), like}).second;
 }
 
+void CclCommunicator::note(const std::vector<Call>& calls) const {
+    for (const Call& call : calls) {
+        DriverCall noted{.kind = DriverCall::Kind::refused,
+                         .name = here() + ": " + name_of_call(static_cast<int>(call.kind)),
+                         .stream = call.stream,
+                         .to = call.to,
+                         .from = call.from,
+                         .bytes = call.count,
+                         .peer = call.peer};
+        if (call.type == ccl_uint8 && call.kind == Kind::send) noted.kind = DriverCall::Kind::ccl_send;
+        if (call.type == ccl_uint8 && call.kind == Kind::receive) noted.kind = DriverCall::Kind::ccl_receive;
+        DriverRecord::note(std::move(noted));
+    }
+    DriverRecord::note({.kind = DriverCall::Kind::group_end, .stream = calls.front().stream});
+}
+
 void CclCommunicator::issue(std::vector<Call> calls) {
     if (calls.empty()) return;
     gpu_->make_current();
     for (const Call& call : calls)
-        if (call.kind == Kind::copy)
-            gpu_->api().check(gpu_->api().copy(call.to, call.from, call.count, call.stream),
-                              "copying on the device");
+        if (call.kind == Kind::copy) gpu_->copy(call.to, call.from, call.count, call.stream);
     std::erase_if(calls, [](const Call& call) { return call.kind == Kind::copy; });
     if (calls.empty()) return;
+    if (DriverRecord::on()) note(calls);
     const std::string what =
         name_of_call(static_cast<int>(calls.front().kind)) +
         (calls.size() > 1 ? " and " + std::to_string(calls.size() - 1) + " more" : std::string());

@@ -136,6 +136,7 @@ class CclCommunicator {
     void* handle(Stream stream) const { return stream ? *stream : gpu_->stream(); }
 
     void issue(std::vector<Call> calls);
+    void note(const std::vector<Call>& calls) const; // for who records calls
     bool met_before(const Call& call);
     void settle(int error, const std::string& what);
     int patiently(const std::string& what, std::function<int()> call);

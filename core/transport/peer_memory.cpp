@@ -27,10 +27,48 @@ MemoryHandle own_handle(const Gpu& gpu) {
     return handle;
 }
 
+std::uint64_t space_of(const char* host, std::int64_t process) { // FNV-1a
+    std::uint64_t hash = 0xcbf29ce484222325u;
+    const auto mix = [&](unsigned char byte) { hash = (hash ^ byte) * 0x100000001b3u; };
+    for (; *host != '\0'; ++host) mix(static_cast<unsigned char>(*host));
+    for (int k = 0; k < 8; ++k) mix(static_cast<unsigned char>(process >> 8 * k));
+    return hash;
+}
+
+// Memory of other processes that this one has mapped, by where it begins here.
+struct ForeignMemory {
+    std::uint64_t end = 0, space = 0, address = 0;
+    int mappings = 0;
+};
+struct ForeignMemories {
+    std::mutex mutex;
+    std::map<std::uint64_t, ForeignMemory> all;
+    static ForeignMemories& get() {
+        static auto* memories = new ForeignMemories; // never destroyed: mappings may be closed late
+        return *memories;
+    }
+};
+
 constexpr unsigned lazy_peer_access = 1; // the flag of the drivers' IPC functions
 constexpr int pointer_range_start = 11;  // attribute of an address, in both drivers
 
 } // namespace
+
+MemoryName name_of_memory(std::uint64_t address) {
+    static const std::uint64_t here = [] {
+        char host[64] = {};
+        gethostname(host, sizeof host - 1);
+        return space_of(host, getpid());
+    }();
+    ForeignMemories& foreign = ForeignMemories::get();
+    std::lock_guard lock(foreign.mutex);
+    const auto after = foreign.all.upper_bound(address);
+    if (after != foreign.all.begin()) {
+        const auto& [begin, memory] = *std::prev(after);
+        if (address < memory.end) return {memory.space, memory.address + (address - begin)};
+    }
+    return {here, address};
+}
 
 std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
     const auto all = gather_values(communicator, mine, "device memory of ranks");
@@ -91,13 +129,14 @@ void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_vie
 // ---- exported memory and what is made of it
 // -------------------------------------------------------------------
 
-void HandleExporter::by_ipc(const Gpu& gpu, GpuAddress address, std::string& trouble) {
+void HandleExporter::by_ipc(const Gpu& gpu, GpuAddress address, std::size_t bytes, std::string& trouble) {
     GpuAddress begin = 0;
     int error = gpu.api().pointer_attribute(&begin, pointer_range_start, address);
     if (error == gpu_success) error = gpu.api().ipc_export(&handle_.ipc, begin);
     if (error == gpu_success) {
         handle_.type = HandleType::ipc;
         handle_.offset = address - begin;
+        handle_.bytes = handle_.offset + bytes;
     } else {
         trouble += "ipc: " + gpu.api().text_of(error);
     }
@@ -140,7 +179,7 @@ HandleExporter::HandleExporter(Gpu& gpu, GpuAddress address, std::size_t bytes, 
     gpu.make_current();
     std::string trouble;
     const bool with_handle = gpu.virtual_block(address) != nullptr;
-    if (!with_handle && gpu.allows(HandleType::ipc)) by_ipc(gpu, address, trouble);
+    if (!with_handle && gpu.allows(HandleType::ipc)) by_ipc(gpu, address, bytes, trouble);
     if (handle_.type == HandleType::none && (with_handle || gpu.allows(HandleType::descriptor)))
         by_descriptor(gpu, address, bytes, lasting, trouble);
     if (handle_.type == HandleType::none) write_text(handle_.why_not, trouble);
@@ -178,6 +217,11 @@ MappedMemory::MappedMemory(const std::shared_ptr<Gpu>& gpu, const MemoryHandle& 
     } else {
         throw GpuError(std::string("its driver does not export it (") + handle.why_not + ")");
     }
+    ForeignMemories& foreign = ForeignMemories::get();
+    std::lock_guard lock(foreign.mutex);
+    ForeignMemory& memory = foreign.all[address_ - handle.offset];
+    memory = {std::max(memory.end, address_ - handle.offset + handle.bytes),
+              space_of(handle.host, handle.process), handle.address - handle.offset, memory.mappings + 1};
 }
 
 MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
@@ -193,6 +237,12 @@ MappedMemory& MappedMemory::operator=(MappedMemory&& other) noexcept {
 
 void MappedMemory::close() noexcept {
     if (opened_ == 0 && imported_.address == 0) return;
+    {
+        ForeignMemories& foreign = ForeignMemories::get();
+        std::lock_guard lock(foreign.mutex);
+        const auto found = foreign.all.find(opened_ != 0 ? opened_ : imported_.address);
+        if (found != foreign.all.end() && --found->second.mappings == 0) foreign.all.erase(found);
+    }
     try {
         gpu_->make_current();
         if (opened_ != 0) gpu_->api().ipc_close(opened_);
@@ -422,7 +472,7 @@ void PeerWatch::record_noted() {
 
 void PeerWatch::order_behind_work(void* stream) {
     record_noted();
-    gpu_->api().check(gpu_->api().stream_wait(stream, pending_.handle(), 0), "ordering work between devices");
+    pending_.let_wait(stream);
 }
 
 namespace {

@@ -29,7 +29,7 @@ class CannotMap : public GpuError {
 struct MemoryHandle {
     std::int64_t process, ordinal;
     GpuAddress address;          // 0: none
-    std::uint64_t offset, bytes; // from where its allocation begins; what is mapped of that, if it is known
+    std::uint64_t offset, bytes; // from where its allocation begins; what is mapped of that
     HandleType type;             // with which other processes map it; none: they cannot
     IpcHandle ipc;               // of the allocation
     FdToken token;               // for the allocation
@@ -49,12 +49,18 @@ class HandleExporter {
 
   private:
     friend class HandleTypeTrial;
-    void by_ipc(const Gpu& gpu, GpuAddress address, std::string& trouble);
+    void by_ipc(const Gpu& gpu, GpuAddress address, std::size_t bytes, std::string& trouble);
     void by_descriptor(const Gpu& gpu, GpuAddress address, std::size_t bytes, bool lasting,
                        std::string& trouble);
     MemoryHandle handle_{};
     std::shared_ptr<FdExporter> descriptors_;
 };
+
+// What an address of this process is to all ranks: the process whose memory is there, and where that has it.
+struct MemoryName {
+    std::uint64_t space, address;
+};
+MemoryName name_of_memory(std::uint64_t address);
 
 // The memory of one handle as this rank's device sees it. The allocation that it is part of is mapped as a
 // whole, and must outlive this.

@@ -1,4 +1,5 @@
 #include "transport/peer_message.hpp"
+#include "transport/message_kernels.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -8,26 +9,6 @@
 namespace jali {
 
 namespace {
-
-// As the kernel takes them; see src/jali/codegen/prelude/messages.hpp.
-constexpr int most_in_launch = 16;
-enum Step : std::int64_t { offer = 1, take = 2 };
-enum Deed : std::int64_t { await = 1, put = 2, announce = 4 };
-struct Incoming {
-    GpuAddress ready, arrived, count;
-};
-struct Outgoing {
-    GpuAddress from, to;
-    std::int64_t bytes;
-    GpuAddress ready, arrived, count, done;
-    std::int64_t deeds, unit, first_block, blocks;
-};
-struct Arguments {
-    std::int64_t incoming, outgoing, steps;
-    GpuAddress abandoned;
-    Incoming in[most_in_launch];
-    Outgoing out[most_in_launch];
-};
 
 // Of the kernels that store, which wait, too.
 constexpr std::int64_t most_blocks = 128, blocks_of_message = 64, bytes_of_block = 16384;
@@ -160,7 +141,7 @@ void PeerMessage::meet(std::span<const std::byte> other, Way way) {
 
 // One launch: arrays offered, messages sent, arrivals taken.
 struct PeerMessage::Launch {
-    Arguments arguments{};
+    PassArguments arguments{};
     std::int64_t blocks = 0;
 
     bool empty() const { return arguments.incoming == 0 && arguments.outgoing == 0; }
@@ -171,7 +152,7 @@ struct PeerMessage::Launch {
         }
         const auto bytes = static_cast<std::int64_t>(m.bytes_);
         std::int64_t mine = 1;
-        if ((deeds & put) != 0)
+        if ((deeds & deed_put) != 0)
             mine =
                 std::clamp((bytes + bytes_of_block - 1) / bytes_of_block, std::int64_t{1}, blocks_of_message);
         arguments.out[arguments.outgoing++] = {m.address_,
@@ -192,11 +173,10 @@ struct PeerMessage::Launch {
         arguments.abandoned = post.watch_.abandoned();
         bool stores = false;
         for (std::int64_t m = 0; m < arguments.outgoing; ++m)
-            stores = stores || (arguments.out[m].deeds & put) != 0;
-        void* parameters[] = {&arguments};
+            stores = stores || (arguments.out[m].deeds & deed_put) != 0;
         post.gpu_->launch(post.gpu_->builtin("pass_messages"),
                           static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks)),
-                          stores ? storing_threads : waiting_threads, parameters, stream);
+                          stores ? storing_threads : waiting_threads, arguments, stream);
     }
 };
 
@@ -213,64 +193,60 @@ void PeerMessage::start(std::span<PeerMessage* const> messages, void* stream) {
     // In sixteens: all arrays are offered before anything is waited for.
     const auto in_launches = [&](std::span<const PeerMessage* const> of, std::int64_t deeds,
                                  std::int64_t steps) {
-        for (std::size_t first = 0; first < of.size(); first += most_in_launch) {
+        for (std::size_t first = 0; first < of.size(); first += most_messages_of_launch) {
             Launch launch;
             for (const PeerMessage* m :
-                 of.subspan(first, std::min<std::size_t>(most_in_launch, of.size() - first)))
+                 of.subspan(first, std::min<std::size_t>(most_messages_of_launch, of.size() - first)))
                 launch.add(*m, deeds);
             launch.run(post, steps, stream);
         }
     };
-    const bool few = incoming.size() <= most_in_launch && stored.size() + copied.size() <= most_in_launch;
+    const bool few = incoming.size() <= most_messages_of_launch &&
+                     stored.size() + copied.size() <= most_messages_of_launch;
     if (few) {
         Launch launch;
         for (const PeerMessage* m : incoming) launch.add(*m, 0);
-        for (const PeerMessage* m : copied) launch.add(*m, await);
-        for (const PeerMessage* m : stored) launch.add(*m, await | put | announce);
-        launch.run(post, copied.empty() ? offer | take : offer, stream);
+        for (const PeerMessage* m : copied) launch.add(*m, deed_await);
+        for (const PeerMessage* m : stored) launch.add(*m, deed_await | deed_put | deed_announce);
+        launch.run(post, copied.empty() ? step_offer | step_take : step_offer, stream);
         if (copied.empty()) incoming.clear();
     } else {
-        in_launches(incoming, 0, offer);
-        in_launches(copied, await, 0);
-        in_launches(stored, await | put | announce, 0);
+        in_launches(incoming, 0, step_offer);
+        in_launches(copied, deed_await, 0);
+        in_launches(stored, deed_await | deed_put | deed_announce, 0);
     }
     Launch last; // announces a single copy and takes what arrives
     for (std::size_t k = 0; k < copied.size(); ++k) {
         const PeerMessage& m = *copied[k];
         m.copy_alone(stream);
-        if (copied.size() == 1 && incoming.size() <= most_in_launch) {
-            last.add(m, announce);
+        if (copied.size() == 1 && incoming.size() <= most_messages_of_launch) {
+            last.add(m, deed_announce);
             continue;
         }
         // said beside the stream, so that one copy follows the other
         post.fork_.record(stream);
-        gpu.api().check(gpu.api().stream_wait(post.beside_.handle(), post.fork_.handle(), 0),
-                        "ordering messages");
+        post.fork_.let_wait(post.beside_.handle());
         Launch launch;
-        launch.add(m, announce);
+        launch.add(m, deed_announce);
         launch.run(post, 0, post.beside_.handle());
     }
     if (!copied.empty() && last.empty()) {
         post.join_.record(post.beside_.handle());
-        gpu.api().check(gpu.api().stream_wait(stream, post.join_.handle(), 0), "ordering messages");
+        post.join_.let_wait(stream);
     }
-    if (incoming.size() <= most_in_launch) {
+    if (incoming.size() <= most_messages_of_launch) {
         for (const PeerMessage* m : incoming) last.add(*m, 0);
-        if (!last.empty()) last.run(post, take, stream);
+        if (!last.empty()) last.run(post, step_take, stream);
     } else {
-        in_launches(incoming, 0, take);
+        in_launches(incoming, 0, step_take);
     }
     for (const PeerMessage* m : messages)
-        if (m->lands_beside())
-            gpu.api().check(gpu.api().copy(m->address_, m->landing_.address(), m->bytes_, stream),
-                            "copying a message from where it landed");
+        if (m->lands_beside()) gpu.copy(m->address_, m->landing_.address(), m->bytes_, stream);
     post.watch_.note_work(stream);
 }
 
 void PeerMessage::copy_alone(void* stream) const {
-    const GpuApi& api = post_->gpu_->api();
-    if (bytes_ > 0)
-        api.check(api.copy(mapped_.address(), address_, bytes_, stream), "copying to another device");
+    if (bytes_ > 0) post_->gpu_->copy(mapped_.address(), address_, bytes_, stream);
 }
 
 } // namespace jali

@@ -522,7 +522,7 @@ def test_unknown_policy_lists_the_rows(kernels, use_settings):
     use_settings(halo_policy="wait")
     assert rank.gather(out, [(f, [1], 3)], policy="").policy == "wait"
     assert rank.gather(out, [(f, [1], 3)], policy="overlap").policy == "overlap"
-    assert [name for name, _ in _core.halo_policies()] == ["overlap", "wait"]
+    assert [name for name, *_ in _core.halo_policies()] == ["overlap", "wait"]
 
 
 def test_launch_mistakes_are_explained(kernels):

@@ -214,7 +214,7 @@ def test_ranks_exchange_what_their_arrays_lack(grid, monkeypatch, use_settings, 
     jali.virtual_ranks(ranks, run)
 
 
-@pytest.mark.parametrize("policy", [name for name, _ in _core.halo_policies(True) if "direct" not in name])
+@pytest.mark.parametrize("policy", [name for name, *_ in _core.halo_policies("cuda") if "mpi" not in name])
 def test_every_halo_policy_carries_arrays(policy, monkeypatch, use_settings, tmp_path):
     use_devices(2, monkeypatch, use_settings, tmp_path)
     use_settings(halo_policy=policy)

@@ -27,16 +27,16 @@ def row(policy: str, whole: float, exchange: float, compute: float, **parts: flo
 
 
 def test_what_is_hidden_costs_and_rates_follow_from_the_times():
-    r = row("store-overlap", 10e-6, 4e-6, 9e-6, transport=8e-6)
+    r = row("buffered-write-overlap", 10e-6, 4e-6, 9e-6, transport=8e-6)
     assert r.hidden() == pytest.approx(0.75)
     assert r.cost("transport") == pytest.approx(2e-6)
     assert math.isnan(r.cost("pack"))
     assert r.rate == pytest.approx(1.5e9)
-    assert row("store-wait", 13e-6, 4e-6, 9e-6).hidden() == pytest.approx(0)
+    assert row("buffered-write-wait", 13e-6, 4e-6, 9e-6).hidden() == pytest.approx(0)
 
 
 def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
-    rows = [row("staged-directions", 30e-6, 1, 1), row("ghosts-overlap", 10e-6, 1, 1)]
+    rows = [row("host-staged-directions", 30e-6, 1, 1), row("remote-write-overlap", 10e-6, 1, 1)]
     rungs = halo_report.ladder(Report({}, rows))
     assert [rung[0] for rung in rungs] == list("abcdefg")
     assert [rung[2] for rung in rungs[4:]] == ["", "", ""]
@@ -44,13 +44,13 @@ def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
     assert rungs[3][4] == pytest.approx(3)
     assert math.isnan(rungs[1][3])
     text = halo_report.summary(Report({}, rows))
-    assert "d) stores into the neighbour (ghosts-overlap): 10.0 us, 3.00 times as fast as a" in text
-    assert "b) peer copies (copy-directions): not measured" in text
+    assert "d) stores into the neighbour (remote-write-overlap): 10.0 us, 3.00 times as fast as a" in text
+    assert "b) peer copies (copy-engine-directions): not measured" in text
     assert "g) pack and barrier fused: not built" in text
 
 
 def test_every_rung_that_is_built_is_a_policy():
-    names = {name for name, _ in _core.halo_policies(True)}
+    names = {name for name, *_ in _core.halo_policies("cuda")}
     assert {policy for _, _, policy in halo_report.LADDER if policy} <= names
 
 
@@ -114,21 +114,21 @@ def test_one_rank_has_nothing_to_exchange():
 
 def test_unknown_policies_are_refused_with_those_of_the_place():
     with pytest.raises(
-        ParameterError, match="no halo policy ccl-overlap on the host; there are overlap, wait"
+        ParameterError, match="no halo policy nccl-overlap on the host; there are overlap, wait"
     ):
-        jali.virtual_ranks(2, measured, "laplace", "cpu", ("ccl-overlap",))
+        jali.virtual_ranks(2, measured, "laplace", "cpu", ("nccl-overlap",))
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(REAL, reason="counts on fake devices")
 def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
     policies = [
-        "ghosts-overlap",
-        "store-overlap",
-        "copy-wait",
-        "ccl-directions",
-        "direct-overlap",
-        "staged-directions",
+        "remote-write-overlap",
+        "buffered-write-overlap",
+        "copy-engine-wait",
+        "nccl-directions",
+        "gpu-aware-mpi-overlap",
+        "host-staged-directions",
     ]
     words = (
         "bench halo -n 2 --kernel laplace --local 4,4,4 --device cuda --rounds 2 --seconds 0.002 --policies "
@@ -139,7 +139,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
     rows = {r["policy"]: r for r in found["rows"]}
     assert list(rows) == policies
     for name, r in rows.items():
-        if name.startswith("direct"):
+        if name.startswith("gpu-aware-mpi"):
             assert "set JALI_GPU_AWARE_MPI=1" in r["why_not"]
             continue
         recorded = name.startswith(("ghosts", "store", "ccl"))

@@ -19,8 +19,8 @@ from jali.errors import DeviceError, RankError
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField, plaquettes, sweep
 
-POLICIES = [name for name, _ in _core.halo_policies(True)]
-OF_THREADS = [name for name in POLICIES if not name.startswith("direct")]  # which takes an MPI library
+POLICIES = [name for name, *_ in _core.halo_policies("cuda")]
+OF_THREADS = [name for name in POLICIES if not name.startswith("gpu-aware-mpi")]  # which takes an MPI library
 EXTENTS = (4, 4, 4, 8)
 
 
@@ -99,10 +99,15 @@ def test_every_policy_gives_the_bits_of_the_host(reference, policy, use_settings
 @pytest.mark.parametrize(
     "policy",
     [
-        "ghosts-directions",
+        "remote-write-directions",
         *(
             pytest.param(name, marks=pytest.mark.full)
-            for name in ("ghosts-overlap", "store-directions", "ccl-directions", "copy-overlap")
+            for name in (
+                "remote-write-overlap",
+                "buffered-write-directions",
+                "nccl-directions",
+                "copy-engine-overlap",
+            )
         ),
     ],
 )
@@ -159,7 +164,7 @@ def long_messages(element: Any, precision: str) -> bool:
     ],
     ids=str,
 )
-@pytest.mark.parametrize("policy", ["ghosts-overlap", "store-overlap", "ccl-overlap"])
+@pytest.mark.parametrize("policy", ["remote-write-overlap", "buffered-write-overlap", "nccl-overlap"])
 def test_long_messages_arrive_whole(element, precision, policy, use_settings):
     use(policy, use_settings)
     assert jali.virtual_ranks(2, long_messages, element, precision) == [True, True]
@@ -250,7 +255,10 @@ def comings_and_goings(device: str, grid: tuple[int, ...], extents: tuple[int, .
 
 
 @pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (4, (1, 1, 2, 2))])
-@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-wait", "ghosts-directions", "store-overlap"])
+@pytest.mark.parametrize(
+    "policy",
+    ["remote-write-overlap", "remote-write-wait", "remote-write-directions", "buffered-write-overlap"],
+)
 def test_ghosts_grow_and_fields_go_between_exchanges(policy, ranks, grid, use_settings):
     if _core.Gpu.count("cuda") < ranks:
         pytest.skip(f"ranks of one process need a device each: {ranks}")
@@ -259,7 +267,7 @@ def test_ghosts_grow_and_fields_go_between_exchanges(policy, ranks, grid, use_se
     assert jali.virtual_ranks(ranks, comings_and_goings, "cuda", grid) == [expected] * ranks
 
 
-@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-directions"])
+@pytest.mark.parametrize("policy", ["remote-write-overlap", "remote-write-directions"])
 def test_parts_of_different_size_have_different_places_on_each_rank(policy, use_settings):
     use(policy, use_settings, 3)
     if _core.Gpu.count("cuda") < 3:
@@ -277,7 +285,7 @@ made = t.comings_and_goings("cuda", (1, 1, 1, 2))
 print(hashlib.sha256(repr(made).encode()).hexdigest(), flush=True)
 """
     wanted = hashlib.sha256(repr(comings_and_goings("cpu", (1, 1, 1, 1))).encode()).hexdigest()
-    for policy in ("ghosts-overlap", "ghosts-wait"):
+    for policy in ("remote-write-overlap", "remote-write-wait"):
         assert on_processes(text, policy, fake_environment) == [wanted] * 2
 
 
@@ -297,7 +305,9 @@ def line_of_sites(device: str) -> bytes:
     return bytes(y[...].tobytes())
 
 
-@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-directions", "store-overlap"])
+@pytest.mark.parametrize(
+    "policy", ["remote-write-overlap", "remote-write-directions", "buffered-write-overlap"]
+)
 def test_a_rank_may_have_nothing_to_send(policy, use_settings):
     """A face of one site has one parity only."""
     use(policy, use_settings, 3)
@@ -313,7 +323,7 @@ print(t.long_messages(jali.Matrix(6), "float64"), flush=True)
 """
     environment = {**fake_environment, "JALI_FAKE_EXPORT_BYTES": str(12 << 20)}
     assert (
-        on_processes(text, "", environment, said="go by way of mailboxes (policy store-overlap)")
+        on_processes(text, "", environment, said="go by way of mailboxes (policy buffered-write-overlap)")
         == ["True"] * 2
     )
 
@@ -328,7 +338,7 @@ except jali.DeviceError as error:
     print("does not export" in str(error) and "policy of store" in str(error), flush=True)
 """
     environment = {**fake_environment, "JALI_FAKE_EXPORT_BYTES": str(12 << 20)}
-    assert on_processes(text, "ghosts-wait", environment) == ["True"] * 2
+    assert on_processes(text, "remote-write-wait", environment) == ["True"] * 2
 
 
 def test_ranks_that_share_a_device_go_by_way_of_the_host_and_say_so(reference, monkeypatch, fake_environment):
@@ -339,17 +349,17 @@ print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
     environment = {**fake_environment, "JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
     done = run_python(program, env=environment, path=PATH)
     assert done.stdout == "True\n", done.stderr
-    assert done.stderr.count("go by way of the host (policy staged-overlap)") == 1
+    assert done.stderr.count("go by way of the host (policy host-staged-overlap)") == 1
     assert "share a device" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("policy", "settings", "why"),
     [
-        ("store-overlap", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "share a device"),
-        ("ccl-wait", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "ranks 0 and 1 use one GPU"),
-        ("ccl-overlap", {"JALI_NCCL": "/nowhere/libnccl.so.2"}, "NCCL was not found"),
-        ("direct-overlap", {}, "takes ranks of an MPI library"),
+        ("buffered-write-overlap", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "share a device"),
+        ("nccl-wait", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "ranks 0 and 1 use one GPU"),
+        ("nccl-overlap", {"JALI_NCCL": "/nowhere/libnccl.so.2"}, "NCCL was not found"),
+        ("gpu-aware-mpi-overlap", {}, "takes ranks of an MPI library"),
     ],
 )
 def test_a_policy_that_is_asked_for_and_impossible_is_an_error(policy, settings, why, fake_environment):
@@ -370,7 +380,7 @@ jali.virtual_ranks(2, both)
 
 
 def test_unknown_policies_and_switches_are_refused(use_settings):
-    with pytest.raises(jali.ParameterError, match="halo_policy=by-pigeon should be .*ghosts-overlap, "):
+    with pytest.raises(jali.ParameterError, match="halo_policy=by-pigeon should be .*remote-write-overlap, "):
         use_settings(halo_policy="by-pigeon")
     with pytest.raises(
         jali.ParameterError, match="halo_off=bulk,weather should be .* of pack, transport, bulk or boundary"
@@ -425,7 +435,9 @@ def left_alone() -> None:
     raise caught.value
 
 
-@pytest.mark.parametrize("policy", ["ghosts-overlap", "ghosts-wait", "store-overlap", "ccl-overlap"])
+@pytest.mark.parametrize(
+    "policy", ["remote-write-overlap", "remote-write-wait", "buffered-write-overlap", "nccl-overlap"]
+)
 def test_a_rank_whose_device_waits_for_one_that_failed_stops(policy, use_settings):
     use(policy, use_settings)
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
@@ -470,7 +482,7 @@ def test_a_rank_that_loads_a_kernel_or_frees_memory_while_a_device_waits_keeps_n
 
 @pytest.mark.skipif(REAL, reason="needs a fake library of collectives")
 def test_an_error_of_the_library_while_it_carries_halos_is_told_by_all(monkeypatch, use_settings):
-    use_settings(halo_policy="ccl-overlap")
+    use_settings(halo_policy="nccl-overlap")
     monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "6")
     monkeypatch.setenv("JALI_FAKE_CCL_ONLY", "1")
     with pytest.raises(DeviceError, match="the fake cable is unplugged"):
@@ -493,7 +505,7 @@ def exchanged_and_waited() -> None:
 
 @pytest.mark.skipif(REAL, reason="looks into the folder of a fake library")
 def test_all_lattices_of_the_same_ranks_share_one_group_of_the_library(use_settings, tmp_path):
-    use_settings(halo_policy="ccl-overlap")
+    use_settings(halo_policy="nccl-overlap")
 
     def groups() -> int:
         for _ in range(3):
@@ -536,10 +548,16 @@ def in_a_graph() -> bool:
 @pytest.mark.parametrize(
     "policy",
     [
-        "ghosts-overlap",
+        "remote-write-overlap",
         *(
             pytest.param(name, marks=pytest.mark.full)
-            for name in ("ghosts-wait", "ghosts-directions", "store-overlap", "ccl-overlap", "ccl-directions")
+            for name in (
+                "remote-write-wait",
+                "remote-write-directions",
+                "buffered-write-overlap",
+                "nccl-overlap",
+                "nccl-directions",
+            )
         ),
     ],
 )
@@ -549,14 +567,14 @@ def test_exchanges_in_a_graph_can_be_repeated(policy, fake_environment):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("policy", ["copy-overlap", "direct-wait"])
+@pytest.mark.parametrize("policy", ["copy-engine-overlap", "gpu-aware-mpi-wait"])
 @pytest.mark.full
 def test_exchanges_that_need_the_host_are_not_recorded(policy, fake_environment):
     text = """
 try:
     t.in_a_graph()
 except jali.DeviceError as error:
-    print("cannot be recorded in a graph; use one of the ghosts, store or ccl policies" in str(error), flush=True)
+    print("cannot be recorded in a graph; use one of the remote-write or buffered-write policies, or one of the vendor's library" in str(error), flush=True)
 """
     environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
     assert on_processes(text, policy, environment) == ["True", "True"]
@@ -576,19 +594,19 @@ def on_processes(
 @pytest.mark.parametrize(
     ("policy", "ranks"),
     [
-        ("ghosts-overlap", 2),
+        ("remote-write-overlap", 2),
         *(
             pytest.param(p, n, marks=pytest.mark.full)
             for p, n in (
-                ("store-overlap", 2),
-                ("ghosts-directions", 4),
-                ("ccl-overlap", 2),
-                ("direct-overlap", 2),
-                ("copy-directions", 2),
-                ("staged-overlap", 2),
-                ("ccl-directions", 4),
-                ("direct-directions", 4),
-                ("direct-wait", 2),
+                ("buffered-write-overlap", 2),
+                ("remote-write-directions", 4),
+                ("nccl-overlap", 2),
+                ("gpu-aware-mpi-overlap", 2),
+                ("copy-engine-directions", 2),
+                ("host-staged-overlap", 2),
+                ("nccl-directions", 4),
+                ("gpu-aware-mpi-directions", 4),
+                ("gpu-aware-mpi-wait", 2),
             )
         ),
     ],
@@ -617,4 +635,4 @@ except jali.DeviceError as error:
     print({why!r} in str(error), flush=True)
 """
     environment = {**fake_environment, "JALI_GPU_AWARE_MPI": aware}
-    assert on_processes(text, "direct-overlap", environment) == ["True", "True"]
+    assert on_processes(text, "gpu-aware-mpi-overlap", environment) == ["True", "True"]

@@ -24,7 +24,7 @@ SECOND_WAY = {
     "not opened": {"JALI_FAKE_NO_IPC_OPEN": "1"},
     "by HIP 7.1": {"JALI_PEER_HANDLES": "virtual", "JALI_FAKE_HIP_VERSION": "70151831"},  # imports otherwise
 }
-ROWS = ("ghosts-overlap", "ghosts-wait", "store-overlap", "copy-overlap")
+ROWS = ("remote-write-overlap", "remote-write-wait", "buffered-write-overlap", "copy-engine-overlap")
 
 needs_fake_driver = pytest.mark.skipif(REAL, reason="needs a fake driver")
 
@@ -150,7 +150,7 @@ def test_devices_of_one_process_use_memory_with_handles(fake_environment: dict[s
     environment = dict(os.environ) if REAL else fake_environment
     if REAL and _core.Gpu.count("cuda") < 2:
         pytest.skip("needs two GPUs")
-    text = "t.comm.virtual_ranks(2, t.everything, 'cuda', 'virtual', ('ghosts-overlap', 'copy-overlap'))"
+    text = "t.comm.virtual_ranks(2, t.everything, 'cuda', 'virtual', ('remote-write-overlap', 'copy-engine-overlap'))"
     assert alone(text, {**environment, "JALI_PEER_HANDLES": "virtual"}).split() == ["True"] * 2
 
 
@@ -189,7 +189,7 @@ def test_many_mappings_leave_no_descriptor_open(fake_environment: dict[str, str]
     if REAL and _core.Gpu.count("cuda") < 2:
         pytest.skip("needs two GPUs")
     found = dict(os.environ) if REAL else fake_environment
-    environment = {**found, "JALI_PEER_HANDLES": "virtual", "JALI_HALO_POLICY": "ghosts-wait"}
+    environment = {**found, "JALI_PEER_HANDLES": "virtual", "JALI_HALO_POLICY": "remote-write-wait"}
     assert on_processes("t.come_and_go('cuda')", environment).split() == ["even", "even"]
 
 
@@ -279,7 +279,7 @@ import jali
 wanted = t.halos("cpu")
 with jali.settings.using(halo_policy=None):
     assert t.halos("cuda") == wanted  # another row, said once
-with jali.settings.using(halo_policy="ghosts-wait"):
+with jali.settings.using(halo_policy="remote-write-wait"):
     try:
         t.halos("cuda")
     except jali.DeviceError as error:

@@ -21,7 +21,7 @@ from jali import _core, comm, profile
 from jali.gauge import SU, GaugeField, plaquette, sweep
 
 # all that ranks of one process can have
-POLICIES = [name for name, _ in _core.halo_policies(True) if not name.startswith("direct")]
+POLICIES = [name for name, *_ in _core.halo_policies("cuda") if not name.startswith("gpu-aware-mpi")]
 
 
 @pytest.fixture(autouse=True)
@@ -58,13 +58,15 @@ def track(span: Any) -> str:
     [
         pytest.param(
             name,
-            marks=() if name in ("ghosts-overlap", "store-wait", "staged-directions") else pytest.mark.full,
+            marks=()
+            if name in ("remote-write-overlap", "buffered-write-wait", "host-staged-directions")
+            else pytest.mark.full,
         )
         for name in POLICIES
     ],
 )
 def test_exchanges_have_their_tracks_and_order(policy, reference, use_settings):
-    if REAL and _core.Gpu.count("cuda") < 2 and not policy.startswith("staged"):
+    if REAL and _core.Gpu.count("cuda") < 2 and not policy.startswith("host-staged"):
         pytest.skip("ranks of one process need a device each")
     use_settings(halo_policy=policy)
     out = jali.virtual_ranks(2, results, True)
@@ -81,7 +83,7 @@ def test_exchanges_have_their_tracks_and_order(policy, reference, use_settings):
     assert len(exchanges) > 10
     for phases in exchanges:
         # what NCCL brings or a neighbour stores lands in the ghosts
-        straight = policy.startswith(("ccl", "ghosts"))
+        straight = policy.startswith(("nccl", "remote-write"))
         arrivals = (phases["transport"] if straight else []) + phases["unpack"]
         last_of_halo = max(s.end for s in arrivals)
         for span in phases["unpack"] + phases["pack"]:
@@ -96,9 +98,9 @@ def test_exchanges_have_their_tracks_and_order(policy, reference, use_settings):
             assert pack.end <= min(s.begin for s in phases["transport"]) + slack
         for transport in phases["transport"]:
             assert transport.end <= last_of_halo + slack
-        assert bool(phases["pack"]) != policy.startswith(("ghosts", "store"))
+        assert bool(phases["pack"]) != policy.startswith(("remote-write", "buffered-write"))
         assert straight or phases["unpack"]
-        assert not phases["unpack"] or not policy.startswith("ccl")
+        assert not phases["unpack"] or not policy.startswith("nccl")
         stages = phases["kernel"] if policy.endswith("-wait") else phases["boundary"]
         for kernel in stages:
             assert min(s.end for s in arrivals) <= kernel.begin + slack

@@ -302,16 +302,16 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
     expected = jali.virtual_ranks(ranks, with_halos, "cuda")
     use_settings(tune="now")
     use_settings(halo_policy="auto")
-    rows = [name for name, _ in _core.halo_policies(True)]
+    rows = [name for name, *_ in _core.halo_policies("cuda")]
     # the last rank spoils what is best on the others
-    slow = {"copy-wait": 0, "store-wait": ranks - 1}
+    slow = {"copy-engine-wait": 0, "buffered-write-wait": ranks - 1}
 
     def times(name: str, rank: int) -> float:
         if slow.get(name) == rank:
             return 1e-2
         return (
             1e-3
-            if name in ("copy-directions", *VARIANTS)
+            if name in ("copy-engine-directions", *VARIANTS)
             else 1e-3 + 1e-5 * (" " in name or rows.index(name))
         )
 
@@ -319,7 +319,7 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
     assert jali.virtual_ranks(ranks, with_halos, "cuda") == expected
     halos = [e for s in stores() for q, e in s.read().items() if q.kind == "halo"]
     assert len(halos) >= 3
-    # copy-directions and the default, which stands first, are equal; the default stays
+    # copy-engine-directions and the default, which stands first, are equal; the default stays
     assert {e.chosen for e in halos} == {rows[0]}
     assert {name for _, name in ran} >= set(rows)
     use_settings(tune="again")
@@ -327,15 +327,15 @@ def test_rows_are_tuned_alike_and_change_no_bit(ranks, monkeypatch, use_settings
     forget_in_memory()
     assert jali.virtual_ranks(ranks, with_halos, "cuda") == expected
     halos = [e for s in stores() for q, e in s.read().items() if q.kind == "halo"]
-    assert {e.chosen for e in halos} == {"copy-directions"}
-    assert all(dict((c.name, c.seconds) for c in e.candidates)["store-wait"] == 1e-2 for e in halos)
+    assert {e.chosen for e in halos} == {"copy-engine-directions"}
+    assert all(dict((c.name, c.seconds) for c in e.candidates)["buffered-write-wait"] == 1e-2 for e in halos)
 
 
 def test_rows_that_cannot_work_are_left_out(monkeypatch, use_settings):
     """Two ranks on one device: no mailboxes, so that only messages by way of the host are possible."""
     use_settings(halo_policy="auto")
     monkeypatch.setattr(jali.devices, "_rank_on_host", lambda communicator: 0)
-    invent_times(monkeypatch, lambda name, rank: 2e-3 if name == "staged-overlap" else 1e-3)
+    invent_times(monkeypatch, lambda name, rank: 2e-3 if name == "host-staged-overlap" else 1e-3)
     found = jali.virtual_ranks(2, with_halos, "cuda")
     use_settings(tune="off")
     assert found == jali.virtual_ranks(2, with_halos, "cuda")
@@ -343,10 +343,12 @@ def test_rows_that_cannot_work_are_left_out(monkeypatch, use_settings):
     for entry in halos.values():
         seconds = {c.name: c.seconds for c in entry.candidates}
         assert {name for name, s in seconds.items() if s is not None} <= {
-            name for name in seconds if name.startswith("staged-")
+            name for name in seconds if name.startswith("host-staged-")
         }
-        assert entry.chosen == "staged-wait"
-        assert "share a device" in next(c.note for c in entry.candidates if c.name == "store-overlap")
+        assert entry.chosen == "host-staged-wait"
+        assert "share a device" in next(
+            c.note for c in entry.candidates if c.name == "buffered-write-overlap"
+        )
 
 
 @pytest.mark.mpi

@@ -48,7 +48,7 @@ def test_same_bits_on_any_rank_grid(reference, grid):
     assert jali.virtual_ranks(4, history.both, grid)[0] == reference
 
 
-@pytest.mark.parametrize("policy", [name for name, _ in jali._core.halo_policies()])
+@pytest.mark.parametrize("policy", [name for name, *_ in jali._core.halo_policies()])
 def test_same_bits_with_every_halo_policy(reference, policy, use_settings):
     use_settings(halo_policy=policy)
     assert jali.virtual_ranks(3, history.both)[0] == reference

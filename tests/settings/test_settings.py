@@ -36,7 +36,7 @@ TAKEN: dict[str, dict[str, object]] = {
         "auto": "auto",
         "auto-graph": "auto-graph",
         "wait": "wait",
-        "ccl-directions": "ccl-directions",
+        "nccl-directions": "nccl-directions",
     },
     "collective": {"ring": "ring", "all_reduce=ring, binomial": "all_reduce=ring, binomial"},
     "checked": {"0": False, "1": True},
@@ -83,7 +83,7 @@ REFUSED = {
     "wait_warning": ("soon", "-1", "inf"),
     "shm": ("yes", "2"),
     "shm_copy": ("teleport",),
-    "halo_policy": ("by-pigeon", "ghosts", "overlap,wait"),
+    "halo_policy": ("by-pigeon", "remote-write", "overlap,wait"),
     "collective": ("fastest", "all_reduce=fastest", "everything=ring", "ring,,binomial", "all_reduce="),
     "checked": ("on",),
     "expected_ranks": ("0", "two"),
@@ -268,7 +268,7 @@ def test_experiments_are_settings_for_a_while() -> None:
 def test_policies_and_algorithms_are_those_that_there_are() -> None:
     """The table of settings knows no other tables, so it repeats their names."""
     values = {row.name: row.values for row in settings.rows()}
-    policies = {name for on_device in (False, True) for name, _ in _core.halo_policies(on_device)}
+    policies = {name for kind in ("cpu", "cuda", "hip") for name, *_ in _core.halo_policies(kind)}
     assert set(re.split(", | or ", values["halo_policy"])) == policies | {"auto", "auto-graph"}
     names = {row.name for row in (*algorithms.ALGORITHMS, *algorithms.ON_DEVICES)}
     listed, _, rest = values["collective"].removeprefix("a list of ").partition(", each ")

@@ -242,13 +242,13 @@ class Report:
         return next((r for r in self.rows if r.policy == policy and r.times), None)
 
 
-def policies(on_device: bool, only: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Names and descriptions of the rows, all or those asked for. Raises ParameterError for unknown names."""
-    rows = _core.halo_policies(on_device)
+def policies(device: str, only: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Names and descriptions of the rows for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
+    rows = [(name, description) for name, description, _ in _core.halo_policies(device)]
     unknown = sorted(set(only) - {name for name, _ in rows})
     if unknown:
         raise ParameterError(
-            f"no halo policy {', '.join(unknown)} {'between devices' if on_device else 'on the host'}; "
+            f"no halo policy {', '.join(unknown)} {'on the host' if device == 'cpu' else 'between devices'}; "
             f"there are {', '.join(name for name, _ in rows)}"
         )
     return [row for row in rows if not only or row[0] in only]
@@ -270,7 +270,7 @@ def measure(
     report = Report(conditions(case, rounds, seconds))
     layout = lattice.layout(case.precision)
     try:
-        for name, description in policies(lattice.gpu is not None, only):
+        for name, description in policies(lattice.gpu.kind if lattice.gpu is not None else "cpu", only):
             row = Row(name, description, layout.why_not_halo_policy(ranks.core, name))
             if not row.why_not:
                 _measure_row(case, row, clock, choices, rounds, seconds, parts, graphs)

@@ -18,10 +18,10 @@ from jali.bench.halo import PARTS, Report, Row
 
 # rung, what it is, the policy that is it
 LADDER: tuple[tuple[str, str, str | None], ...] = (
-    ("a", "host staging", "staged-directions"),
-    ("b", "peer copies", "copy-directions"),
-    ("c", "one boundary launch", "copy-overlap"),
-    ("d", "stores into the neighbour", "ghosts-overlap"),
+    ("a", "host staging", "host-staged-directions"),
+    ("b", "peer copies", "copy-engine-directions"),
+    ("c", "one boundary launch", "copy-engine-overlap"),
+    ("d", "stores into the neighbour", "remote-write-overlap"),
     ("e", "pack within the bulk kernel", None),
     ("f", "symmetric heap", None),
     ("g", "pack and barrier fused", None),
@@ -61,7 +61,7 @@ def _signed(seconds: float) -> str:
 
 def ladder(report: Report) -> list[tuple[str, str, str, float, float]]:
     """Rungs: letter, what it is, policy ("" where none is it), median of the whole in seconds, gain over rung a."""
-    first = report.row("staged-directions")
+    first = report.row("host-staged-directions")
     out = []
     for letter, words, policy in LADDER:
         row = report.row(policy) if policy else None

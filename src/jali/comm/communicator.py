@@ -562,6 +562,19 @@ class Communicator:
         if messages:
             messages[0].owner.start(messages, stream)
 
+    def check_messages(self, messages: Sequence[PersistentMessage]) -> None:
+        """Prove that starts of these messages are in order: nobody waits for what never comes, bytes are neither read before they
+        have arrived nor overwritten while they are sent, and every array gets those that it shall have.
+
+        A few starts are made, and what each rank gives to its driver meanwhile is looked at for all ranks together. So this is
+        collective, each rank with the messages that it would start at once, and arrays that receive are filled. Raises
+        `RuntimeError` on all ranks, with what is not in order, and `ParameterError` for messages that go through the host.
+        """
+        owners = [messages[0].owner] if messages else list(self._device_messages.values())
+        if not owners:
+            raise ParameterError("check_messages: this communicator has no messages between devices")
+        owners[0].check(messages)
+
     def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
         """What persistent messages on this device share. The first use is collective: for ranks that have none."""
         if gpu not in self._device_messages:

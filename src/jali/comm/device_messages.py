@@ -8,6 +8,7 @@ The two ends meet by a message each over the host when they are made; nobody els
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -52,6 +53,7 @@ class PersistentMessage:
         self._other: dict[str, Any] | None = None  # what the other end told
         self._met = False
         self._way, self._why, trouble = "", "", ""
+        self.sent_from = 0  # the address of the array at its sender, known when the ends have met
         self._core: _core.PeerMessage | None = None
         self._pair: _Pair | None = None
         self._buffer: npt.NDArray[np.uint8] | None = None  # on the host, if staged
@@ -123,7 +125,7 @@ class PersistentMessage:
                 f"a message with tag {self.tag} goes by {sender['way']!r} at its sender, and by {receiver['named']!r} at its "
                 "receiver; name the same on both sides, or none at the receiver"
             )
-        self._way, self._why = sender["way"], sender["why"]
+        self._way, self._why, self.sent_from = sender["way"], sender["why"], int(sender["address"])
         if self._way in _PEER:
             assert self._core is not None
             self._core.meet(bytes.fromhex(other["core"]), self._way == "copy")
@@ -141,6 +143,7 @@ class PersistentMessage:
             "sends": self.sends,
             "element": self._view.element,
             "bytes": self._view.nbytes,
+            "address": self._view.address,
             "shape": str(self._view.shape)[:80],
             "named": self._named or "",
             "way": self._way,
@@ -154,6 +157,7 @@ class DeviceMessages:
 
     def __init__(self, communicator: Communicator, gpu: _core.Gpu) -> None:
         self.gpu, self.rank, self.size = gpu, communicator.rank, communicator.size
+        self._ranks = communicator.core
         gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
         communicator.core.barrier("setting up device messages")  # says what is made
         self._control = communicator.core.duplicate()
@@ -335,6 +339,22 @@ class DeviceMessages:
             self._receive_staged([m for m in staged if not m.sends], handle)
         for owner in theirs:
             gpu.let_wait(owner)
+
+    def check(self, messages: Sequence[PersistentMessage]) -> None:
+        """See `Communicator.check_messages`."""
+        self.recorded(messages).check_together(self._ranks)
+
+    def recorded(self, messages: Sequence[PersistentMessage]) -> _core.RecordedCalls:
+        """What this rank gives to its driver in some starts of these messages. Collective."""
+        arrays = []
+        for message in messages:
+            message.meet()
+            if message._way == "staged":
+                raise ParameterError(f"{message!r} goes through the host, where nothing is recorded")
+            sender = (self.rank if message.sends else message.peer, message.sent_from)
+            label = int.from_bytes(hashlib.blake2b(repr(sender).encode(), digest_size=8).digest())
+            arrays.append((message._view.address, message.nbytes, label, message.sends))
+        return _core.RecordedCalls(self.gpu, self._ranks, lambda: self.start(messages), arrays)
 
     def _start_local(self, message: PersistentMessage, stream: int | None) -> None:
         pair = message._pair

@@ -280,10 +280,9 @@ class HaloTuning:
         return f"auto: {entry.summary()}, if all ranks remember that"
 
     def _rows(self, kernel: Any) -> list[str]:
-        on_device = kernel.lattice.gpu is not None
-        if self.graphs and on_device:
-            return _core.recordable_halo_policies()
-        return [name for name, _ in _core.halo_policies(on_device)]
+        gpu = kernel.lattice.gpu
+        rows = _core.halo_policies(gpu.kind if gpu is not None else "cpu")
+        return [name for name, _, recordable in rows if recordable or gpu is None or not self.graphs]
 
     def settle(self, kernel: Any) -> bool:
         """Before a run; collective where it would exchange halos. True where the question is closed."""

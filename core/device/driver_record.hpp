@@ -1,0 +1,63 @@
+// What a thread gives to a device's driver, and to the libraries that carry messages, call by call.
+//
+// Nothing is recorded unless somebody asks: a call then looks at one pointer. What is recorded is what the
+// driver receives, so that whoever checks it (core/halo/decoded_calls) checks what runs. Memory is named by
+// its addresses; what lies there may have changed when somebody looks.
+#pragma once
+
+#include "device/gpu_api.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+struct DriverCall {
+    enum class Kind : std::uint8_t {
+        launch,
+        copy, // between memory of devices, or of a device and the host
+        fill,
+        record,     // of an event, on a stream
+        let_wait,   // a stream, for an event
+        host_waits, // for an event, or for a stream
+        send,       // a message of the communicator's; its bytes are free at the next `complete`
+        receive,
+        complete, // of all messages before, on the host
+        ccl_send, // a message of the library's; parts of a group are followed by group_end
+        ccl_receive,
+        group_end,
+        refused, // what cannot be told, such as a graph
+        mark,    // somebody who records says something
+    };
+    Kind kind;
+    std::string name = {}; // of a kernel
+    void *stream = nullptr, *event = nullptr, *function = nullptr;
+    unsigned blocks = 0, threads = 0;
+    std::vector<std::byte> arguments = {}; // of a launch
+    std::uint64_t to = 0, from = 0, bytes = 0;
+    int peer = -1, tag = 0;
+};
+
+const char* name_of(DriverCall::Kind kind);
+
+class DriverRecord {
+  public:
+    DriverRecord(); // of this thread, from now on; records do not nest
+    ~DriverRecord() { stop(); }
+    DriverRecord(const DriverRecord&) = delete;
+    void stop();
+    std::vector<DriverCall> calls;
+
+    static bool on() { return current_ != nullptr; }
+    static void note(DriverCall call) {
+        if (current_ != nullptr) current_->calls.push_back(std::move(call));
+    }
+
+  private:
+    static thread_local DriverRecord* current_;
+};
+
+} // namespace jali

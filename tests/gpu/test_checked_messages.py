@@ -1,0 +1,225 @@
+"""What drivers are given for persistent messages is proved to be in order, and seeded faults are found."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+from test_device_messages import on_device
+
+from jali import _core, comm
+from jali.errors import ParameterError
+from jali.tune import experiment
+
+SIZE = 4096
+
+
+@pytest.fixture(autouse=True)
+def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path) -> None:
+    if REAL and _core.Gpu.count("cuda") < 3:
+        pytest.skip("needs three GPUs")
+    use_fake_gpus(monkeypatch, 4, folder=tmp_path)
+    use_fake_ccl(use_settings)
+
+
+def ring(way: str | None) -> list[Any]:
+    """To the next rank, from the one before, twice, with one array that is sent in both; and one message to oneself."""
+    c = comm.current()
+    sent, mine = on_device(np.arange(SIZE, dtype=np.int8)), on_device(np.zeros(SIZE, np.int8))
+    messages = []
+    for tag in (3, 7):
+        messages.append(c.persistent_send(sent, (c.rank + 1) % c.size, tag, way=way))
+        messages.append(c.persistent_receive(on_device(np.zeros(SIZE, np.int8)), (c.rank - 1) % c.size, tag))
+    messages += [c.persistent_send(sent, c.rank, 1), c.persistent_receive(mine, c.rank, 1)]
+    return messages
+
+
+def checked(way: str | None) -> list[str]:
+    messages = ring(way)
+    comm.current().check_messages(messages)
+    comm.current().check_messages(messages[:4])
+    assert all(m.array.to_host().tobytes() == np.arange(SIZE, dtype=np.int8).tobytes() for m in messages)
+    return [m.way for m in messages[:4]]
+
+
+@pytest.mark.parametrize("way", ["store", "copy", "ccl"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_messages_are_in_order(way, ranks):
+    with experiment(message_way=way):
+        ways = comm.virtual_ranks(ranks, checked, None)
+    assert {w for of_rank in ways for w in of_rank} == {way}
+
+
+def test_messages_through_the_host_are_refused():
+    def body() -> None:
+        messages = ring("staged")
+        with pytest.raises(ParameterError, match="goes through the host"):
+            comm.current().check_messages(messages)
+
+    comm.virtual_ranks(2, body)
+
+
+def into_one_array() -> str:
+    """Two messages fill the same array, and nothing orders them."""
+    c = comm.current()
+    x = on_device(np.zeros(SIZE, np.int8))
+    ends = [
+        (c.persistent_send if c.rank == 0 else c.persistent_receive)(
+            x, 1 - c.rank, tag, **({"way": "store"} if c.rank == 0 else {})
+        )
+        for tag in (0, 1)
+    ]
+    try:
+        c.check_messages(ends)
+    except RuntimeError as error:
+        return str(error)
+    return "nothing found"
+
+
+def test_two_messages_into_one_array_are_found():
+    told = comm.virtual_ranks(2, into_one_array)
+    assert told[0] == told[1]
+    assert "writes what" in told[0]
+    assert "nothing orders them" in told[0]
+
+
+class In(ctypes.Structure):  # as in core/transport/message_kernels.hpp
+    _fields_ = [(name, ctypes.c_int64) for name in ("ready", "arrived", "count")]
+
+
+class Out(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in [
+            "from",
+            "to",
+            "bytes",
+            "ready",
+            "arrived",
+            "count",
+            "done",
+            "deeds",
+            "unit",
+            "first_block",
+            "blocks",
+        ]
+    ]
+
+
+class Arguments(ctypes.Structure):
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("incoming", "outgoing", "steps", "abandoned")),
+        ("received", In * 16),
+        ("sent", Out * 16),
+    ]
+
+
+def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.RecordedCalls]]:
+    calls = record.calls
+    runs = np.cumsum([(kind, name) == ("mark", "begin") for kind, name, _ in calls])
+    mine = [k for k in range(len(calls)) if runs[k] == run and calls[k][0] != "mark"]
+    for k in mine:
+        kind, name, _ = calls[k]
+        what = f"{k - mine[0]} {kind} {name}"
+        yield f"no {what}", record.without(k)
+        if kind == "copy":
+            to, source, size = record.places(k)
+            yield f"shorter {what}", record.with_places(k, to, source, size - 1)
+            yield f"displaced {what}", record.with_places(k, to + 1, source, size)
+        if name != "pass_messages":
+            continue
+        whole = Arguments.from_buffer_copy(record.arguments(k))
+
+        def other(
+            change: Callable[[Arguments], None], k: int = k, whole: Arguments = whole
+        ) -> _core.RecordedCalls:
+            copy = Arguments.from_buffer_copy(bytes(whole))
+            change(copy)
+            return record.with_arguments(k, bytes(copy))
+
+        for step in (1, 2):
+            if whole.steps & step:
+                yield (
+                    f"{what}: no step {step}",
+                    other(lambda a, step=step: setattr(a, "steps", a.steps & ~step)),
+                )
+        for m in range(whole.outgoing):
+            for deed in (1, 2, 4):
+                if whole.sent[m].deeds & deed:
+                    yield (
+                        f"{what}: no deed {deed} of {m}",
+                        other(lambda a, m=m, deed=deed: setattr(a.sent[m], "deeds", a.sent[m].deeds & ~deed)),
+                    )
+        for rows, count in ((whole.sent, whole.outgoing), (whole.received, whole.incoming)):
+            field = "sent" if rows is whole.sent else "received"
+            for m in range(count):
+                used = [("ready", whole.steps & 1), ("arrived", whole.steps & 2)]
+                if rows is whole.sent:
+                    deeds = whole.sent[m].deeds
+                    used = [
+                        ("ready", deeds & 1),
+                        ("to", deeds & 2),
+                        ("bytes", deeds & 2),
+                        ("arrived", deeds & 4),
+                    ]
+                words = [word for word, uses in used if uses]
+                for word in words:
+                    value = getattr(rows[m], word)
+                    for new in {getattr(rows[n], word) for n in range(count)} - {value} | (
+                        {value - 8} if word == "bytes" else set()
+                    ):
+                        yield (
+                            f"{what}: {field} {m} other {word}",
+                            other(
+                                lambda a, field=field, m=m, word=word, new=new: setattr(
+                                    getattr(a, field)[m], word, new
+                                )
+                            ),
+                        )
+
+
+# Faults that change nothing, and why: way, fault.
+EQUIVALENT = [
+    (
+        "copy",
+        r"0 .*: no deed 1 of \d",
+        "the one launch waits for the other array of the same rank, offered by one launch, too",
+    ),
+    (
+        "copy",
+        r"no [23] .*",
+        "the second message, which the receiver awaits too, is announced after both copies",
+    ),
+    ("copy", r"11 .*: received \d other arrived", "both messages of a rank are announced after both copies"),
+]
+
+
+def recorded(way: str) -> _core.RecordedCalls:
+    messages = ring(way)[:4]
+    return messages[0].owner.recorded(messages)
+
+
+@pytest.mark.skipif(REAL, reason="the same on every driver")
+@pytest.mark.parametrize("way", ["store", "copy"])
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_seeded_faults_are_found(way, ranks):
+    records = comm.virtual_ranks(ranks, recorded, way)
+    _core.check_recorded(records)
+    found: dict[str, bool] = {}
+    for run in (2, 3):
+        for what, mutant in mutants(records[0], run):
+            found.setdefault(what, False)
+            try:
+                _core.check_recorded([mutant, *records[1:]])
+            except RuntimeError:
+                found[what] = True
+    harmless = [fault for of, fault, _ in EQUIVALENT if of == way]
+    missed = [what for what, one in found.items() if not one]
+    assert [what for what in missed if not any(re.fullmatch(fault, what) for fault in harmless)] == []
+    assert len(found) > 10
