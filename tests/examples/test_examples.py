@@ -17,6 +17,8 @@ LONG = (
     "gradient_flow",
     "ising",
     "plaquette",
+    "pion_from_ensemble",
+    "potts",
     "su2_deconfinement",
     "su2_higgs",
     "u1_2d",
