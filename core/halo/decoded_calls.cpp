@@ -1,5 +1,5 @@
-#include "halo/decoded_calls.hpp"
 #include "halo/halo_kernels.hpp"
+#include "halo/recorded_calls.hpp"
 #include "transport/message_kernels.hpp"
 #include "transport/peer_memory.hpp"
 
@@ -7,21 +7,9 @@
 #include <array>
 #include <cstring>
 #include <set>
-#include <string_view>
 #include <tuple>
 
 namespace jali {
-
-std::span<const std::byte> SeenMemory::at(GpuAddress address, std::size_t bytes) {
-    std::vector<std::byte>& found = seen_[address];
-    if (found.size() < bytes) {
-        if (gpu_ == nullptr) throw ScheduleError("a call reads device memory that was not looked at");
-        found.resize(bytes);
-        gpu_->copy_out(found.data(), address, bytes);
-        gpu_->synchronize();
-    }
-    return std::span(found).first(bytes);
-}
 
 namespace {
 
@@ -727,87 +715,6 @@ class Decoder {
 
 RankMoments RecordedCalls::decode() {
     return Decoder(*this).run();
-}
-
-void RecordedCalls::look() {
-    try {
-        decode();
-    } catch (const ScheduleError&) { // who decodes it again hears the same, and tells the other ranks
-    }
-}
-
-void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
-                 const std::function<void()>& once) {
-    if (gpu->is_capturing(gpu->stream()))
-        throw GpuError("calls cannot be looked at while a graph is recorded");
-    into.rank = communicator.rank();
-    into.memory = SeenMemory(gpu.get());
-    const auto mark = [&](const char* name) {
-        DriverRecord::note({.kind = Kind::mark, .name = name, .stream = gpu->stream()});
-    };
-    for (const int runs : {1, 3}) { // three: the second slot of a mailbox, and then the first one again
-        DriverRecord record;
-        for (int run = 0; run < runs; ++run) {
-            mark("begin");
-            once();
-            mark("end");
-        }
-        record.stop();
-        gpu->synchronize();
-        communicator.barrier("looking at what is given to drivers");
-        into.calls = std::move(record.calls);
-        into.look();
-        communicator.barrier("looking at what is given to drivers");
-    }
-    into.memory.close();
-}
-
-void check_together(RecordedCalls& mine, Communicator& communicator) {
-    std::vector<std::byte> bytes;
-    bool decoded = true;
-    try {
-        bytes = mine.decode().to_bytes();
-    } catch (const ScheduleError& error) {
-        decoded = false;
-        const auto text = std::as_bytes(std::span(std::string_view(error.what())));
-        bytes.assign(text.begin(), text.end());
-    }
-    bytes.push_back(std::byte{decoded});
-    std::vector<RankMoments> all;
-    for (const auto& of_rank : communicator.all_gather(bytes, "checking a launch")) {
-        const auto told = std::span(of_rank).first(of_rank.size() - 1);
-        if (of_rank.back() == std::byte{false})
-            throw ScheduleError("rank " + std::to_string(all.size()) + ": " +
-                                std::string(reinterpret_cast<const char*>(told.data()), told.size()));
-        all.push_back(RankMoments::from_bytes(told));
-    }
-    prove(all);
-}
-
-std::string RecordedCalls::describe() const {
-    std::map<const void*, int> streams, events;
-    const auto number = [](std::map<const void*, int>& numbers, const void* of) {
-        return std::to_string(numbers.emplace(of, static_cast<int>(numbers.size())).first->second);
-    };
-    std::string text;
-    for (const DriverCall& call : calls) {
-        text += name_of(call.kind);
-        if (call.kind == Kind::launch && definition != nullptr &&
-            call.function == definition->gpu_kernel.handle) {
-            std::uint64_t range[2] = {};
-            if (call.arguments.size() >= sizeof range)
-                std::memcpy(range, call.arguments.data(), sizeof range);
-            text += " " + definition->cost.name + " at " + std::to_string(range[1] - range[0]) + " sites";
-        } else if (!call.name.empty()) {
-            text += " " + call.name;
-        }
-        if (call.bytes > 0) text += " " + std::to_string(call.bytes) + " bytes";
-        if (call.peer >= 0) text += " with rank " + std::to_string(call.peer);
-        if (call.event != nullptr) text += " event " + number(events, call.event);
-        if (call.stream != nullptr) text += " on stream " + number(streams, call.stream);
-        text += "\n";
-    }
-    return text;
 }
 
 } // namespace jali

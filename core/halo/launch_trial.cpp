@@ -111,6 +111,7 @@ std::vector<double> LaunchTrial::exchange(int series, int runs) {
 RecordedCalls LaunchTrial::record() {
     const auto& d = launch_.definition_;
     const std::shared_ptr<Gpu>& gpu = d.layout->gpu();
+    if (gpu == nullptr) throw LayoutError("launch: calls are recorded on a device, not on the host");
     RecordedCalls recorded;
     recorded.definition = &d;
     recorded.requests = launch_.requests_;

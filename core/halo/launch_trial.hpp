@@ -6,8 +6,8 @@
 // Profiles do not see it.
 #pragma once
 
-#include "halo/decoded_calls.hpp"
 #include "halo/launch.hpp"
+#include "halo/recorded_calls.hpp"
 
 #include <vector>
 

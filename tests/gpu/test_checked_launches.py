@@ -322,3 +322,11 @@ def test_seeded_faults_are_found(shape, policy, made, use_settings):
     reasons = [row[2] for row in EQUIVALENT if re.fullmatch(row[0], shape) and re.fullmatch(row[1], policy)]
     assert [what for what in missed if not any(re.fullmatch(reason, what) for reason in reasons)] == []
     assert len(found) - len(missed) >= 15
+
+
+def test_launches_of_the_host_are_not_recorded(made):
+    lattice = jali.Lattice(4, 4, 4, 4, device="cpu")
+    x, y = (lattice.field(jali.Complex()) for _ in range(2))
+    both_ways(y, x)
+    with pytest.raises(jali.LayoutError, match="recorded on a device, not on the host"):
+        _core.RecordedCalls(made.launches[-1])

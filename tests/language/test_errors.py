@@ -648,7 +648,9 @@ def test_whole_number_beyond_64_bits_is_an_error():
     def f(X, a, n):
         a[X] = n
 
-    with pytest.raises(TraceError, match="18446744073709551616 does not fit 64 bits.*is passed as a float"):
+    with pytest.raises(
+        TraceError, match="18446744073709551616 does not fit 64 bits.*as a real number it is the float"
+    ):
         f(make(Real()), 1 << 64)
 
 

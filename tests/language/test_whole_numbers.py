@@ -135,3 +135,20 @@ def test_mistaken_indices_and_numbers_that_do_not_fit_are_errors():
         third(s, np.array([1, 2]))
     with pytest.raises(TraceError, match="4294967296 does not fit 32 bits"):
         first(s, np.array([2**32, 1]))
+
+
+def test_what_no_float_holds_says_how_many_bits_it_has():
+    s, _ = field("float64")
+    number = -(10**400)
+
+    @jali.site_function
+    def fixed(X, s):
+        s[X] = s[X] + number
+
+    @jali.site_function
+    def given(X, s, n):
+        s[X] = s[X] + n
+
+    for wrong in (lambda: fixed(s), lambda: given(s, number), lambda: (s + number).field()):
+        with pytest.raises(TraceError, match="of 1329 bits does not fit 64 bits"):
+            wrong()

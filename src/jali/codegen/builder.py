@@ -16,12 +16,15 @@ from jali.codegen.types import Type
 
 
 def why_too_large(value: int, precision: str) -> str:
-    """What is wrong with a whole number that kernels of this precision cannot hold; "" where they can."""
+    """What is wrong with a whole number that kernels of this precision cannot hold, and what is right; "" if they can."""
     bits = {"float64": 64, "float32": 32}[precision]
     if -(1 << (bits - 1)) <= value < 1 << (bits - 1):
         return ""
     hint = "" if bits == 64 else "; those of float64 kernels have 64 bits: take fields of precision='float64'"
-    return f"the whole number {value} does not fit {bits} bits, which whole numbers of {precision} kernels have{hint}"
+    if abs(value) < 1 << 1023:  # else no float64 holds it
+        hint += f"; as a real number it is the float {float(value)}"
+    shown = value if abs(value) < 1 << 128 else f"of {value.bit_length()} bits"
+    return f"the whole number {shown} does not fit {bits} bits, which whole numbers of {precision} kernels have{hint}"
 
 
 class Builder:
@@ -39,7 +42,7 @@ class Builder:
             if a.number >= len(nodes) or nodes[a.number] is not a:
                 self.check(a)
             if a.op == "const" and a.type == INT and (why := why_too_large(a.attrs[0], self.precision)):
-                raise trace_error(f"{why}. As a real number it is written {float(a.attrs[0])}")
+                raise trace_error(why)
         key = (op, tuple([a.number for a in args]), attrs, type)
         found = self._known.get(key)
         if found is None:

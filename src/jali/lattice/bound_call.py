@@ -314,7 +314,7 @@ def _set_scalar(kernel: BoundKernel, index: int, value: Any, component: int) -> 
             kernel.floats[index] = float(flat[component])
     elif isinstance(value, int | np.integer | np.ndarray):
         if why := why_too_large(int(value), kernel.program.precision):
-            raise trace_error(f"{why}; as a real number it is passed as a float, {float(value)}")
+            raise trace_error(why)
         kernel.parameters[index] = struct.unpack("Q", struct.pack("q", int(value)))[0]
     elif isinstance(value, complex | np.complexfloating):
         kernel.floats[index] = float(value.imag if component else value.real)

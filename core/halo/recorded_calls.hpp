@@ -1,4 +1,4 @@
-// What the driver was given for launches and messages, as moments that can be proved to be in order.
+// What the driver is given for launches and messages, recorded and proved to be in order.
 //
 // The calls are decoded from what the driver received: kernels by their names and arguments, and by the
 // tables in device memory that these point to; copies, events and messages as they are. Only what a site
