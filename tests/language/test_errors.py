@@ -649,7 +649,7 @@ def test_whole_number_beyond_64_bits_is_an_error():
         a[X] = n
 
     with pytest.raises(
-        TraceError, match="18446744073709551616 does not fit 64 bits.*as a real number it is the float"
+        TraceError, match="18446744073709551616 does not fit 64 bits.*as a real number it is written 1.8"
     ):
         f(make(Real()), 1 << 64)
 

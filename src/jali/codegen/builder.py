@@ -22,7 +22,7 @@ def why_too_large(value: int, precision: str) -> str:
         return ""
     hint = "" if bits == 64 else "; those of float64 kernels have 64 bits: take fields of precision='float64'"
     if abs(value) < 1 << 1023:  # else no float64 holds it
-        hint += f"; as a real number it is the float {float(value)}"
+        hint += f"; as a real number it is written {float(value)!r}"
     shown = value if abs(value) < 1 << 128 else f"of {value.bit_length()} bits"
     return f"the whole number {shown} does not fit {bits} bits, which whole numbers of {precision} kernels have{hint}"
 
