@@ -76,6 +76,8 @@ void bind_gpu(nb::module_& m) {
 
     nb::class_<GpuFunction>(m, "GpuFunction", "A kernel that is loaded on a device.")
         .def_ro("name", &GpuFunction::name)
+        .def_rw("variant", &GpuFunction::variant,
+                "What it was compiled for, where there are several of that name.")
         .def_ro("registers", &GpuFunction::registers, "Registers of a thread.")
         .def_ro("local_bytes", &GpuFunction::local_bytes, "Spilled or indexed memory of a thread.")
         .def_ro("most_threads", &GpuFunction::most_threads, "Threads that a block may have.");

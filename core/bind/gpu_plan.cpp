@@ -19,12 +19,11 @@ using namespace jali;
 
 namespace {
 
-// One array per buffer of the user, or None where this rank has no bytes of it.
-void run_on_arrays(GpuPlan& plan, const nb::tuple& arrays) {
-    std::array<GpuAddress, GpuPlan::most_buffers> addresses{};
-    const std::size_t count =
-        std::min(arrays.size(), addresses.size()); // a plan that has not so many says so
-    for (std::size_t k = 0; k < count; ++k) {
+// Of one array per buffer of the user, or None where this rank has no bytes of it.
+std::vector<GpuAddress> addresses_of(const GpuPlan& plan, const nb::tuple& arrays) {
+    std::vector<GpuAddress> addresses(
+        std::min<std::size_t>(arrays.size(), GpuPlan::most_buffers)); // a plan that has not so many says so
+    for (std::size_t k = 0; k < addresses.size(); ++k) {
         const PlacedArray* array = placed_array(arrays[k]);
         const std::size_t bytes = array != nullptr ? array->kind->nbytes : 0;
         addresses[k] = array != nullptr ? array->address : 0;
@@ -37,8 +36,7 @@ void run_on_arrays(GpuPlan& plan, const nb::tuple& arrays) {
         raise_python("jali.errors", "ParameterError", text.c_str());
         throw nb::python_error();
     }
-    nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
-    plan.run({addresses.data(), count}, plan.gpu().stream());
+    return addresses;
 }
 
 } // namespace
@@ -94,9 +92,16 @@ void bind_gpu_plan(nb::module_& m) {
         .def_prop_ro("what", &GpuPlan::what)
         .def_prop_ro("user_buffers", &GpuPlan::user_buffers)
         .def("bytes_of", &GpuPlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")
-        .def("__call__", &run_on_arrays, "arrays"_a,
-             "Puts a run on jali's stream; a PlacedArray or None per buffer. ParameterError for those of "
-             "other sizes.")
+        .def(
+            "__call__",
+            [](GpuPlan& plan, const nb::tuple& arrays) {
+                const auto addresses = addresses_of(plan, arrays);
+                nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
+                plan.run(addresses, plan.gpu().stream());
+            },
+            "arrays"_a,
+            "Puts a run on jali's stream; a PlacedArray or None per buffer. ParameterError for those of "
+            "other sizes.")
         .def(
             "run",
             [](GpuPlan& plan, const std::vector<GpuAddress>& buffers, nb::object stream, int times) {
@@ -106,5 +111,27 @@ void bind_gpu_plan(nb::module_& m) {
                 for (int n = 0; n < times; ++n) plan.run(buffers, on);
             },
             "buffers"_a, "stream"_a = nb::none(), "times"_a = 1,
-            "Puts runs on a stream (jali's), on addresses of the device.");
+            "Puts runs on a stream (jali's), on addresses of the device.")
+        .def(
+            "recorded",
+            [](GpuPlan& plan, const nb::tuple& arrays, const Composition& composition, bool reproducible,
+               Communicator& communicator) {
+                const auto addresses = addresses_of(plan, arrays);
+                nb::gil_scoped_release released;
+                return plan.record(addresses, composition, reproducible, communicator);
+            },
+            "arrays"_a, "composition"_a, "reproducible"_a, "communicator"_a,
+            "What the driver is given for some runs on these arrays, which are as before afterwards. "
+            "Collective.")
+        .def(
+            "check",
+            [](GpuPlan& plan, const nb::tuple& arrays, const Composition& composition, bool reproducible,
+               Communicator& communicator) {
+                const auto addresses = addresses_of(plan, arrays);
+                nb::gil_scoped_release released;
+                plan.check(addresses, composition, reproducible, communicator);
+            },
+            "arrays"_a, "composition"_a, "reproducible"_a, "communicator"_a,
+            "Proves that such runs of all ranks do what the composition says; RuntimeError on all of them. "
+            "Collective.");
 }

@@ -10,6 +10,7 @@ void bind_timeline(nb::module_& m);
 void bind_transport(nb::module_& m);
 void bind_ccl(nb::module_& m);
 void bind_placed_array(nb::module_& m);
+void bind_recorded_calls(nb::module_& m);
 void bind_gpu_plan(nb::module_& m);
 void bind_planned_calls(nb::module_& m);
 void bind_peer_message(nb::module_& m);
@@ -35,6 +36,7 @@ NB_MODULE(_core, m) {
     bind_transport(m);
     bind_ccl(m);
     bind_placed_array(m);
+    bind_recorded_calls(m);
     bind_gpu_plan(m);
     bind_planned_calls(m);
     bind_peer_message(m);

@@ -1,7 +1,8 @@
 #include "collective/checker.hpp"
 
+#include "collective/evaluation.hpp"
 #include "collective/paired_plan.hpp"
-#include "collective/symbolic.hpp"
+#include "schedule/symbolic.hpp"
 
 #include <algorithm>
 #include <optional>
@@ -11,11 +12,11 @@ namespace jali {
 namespace {
 
 using symbolic::Content;
+using symbolic::Contents;
 using symbolic::Range;
 using symbolic::Ranges;
+using symbolic::Source;
 using symbolic::Symbol;
-
-using Contents = Ranges<Content>;
 
 // Who touched a range since it was last written, and who wrote it: what a later access has to follow.
 struct Touched {
@@ -59,114 +60,17 @@ class Checker : public PairedPlan {
   private:
     // What the composition says
 
-    Contents& contents(std::vector<Contents>& of, int rank, int buffer) const {
-        return of[static_cast<std::size_t>(rank) * (buffers_ + 1) + buffer];
-    }
-
     void expect() {
-        const std::size_t slots = static_cast<std::size_t>(ranks_) * (buffers_ + 1);
-        now_.resize(slots);
-        for (int rank = 0; rank < ranks_; ++rank) {
-            for (int b = 0; b < buffers_; ++b) {
-                const auto& buffer = composition_.buffers()[b];
-                const std::size_t bytes = buffer.count(rank) * size_;
-                const Range<Content> all{0, bytes, symbols_.original(rank, b)};
-                if (buffer.input) contents(now_, rank, b).replace(0, bytes, {&all, 1});
-            }
-        }
-        expected_ = now_;
-        may_write_.resize(slots);
-        std::vector<Source> sources;
-        for (const auto& primitives : composition_.steps()) {
-            for (const Primitive& primitive : primitives) {
-                const std::size_t bytes = primitive.count * size_;
-                const Region from{primitive.from.buffer, primitive.from.offset * size_, bytes};
-                const Region to{primitive.to.buffer, primitive.to.offset * size_, bytes};
-                auto load = [&](int rank, Source& source) {
-                    const auto hole = read(contents(expected_, rank, from.buffer), from, source);
-                    if (hole < bytes) {
-                        fail(Fault::structure, rank, -1,
-                             "the composition reads " +
-                                 say_place(from.buffer, from.offset + hole, from.offset + bytes) +
-                                 ", which it did not write and which is no input");
-                    }
-                };
-                if (primitive.kind == Primitive::Kind::multicast) {
-                    sources.resize(1);
-                    load(primitive.root, sources[0]);
-                    for (int leaf : primitive.ranks.members())
-                        write(contents(expected_, leaf, to.buffer), to, sources[0]);
-                    for (int leaf : primitive.ranks.members()) allow(leaf, to);
-                } else {
-                    const Reduction& how = composition_.reductions()[primitive.reduction];
-                    const auto members = primitive.ranks.members();
-                    const int divide_by =
-                        how.operation == Operation::avg ? static_cast<int>(members.size()) : how.divide_by;
-                    sources.resize(members.size());
-                    for (std::size_t k = 0; k < members.size(); ++k) load(members[k], sources[k]);
-                    combine(how, divide_by, sources, bytes, combined_);
-                    write(contents(expected_, primitive.root, to.buffer), to, combined_);
-                    allow(primitive.root, to);
-                }
-            }
-        }
-    }
-
-    void allow(int rank, const Region& to) {
-        const Range<bool> range{to.offset, to.offset + to.bytes, true};
-        if (to.bytes > 0)
-            may_write_[static_cast<std::size_t>(rank) * (buffers_ + 1) + to.buffer].replace(
-                to.offset, to.offset + to.bytes, {&range, 1});
-    }
-
-    // Contents of regions. A Source has positions relative to its region.
-
-    using Source = std::vector<Range<Content>>;
-
-    // Returns the position of the first undefined byte, or the size of the region.
-    static std::size_t read(const Contents& from, const Region& region, Source& source) {
-        source.clear();
-        std::size_t covered = region.offset;
-        const std::size_t end = region.offset + region.bytes;
-        const auto& all = from.all();
-        for (std::size_t k = from.find(region.offset); k < all.size() && all[k].begin < end; ++k) {
-            if (all[k].begin > covered) break;
-            const std::size_t begin = covered;
-            covered = std::min(all[k].end, end);
-            source.push_back(
-                {begin - region.offset,
-                 covered - region.offset,
-                 {all[k].what.symbol, all[k].what.shift + static_cast<std::int64_t>(region.offset)}});
-        }
-        return covered - region.offset;
-    }
-
-    void write(Contents& to, const Region& region, const Source& source) {
-        placed_.clear();
-        for (const auto& [begin, end, what] : source) {
-            placed_.push_back({begin + region.offset,
-                               end + region.offset,
-                               {what.symbol, what.shift - static_cast<std::int64_t>(region.offset)}});
-        }
-        to.replace(region.offset, region.offset + region.bytes, placed_);
-    }
-
-    void combine(const Reduction& how, int divide_by, const std::vector<Source>& sources, std::size_t bytes,
-                 Source& result) {
-        const int operation = symbols_.operation(how);
-        result.clear();
-        at_.assign(sources.size(), 0);
-        for (std::size_t position = 0; position < bytes;) {
-            std::size_t end = bytes;
-            operands_.clear();
-            for (std::size_t k = 0; k < sources.size(); ++k) {
-                while (sources[k][at_[k]].end <= position) ++at_[k];
-                end = std::min(end, sources[k][at_[k]].end);
-                operands_.push_back(sources[k][at_[k]].what);
-            }
-            result.push_back({position, end, symbols_.combine(operation, divide_by, operands_)});
-            position = end;
-        }
+        Evaluation evaluation =
+            evaluate(composition_, symbols_, options_.reproducible, [&](int rank, const Region& hole) {
+                fail(Fault::structure, rank, -1,
+                     "the composition reads " +
+                         say_place(hole.buffer, hole.offset, hole.offset + hole.bytes) +
+                         ", which it did not write and which is no input");
+            });
+        now_ = std::move(evaluation.before);
+        expected_ = std::move(evaluation.after);
+        may_write_ = std::move(evaluation.written);
     }
 
     // All steps, in an order in which a rendezvous transport could run them
@@ -239,7 +143,8 @@ class Checker : public PairedPlan {
                     take(rank, s, row.from[k], taken_[k]);
                     check_aligned(rank, s, row.from[k], taken_[k]);
                 }
-                combine(a->how, a->how.divide_by, taken_, row.into.bytes, combined_);
+                symbols_.combine(symbols_.operation(a->how, options_.reproducible), a->how.divide_by, taken_,
+                                 row.into.bytes, combined_);
                 put(rank, s, row.into, combined_);
             }
         }
@@ -267,7 +172,7 @@ class Checker : public PairedPlan {
 
     void take(int rank, int s, const Region& region, Source& source) {
         const std::size_t slot = static_cast<std::size_t>(rank) * (buffers_ + 1) + region.buffer;
-        const std::size_t hole = read(now_[slot], region, source);
+        const std::size_t hole = read(now_[slot], region.offset, region.bytes, source);
         if (hole < region.bytes) {
             fail(Fault::unwritten, rank, s,
                  "reads " + say_place(region.buffer, region.offset, region.offset + region.bytes) +
@@ -328,7 +233,7 @@ class Checker : public PairedPlan {
         }
         const Range<Touched> mine{region.offset, end, {s, -1}};
         touched.replace(region.offset, end, {&mine, 1});
-        write(now_[slot], region, source);
+        write(now_[slot], region.offset, region.bytes, source);
     }
 
     // Races: accesses that conflict have to be ordered
@@ -489,10 +394,8 @@ class Checker : public PairedPlan {
 
     std::vector<Source> taken_;
     std::vector<std::pair<Region, Source>> moved_;
-    Source combined_, placed_;
+    Source combined_;
     std::vector<Range<Touched>> touches_;
-    std::vector<std::size_t> at_;
-    std::vector<Content> operands_;
 };
 
 } // namespace

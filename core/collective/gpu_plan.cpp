@@ -162,6 +162,8 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
     provide(scratch_, own);
     if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
     user_buffers_ = static_cast<int>(own);
+    if (own + 1 < buffers.size()) own_bytes_.push_back(work_.size());
+    own_bytes_.push_back(scratch_.size());
     for (std::size_t k = 0; k < own; ++k) bytes_.push_back(buffers[k].bytes);
     for (DeviceStage& plan : stages) {
         if (!plan.messages.empty() && !ccl_)
@@ -174,7 +176,7 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
 
 void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     const DeviceProgram& program = stage.plan.program;
-    Arguments& a = stage.arguments;
+    CollectiveArguments& a = stage.arguments;
     std::copy(own.begin(), own.end(), a.buffers);
     std::vector<std::byte> table;
     const auto add = [&](const auto& rows) {

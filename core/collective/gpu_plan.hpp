@@ -1,8 +1,10 @@
 // Plans that run on devices: a schedule as one launch over the memory of peers, and the queues that it uses.
 #pragma once
 
+#include "collective/collective_kernel.hpp"
 #include "collective/device_program.hpp"
 #include "device/timeline.hpp"
+#include "schedule/recorded_calls.hpp"
 #include "transport/ccl.hpp"
 #include "transport/peer_memory.hpp"
 
@@ -42,7 +44,7 @@ class PeerQueues {
 
 class GpuPlan {
   public:
-    static constexpr int most_buffers = 16;
+    static constexpr int most_buffers = most_collective_buffers;
 
     // The schedule's last buffer is "scratch" and a buffer "work" before it the plan's own as well, as in
     // PersistentPlan. `kernel` is the collective kernel for the way in which the stages combine and
@@ -68,28 +70,28 @@ class GpuPlan {
     // the device. Kernels count only if they were compiled to.
     static std::int64_t take_overflows(PeerQueues& queues);
 
+    // What the driver is given for some runs on these addresses, whose contents are as before afterwards (see
+    // recorded_plan.hpp). `composition` is what the plan was made for, `reproducible` whether so.
+    // Collective. Throws GpuError, also where a graph is recorded; OutOfMemory where there is no room for a
+    // copy of the buffers.
+    RecordedCalls record(std::span<const GpuAddress> buffers, const Composition& composition,
+                         bool reproducible, Communicator& communicator);
+    // Proves that they do what the composition says. Collective; ScheduleError on all ranks.
+    void check(std::span<const GpuAddress> buffers, const Composition& composition, bool reproducible,
+               Communicator& communicator);
+
     static constexpr unsigned most_threads = 512;
 
   private:
     Work work() const;
-    // As the kernel takes it; see src/jali/codegen/prelude/collective.hpp.
-    struct Arguments {
-        GpuAddress buffers[most_buffers];
-        GpuAddress table;
-        std::int64_t table_words, instructions, sources, actions, waits, first_last_action;
-        std::int64_t iterations, channels, ranks, rank, leads;
-        GpuAddress memories, own_memory;
-        std::int64_t arrived, freed, queues, slots, slot_bytes;
-        GpuAddress numbers, abandoned, overflows;
-        std::int64_t small_table[160];
-    };
     struct Stage {
         DeviceStage plan;
         GpuMemory table;
         unsigned threads = most_threads; // of a block
-        Arguments arguments{};
+        CollectiveArguments arguments{};
     };
     void prepare(Stage& stage, std::span<const GpuAddress> own);
+    int runs_to_record(Communicator& communicator) const;
 
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<PeerQueues> queues_;
@@ -97,7 +99,7 @@ class GpuPlan {
     GpuFunction kernel_;
     std::string what_;
     int user_buffers_ = 0;
-    std::vector<std::size_t> bytes_;
+    std::vector<std::size_t> bytes_, own_bytes_; // of buffers of the user, and of those behind them
     GpuMemory scratch_, work_;
     std::vector<Stage> stages_;
 };

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "collective/checker.hpp"
-#include "collective/symbolic.hpp"
+#include "schedule/symbolic.hpp"
 
 #include <span>
 #include <string>
@@ -16,8 +16,7 @@ class PlanWords {
               const CheckOptions& options)
         : composition_(composition), of_ranks_(of_ranks), options_(options),
           ranks_(static_cast<int>(of_ranks.size())), size_(size_of(composition.type())),
-          buffers_(static_cast<int>(composition.buffers().size())),
-          symbols_(composition.ranks(), buffers_, composition.type(), options.reproducible) {}
+          buffers_(static_cast<int>(composition.buffers().size())) {}
 
   protected:
     const Step& step(int rank, int s) const { return of_ranks_[rank]->steps()[s]; }

@@ -103,6 +103,7 @@ class GpuStream {
 struct GpuFunction {
     void* handle = nullptr;
     std::string name;
+    std::string variant; // what it was compiled for, where there are several of that name
     int registers = 0;   // per thread
     int local_bytes = 0; // spilled or indexed memory per thread
     int most_threads = 0;

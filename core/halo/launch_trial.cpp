@@ -113,11 +113,13 @@ RecordedCalls LaunchTrial::record() {
     const std::shared_ptr<Gpu>& gpu = d.layout->gpu();
     if (gpu == nullptr) throw LayoutError("launch: calls are recorded on a device, not on the host");
     RecordedCalls recorded;
-    recorded.definition = &d;
-    recorded.requests = launch_.requests_;
+    const auto subject = std::make_shared<RecordedLaunch>();
+    subject->definition = &d;
+    subject->requests = launch_.requests_;
     for (const auto& halos : launch_.apart_)
-        recorded.requests.insert(recorded.requests.end(), halos.requests.begin(), halos.requests.end());
-    if (recorded.requests.empty()) return recorded;
+        subject->requests.insert(subject->requests.end(), halos.requests.begin(), halos.requests.end());
+    recorded.subject = subject;
+    if (subject->requests.empty()) return recorded;
     const std::vector<char> all = Launch::all_of(launch_.requests_);
     const auto once = [&] {
         for (auto& halos : launch_.apart_) {

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "halo/launch.hpp"
-#include "halo/recorded_calls.hpp"
+#include "halo/recorded_launch.hpp"
 
 #include <vector>
 

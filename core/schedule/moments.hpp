@@ -4,10 +4,12 @@
 // message's transfer, a wait of the host. It follows moments of its own rank, waits for words that others
 // write, and touches stretches of memory. `prove` takes the moments of all ranks and throws unless all of
 // them can happen, whatever touches the same memory is ordered where one of the two writes, and every stretch
-// that somebody expects to hold certain sites holds these. It knows nothing of lattices or devices: whoever
-// makes moments says what they touch (core/halo/decoded_calls), and says it of what was really done.
+// that somebody expects to hold certain sites, or a combination of what others held, does so. It knows
+// nothing of lattices or devices: whoever makes moments says what they touch (call_decoder), and
+// says it of what was really done.
 #pragma once
 
+#include "schedule/element.hpp"
 #include "schedule/schedule.hpp"
 
 #include <cstddef>
@@ -24,22 +26,63 @@ struct Stretch {
     bool operator==(const Stretch&) const = default;
 };
 
-// A word of a signal pad reaches this value (waits), or is set to it (signals).
+// A word of a signal pad reaches this value (waits), or is set to it (signals). Exactly: a wait that a later
+// value does not end, as for the number of a message that lies beside its bytes.
 struct SignalWord {
     std::uint64_t space = 0, address = 0;
     std::int64_t value = 0;
+    bool exactly = false;
 };
 
-// `where` holds the sites sites[list][first...] of what `label` names, each in `site_bytes` bytes.
+// `where` holds the sites sites[list][first...] of what `label` names, each in `site_bytes` bytes. Without a
+// list: its bytes from number `first` on.
 struct Holding {
     Stretch where;
     std::uint64_t label = 0;
-    std::int32_t list = 0, first = 0;
+    std::int32_t list = -1;
+    std::int64_t first = 0;
     std::int64_t site_bytes = 1;
 };
 
 struct Move { // of as many bytes
     Stretch to, from;
+};
+
+// from[0] op from[1] op ..., element by element, divided by `divide_by`; each of as many bytes as `to`.
+struct Combination {
+    Stretch to;
+    std::vector<Stretch> from;
+    std::int32_t how = 0, divide_by = 1; // a number of RankMoments::operations
+};
+struct CombiningOperation {
+    DataType type;
+    Operation operation;
+    bool reproducible; // the order of sources counts, and their grouping where it affects bits
+};
+
+// What bytes are after some combining: byte k is terms[0] op terms[1] op ..., each its byte k + offset.
+struct ValueTerm {
+    std::uint64_t label = 0; // of bytes that were held, or
+    std::int32_t value = -1; // another value, with a smaller number
+    std::int32_t times = 1;
+    std::int64_t offset = 0;
+};
+struct Value {
+    std::int32_t how = -1, divide_by = 1; // -1: the one term as it is
+    std::vector<ValueTerm> terms;
+};
+struct ExpectedValue { // byte k of `where` is byte k + shift of the value
+    Stretch where;
+    std::int32_t value = 0;
+    std::int64_t shift = 0;
+};
+
+// Everybody who says something about this says the same: what need not be proved in every detail where a
+// part stands for all.
+struct Said {
+    std::uint64_t about = 0;
+    std::int64_t value = 0;
+    std::int32_t moment = 0;
 };
 
 struct Moment {
@@ -48,7 +91,9 @@ struct Moment {
     std::vector<std::int32_t> reads, writes; // numbers of footprints
     std::vector<SignalWord> waits, signals;  // before and after all else in it
     std::vector<Holding> expects, holds;     // before and after it writes
+    std::vector<ExpectedValue> results;      // before it writes
     std::vector<Move> moves;
+    std::vector<Combination> combinations;
 };
 
 // The transfer of a message: the n-th that one rank sends to another on a channel meets the n-th that this
@@ -70,6 +115,9 @@ struct RankMoments {
     std::vector<std::vector<std::int64_t>> sites; // lists that holdings name
     std::vector<SignalWord> words;                // what words of this rank hold at the beginning
     std::vector<Passage> passages;
+    std::vector<CombiningOperation> operations;
+    std::vector<Value> values;
+    std::vector<Said> said;
 
     std::vector<std::byte> to_bytes() const;
     static RankMoments from_bytes(std::span<const std::byte> bytes); // throws ScheduleError

@@ -169,7 +169,7 @@ def recorded(
     x, y = (lattice.field(jali.Complex()) for _ in range(2))
     made.launches.clear()
     function(y, x)
-    return _core.RecordedCalls(made.launches[-1])
+    return made.launches[-1].recorded()
 
 
 def changes_of_row(table: str, rows: np.ndarray, row: int) -> Iterator[tuple[str, int]]:
@@ -329,4 +329,4 @@ def test_launches_of_the_host_are_not_recorded(made):
     x, y = (lattice.field(jali.Complex()) for _ in range(2))
     both_ways(y, x)
     with pytest.raises(jali.LayoutError, match="recorded on a device, not on the host"):
-        _core.RecordedCalls(made.launches[-1])
+        made.launches[-1].recorded()

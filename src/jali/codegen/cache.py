@@ -258,6 +258,7 @@ def collective_kernel(gpu: Any, wire: str, element: str, operation: str, checked
         head, text = collective_source(wire, element, operation, checked)
         image, _ = _image(gpu, f"{wire}_{operation}_{element}", head, text)
         found = _loaded_function(gpu, key, image, "collective")
+    found.variant = f"{wire} {element} {operation}"  # as core/collective/decoded_plan.cpp reads it
     return found
 
 

@@ -1,4 +1,4 @@
-#include "collective/symbolic.hpp"
+#include "schedule/symbolic.hpp"
 
 #include <numeric>
 #include <tuple>
@@ -27,25 +27,52 @@ std::size_t Symbols::HashSymbol::operator()(const Symbol& symbol) const {
     return hash;
 }
 
-Symbols::Symbols(int ranks, int buffers, DataType type, bool reproducible)
-    : buffers_(buffers), reproducible_(reproducible), floating_(type >= DataType::fp16),
-      rounds_(type == DataType::fp16 || type == DataType::bf16) {
-    symbols_.reserve(1 + static_cast<std::size_t>(ranks) * buffers);
-    symbols_.emplace_back();
-    for (int rank = 0; rank < ranks; ++rank) {
-        for (int buffer = 0; buffer < buffers; ++buffer)
-            symbols_.push_back({-1, 1, {Term{rank, buffer, 0, 1}}});
+std::size_t read(const Contents& from, std::size_t begin, std::size_t bytes, Source& source) {
+    source.clear();
+    std::size_t covered = begin;
+    const std::size_t end = begin + bytes;
+    const auto& all = from.all();
+    for (std::size_t k = from.find(begin); k < all.size() && all[k].begin < end; ++k) {
+        const std::size_t first = std::max(all[k].begin, begin), last = std::min(all[k].end, end);
+        if (first == covered) covered = last;
+        source.push_back({first - begin,
+                          last - begin,
+                          {all[k].what.symbol, all[k].what.shift + static_cast<std::int64_t>(begin)}});
     }
+    return covered - begin;
 }
 
-int Symbols::operation(const Reduction& reduction) {
+void write(Contents& to, std::size_t begin, std::size_t bytes, const Source& source) {
+    thread_local Source placed; // kept for its memory
+    placed.clear();
+    for (const auto& [first, last, what] : source)
+        placed.push_back(
+            {first + begin, last + begin, {what.symbol, what.shift - static_cast<std::int64_t>(begin)}});
+    to.replace(begin, begin + bytes, placed);
+}
+
+int Symbols::number(Symbol symbol) {
+    const auto found = numbers_.find(symbol);
+    if (found != numbers_.end()) return found->second;
+    const int fresh = static_cast<int>(symbols_.size());
+    numbers_.emplace(symbol, fresh);
+    symbols_.push_back(std::move(symbol));
+    return fresh;
+}
+
+Content Symbols::original(int rank, int buffer) {
+    return {number({-1, 1, {Term{rank, buffer, 0, 1}}}), 0};
+}
+
+int Symbols::operation(const Reduction& reduction, bool reproducible) {
     const auto operation = reduction.operation == Operation::avg ? Operation::sum : reduction.operation;
-    for (std::size_t k = 0; k < operations_.size(); ++k) {
-        if (operations_[k].operation == operation && operations_[k].user == reduction.user.get())
-            return static_cast<int>(k);
-    }
-    operations_.push_back({operation, reduction.user.get()});
-    return static_cast<int>(operations_.size()) - 1;
+    const Known known{operation, reduction.user.get(),
+                      reproducible && (reduction.type >= DataType::fp16 || reduction.user),
+                      reduction.type == DataType::fp16 || reduction.type == DataType::bf16};
+    const auto found = std::find(operations_.begin(), operations_.end(), known);
+    const auto number = static_cast<int>(found - operations_.begin());
+    if (found == operations_.end()) operations_.push_back(known);
+    return number;
 }
 
 std::string Symbols::name_of_operation(int how) const {
@@ -71,7 +98,7 @@ Content Symbols::combine(int how, int divide_by, std::span<const Content> source
 }
 
 Content Symbols::combine_anew(int how, int divide_by, std::span<const Content> sources) {
-    const bool ordered = reproducible_ && (floating_ || operations_[how].user);
+    const bool ordered = operations_[how].ordered, rounds = operations_[how].rounds;
     Symbol result{how, divide_by, {}};
     auto& terms = result.terms;
     for (std::size_t k = 0; k < sources.size(); ++k) {
@@ -80,7 +107,7 @@ Content Symbols::combine_anew(int how, int divide_by, std::span<const Content> s
         // Associativity: partial results of the same operation dissolve. Where bits depend on the grouping,
         // only a prefix does, and not if it was rounded on the way.
         const bool dissolves =
-            source.how == how && source.divide_by == 1 && (!ordered || (k == 0 && !rounds_));
+            source.how == how && source.divide_by == 1 && (!ordered || (k == 0 && !rounds));
         if (source.how == -1 || dissolves) {
             for (const Term& term : source.terms)
                 terms.push_back({term.rank, term.buffer, term.offset + shift, term.times});
@@ -105,12 +132,24 @@ Content Symbols::combine_anew(int how, int divide_by, std::span<const Content> s
     }
     const std::int64_t first = terms[0].offset;
     for (Term& term : terms) term.offset -= first;
-    auto found = numbers_.find(result);
-    if (found == numbers_.end()) {
-        found = numbers_.emplace(result, static_cast<int>(symbols_.size())).first;
-        symbols_.push_back(std::move(result));
+    return {number(std::move(result)), first};
+}
+
+void Symbols::combine(int how, int divide_by, std::span<const Source> sources, std::size_t bytes,
+                      Source& result) {
+    result.clear();
+    at_.assign(sources.size(), 0);
+    for (std::size_t position = 0; position < bytes;) {
+        std::size_t end = bytes;
+        operands_.clear();
+        for (std::size_t k = 0; k < sources.size(); ++k) {
+            while (sources[k][at_[k]].end <= position) ++at_[k];
+            end = std::min(end, sources[k][at_[k]].end);
+            operands_.push_back(sources[k][at_[k]].what);
+        }
+        result.push_back({position, end, combine(how, divide_by, operands_)});
+        position = end;
     }
-    return {found->second, first};
 }
 
 } // namespace jali::symbolic

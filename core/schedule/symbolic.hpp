@@ -10,6 +10,7 @@
 #include "schedule/element.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -40,45 +41,6 @@ struct Symbol {
     int divide_by = 1;
     std::vector<Term> terms;
     bool operator==(const Symbol&) const = default;
-};
-
-class Symbols {
-  public:
-    // `reproducible`: combinations of floating-point numbers, or by a user's operation, keep their order, and
-    // their grouping as far as it affects bits.
-    Symbols(int ranks, int buffers, DataType type, bool reproducible);
-
-    Content original(int rank, int buffer) const { return {1 + rank * buffers_ + buffer, 0}; }
-
-    // The number of an operation; averages are sums (their division is apart).
-    int operation(const Reduction& reduction);
-
-    // sources[0] op sources[1] op ..., divided by `divide_by`. None is undefined.
-    Content combine(int how, int divide_by, std::span<const Content> sources);
-
-    const Symbol& operator[](int symbol) const { return symbols_[symbol]; }
-    std::string name_of_operation(int how) const;
-
-  private:
-    struct HashKey {
-        std::size_t operator()(const std::vector<std::int64_t>& key) const;
-    };
-    struct HashSymbol {
-        std::size_t operator()(const Symbol& symbol) const;
-    };
-    Content combine_anew(int how, int divide_by, std::span<const Content> sources);
-
-    int buffers_;
-    bool reproducible_, floating_, rounds_; // rounds: every combination ends with a 16-bit number
-    std::vector<Symbol> symbols_;
-    std::unordered_map<Symbol, int, HashSymbol> numbers_;
-    std::unordered_map<std::vector<std::int64_t>, Content, HashKey> known_;
-    std::vector<std::int64_t> key_;
-    struct Known {
-        Operation operation;
-        const UserOperation* user;
-    };
-    std::vector<Known> operations_;
 };
 
 template <class T>
@@ -150,6 +112,58 @@ class Ranges {
 
   private:
     std::vector<Range<T>> ranges_, fresh_;
+};
+
+using Contents = Ranges<Content>;
+using Source = std::vector<Range<Content>>; // of a region, positions relative to its beginning
+
+// What is in `bytes` bytes from `begin` on. Returns the position of the first undefined byte, or `bytes`.
+std::size_t read(const Contents& from, std::size_t begin, std::size_t bytes, Source& source);
+// Replaces them; undefined is what `source` has not.
+void write(Contents& to, std::size_t begin, std::size_t bytes, const Source& source);
+
+class Symbols {
+  public:
+    Symbols() { symbols_.emplace_back(); }
+
+    Content original(int rank, int buffer);
+
+    // The number of an operation; averages are sums (their division is apart). `reproducible`: combinations
+    // of floating-point numbers, or by a user's operation, keep their order, and their grouping as far as it
+    // affects bits.
+    int operation(const Reduction& reduction, bool reproducible);
+
+    // sources[0] op sources[1] op ..., divided by `divide_by`. None is undefined.
+    Content combine(int how, int divide_by, std::span<const Content> sources);
+    // The same of regions of so many bytes.
+    void combine(int how, int divide_by, std::span<const Source> sources, std::size_t bytes, Source& result);
+
+    const Symbol& operator[](int symbol) const { return symbols_[symbol]; }
+    std::string name_of_operation(int how) const;
+
+  private:
+    struct HashKey {
+        std::size_t operator()(const std::vector<std::int64_t>& key) const;
+    };
+    struct HashSymbol {
+        std::size_t operator()(const Symbol& symbol) const;
+    };
+    Content combine_anew(int how, int divide_by, std::span<const Content> sources);
+    int number(Symbol symbol);
+
+    std::vector<Symbol> symbols_;
+    std::unordered_map<Symbol, int, HashSymbol> numbers_;
+    std::unordered_map<std::vector<std::int64_t>, Content, HashKey> known_;
+    std::vector<std::int64_t> key_;
+    std::vector<std::size_t> at_;
+    std::vector<Content> operands_;
+    struct Known {
+        Operation operation;
+        const UserOperation* user;
+        bool ordered, rounds; // rounds: every combination ends with a 16-bit number
+        bool operator==(const Known&) const = default;
+    };
+    std::vector<Known> operations_;
 };
 
 } // namespace jali::symbolic

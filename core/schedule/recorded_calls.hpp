@@ -1,14 +1,15 @@
-// What the driver is given for launches and messages, recorded and proved to be in order.
+// What a device's driver is given for launches, messages and collectives, recorded and proved to be in order.
 //
 // The calls are decoded from what the driver received: kernels by their names and arguments, and by the
-// tables in device memory that these point to; copies, events and messages as they are. Only what a site
-// function touches comes from elsewhere, from its compiler: the LaunchDefinition. What a launch expects of
-// its ghosts comes from the geometry alone, as lists of global sites.
+// tables in device memory that these point to; copies, events and messages as they are. What a family of
+// kernels does is known to its `KernelFamily`; only what a compiler was told of a kernel, and what shall come
+// out in the end, is told by whoever recorded: the `RecordedSubject`.
 #pragma once
 
 #include "device/driver_record.hpp"
-#include "halo/launch.hpp"
+#include "device/gpu.hpp"
 #include "schedule/moments.hpp"
+#include "transport/communicator.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,8 @@
 #include <vector>
 
 namespace jali {
+
+class CallDecoder;
 
 // Device memory as it was when it was first looked at.
 class SeenMemory {
@@ -35,6 +38,25 @@ class SeenMemory {
     std::map<GpuAddress, std::vector<std::byte>> seen_;
 };
 
+// Kernels that belong together, while calls are decoded.
+class KernelFamily {
+  public:
+    virtual ~KernelFamily() = default;
+    // False: it is none of these.
+    virtual bool launch(const DriverCall& call) = 0;
+    // A run begins or ends at this moment; adds what nobody may touch beyond it.
+    virtual void mark(bool /*begins*/, int /*moment*/, std::vector<Stretch>& /*touched*/) {}
+};
+
+// What runs were recorded of.
+class RecordedSubject {
+  public:
+    virtual ~RecordedSubject() = default;
+    virtual std::unique_ptr<KernelFamily> family(CallDecoder& decoder,
+                                                 std::span<const DriverCall> calls) const = 0;
+    virtual std::string describe(const DriverCall& call) const { return call.name; } // of a launch
+};
+
 // An array that messages carry to another rank, or that they fill, in every run.
 struct CarriedArray {
     std::uint64_t address = 0, bytes = 0;
@@ -42,11 +64,10 @@ struct CarriedArray {
     bool sends = false;
 };
 
-// Of one rank: runs of a launch in which all that is requested was stale, or of anything else.
+// Of one rank: some runs, one after the other.
 struct RecordedCalls {
     int rank = 0;
-    const LaunchDefinition* definition = nullptr;
-    std::vector<HaloRequest> requests; // of the kernel's own layout, then of others
+    std::shared_ptr<const RecordedSubject> subject; // null: of messages alone
     std::vector<CarriedArray> arrays;
     std::vector<DriverCall> calls;
     SeenMemory memory{nullptr};
@@ -57,9 +78,10 @@ struct RecordedCalls {
     std::string describe() const; // a line for each call
 };
 
-// Records a few runs of `once`, after one that tells what memory has to be looked at. Collective.
+// Records some runs of `once`, after one that tells what memory has to be looked at. Three at least: the
+// second slot of a mailbox, and then the first one again. Collective.
 void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
-                 const std::function<void()>& once);
+                 const std::function<void()>& once, int runs = 3);
 
 // Proves, on every rank, that the calls of all ranks are in order. Collective; throws ScheduleError on all.
 void check_together(RecordedCalls& mine, Communicator& communicator);

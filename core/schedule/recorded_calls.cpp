@@ -1,6 +1,7 @@
-#include "halo/recorded_calls.hpp"
+#include "schedule/recorded_calls.hpp"
 
-#include <cstring>
+#include "schedule/call_decoder.hpp"
+
 #include <map>
 #include <string_view>
 
@@ -25,7 +26,7 @@ void RecordedCalls::look() {
 }
 
 void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
-                 const std::function<void()>& once) {
+                 const std::function<void()>& once, int runs) {
     if (gpu->is_capturing(gpu->stream()))
         throw GpuError("calls cannot be looked at while a graph is recorded");
     into.rank = communicator.rank();
@@ -33,9 +34,9 @@ void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communica
     const auto mark = [&](const char* name) {
         DriverRecord::note({.kind = DriverCall::Kind::mark, .name = name, .stream = gpu->stream()});
     };
-    for (const int runs : {1, 3}) { // three: the second slot of a mailbox, and then the first one again
+    for (const int number : {1, runs}) {
         DriverRecord record;
-        for (int run = 0; run < runs; ++run) {
+        for (int run = 0; run < number; ++run) {
             mark("begin");
             once();
             mark("end");
@@ -62,7 +63,7 @@ void check_together(RecordedCalls& mine, Communicator& communicator) {
     }
     bytes.push_back(std::byte{decoded});
     std::vector<RankMoments> all;
-    for (const auto& of_rank : communicator.all_gather(bytes, "checking a launch")) {
+    for (const auto& of_rank : communicator.all_gather(bytes, "checking what drivers are given")) {
         const auto told = std::span(of_rank).first(of_rank.size() - 1);
         if (of_rank.back() == std::byte{false})
             throw ScheduleError("rank " + std::to_string(all.size()) + ": " +
@@ -70,6 +71,10 @@ void check_together(RecordedCalls& mine, Communicator& communicator) {
         all.push_back(RankMoments::from_bytes(told));
     }
     prove(all);
+}
+
+RankMoments RecordedCalls::decode() {
+    return CallDecoder(*this).run();
 }
 
 std::string RecordedCalls::describe() const {
@@ -80,15 +85,9 @@ std::string RecordedCalls::describe() const {
     std::string text;
     for (const DriverCall& call : calls) {
         text += name_of(call.kind);
-        if (call.kind == DriverCall::Kind::launch && definition != nullptr &&
-            call.function == definition->gpu_kernel.handle) {
-            std::uint64_t range[2] = {};
-            if (call.arguments.size() >= sizeof range)
-                std::memcpy(range, call.arguments.data(), sizeof range);
-            text += " " + definition->cost.name + " at " + std::to_string(range[1] - range[0]) + " sites";
-        } else if (!call.name.empty()) {
-            text += " " + call.name;
-        }
+        const std::string name =
+            call.kind == DriverCall::Kind::launch && subject != nullptr ? subject->describe(call) : call.name;
+        if (!name.empty()) text += " " + name;
         if (call.bytes > 0) text += " " + std::to_string(call.bytes) + " bytes";
         if (call.peer >= 0) text += " with rank " + std::to_string(call.peer);
         if (call.event != nullptr) text += " event " + number(events, call.event);

@@ -1,0 +1,24 @@
+// What the kernel of collectives takes; the same structure as in src/jali/codegen/prelude/collective.hpp.
+// Rows of its table are those of device_program.hpp.
+#pragma once
+
+#include "device/gpu.hpp"
+
+#include <cstdint>
+
+namespace jali {
+
+constexpr int most_collective_buffers = 16;
+constexpr std::int64_t small_table_words = 160;
+struct CollectiveArguments {
+    GpuAddress buffers[most_collective_buffers];
+    GpuAddress table;
+    std::int64_t table_words, instructions, sources, actions, waits, first_last_action;
+    std::int64_t iterations, channels, ranks, rank, leads;
+    GpuAddress memories, own_memory;
+    std::int64_t arrived, freed, queues, slots, slot_bytes;
+    GpuAddress numbers, abandoned, overflows;
+    std::int64_t small_table[small_table_words];
+};
+
+} // namespace jali

@@ -1,0 +1,55 @@
+// A launch of the kernel of collectives as it was given to the driver: its arguments and its table, and what
+// has to hold for all channels and iterations of it.
+#pragma once
+
+#include "collective/collective_kernel.hpp"
+#include "collective/recorded_plan.hpp"
+#include "schedule/call_decoder.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace jali {
+
+struct LaunchedProgram {
+    // Throws ScheduleError for what the kernel could not run, for memory that there is not, and unless slices
+    // of channels and iterations cover every region, and two of them are the same bytes in the same packets
+    // or others, where one is written.
+    LaunchedProgram(CallDecoder& decoder, const RecordedPlan& plan, const DriverCall& call);
+
+    // Where the slice of a region begins, and its bytes; none or less: nothing is in it.
+    std::pair<std::int64_t, std::int64_t> slice(const DeviceInstruction& i, std::int64_t channel,
+                                                std::int64_t iteration) const {
+        const std::int64_t begin = (iteration * a.channels + channel) * i.chunk;
+        return {begin, std::min(i.chunk, i.bytes - begin)};
+    }
+    std::int64_t iterations() const { return plan->wire == Wire::flagged ? 1 : a.iterations; } // of slices
+    std::int64_t packet_bytes() const { return plan->wire == Wire::flagged ? 32 : 16; }        // in a slot
+
+    const RecordedPlan* plan;
+    CollectiveArguments a;
+    std::vector<DeviceInstruction> instructions;
+    std::vector<DeviceOperand> sources;
+    std::vector<DeviceAction> actions;
+    std::vector<DeviceWait> waits;
+    std::vector<std::int32_t> per_iteration; // [rank][2]: sent, received
+    std::vector<GpuAddress> memories;        // [rank]
+    std::int64_t threads = 0;                // of a block
+
+  private:
+    void read_table(CallDecoder& decoder);
+    void check_instruction(const DeviceInstruction& i) const;
+    void check_operand(const DeviceOperand& o, const DeviceInstruction& i, bool target) const;
+    void check_regions() const;
+    std::uint64_t bytes_of_buffer(std::int32_t buffer) const;
+};
+
+// Throws ScheduleError, "a collective kernel <what>".
+inline void check_collective(bool holds, const std::string& what) {
+    if (!holds) throw ScheduleError("a collective kernel " + what);
+}
+
+} // namespace jali

@@ -1,0 +1,155 @@
+#include "collective/recorded_plan.hpp"
+
+#include "collective/evaluation.hpp"
+#include "collective/gpu_plan.hpp"
+#include "schedule/call_decoder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <sstream>
+
+namespace jali {
+
+using symbolic::Content;
+using symbolic::Symbol;
+using symbolic::Term;
+
+namespace {
+
+// Values of a composition, as numbers that can be sent.
+class ExportedValues {
+  public:
+    ExportedValues(const symbolic::Symbols& symbols, std::vector<Value>& values)
+        : symbols_(symbols), values_(values) {}
+
+    std::int32_t number(int symbol) {
+        if (const auto found = numbers_.find(symbol); found != numbers_.end()) return found->second;
+        const Symbol& of = symbols_[symbol];
+        Value value{of.how, of.divide_by, {}};
+        for (const Term& t : of.terms) {
+            if (t.rank < 0) {
+                value.terms.push_back({0, number(t.buffer), t.times, t.offset});
+            } else {
+                value.terms.push_back({label_of_buffer(t.rank, t.buffer), -1, t.times, t.offset});
+            }
+        }
+        values_.push_back(std::move(value));
+        return numbers_[symbol] = static_cast<std::int32_t>(values_.size()) - 1;
+    }
+
+  private:
+    const symbolic::Symbols& symbols_;
+    std::vector<Value>& values_;
+    std::map<int, std::int32_t> numbers_;
+};
+
+} // namespace
+
+std::uint64_t label_of_buffer(int rank, int buffer) {
+    return mixed(static_cast<std::uint64_t>(rank) + 1, static_cast<std::uint64_t>(buffer) + 1);
+}
+
+void RecordedPlan::expect(const Composition& composition, bool reproducible, int rank, int user_buffers) {
+    symbolic::Symbols symbols;
+    const Evaluation evaluation =
+        evaluate(composition, symbols, reproducible, [&](int reader, const Region& hole) {
+            throw ScheduleError("the composition reads byte " + std::to_string(hole.offset) + " of '" +
+                                composition.buffers()[hole.buffer].name + "' on rank " +
+                                std::to_string(reader) + ", which nothing has written");
+        });
+    for (const Reduction& r : composition.reductions()) {
+        const auto number = static_cast<std::size_t>(symbols.operation(r, reproducible));
+        if (operations.size() <= number) operations.resize(number + 1);
+        operations[number] = {r.type, r.operation, reproducible};
+    }
+    how.reproducible = reproducible;
+    ExportedValues exported(symbols, values);
+    const std::size_t size = size_of(composition.type()), all = composition.buffers().size();
+    for (int b = 0; b < user_buffers; ++b) {
+        // what the composition does not write stays what it is, also in buffers that hold no input
+        const std::uint64_t bytes = static_cast<std::uint64_t>(composition.buffers()[b].count(rank)) * size;
+        std::vector<symbolic::Range<Content>> ranges;
+        std::uint64_t at = 0;
+        for (const auto& range : evaluation.after[static_cast<std::size_t>(rank) * (all + 1) + b].all()) {
+            if (range.begin > at) ranges.push_back({at, range.begin, symbols.original(rank, b)});
+            ranges.push_back(range);
+            at = range.end;
+        }
+        if (at < bytes) ranges.push_back({at, bytes, symbols.original(rank, b)});
+        for (const auto& [begin, end, what] : ranges)
+            results.push_back(
+                {b, begin, end, exported.number(what.symbol), static_cast<std::int64_t>(begin) + what.shift});
+    }
+}
+
+// So many that every queue of messages goes round: what was read is then overwritten.
+int GpuPlan::runs_to_record(Communicator& communicator) const {
+    std::int64_t most = 3;
+    for (const Stage& stage : stages_) {
+        const DeviceProgram& p = stage.plan.program;
+        for (const auto& numbers : {p.sent, p.received})
+            for (const std::int64_t number : numbers)
+                if (number > 0) most = std::max(most, stage.arguments.slots / (number * p.iterations) + 2);
+    }
+    const auto all = gather_values(communicator, most, "looking at what is given to drivers");
+    return static_cast<int>(*std::max_element(all.begin(), all.end()));
+}
+
+RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composition& composition,
+                              bool reproducible, Communicator& communicator) {
+    const auto subject = std::make_shared<RecordedPlan>();
+    std::istringstream variant(kernel_.variant);
+    std::string wire, element, operation;
+    variant >> wire >> element >> operation;
+    if (operation.empty())
+        throw PlanError(what_ + ": nobody said what its kernel was compiled for, '" + kernel_.variant + "'");
+    subject->kernel = kernel_.handle;
+    subject->wire = wire == "flagged" ? Wire::flagged : Wire::slotted;
+    subject->combines = operation != "none";
+    if (subject->combines) subject->how = {data_type_of(element), operation_of(operation), reproducible};
+    subject->warp = gpu_->warp_size();
+    if (queues_) {
+        subject->queue_bytes = queues_->memory_.bytes();
+        subject->number_bytes = queues_->numbers_.size();
+    }
+    for (int b = 0; b < user_buffers_; ++b)
+        subject->buffers.push_back(
+            {buffers[static_cast<std::size_t>(b)], bytes_[static_cast<std::size_t>(b)]});
+    subject->own.assign(own_bytes_.begin(), own_bytes_.end());
+    subject->expect(composition, reproducible, communicator.rank(), user_buffers_);
+
+    gpu_->make_current();
+    std::vector<RecordedPlan::Buffer> changed = subject->buffers;
+    if (queues_) changed.push_back({queues_->overflows_.address(), queues_->overflows_.size()});
+    std::erase_if(changed, [](const RecordedPlan::Buffer& b) { return b.bytes == 0; });
+    std::vector<GpuMemory> before;
+    for (const RecordedPlan::Buffer& b : changed) {
+        before.push_back(gpu_->allocate(b.bytes, "buffers as they were before a check"));
+        gpu_->copy(before.back().address(), b.address, b.bytes);
+    }
+    const auto restore = [&] {
+        for (std::size_t k = 0; k < changed.size(); ++k)
+            gpu_->copy(changed[k].address, before[k].address(), changed[k].bytes);
+    };
+    RecordedCalls recorded;
+    recorded.subject = subject;
+    try {
+        record_runs(
+            recorded, gpu_, communicator, [&] { run(buffers, gpu_->stream()); },
+            runs_to_record(communicator));
+    } catch (...) {
+        restore();
+        throw;
+    }
+    restore();
+    return recorded;
+}
+
+void GpuPlan::check(std::span<const GpuAddress> buffers, const Composition& composition, bool reproducible,
+                    Communicator& communicator) {
+    RecordedCalls recorded = record(buffers, composition, reproducible, communicator);
+    check_together(recorded, communicator);
+}
+
+} // namespace jali

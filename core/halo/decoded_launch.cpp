@@ -1,0 +1,496 @@
+// What launches of the kernels of halos (prelude/builtin.hpp), and of a site function's own, do.
+#include "halo/halo_kernels.hpp"
+#include "halo/recorded_launch.hpp"
+#include "schedule/call_decoder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace jali {
+
+namespace {
+
+class LaunchKernels : public KernelFamily {
+  public:
+    LaunchKernels(CallDecoder& decoder, const RecordedLaunch& launch)
+        : decoder_(decoder), launch_(launch), d_(*launch.definition) {
+        const auto add = [&](FieldStorage* field) {
+            if (std::find(fields_.begin(), fields_.end(), field) == fields_.end()) fields_.push_back(field);
+        };
+        for (const auto& [index, field] : d_.patches) add(field.get());
+        for (const auto& [field, parities] : d_.writes) add(field.get());
+        for (const auto& apart : d_.apart) add(apart.field.get());
+        for (const HaloRequest& request : launch_.requests) {
+            add(request.field.get());
+            if (const HaloProducer* producer = request.field->producer())
+                for (const auto& [index, source] : producer->sources) add(source.get());
+        }
+    }
+
+    bool launch(const DriverCall& call) override {
+        if (d_.layout && call.function == d_.gpu_kernel.handle) {
+            compute(call);
+        } else if (call.name == "pack_halos" || call.name == "gather_halos") {
+            pack(call, call.name == "pack_halos");
+        } else if (call.name == "await_halos") {
+            await_halos(call);
+        } else if (call.name == "await_slots") {
+            await_slots(call);
+        } else if (call.name == "signal_halos") {
+            signal_halos(call);
+        } else if (call.name == "receive_halos") {
+            receive_halos(call);
+        } else {
+            return produce(call);
+        }
+        return true;
+    }
+
+    void mark(bool begins, int, std::vector<Stretch>& touched) override {
+        if (!begins) {
+            check_computed();
+        } else if (d_.layout) {
+            computed_.assign(static_cast<std::size_t>(d_.layout->nblocks()), 0);
+        }
+        touched.insert(touched.end(), results_.begin(), results_.end());
+        for (const FieldStorage* field : fields_)
+            if (field->producer() == nullptr)
+                touched.push_back(decoder_.stretch(field->address(), field->owned_bytes()));
+    }
+
+  private:
+    // ---- sites -----------------------------------------------------------------------------------------
+
+    // Sites of a field's storage lie in groups, packet by packet; each counts here as if its bytes lay
+    // together, which names the same bytes of whole groups.
+    int footprint_of_sites(std::uint64_t base, std::int64_t site_bytes, std::span<const std::int32_t> sites) {
+        std::vector<std::int32_t> sorted(sites.begin(), sites.end());
+        if (!std::is_sorted(sorted.begin(), sorted.end())) std::sort(sorted.begin(), sorted.end());
+        std::vector<Stretch> all;
+        const Stretch first = decoder_.stretch(base, 0); // all of a field is one process's
+        for (std::size_t k = 0; k < sorted.size();) {
+            std::size_t last = k;
+            while (last + 1 < sorted.size() && sorted[last + 1] <= sorted[last] + 1) ++last;
+            all.push_back({first.space, first.begin + static_cast<std::uint64_t>(sorted[k] * site_bytes),
+                           first.begin + static_cast<std::uint64_t>((sorted[last] + 1) * site_bytes)});
+            k = last + 1;
+        }
+        return decoder_.footprint(std::move(all));
+    }
+    static std::int64_t number_of(const Layout& layout, std::span<const std::int64_t> global) {
+        std::int64_t number = 0;
+        for (int d = layout.ndim() - 1; d >= 0; --d)
+            number = number * layout.partition().global_extents()[d] + global[d];
+        return number;
+    }
+    static std::int64_t number_of_block(const Layout& layout, std::int64_t block) {
+        std::int64_t index = layout.box_site(block, 0);
+        std::array<std::int64_t, 8> site; // a lattice has no more dimensions
+        for (int d = 0; d < layout.ndim(); ++d) {
+            site[d] = layout.origin()[d] + index % layout.extents()[d];
+            index /= layout.extents()[d];
+        }
+        return number_of(layout, site);
+    }
+    int list_of_blocks(const Layout& layout, std::span<const std::int32_t> blocks, const void* key) {
+        const auto [found, fresh] = lists_.emplace(std::pair(key, blocks.size()), 0);
+        if (!fresh) return found->second;
+        std::vector<std::int64_t> numbers;
+        for (std::int32_t block : blocks) {
+            if (block < 0 || block >= layout.nblocks())
+                throw ScheduleError("a list of sites names site " + std::to_string(block) + " of " +
+                                    std::to_string(layout.nblocks()));
+            numbers.push_back(number_of_block(layout, block));
+        }
+        decoder_.moments().sites.push_back(std::move(numbers));
+        return found->second = static_cast<int>(decoder_.moments().sites.size()) - 1;
+    }
+    // Those of a slab's ghosts of one parity, in their order.
+    int list_of_ghosts(const Layout& layout, const Slab& slab, int parity) {
+        const auto [found, fresh] = ghost_lists_.emplace(std::tuple(&layout, slab.number, parity), 0);
+        if (!fresh) return found->second;
+        std::vector<std::int64_t> numbers(static_cast<std::size_t>(slab.count[parity]));
+        const int ndim = layout.ndim();
+        std::vector<std::int64_t> c(static_cast<std::size_t>(ndim), 0), global(c);
+        for (std::int32_t ghost : slab.place) {
+            const std::int64_t k = ghost - slab.first[parity];
+            if (k >= 0 && k < slab.count[parity]) {
+                for (int d = 0; d < ndim; ++d) {
+                    const std::int64_t extent = layout.partition().global_extents()[d];
+                    global[d] = (layout.origin()[d] + slab.box.ghost_origin[d] + c[d]) % extent;
+                    if (global[d] < 0) global[d] += extent;
+                }
+                numbers[static_cast<std::size_t>(k)] = number_of(layout, global);
+            }
+            for (int d = 0; d < ndim && ++c[d] == slab.box.extents[d]; ++d) c[d] = 0;
+        }
+        decoder_.moments().sites.push_back(std::move(numbers));
+        return found->second = static_cast<int>(decoder_.moments().sites.size()) - 1;
+    }
+
+    // A field with the values that it has in this run.
+    std::uint64_t label(const FieldStorage* field) const {
+        const auto number = std::find(fields_.begin(), fields_.end(), field) - fields_.begin();
+        return mixed(static_cast<std::uint64_t>(number) + 1, static_cast<std::uint64_t>(decoder_.runs()));
+    }
+    FieldStorage* field_at(GpuAddress address) const {
+        for (FieldStorage* field : fields_)
+            if (field->producer() == nullptr && address >= field->address() &&
+                address < field->address() + std::max<std::size_t>(1, field->owned_bytes()))
+                return field;
+        throw ScheduleError("halos are packed from memory of no field of the launch");
+    }
+
+    // ---- kernels ---------------------------------------------------------------------------------------
+
+    // Every item is dealt out to as many turns as its jobs say; how many jobs each message has.
+    static std::vector<std::int64_t> check_jobs(const std::vector<HaloJob>& jobs, std::size_t messages,
+                                                const std::string& kernel) {
+        std::map<std::int32_t, std::set<std::int32_t>> turns;
+        std::map<std::int32_t, std::int32_t> wanted;
+        std::vector<std::int64_t> of_message(messages, 0);
+        for (const HaloJob& job : jobs) {
+            if (job.message < 0 || static_cast<std::size_t>(job.message) >= messages || job.item < 0)
+                throw ScheduleError("a job of '" + kernel + "' is of no message");
+            const auto [first, fresh] = wanted.emplace(job.item, job.turns);
+            if (job.turn < 0 || job.turn >= job.turns || job.turns != first->second ||
+                !turns[job.item].insert(job.turn).second)
+                throw ScheduleError("the jobs of '" + kernel + "' deal an item out twice, or not alike");
+            ++of_message[job.message];
+        }
+        for (const auto& [item, count] : wanted)
+            if (static_cast<std::int32_t>(turns[item].size()) != count)
+                throw ScheduleError("the jobs of '" + kernel + "' leave a part of an item out");
+        return of_message;
+    }
+
+    void pack(const DriverCall& call, bool remote) {
+        const auto a = decoder_.arguments_of<PackArguments>(call);
+        const int start = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = remote ? decoder_.read_count(start, a.epoch) : 0;
+        const auto messages = decoder_.rows<PackMessage>(a.messages, a.count);
+        const auto jobs = decoder_.rows<HaloJob>(a.jobs, a.job_count);
+        const auto of_message = check_jobs(jobs, messages.size(), call.name);
+        std::map<std::int32_t, std::set<std::int32_t>> items; // of messages
+        std::int32_t parts_count = 0;
+        for (const HaloJob& job : jobs) {
+            items[job.message].insert(job.item);
+            parts_count = std::max(parts_count, job.item + 1);
+        }
+        const auto parts = decoder_.rows<PackPart>(a.parts, parts_count);
+
+        for (GpuAddress word : decoder_.rows<GpuAddress>(a.opened, a.opened_count))
+            decoder_.signal(start, word, epoch + 1);
+        std::vector<std::int32_t> packed{start};
+        std::int64_t busy = 0;
+        for (std::size_t m = 0; m < messages.size(); ++m) {
+            const PackMessage& message = messages[m];
+            if (of_message[m] == 0) continue;
+            ++busy;
+            if (remote && of_message[m] != message.jobs)
+                throw ScheduleError("'" + call.name + "' announces message " + std::to_string(m) + " after " +
+                                    std::to_string(message.jobs) + " of " + std::to_string(of_message[m]) +
+                                    " jobs");
+            const std::string name = call.name + ", message " + std::to_string(m);
+            const int reads = decoder_.add(name + ": load", {start}),
+                      writes = decoder_.add(name + ": store", {reads});
+            const auto& of_it = items[static_cast<std::int32_t>(m)];
+            for (auto item = of_it.begin(); item != of_it.end();)
+                pack_part(call.name, parts, item, of_it.end(), (epoch & 1) * a.slot_bytes, reads, writes);
+            if (remote) {
+                if (message.room != 0) decoder_.wait(writes, message.room, epoch + message.ahead);
+                decoder_.signal(writes, message.arrived, epoch + 1);
+            }
+            packed.push_back(writes);
+        }
+        const bool last = remote && a.last != 0;
+        const int done = decoder_.end(call.name + ": end", call.stream, std::move(packed));
+        if (!last) return;
+        if (busy != a.busy)
+            throw ScheduleError("'" + call.name + "' ends after " + std::to_string(a.busy) + " of " +
+                                std::to_string(busy) + " messages");
+        for (GpuAddress word : decoder_.rows<GpuAddress>(a.awaited, a.awaited_count))
+            decoder_.wait(done, word, epoch + 1);
+        decoder_.set_count(done, a.epoch, epoch + 1);
+    }
+
+    // One part: its sections follow each other in the table, and fill a group together.
+    template <class Item>
+    void pack_part(const std::string& kernel, const std::vector<PackPart>& parts, Item& item, Item last,
+                   std::int64_t slot, int reads, int writes) {
+        const PackPart first = parts[*item];
+        const std::int64_t group = PlacedLayout::device_group;
+        const std::int64_t site_bytes = first.group_bytes / group;
+        std::int64_t filled = 0; // bytes of a group
+        while (filled < first.group_bytes) {
+            if (item == last) throw ScheduleError("'" + kernel + "' leaves a section of a part out");
+            const PackPart& p = parts[*item++];
+            if (p.sites != first.sites || p.count != first.count || p.group_bytes != first.group_bytes ||
+                p.field != first.field + filled || p.to != first.to + filled)
+                throw ScheduleError("'" + kernel + "' packs sections of a part that do not fit together");
+            filled += p.packets * p.packet_bytes * group;
+        }
+        const auto bytes = static_cast<std::uint64_t>(first.count * site_bytes);
+        const Stretch to = decoder_.stretch(first.to + static_cast<std::uint64_t>(slot), bytes);
+        decoder_.at(writes).writes.push_back(decoder_.footprint({to}));
+        if (first.sites == 0) { // items, as their producer left them
+            const Stretch from = decoder_.stretch(first.field, bytes);
+            decoder_.at(reads).reads.push_back(decoder_.footprint({from}));
+            decoder_.at(writes).moves.push_back({to, from});
+            return;
+        }
+        const FieldStorage* field = field_at(first.field);
+        const auto sites = decoder_.rows<std::int32_t>(first.sites, first.count);
+        const int list = list_of_blocks(*field->layout(), sites, reinterpret_cast<const void*>(first.sites));
+        decoder_.at(reads).reads.push_back(footprint_of_sites(field->address(), site_bytes, sites));
+        decoder_.at(writes).holds.push_back({to, label(field), list, 0, site_bytes});
+    }
+
+    void await_halos(const DriverCall& call) {
+        const auto a = decoder_.arguments_of<ArrivalArguments>(call);
+        const int moment = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
+        for (GpuAddress word : decoder_.rows<GpuAddress>(a.awaited, a.count))
+            decoder_.wait(moment, word, epoch + 1);
+        if (a.last != 0) decoder_.set_count(moment, a.epoch, epoch + 1);
+    }
+    void await_slots(const DriverCall& call) {
+        const auto a = decoder_.arguments_of<AwaitArguments>(call);
+        const int moment = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
+        for (const PackMessage& m : decoder_.rows<PackMessage>(a.messages, a.count))
+            decoder_.wait(moment, m.room, epoch + m.ahead);
+    }
+    void signal_halos(const DriverCall& call) {
+        const auto a = decoder_.arguments_of<SignalArguments>(call);
+        const int moment = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
+        for (const PackMessage& m : decoder_.rows<PackMessage>(a.messages, a.count))
+            decoder_.signal(moment, m.arrived, epoch + 1);
+    }
+    void receive_halos(const DriverCall& call) {
+        const auto a = decoder_.arguments_of<ReceiveArguments>(call);
+        const int start = decoder_.begin(call.name, call.stream);
+        const std::int64_t epoch = decoder_.read_count(start, a.epoch);
+        const auto jobs = decoder_.rows<HaloJob>(a.jobs, a.job_count);
+        std::set<std::int32_t> items;
+        std::int32_t messages = 0;
+        for (const HaloJob& job : jobs) {
+            items.insert(job.item);
+            messages = std::max(messages, job.message + 1);
+        }
+        check_jobs(jobs, static_cast<std::size_t>(messages), call.name);
+        const auto sections =
+            decoder_.rows<ReceiveSection>(a.sections, items.empty() ? 0 : *items.rbegin() + 1);
+        std::vector<std::int32_t> placed{start};
+        for (std::int32_t item : items) {
+            const ReceiveSection& s = sections[item];
+            const int moment = decoder_.add(call.name + ", section " + std::to_string(item), {start});
+            decoder_.wait(moment, s.arrived, epoch + 1);
+            const auto bytes = static_cast<std::uint64_t>(s.bytes);
+            decoder_.touch(
+                moment, decoder_.stretch(s.to, bytes),
+                decoder_.stretch(s.from + static_cast<std::uint64_t>((epoch & 1) * a.slot_bytes), bytes));
+            placed.push_back(moment);
+        }
+        const int done = decoder_.end(call.name + ": end", call.stream, std::move(placed));
+        if (a.last == 0) return;
+        decoder_.set_count(done, a.epoch, epoch + 1);
+        for (GpuAddress word : decoder_.rows<GpuAddress>(a.senders, a.senders_count))
+            decoder_.signal(done, word, epoch + 1);
+    }
+    // Whether this is the launch of a halo item's producer.
+    bool produce(const DriverCall& call) {
+        const auto numbers = decoder_.numbers_of(call);
+        for (const HaloRequest& request : launch_.requests) {
+            const HaloProducer* producer = request.field->producer();
+            if (producer == nullptr || producer->gpu_kernel.handle != call.function ||
+                numbers.size() != 2 + producer->parameters.size())
+                continue;
+            bool same = true;
+            for (const auto& [index, source] : producer->sources)
+                same &= numbers[2 + index] == source->address();
+            std::vector<char> filled_in(producer->parameters.size(), 0);
+            std::fill_n(filled_in.begin(), 8, 1);
+            for (const auto& [index, source] : producer->sources) filled_in[index] = 1;
+            filled_in[producer->output_parameter] = 1;
+            for (std::size_t k = 0; k < filled_in.size(); ++k)
+                same &= filled_in[k] || numbers[2 + k] == producer->parameters[k];
+            if (!same) continue;
+            const int moment = decoder_.begin(call.name, call.stream);
+            const auto count = static_cast<std::int64_t>(numbers[1]);
+            const auto sites = decoder_.rows<std::int32_t>(numbers[2], count);
+            const Layout& layout = *request.field->layout();
+            for (const auto& [index, source] : producer->sources)
+                decoder_.at(moment).reads.push_back(footprint_of_sites(
+                    source->address(), static_cast<std::int64_t>(source->block_bytes()), sites));
+            const auto site_bytes = static_cast<std::int64_t>(request.field->block_bytes());
+            const Stretch to = decoder_.stretch(numbers[2 + producer->output_parameter],
+                                                static_cast<std::uint64_t>(count * site_bytes));
+            decoder_.at(moment).writes.push_back(decoder_.footprint({to}));
+            const int list = list_of_blocks(layout, sites, reinterpret_cast<const void*>(numbers[2]));
+            decoder_.at(moment).holds.push_back({to, label(request.field.get()), list, 0, site_bytes});
+            return true;
+        }
+        return false;
+    }
+
+    // What the site function touches at some positions, by its compiler's word.
+    struct Touched {
+        std::vector<std::int32_t> positions;
+        std::vector<std::int32_t> reads, writes;
+        std::vector<std::pair<const HaloRequest*, int>> ghosts; // and the parity
+    };
+    const Touched& touched_at(std::uint64_t list, std::int64_t first, std::int64_t last) {
+        const auto [found, fresh] = touched_.emplace(std::tuple(list, first, last), Touched{});
+        Touched& touched = found->second;
+        if (!fresh) return touched;
+        const PlacedLayout& layout = *d_.layout;
+        const auto n = static_cast<std::size_t>(layout.nblocks());
+        std::vector<std::int32_t> positions = decoder_.rows<std::int32_t>(list, list == 0 ? 0 : last);
+        if (list == 0) {
+            for (std::int64_t p = first; p < last; ++p) positions.push_back(static_cast<std::int32_t>(p));
+        } else {
+            positions.erase(positions.begin(), positions.begin() + first);
+        }
+        for (std::int32_t block : positions)
+            if (block < 0 || static_cast<std::size_t>(block) >= n)
+                throw ScheduleError("the kernel runs at site " + std::to_string(block) + " of " +
+                                    std::to_string(n));
+        touched.positions = positions;
+        std::map<const FieldStorage*, std::vector<char>> read; // [block]
+        for (const auto& [index, field] : d_.patches) {
+            if (field->layout() != d_.layout || field->producer() != nullptr) continue;
+            auto& of_field = read.try_emplace(field.get(), n, 0).first->second;
+            for (std::int32_t block : positions) of_field[block] = 1;
+        }
+        std::set<std::pair<const HaloRequest*, int>> ghosts;
+        for (const LaunchRead& r : d_.reads) {
+            const auto table = d_.layout->neighbours(r.offset);
+            std::vector<char>* of_field = nullptr;
+            if (r.field->producer() == nullptr)
+                of_field = &read.try_emplace(r.field.get(), n, 0).first->second;
+            for (std::int32_t block : positions) {
+                const std::int64_t there = layout.block_of_entry(table->entries[block]);
+                const std::int64_t ghost = there - layout.first_ghost();
+                if (ghost < 0) {
+                    if (of_field != nullptr) (*of_field)[there] = 1;
+                    continue;
+                }
+                const Slab& slab = layout.slabs()[layout.slab_of_ghost(ghost)];
+                ghosts.insert({&request_of(*r.field, slab.number), slab.parity_of(ghost)});
+            }
+        }
+        const auto sites_of = [&](const FieldStorage& field, const std::vector<char>& there) {
+            std::vector<std::int32_t> sites;
+            for (std::size_t block = 0; block < n; ++block)
+                if (there[block]) sites.push_back(static_cast<std::int32_t>(block));
+            return footprint_of_sites(field.address(), static_cast<std::int64_t>(field.block_bytes()), sites);
+        };
+        for (const auto& [field, there] : read) touched.reads.push_back(sites_of(*field, there));
+        for (const auto& [field, parities] : d_.writes) {
+            if (field->layout() != d_.layout) {
+                touched.writes.push_back(
+                    decoder_.footprint({decoder_.stretch(field->address(), field->owned_bytes())}));
+                continue;
+            }
+            std::vector<char> there(n, 0);
+            for (std::int32_t block : positions)
+                there[block] = layout.c_order() || (parities >> (block >= layout.even_blocks()) & 1);
+            touched.writes.push_back(sites_of(*field, there));
+        }
+        for (const LaunchApart& apart : d_.apart) {
+            touched.reads.push_back(
+                decoder_.footprint({decoder_.stretch(apart.field->address(), apart.field->owned_bytes())}));
+            for (const HaloRequest& request : launch_.requests)
+                if (request.field == apart.field)
+                    for (int parity = 0; parity < 2; ++parity) ghosts.insert({&request, parity});
+        }
+        touched.ghosts.assign(ghosts.begin(), ghosts.end());
+        return touched;
+    }
+    // All sites of the domain, each once.
+    void check_computed() const {
+        if (!d_.layout) return;
+        std::vector<int> wanted(computed_.size(), 0);
+        if (d_.domain.blocks.empty()) {
+            std::fill(wanted.begin() + d_.domain.begin, wanted.begin() + d_.domain.end, 1);
+        } else {
+            for (std::int32_t block : d_.domain.blocks) wanted[static_cast<std::size_t>(block)] = 1;
+        }
+        for (std::size_t block = 0; block < wanted.size(); ++block)
+            if (computed_[block] != wanted[block])
+                throw ScheduleError("run " + std::to_string(decoder_.runs() + 1) + " computes site " +
+                                    std::to_string(block) + " " + std::to_string(computed_[block]) +
+                                    " times, not " + std::to_string(wanted[block]));
+    }
+    const HaloRequest& request_of(const FieldStorage& field, int slab) const {
+        for (const HaloRequest& request : launch_.requests)
+            if (request.field.get() == &field && request.slab == slab) return request;
+        throw ScheduleError("the kernel reads ghosts of '" + field.label() + "' that it does not ask for");
+    }
+
+    void compute(const DriverCall& call) {
+        const auto numbers = decoder_.numbers_of(call);
+        const auto first = static_cast<std::int64_t>(numbers[0]),
+                   last = static_cast<std::int64_t>(numbers[1]);
+        const Touched& touched = touched_at(numbers[2], first, last);
+        const int moment = decoder_.begin(
+            "kernel '" + d_.cost.name + "' at " + std::to_string(last - first) + " sites", call.stream);
+        for (std::int32_t block : touched.positions) ++computed_[static_cast<std::size_t>(block)];
+        decoder_.at(moment).reads = touched.reads;
+        decoder_.at(moment).writes = touched.writes;
+        for (const auto& [request, parity] : touched.ghosts) {
+            const FieldStorage& field = *request->field;
+            const Layout& layout = *field.layout();
+            const Slab& slab = layout.slabs()[request->slab];
+            if (slab.count[parity] == 0 || (request->parities >> parity & 1) == 0) continue;
+            const auto site_bytes = static_cast<std::int64_t>(field.block_bytes());
+            const Stretch where =
+                decoder_.stretch(field.address_of_ghost(layout.first_ghost() + slab.first[parity]),
+                                 static_cast<std::uint64_t>(slab.count[parity] * site_bytes));
+            decoder_.at(moment).reads.push_back(decoder_.footprint({where}));
+            decoder_.at(moment).expects.push_back(
+                {where, label(&field), list_of_ghosts(layout, slab, parity), 0, site_bytes});
+        }
+        if (d_.sums.count > 0 && !d_.sums.added_by_kernel) {
+            std::vector<Stretch> all;
+            for (int k = 0; k < d_.sums.count + d_.sums.labels; ++k)
+                all.push_back(
+                    decoder_.stretch(numbers[4] + static_cast<std::uint64_t>(k) * numbers[5] * sizeof(double),
+                                     static_cast<std::uint64_t>(last - first) * sizeof(double)));
+            results_.insert(results_.end(), all.begin(), all.end());
+            decoder_.at(moment).writes.push_back(decoder_.footprint(std::move(all)));
+        }
+    }
+
+    CallDecoder& decoder_;
+    const RecordedLaunch& launch_;
+    const LaunchDefinition& d_;
+    std::vector<FieldStorage*> fields_; // in an order that all ranks share
+    std::map<std::pair<const void*, std::size_t>, int> lists_;
+    std::map<std::tuple<const Layout*, int, int>, int> ghost_lists_;
+    std::map<std::tuple<std::uint64_t, std::int64_t, std::int64_t>, Touched> touched_;
+    std::vector<Stretch> results_;
+    std::vector<int> computed_; // [block]: how often, in this run
+};
+
+} // namespace
+
+std::unique_ptr<KernelFamily> RecordedLaunch::family(CallDecoder& decoder,
+                                                     std::span<const DriverCall>) const {
+    return std::make_unique<LaunchKernels>(decoder, *this);
+}
+
+std::string RecordedLaunch::describe(const DriverCall& call) const {
+    if (call.function != definition->gpu_kernel.handle) return call.name;
+    std::uint64_t range[2] = {};
+    if (call.arguments.size() >= sizeof range) std::memcpy(range, call.arguments.data(), sizeof range);
+    return definition->cost.name + " at " + std::to_string(range[1] - range[0]) + " sites";
+}
+
+} // namespace jali

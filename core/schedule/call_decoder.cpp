@@ -1,0 +1,224 @@
+#include "schedule/call_decoder.hpp"
+
+#include "transport/peer_memory.hpp"
+
+#include <algorithm>
+#include <tuple>
+
+namespace jali {
+
+using Kind = DriverCall::Kind;
+
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+    a ^= b + 0x9e3779b97f4a7c15u + (a << 6) + (a >> 2);
+    return a * 0xff51afd7ed558ccdu;
+}
+
+CallDecoder::CallDecoder(RecordedCalls& recorded) : recorded_(recorded), memory_(recorded.memory) {
+    moments_.rank = recorded.rank;
+    if (recorded.subject != nullptr) families_.push_back(recorded.subject->family(*this, recorded.calls));
+    families_.push_back(family_of_messages(*this));
+}
+
+RankMoments CallDecoder::run() {
+    for (const DriverCall& call : recorded_.calls) decode(call);
+    for (const Passage& p : moments_.passages)
+        if (p.closed < 0) throw ScheduleError("'" + at(p.moment).name + "' is never waited for");
+    return std::move(moments_);
+}
+
+// ---- moments, and what they follow -----------------------------------------------------------------------
+
+int CallDecoder::add(std::string name, std::vector<std::int32_t> after) {
+    std::sort(after.begin(), after.end());
+    after.erase(std::unique(after.begin(), after.end()), after.end());
+    Moment moment;
+    moment.name = std::move(name) + " (run " + std::to_string(run_ + 1) + ")";
+    moment.after = std::move(after);
+    moments_.moments.push_back(std::move(moment));
+    return static_cast<int>(moments_.moments.size()) - 1;
+}
+
+int CallDecoder::begin(std::string name, void* stream) {
+    std::vector<std::int32_t> after = streams_[stream];
+    after.insert(after.end(), host_.begin(), host_.end());
+    const int moment = add(std::move(name), std::move(after));
+    streams_[stream] = {moment};
+    return moment;
+}
+
+int CallDecoder::end(std::string name, void* stream, std::vector<std::int32_t> after) {
+    const int moment = add(std::move(name), std::move(after));
+    streams_[stream] = {moment};
+    return moment;
+}
+
+int CallDecoder::of_host(std::string name, std::vector<std::int32_t> after) {
+    after.insert(after.end(), host_.begin(), host_.end());
+    const int moment = add(std::move(name), std::move(after));
+    host_ = {moment};
+    return moment;
+}
+
+// ---- memory ----------------------------------------------------------------------------------------------
+
+Stretch CallDecoder::stretch(std::uint64_t address, std::uint64_t bytes) {
+    const auto [space, begin] = name_of_memory(address);
+    return {space, begin, begin + bytes};
+}
+
+int CallDecoder::footprint(std::vector<Stretch> all) {
+    std::erase_if(all, [](const Stretch& s) { return s.begin == s.end; });
+    std::sort(all.begin(), all.end(), [](const Stretch& a, const Stretch& b) {
+        return std::tie(a.space, a.begin) < std::tie(b.space, b.begin);
+    });
+    std::vector<Stretch> joined;
+    for (const Stretch& s : all) {
+        if (!joined.empty() && joined.back().space == s.space && s.begin <= joined.back().end) {
+            joined.back().end = std::max(joined.back().end, s.end);
+        } else {
+            joined.push_back(s);
+        }
+    }
+    moments_.footprints.push_back(std::move(joined));
+    return static_cast<int>(moments_.footprints.size()) - 1;
+}
+
+void CallDecoder::touch(int moment, const Stretch& to, const Stretch& from) {
+    reads(moment, {from});
+    writes(moment, {to});
+    at(moment).moves.push_back({to, from});
+}
+
+std::int64_t& CallDecoder::count_at(GpuAddress address) {
+    const auto found = counts_.find(address);
+    return found != counts_.end() ? found->second
+                                  : counts_.emplace(address, rows<std::int64_t>(address, 1)[0]).first->second;
+}
+
+std::int64_t CallDecoder::read_count(int moment, GpuAddress address) {
+    reads(moment, {stretch(address, sizeof(std::int64_t))});
+    return count_at(address);
+}
+
+void CallDecoder::set_count(int moment, GpuAddress address, std::int64_t value) {
+    writes(moment, {stretch(address, sizeof value)});
+    count_at(address) = value;
+}
+
+void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value) {
+    wait(moment, word, value, rows<std::int64_t>(word, 1)[0], false);
+}
+
+void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly) {
+    const auto [space, address] = name_of_memory(word);
+    at(moment).waits.push_back({space, address, value, exactly});
+    if (known_.insert({space, address}).second) moments_.words.push_back({space, address, first});
+}
+
+void CallDecoder::signal(int moment, GpuAddress word, std::int64_t value) {
+    const auto [space, address] = name_of_memory(word);
+    at(moment).signals.push_back({space, address, value});
+}
+
+// ---- calls -----------------------------------------------------------------------------------------------
+
+void CallDecoder::check_size(const DriverCall& call, std::size_t bytes) {
+    if (call.arguments.size() != bytes)
+        throw ScheduleError("kernel '" + call.name + "' got " + std::to_string(call.arguments.size()) +
+                            " bytes of arguments, not " + std::to_string(bytes));
+}
+
+std::vector<std::uint64_t> CallDecoder::numbers_of(const DriverCall& call) {
+    std::vector<std::uint64_t> numbers(call.arguments.size() / sizeof(std::uint64_t));
+    std::memcpy(numbers.data(), call.arguments.data(), numbers.size() * sizeof numbers[0]);
+    return numbers;
+}
+
+void CallDecoder::launch(const DriverCall& call) {
+    for (const auto& family : families_)
+        if (family->launch(call)) return;
+    throw ScheduleError("what kernel '" + call.name + "' touches is not known here");
+}
+
+void CallDecoder::transfer(const DriverCall& call, bool sends, int channel, int opened) {
+    const int moment = add(std::string(name_of(call.kind)) + (sends ? " to rank " : " from rank ") +
+                               std::to_string(call.peer),
+                           {opened});
+    const Stretch where = stretch(sends ? call.from : call.to, call.bytes);
+    (sends ? at(moment).reads : at(moment).writes).push_back(footprint({where}));
+    moments_.passages.push_back({sends, call.peer, channel, call.tag, moment, opened, -1,
+                                 static_cast<std::int64_t>(call.bytes), where});
+    transfers_.push_back(moment);
+}
+void CallDecoder::close(int channel, int closed) {
+    for (Passage& p : moments_.passages)
+        if (p.channel == channel && p.closed < 0) p.closed = closed;
+    transfers_.clear();
+}
+
+void CallDecoder::decode(const DriverCall& call) {
+    switch (call.kind) {
+    case Kind::launch:
+        return launch(call);
+    case Kind::copy:
+        return touch(begin("copy", call.stream), stretch(call.to, call.bytes),
+                     stretch(call.from, call.bytes));
+    case Kind::fill:
+        writes(begin("fill", call.stream), {stretch(call.to, call.bytes)});
+        return;
+    case Kind::record: {
+        auto& after = events_[call.event] = streams_[call.stream];
+        after.insert(after.end(), host_.begin(), host_.end());
+        return;
+    }
+    case Kind::let_wait: {
+        const auto& event = events_[call.event]; // one that was recorded before has come
+        auto& after = streams_[call.stream];
+        after.insert(after.end(), event.begin(), event.end());
+        return;
+    }
+    case Kind::host_waits:
+        of_host("the host waits", call.event != nullptr ? events_[call.event] : streams_[call.stream]);
+        return;
+    case Kind::send:
+    case Kind::receive:
+        return transfer(call, call.kind == Kind::send, 0,
+                        of_host(std::string("start of ") + name_of(call.kind), {}));
+    case Kind::complete:
+        return close(0, of_host("messages complete", transfers_));
+    case Kind::ccl_send:
+    case Kind::ccl_receive:
+        if (group_ < 0) group_ = begin("group of the library", call.stream);
+        return transfer(call, call.kind == Kind::ccl_send, 1, group_);
+    case Kind::group_end: {
+        if (group_ < 0) return;
+        std::vector<std::int32_t> after = transfers_;
+        after.push_back(group_);
+        group_ = -1;
+        return close(1, end("end of the library's group", call.stream, std::move(after)));
+    }
+    case Kind::mark:
+        return mark(call);
+    case Kind::refused:
+        throw ScheduleError("what " + call.name + " touches is not known here");
+    }
+}
+
+void CallDecoder::mark(const DriverCall& call) {
+    const bool begins = call.name == "begin";
+    if (begins) ++run_;
+    const int moment = begin(call.name + " of a run", call.stream);
+    std::vector<Stretch> all;
+    for (const auto& family : families_) family->mark(begins, moment, all);
+    for (const CarriedArray& array : recorded_.arrays) {
+        const Stretch where = stretch(array.address, array.bytes);
+        const Holding whole{where, mixed(array.label, static_cast<std::uint64_t>(run_))};
+        if (array.sends && begins) at(moment).holds.push_back(whole);
+        if (!array.sends && !begins) at(moment).expects.push_back(whole);
+        all.push_back(where);
+    }
+    writes(moment, std::move(all));
+}
+
+} // namespace jali

@@ -1,0 +1,100 @@
+// Recorded calls as moments: streams, events, copies, messages and words, of which families of kernels make
+// the moments of their launches.
+#pragma once
+
+#include "schedule/recorded_calls.hpp"
+
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace jali {
+
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b); // a label of both
+
+class CallDecoder {
+  public:
+    explicit CallDecoder(RecordedCalls& recorded);
+    RankMoments run(); // all calls
+
+    // For families of kernels, and what they are given:
+
+    int rank() const { return moments_.rank; }
+    int runs() const { return run_; } // the number of this run
+    RankMoments& moments() { return moments_; }
+    Moment& at(int moment) { return moments_.moments[static_cast<std::size_t>(moment)]; }
+
+    // A moment after others of this rank.
+    int add(std::string name, std::vector<std::int32_t> after);
+    // On a stream: after what is on it, what it waits for, and what the host has waited for; what comes next
+    // on the stream follows it.
+    int begin(std::string name, void* stream);
+    int end(std::string name, void* stream, std::vector<std::int32_t> after);
+
+    static Stretch stretch(std::uint64_t address, std::uint64_t bytes);
+    int footprint(std::vector<Stretch> all);
+    void reads(int moment, std::vector<Stretch> all) {
+        at(moment).reads.push_back(footprint(std::move(all)));
+    }
+    void writes(int moment, std::vector<Stretch> all) {
+        at(moment).writes.push_back(footprint(std::move(all)));
+    }
+    void touch(int moment, const Stretch& to, const Stretch& from); // reads, writes, moves
+
+    template <class Row>
+    std::vector<Row> rows(GpuAddress address, std::int64_t count) {
+        std::vector<Row> found(static_cast<std::size_t>(count));
+        if (count > 0)
+            std::memcpy(static_cast<void*>(found.data()),
+                        memory_.at(address, found.size() * sizeof(Row)).data(), found.size() * sizeof(Row));
+        return found;
+    }
+    template <class Arguments>
+    static Arguments arguments_of(const DriverCall& call) {
+        Arguments arguments;
+        check_size(call, sizeof arguments);
+        std::memcpy(static_cast<void*>(&arguments), call.arguments.data(), sizeof arguments);
+        return arguments;
+    }
+    static std::vector<std::uint64_t> numbers_of(const DriverCall& call);
+
+    // A count in this rank's device memory, as the kernels before have left it; they are ordered like any
+    // others that touch the same memory.
+    std::int64_t& count_at(GpuAddress address);
+    std::int64_t read_count(int moment, GpuAddress address);
+    void set_count(int moment, GpuAddress address, std::int64_t value);
+
+    void wait(int moment, GpuAddress word, std::int64_t value);
+    void signal(int moment, GpuAddress word, std::int64_t value);
+    // Of a word that holds `first` when the recording begins.
+    void wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly);
+
+  private:
+    static void check_size(const DriverCall& call, std::size_t bytes);
+    int of_host(std::string name, std::vector<std::int32_t> after);
+    void decode(const DriverCall& call);
+    void launch(const DriverCall& call);
+    void transfer(const DriverCall& call, bool sends, int channel, int opened);
+    void close(int channel, int closed);
+    void mark(const DriverCall& call);
+
+    RecordedCalls& recorded_;
+    SeenMemory& memory_;
+    RankMoments moments_;
+    std::vector<std::unique_ptr<KernelFamily>> families_;
+    int run_ = -1, group_ = -1;
+    std::map<void*, std::vector<std::int32_t>> streams_, events_; // what follows them follows these
+    std::vector<std::int32_t> host_, transfers_;
+    std::map<GpuAddress, std::int64_t> counts_;
+    std::set<std::pair<std::uint64_t, std::uint64_t>> known_; // words
+};
+
+// That of messages between devices (transport/peer_message).
+std::unique_ptr<KernelFamily> family_of_messages(CallDecoder& decoder);
+
+} // namespace jali
