@@ -90,6 +90,7 @@ void bind_gpu_plan(nb::module_& m) {
         .def_prop_ro("stages", &GpuPlan::stages)
         .def("program", &GpuPlan::program, "stage"_a = 0, nb::rv_policy::reference_internal)
         .def_prop_ro("what", &GpuPlan::what)
+        .def_prop_ro("gpu", &GpuPlan::shared_gpu)
         .def_prop_ro("user_buffers", &GpuPlan::user_buffers)
         .def("bytes_of", &GpuPlan::bytes_of, "buffer"_a, "Bytes of a user's buffer on this rank.")
         .def(
@@ -122,16 +123,5 @@ void bind_gpu_plan(nb::module_& m) {
             },
             "arrays"_a, "composition"_a, "reproducible"_a, "communicator"_a,
             "What the driver is given for some runs on these arrays, which are as before afterwards. "
-            "Collective.")
-        .def(
-            "check",
-            [](GpuPlan& plan, const nb::tuple& arrays, const Composition& composition, bool reproducible,
-               Communicator& communicator) {
-                const auto addresses = addresses_of(plan, arrays);
-                nb::gil_scoped_release released;
-                plan.check(addresses, composition, reproducible, communicator);
-            },
-            "arrays"_a, "composition"_a, "reproducible"_a, "communicator"_a,
-            "Proves that such runs of all ranks do what the composition says; RuntimeError on all of them. "
             "Collective.");
 }

@@ -86,6 +86,15 @@ void bind_recorded_calls(nb::module_& m) {
             },
             "call"_a, nb::keep_alive<0, 1>(), "The same, and this call was never made.")
         .def(
+            "with_call_repeated",
+            [](const RecordedCalls& self, std::size_t call) {
+                RecordedCalls other = self;
+                const DriverCall again = other.calls.at(call);
+                other.calls.insert(other.calls.begin() + static_cast<std::ptrdiff_t>(call), again);
+                return other;
+            },
+            "call"_a, nb::keep_alive<0, 1>(), "The same, and this call was made twice.")
+        .def(
             "with_call_moved",
             [](const RecordedCalls& self, std::size_t call, std::size_t to) {
                 RecordedCalls other = self;

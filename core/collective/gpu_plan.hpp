@@ -64,21 +64,19 @@ class GpuPlan {
     const DeviceProgram& program(int stage) const { return stages_[stage].plan.program; }
     const std::string& what() const { return what_; }
     const Gpu& gpu() const { return *gpu_; }
+    const std::shared_ptr<Gpu>& shared_gpu() const { return gpu_; }
     std::string describe() const; // stage by stage
 
     // How many finite numbers became infinite in a 16-bit result since the last call, on this rank; waits for
     // the device. Kernels count only if they were compiled to.
     static std::int64_t take_overflows(PeerQueues& queues);
 
-    // What the driver is given for some runs on these addresses, whose contents are as before afterwards (see
-    // recorded_plan.hpp). `composition` is what the plan was made for, `reproducible` whether so.
-    // Collective. Throws GpuError, also where a graph is recorded; OutOfMemory where there is no room for a
-    // copy of the buffers.
+    // What the driver is given for some runs on these addresses, whose contents are as before afterwards: for
+    // check_together (recorded_plan.hpp). `composition` is what the plan was made for, `reproducible` whether
+    // so. Collective. Throws GpuError, also where a graph is recorded; OutOfMemory where there is no room for
+    // a copy of the buffers.
     RecordedCalls record(std::span<const GpuAddress> buffers, const Composition& composition,
                          bool reproducible, Communicator& communicator);
-    // Proves that they do what the composition says. Collective; ScheduleError on all ranks.
-    void check(std::span<const GpuAddress> buffers, const Composition& composition, bool reproducible,
-               Communicator& communicator);
 
     static constexpr unsigned most_threads = 512;
 

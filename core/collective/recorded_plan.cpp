@@ -146,10 +146,4 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
     return recorded;
 }
 
-void GpuPlan::check(std::span<const GpuAddress> buffers, const Composition& composition, bool reproducible,
-                    Communicator& communicator) {
-    RecordedCalls recorded = record(buffers, composition, reproducible, communicator);
-    check_together(recorded, communicator);
-}
-
 } // namespace jali

@@ -69,6 +69,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         self._ccl: Any = None
         self.why_not_ccl = ""
         self._planned_calls = owner.communicator.planned_calls
+        self._proved: set[Key] = set()
 
     @property
     def owner(self) -> Collectives:
@@ -85,13 +86,26 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         blocking: bool,
         checked: bool = False,
     ) -> Any:
-        """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows."""
+        """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows, and a
+        plan is proved before its first run: RuntimeError on all ranks where it does something else."""
         plan = self.plan_of((call, checked))
+        if checked and (call, checked) not in self._proved and not self.gpu.recording:
+            if isinstance(plan, _core.GpuPlan):  # neither the library's collectives nor the host's
+                self.recorded(call, plan, arrays).check_together(self.owner.communicator.core)
+            self._proved.add((call, checked))
         plan(arrays)
         _core.let_owners_go_on(arrays)
         if not checked:
             self._planned_calls.note(plan, arrays, result, None if blocking else DeviceRequest)
         return result if blocking else DeviceRequest(self.gpu, result)
+
+    def recorded(
+        self, call: tuple[Any, ...], plan: _core.GpuPlan, arrays: tuple[Any, ...]
+    ) -> _core.RecordedCalls:
+        """What the driver is given for some runs of a call's plan on arrays, which are as before afterwards. Collective."""
+        of = Call._make(call)
+        composition = self.owner.composition(of, algorithms.algorithm(self.algorithm_of(of), of.collective))
+        return plan.recorded(arrays, composition, of.reproducible, self.owner.communicator.core)
 
     def report_overflows(self, call: tuple[Any, ...]) -> None:
         """Raise ParameterError on all ranks if a 16-bit result of a checked call overflowed; waits for the device."""
@@ -126,6 +140,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
 
     def _drop(self, calls: list[Key]) -> None:
         self._planned_calls.clear()
+        self._proved.difference_update(calls)
 
     def _make(self, key: Key) -> Plan:
         call, checked = Call._make(key[0]), key[1]

@@ -40,6 +40,7 @@ class RunningPlan:
         self._communicator = weakref.ref(communicator)
         self._what = plan.collective or "composition"
         self._on_devices: dict[_core.Gpu, _core.GpuPlan] = {}
+        self._proved: set[_core.Gpu] = set()
         self._last: _core.GpuEvent | None = None  # of a run on a device
         self._on_host: _core.PersistentPlan | None = None
         if not ON_DEVICES & set(plan.parameters.libraries):
@@ -70,11 +71,50 @@ class RunningPlan:
         if not self._run_on_device(given):
             self._core.run(*given)
 
+    def check(self, *arrays: Any, **named: Any) -> None:
+        """Prove that what runs on these arrays, on all ranks together, does what the composition says. Collective.
+
+        On devices some runs are made, the arrays are as before afterwards, and what each rank gives to its driver meanwhile is
+        decoded and looked at for all ranks together: no wait is in vain, whatever uses the same memory is ordered, and every
+        byte is in the end what the composition says. In host memory schedules are what runs, so it is `Plan.check`. Raises
+        `RuntimeError`, or `CheckError` for schedules, on all ranks.
+        """
+        recording.refuse_call("check")
+        on_device = self._on_device(self._arrays(arrays, named))
+        if on_device is None:
+            self.plan.check()
+        else:
+            self._check_on_device(*on_device)
+            _core.let_owners_go_on([a for a in on_device[1] if a is not None])
+
+    def _check_on_device(self, plan: _core.GpuPlan, buffers: tuple[Any, ...]) -> None:
+        communicator = self._communicator()
+        assert communicator is not None, "a communicator that is gone runs no plans"
+        composition, p = self.plan.composition.core, self.plan.parameters
+        plan.recorded(buffers, composition, p.reproducible, communicator.core).check_together(communicator.core)
+
     def _run_on_device(self, arrays: list[Any]) -> bool:
-        there = [a for a in arrays if isinstance(a, _core.PlacedArray)]
-        if not there:
+        on_device = self._on_device(arrays)
+        if on_device is None:
             self._last = None
             return False
+        plan, buffers = on_device
+        gpu = plan.gpu
+        communicator = self._communicator()
+        if communicator is not None and communicator.checked and gpu not in self._proved and not gpu.recording:
+            self._check_on_device(plan, buffers)
+            self._proved.add(gpu)
+        plan(buffers)
+        self._last = _core.GpuEvent(gpu, False)
+        gpu.record(self._last)
+        _core.let_owners_go_on([a for a in buffers if a is not None])
+        return True
+
+    def _on_device(self, arrays: list[Any]) -> tuple[_core.GpuPlan, tuple[Any, ...]] | None:
+        """The plan for arrays in device memory, and one of them or None per buffer; None if they are in the host's."""
+        there = [a for a in arrays if isinstance(a, _core.PlacedArray)]
+        if not there:
+            return None
         if len(there) != sum(1 for a in arrays if not isinstance(a, np.ndarray) or a.size):
             raise ParameterError(
                 "some arrays of a plan are in device memory and some are not; give all in the same"
@@ -105,11 +145,7 @@ class RunningPlan:
                 raise ParameterError(
                     f"{self._what}: buffer '{name}' has {plan.bytes_of(number)} bytes on this rank, the array given for it {size}"
                 )
-        plan(tuple(buffers))
-        self._last = _core.GpuEvent(gpu, False)
-        gpu.record(self._last)
-        _core.let_owners_go_on(there)
-        return True
+        return plan, tuple(buffers)
 
     def test(self) -> bool:
         """Make progress; whether it has ended. On devices: whether the last run has."""
