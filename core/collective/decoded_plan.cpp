@@ -62,19 +62,25 @@ class CollectiveKernels : public KernelFamily {
     }
 
     void mark(bool begins, int moment, std::vector<Stretch>& touched) override {
-        for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
-            const auto& [address, bytes] = plan_.buffers[b];
+        for (int b = 0; b < plan_.user_buffers; ++b) {
+            const auto& [address, bytes] = plan_.buffers[static_cast<std::size_t>(b)];
             if (bytes == 0) continue;
             const Stretch where = d_.stretch(address, bytes);
             touched.push_back(where);
-            if (begins)
-                d_.at(moment).holds.push_back({where, in_this_run(label_of_buffer(d_.rank(), int(b)))});
+            if (begins) d_.at(moment).holds.push_back({where, in_this_run(label_of_buffer(d_.rank(), b))});
         }
         if (begins) {
             written_.clear();
-        } else {
-            expect(moment);
+            return;
         }
+        expect(moment);
+        for (const auto& [address, queues] : queues_)
+            for (const auto& [pair, launches] : queues.launches) {
+                const auto [peer, sent] = pair; // as many messages have gone as came
+                const std::int64_t from = sent ? d_.rank() : peer, to = sent ? peer : d_.rank();
+                tell(moment, {8, from, to, d_.runs()},
+                     queues.numbers[static_cast<std::size_t>(2 * peer + !sent)]);
+            }
     }
 
   private:
@@ -220,38 +226,38 @@ class CollectiveKernels : public KernelFamily {
     }
 
     // What both ends of messages have to know alike, for all channels.
+    void tell(int moment, std::initializer_list<std::int64_t> about, std::int64_t value) {
+        std::uint64_t label = 0;
+        for (const std::int64_t part : about) label = mixed(label, static_cast<std::uint64_t>(part));
+        d_.moments().said.push_back({label, value, moment});
+    }
     void say(const LaunchedProgram& p, Queues& queues, int moment) {
         const CollectiveArguments& a = p.a;
-        const auto tell = [&](std::initializer_list<std::int64_t> about, std::int64_t value) {
-            std::uint64_t label = 0;
-            for (const std::int64_t part : about) label = mixed(label, static_cast<std::uint64_t>(part));
-            d_.moments().said.push_back({label, value, moment});
-        };
         std::int64_t what = 0;
         for (const std::int64_t value :
              {a.ranks, a.freed, a.queues, a.slots, a.slot_bytes, plan_.wire == Wire::slotted ? a.arrived : 0})
-            tell({1, what++}, value);
+            tell(moment, {1, what++}, value);
         std::map<std::pair<std::int64_t, bool>, std::int64_t> launches; // with messages of this pair
         for (std::int64_t peer = 0; peer < a.ranks; ++peer)
             for (const bool sent : {true, false}) {
                 const std::int64_t from = sent ? a.rank : peer, to = sent ? peer : a.rank;
                 for (std::int64_t c = 0; c < queues.channels && !queues.said; ++c)
-                    tell({2, from, to, c},
+                    tell(moment, {2, from, to, c},
                          queues.numbers[static_cast<std::size_t>(2 * (c * a.ranks + peer) + !sent)]);
                 const std::int32_t messages = p.per_iteration[static_cast<std::size_t>(2 * peer + !sent)];
                 if (messages == 0) continue;
                 const std::int64_t launch = launches[{peer, sent}] = queues.launches[{peer, sent}]++;
-                tell({3, from, to, launch}, messages);
-                tell({4, from, to, launch}, a.channels);
-                tell({5, from, to, launch}, a.iterations);
+                tell(moment, {3, from, to, launch}, messages);
+                tell(moment, {4, from, to, launch}, a.channels);
+                tell(moment, {5, from, to, launch}, a.iterations);
             }
         queues.said = true;
         for (const DeviceInstruction& i : p.instructions) {
             const auto message = [&](const DeviceOperand& o, bool sent) {
                 if (o.where >= 0) return;
                 const std::int64_t peer = ~o.where, from = sent ? a.rank : peer, to = sent ? peer : a.rank;
-                tell({6, from, to, launches[{peer, sent}], o.packet}, i.bytes);
-                tell({7, from, to, launches[{peer, sent}], o.packet}, i.chunk);
+                tell(moment, {6, from, to, launches[{peer, sent}], o.packet}, i.bytes);
+                tell(moment, {7, from, to, launches[{peer, sent}], o.packet}, i.chunk);
             };
             message(i.to, true);
             for (std::int32_t s = 0; s < i.sources; ++s) message(p.sources[i.first_source + s], false);
@@ -325,7 +331,7 @@ class CollectiveKernels : public KernelFamily {
     void note_written(const LaunchedProgram& p, const Queues& queues) {
         if (whole_messages_) return; // all slices are looked at
         for (const DeviceInstruction& i : p.instructions) {
-            if (i.to.where < 0 || static_cast<std::size_t>(i.to.where) >= plan_.buffers.size()) continue;
+            if (i.to.where < 0 || i.to.where >= plan_.user_buffers) continue;
             auto& slices = written_[{i.to.where, static_cast<std::uint64_t>(i.to.offset),
                                      static_cast<std::uint64_t>(i.bytes)}];
             if (!slices.empty()) continue; // by the program before, with the same slices

@@ -162,8 +162,7 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
     provide(scratch_, own);
     if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
     user_buffers_ = static_cast<int>(own);
-    if (own + 1 < buffers.size()) own_bytes_.push_back(work_.size());
-    own_bytes_.push_back(scratch_.size());
+    has_work_ = own + 1 < buffers.size();
     for (std::size_t k = 0; k < own; ++k) bytes_.push_back(buffers[k].bytes);
     for (DeviceStage& plan : stages) {
         if (!plan.messages.empty() && !ccl_)

@@ -97,7 +97,8 @@ class GpuPlan {
     GpuFunction kernel_;
     std::string what_;
     int user_buffers_ = 0;
-    std::vector<std::size_t> bytes_, own_bytes_; // of buffers of the user, and of those behind them
+    std::vector<std::size_t> bytes_;
+    bool has_work_ = false;
     GpuMemory scratch_, work_;
     std::vector<Stage> stages_;
 };

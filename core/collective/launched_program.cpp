@@ -42,6 +42,7 @@ LaunchedProgram::LaunchedProgram(CallDecoder& decoder, const RecordedPlan& plan,
     }
     for (const DeviceInstruction& i : instructions) check_instruction(i);
     check_regions();
+    check_messages();
 }
 
 void LaunchedProgram::read_table(CallDecoder& decoder) {
@@ -75,19 +76,16 @@ void LaunchedProgram::read_table(CallDecoder& decoder) {
     take(per_iteration, 2 * a.ranks);
 }
 
-std::uint64_t LaunchedProgram::bytes_of_buffer(std::int32_t buffer) const {
-    const auto b = static_cast<std::size_t>(buffer);
-    if (b < plan->buffers.size()) return plan->buffers[b].bytes;
-    check(b < plan->buffers.size() + plan->own.size(), "uses buffer " + to_string(buffer));
-    return plan->own[b - plan->buffers.size()];
-}
-
 void LaunchedProgram::check_operand(const DeviceOperand& o, const DeviceInstruction& i, bool target) const {
     if (o.where >= 0) {
-        const std::uint64_t all = bytes_of_buffer(o.where);
-        check(o.offset >= 0 && static_cast<std::uint64_t>(o.offset + i.bytes) <= all,
-              "uses bytes " + to_string(o.offset) + " to " + to_string(o.offset + i.bytes) + " of buffer " +
-                  to_string(o.where) + ", which has " + to_string(all));
+        const auto b = static_cast<std::size_t>(o.where);
+        check(b < plan->buffers.size(), "uses buffer " + to_string(o.where));
+        const RecordedPlan::Buffer& buffer = plan->buffers[b];
+        const auto begin =
+            static_cast<std::int64_t>(a.buffers[b] - buffer.address) + o.offset; // from where it really lies
+        check(begin >= 0 && static_cast<std::uint64_t>(begin + i.bytes) <= buffer.bytes,
+              "uses bytes " + to_string(begin) + " to " + to_string(begin + i.bytes) + " of buffer " +
+                  to_string(o.where) + ", which has " + to_string(buffer.bytes));
         return;
     }
     const std::int64_t peer = ~o.where;
@@ -115,6 +113,26 @@ void LaunchedProgram::check_instruction(const DeviceInstruction& i) const {
     check(i.divide_by >= 1, "divides by " + to_string(i.divide_by));
     check_operand(i.to, i, true);
     for (std::int32_t s = 0; s < i.sources; ++s) check_operand(sources[i.first_source + s], i, false);
+}
+
+void LaunchedProgram::check_messages() const {
+    std::vector<std::vector<std::int32_t>> made(per_iteration.size()); // [rank][2][message]: how often
+    for (std::size_t k = 0; k < made.size(); ++k) {
+        check(per_iteration[k] >= 0 && per_iteration[k] <= a.table_words,
+              "counts " + to_string(per_iteration[k]) + " messages in an iteration");
+        made[k].assign(static_cast<std::size_t>(per_iteration[k]), 0);
+    }
+    for (const DeviceInstruction& i : instructions) {
+        if (i.to.where < 0) ++made[2 * ~i.to.where][i.to.packet];
+        for (std::int32_t s = 0; s < i.sources; ++s)
+            if (const DeviceOperand& o = sources[i.first_source + s]; o.where < 0)
+                ++made[2 * ~o.where + 1][o.packet];
+    }
+    for (std::size_t k = 0; k < made.size(); ++k)
+        for (const std::int32_t times : made[k])
+            check(k % 2 == 0 ? times == 1 : times > 0,
+                  k % 2 == 0 ? "sends a message " + to_string(times) + " times to rank " + to_string(k / 2)
+                             : "counts a message of rank " + to_string(k / 2) + " that it does not read");
 }
 
 void LaunchedProgram::check_regions() const {

@@ -44,7 +44,7 @@ struct LaunchedProgram {
     void check_instruction(const DeviceInstruction& i) const;
     void check_operand(const DeviceOperand& o, const DeviceInstruction& i, bool target) const;
     void check_regions() const;
-    std::uint64_t bytes_of_buffer(std::int32_t buffer) const;
+    void check_messages() const;
 };
 
 // Throws ScheduleError, "a collective kernel <what>".

@@ -50,7 +50,7 @@ std::uint64_t label_of_buffer(int rank, int buffer) {
     return mixed(static_cast<std::uint64_t>(rank) + 1, static_cast<std::uint64_t>(buffer) + 1);
 }
 
-void RecordedPlan::expect(const Composition& composition, bool reproducible, int rank, int user_buffers) {
+void RecordedPlan::expect(const Composition& composition, bool reproducible, int rank) {
     symbolic::Symbols symbols;
     const Evaluation evaluation =
         evaluate(composition, symbols, reproducible, [&](int reader, const Region& hole) {
@@ -113,14 +113,14 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
         subject->queue_bytes = queues_->memory_.bytes();
         subject->number_bytes = queues_->numbers_.size();
     }
-    for (int b = 0; b < user_buffers_; ++b)
-        subject->buffers.push_back(
-            {buffers[static_cast<std::size_t>(b)], bytes_[static_cast<std::size_t>(b)]});
-    subject->own.assign(own_bytes_.begin(), own_bytes_.end());
-    subject->expect(composition, reproducible, communicator.rank(), user_buffers_);
+    subject->user_buffers = user_buffers_;
+    for (std::size_t b = 0; b < buffers.size(); ++b) subject->buffers.push_back({buffers[b], bytes_[b]});
+    std::vector<RecordedPlan::Buffer> changed = subject->buffers;
+    for (const GpuMemory* own : {&work_, &scratch_})
+        if (own == &scratch_ || has_work_) subject->buffers.push_back({own->address(), own->size()});
+    subject->expect(composition, reproducible, communicator.rank());
 
     gpu_->make_current();
-    std::vector<RecordedPlan::Buffer> changed = subject->buffers;
     if (queues_) changed.push_back({queues_->overflows_.address(), queues_->overflows_.size()});
     std::erase_if(changed, [](const RecordedPlan::Buffer& b) { return b.bytes == 0; });
     std::vector<GpuMemory> before;

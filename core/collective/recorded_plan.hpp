@@ -29,7 +29,7 @@ struct RecordedPlan : RecordedSubject {
     };
 
     // What `composition` says of the buffers of a rank.
-    void expect(const Composition& composition, bool reproducible, int rank, int user_buffers);
+    void expect(const Composition& composition, bool reproducible, int rank);
 
     std::unique_ptr<KernelFamily> family(CallDecoder& decoder,
                                          std::span<const DriverCall> calls) const override;
@@ -41,8 +41,8 @@ struct RecordedPlan : RecordedSubject {
     std::int64_t warp = 1;          // threads
     std::uint64_t queue_bytes = 0;  // of the memory of every rank
     std::uint64_t number_bytes = 0; // of the numbers of messages
-    std::vector<Buffer> buffers;    // of the user, in the order of the composition
-    std::vector<std::uint64_t> own; // bytes of the plan's own buffers behind them
+    std::vector<Buffer> buffers;    // of the user, in the order of the composition, then the plan's own
+    int user_buffers = 0;
     std::vector<CombiningOperation> operations;
     std::vector<Value> values; // of labels that name a buffer, whatever the run
     std::vector<Result> results;

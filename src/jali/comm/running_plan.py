@@ -91,7 +91,9 @@ class RunningPlan:
         communicator = self._communicator()
         assert communicator is not None, "a communicator that is gone runs no plans"
         composition, p = self.plan.composition.core, self.plan.parameters
-        plan.recorded(buffers, composition, p.reproducible, communicator.core).check_together(communicator.core)
+        plan.recorded(buffers, composition, p.reproducible, communicator.core).check_together(
+            communicator.core
+        )
 
     def _run_on_device(self, arrays: list[Any]) -> bool:
         on_device = self._on_device(arrays)
@@ -101,7 +103,12 @@ class RunningPlan:
         plan, buffers = on_device
         gpu = plan.gpu
         communicator = self._communicator()
-        if communicator is not None and communicator.checked and gpu not in self._proved and not gpu.recording:
+        if (
+            communicator is not None
+            and communicator.checked
+            and gpu not in self._proved
+            and not gpu.recording
+        ):
             self._check_on_device(plan, buffers)
             self._proved.add(gpu)
         plan(buffers)
