@@ -183,7 +183,8 @@ std::vector<SettingRow> table() {
         "the algorithm of collectives", "collectives.md");
     add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
         "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
-        "communicate, files; what a launch with halos gives to devices is proved to be in order before its "
+        "communicate, files; what a launch with halos, or a collective, gives to devices is proved before "
+        "its "
         "first run",
         "collectives.md");
     add(&S::expected_ranks, "expected_ranks", "JALI_EXPECTED_RANKS", whole(1, 999999999), "nobody said",

@@ -47,7 +47,8 @@ class Communicator:
     - `reproducible`: combine in the order of ranks, so that any algorithm gives the same bits.
     - `algorithm`: the name of a row of `jali.comm.algorithms`; by default chosen by size and hosts.
     - `checked`: compare the calls of all ranks first, and raise `ParameterError` on every rank if they differ;
-      by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well.
+      by default whether JALI_CHECKED is set, which goes for every other call of all ranks as well. On devices, what
+      runs is also proved to do what the call means before its first run (`RuntimeError` on every rank if not).
     - `blocking=False`: return a request at once, with `wait()` (which returns the result) and `test()`.
 
     In place means `out=x` on all ranks, where `x` is the larger of the two buffers. `ParameterError` is raised for

@@ -18,6 +18,7 @@ from jali.comm.whereabouts import data_on_device, is_on_device
 from jali.errors import ParameterError, PlanError
 
 if TYPE_CHECKING:
+    from jali._core import GpuPlan
     from jali.comm.communicator import Communicator
     from jali.comm.plan import Plan
 
@@ -87,7 +88,7 @@ class RunningPlan:
             self._check_on_device(*on_device)
             _core.let_owners_go_on([a for a in on_device[1] if a is not None])
 
-    def _check_on_device(self, plan: _core.GpuPlan, buffers: tuple[Any, ...]) -> None:
+    def _check_on_device(self, plan: GpuPlan, buffers: tuple[Any, ...]) -> None:
         communicator = self._communicator()
         assert communicator is not None, "a communicator that is gone runs no plans"
         composition, p = self.plan.composition.core, self.plan.parameters
@@ -117,7 +118,7 @@ class RunningPlan:
         _core.let_owners_go_on([a for a in buffers if a is not None])
         return True
 
-    def _on_device(self, arrays: list[Any]) -> tuple[_core.GpuPlan, tuple[Any, ...]] | None:
+    def _on_device(self, arrays: list[Any]) -> tuple[GpuPlan, tuple[Any, ...]] | None:
         """The plan for arrays in device memory, and one of them or None per buffer; None if they are in the host's."""
         there = [a for a in arrays if isinstance(a, _core.PlacedArray)]
         if not there:
