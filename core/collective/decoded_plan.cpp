@@ -11,12 +11,12 @@
 // the thread that has a packet of a slice is the same in all of them and dependent slices are equal. Words
 // are set and waited for by single threads between meetings, so these moments follow the instructions before,
 // and instructions after the next meeting follow them.
+#include "collective/channel_states.hpp"
 #include "collective/launched_program.hpp"
 #include "schedule/symbolic.hpp"
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -31,9 +31,8 @@ using std::to_string;
 struct Queues {
     std::int64_t channels = 0;
     std::vector<std::int64_t>
-        numbers;              // [channel][rank][2]: messages sent and received before the next launch
-    std::vector<int> sampled; // channels
-    bool said = false;        // what the numbers are at the beginning
+        numbers;       // [channel][rank][2]: messages sent and received before the next launch
+    bool said = false; // what the numbers are at the beginning
     std::map<std::pair<std::int64_t, bool>, std::int64_t> launches; // with messages (from or) to a rank
 };
 
@@ -42,8 +41,6 @@ class CollectiveKernels : public KernelFamily {
     CollectiveKernels(CallDecoder& decoder, const RecordedPlan& plan, std::span<const DriverCall> calls)
         : d_(decoder), plan_(plan) {
         for (const DriverCall& call : calls) {
-            if (call.kind == DriverCall::Kind::ccl_send || call.kind == DriverCall::Kind::ccl_receive)
-                whole_messages_ = true;
             if (call.kind != DriverCall::Kind::launch || call.function != plan.kernel) continue;
             const auto a = CallDecoder::arguments_of<CollectiveArguments>(call);
             if (a.ranks > 0) launches_.push_back(a);
@@ -150,53 +147,11 @@ class CollectiveKernels : public KernelFamily {
 
     // ---- programs with messages ------------------------------------------------------------------------
 
-    struct Channel {
-        const LaunchedProgram& p;
-        std::int64_t channel;                    // -1: all of a program without messages
-        const std::int64_t* numbers;             // [rank][2] at the beginning of the launch
-        std::vector<std::int32_t> before, unmet; // what comes next follows; what the next meeting waits for
-        std::string name;
-
-        bool all() const { return channel < 0; }
-        std::int64_t iterations() const { return all() ? 1 : p.a.iterations; }
-        std::pair<std::int64_t, std::int64_t> slice(const DeviceInstruction& i,
-                                                    std::int64_t iteration) const {
-            return all() ? std::pair(std::int64_t{0}, i.bytes) : p.slice(i, channel, iteration);
-        }
-        void meet() {
-            before.insert(before.end(), unmet.begin(), unmet.end());
-            unmet.clear();
-        }
-        std::int64_t per(std::int64_t peer, int received) const {
-            return p.per_iteration[static_cast<std::size_t>(2 * peer + received)];
-        }
-        std::int64_t number(std::int64_t peer, std::int64_t packet, int received,
-                            std::int64_t iteration) const {
-            return numbers[2 * peer + received] + iteration * per(peer, received) + packet;
-        }
-        GpuAddress slot(std::int64_t owner, std::int64_t sender, std::int64_t number) const {
-            const CollectiveArguments& a = p.a;
-            return at(owner, a.queues + ((channel * a.ranks + sender) * a.slots + (number & (a.slots - 1))) *
-                                            a.slot_bytes);
-        }
-        GpuAddress arrived(std::int64_t owner, std::int64_t sender, std::int64_t number) const {
-            const CollectiveArguments& a = p.a;
-            return at(owner,
-                      a.arrived + 8 * ((channel * a.ranks + sender) * a.slots + (number & (a.slots - 1))));
-        }
-        GpuAddress freed(std::int64_t owner, std::int64_t by) const {
-            return at(owner, p.a.freed + 8 * (channel * p.a.ranks + by));
-        }
-        GpuAddress at(std::int64_t owner, std::int64_t bytes) const {
-            return p.memories[static_cast<std::size_t>(owner)] + static_cast<std::uint64_t>(bytes);
-        }
-    };
-
     // Slices of different channels need each other not, so all of them may count as one: instructions then
     // follow each other although those of two channels do not.
     void alone(const LaunchedProgram& p, void* stream) {
         const int start = d_.begin("collective", stream);
-        Channel all{p, -1, nullptr, {start}, {}, "collective"};
+        LaunchedChannel all{p, -1, nullptr, {start}, {}, "collective"};
         do_instructions(all);
         all.meet();
         d_.end("collective: end", stream, all.before);
@@ -211,10 +166,10 @@ class CollectiveKernels : public KernelFamily {
             d_.reads(start, {d_.stretch(a.table, static_cast<std::uint64_t>(a.table_words) * 8)});
         say(p, queues, start);
         std::vector<std::int32_t> ends{start};
-        for (const int c : queues.sampled) {
+        for (const int c : plan_.looked_at) {
             if (c >= a.channels) continue;
-            Channel channel{p,       c,  &queues.numbers[static_cast<std::size_t>(2 * c * a.ranks)],
-                            {start}, {}, "collective, channel " + to_string(c)};
+            LaunchedChannel channel{p,       c,  &queues.numbers[static_cast<std::size_t>(2 * c * a.ranks)],
+                                    {start}, {}, "collective, channel " + to_string(c)};
             ends.push_back(run(channel));
         }
         d_.end("collective: end", stream, std::move(ends));
@@ -222,7 +177,7 @@ class CollectiveKernels : public KernelFamily {
             for (std::int64_t k = 0; k < 2 * a.ranks; ++k)
                 queues.numbers[static_cast<std::size_t>(2 * c * a.ranks + k)] +=
                     a.iterations * p.per_iteration[static_cast<std::size_t>(k)];
-        note_written(p, queues);
+        note_written(p);
     }
 
     // What both ends of messages have to know alike, for all channels.
@@ -273,47 +228,26 @@ class CollectiveKernels : public KernelFamily {
                 queues.channels = std::max(queues.channels, other.channels);
                 check_collective(other.ranks == a.ranks, "has another number of ranks than one before");
             }
-        const std::int64_t words = 2 * queues.channels * a.ranks;
-        check_collective(static_cast<std::uint64_t>(8 * words) <= plan_.number_bytes,
-                         "counts messages of channels that there are not");
-        queues.numbers = d_.rows<std::int64_t>(a.numbers, words);
-        sample(a, queues);
+        check_collective(queues.channels <= static_cast<std::int64_t>(plan_.stands_for.size()),
+                         "has " + to_string(queues.channels) + " channels");
+        queues.numbers = d_.rows<std::int64_t>(a.numbers, 2 * queues.channels * a.ranks);
+        check_alike(a, queues);
         return queues;
     }
 
-    // The first, the last and one between of all channels that begin alike.
-    void sample(const CollectiveArguments& a, Queues& queues) {
+    // Every channel begins like the one that is looked at for it.
+    void check_alike(const CollectiveArguments& a, const Queues& queues) {
         const GpuAddress mine = d_.rows<GpuAddress>(a.memories, a.ranks)[static_cast<std::size_t>(a.rank)];
         const std::int64_t pairs = queues.channels * a.ranks;
         const auto freed = words_at(mine + static_cast<std::uint64_t>(a.freed), pairs);
         std::vector<std::int64_t> arrived;
         if (plan_.wire == Wire::slotted)
             arrived = words_at(mine + static_cast<std::uint64_t>(a.arrived), pairs * a.slots);
-        std::map<std::vector<std::int64_t>, std::vector<int>> alike;
-        for (std::int64_t c = 0; c < queues.channels; ++c) {
-            std::vector<std::int64_t> state;
-            for (const CollectiveArguments& launch : launches_)
-                if (launch.numbers == a.numbers) state.push_back(c < launch.channels);
-            for (std::int64_t r = 0; r < a.ranks; ++r) {
-                const std::int64_t pair = c * a.ranks + r;
-                const std::int64_t sent = queues.numbers[static_cast<std::size_t>(2 * pair)],
-                                   received = queues.numbers[static_cast<std::size_t>(2 * pair + 1)];
-                state.insert(state.end(), {sent & (a.slots - 1), received & (a.slots - 1),
-                                           freed[static_cast<std::size_t>(pair)] - sent});
-                for (std::int64_t s = 0; s < a.slots && !arrived.empty(); ++s)
-                    state.push_back(arrived[static_cast<std::size_t>(pair * a.slots + s)] - received);
-            }
-            alike[state].push_back(static_cast<int>(c));
-        }
-        std::set<int> chosen;
-        for (const auto& [state, channels] : alike) {
-            if (whole_messages_) { // the library's messages are of all slices at once
-                chosen.insert(channels.begin(), channels.end());
-            } else {
-                chosen.insert({channels.front(), channels[channels.size() / 2], channels.back()});
-            }
-        }
-        queues.sampled.assign(chosen.begin(), chosen.end());
+        const auto states = channel_states(a, queues.channels, queues.numbers, freed, arrived);
+        for (std::size_t c = 0; c < states.size(); ++c)
+            check_collective(states[c] == states[static_cast<std::size_t>(plan_.stands_for[c])],
+                             "has channels " + to_string(plan_.stands_for[c]) + " and " + to_string(c) +
+                                 " that have passed messages in another way");
     }
 
     // Words of this rank's memory when the recording began; looked at together.
@@ -328,15 +262,15 @@ class CollectiveKernels : public KernelFamily {
         return found != words_.end() ? found->second : words_at(word, 1)[0];
     }
 
-    void note_written(const LaunchedProgram& p, const Queues& queues) {
-        if (whole_messages_) return; // all slices are looked at
+    void note_written(const LaunchedProgram& p) {
+        if (plan_.looked_at.size() == plan_.stands_for.size()) return; // at all slices
         for (const DeviceInstruction& i : p.instructions) {
             if (i.to.where < 0 || i.to.where >= plan_.user_buffers) continue;
             auto& slices = written_[{i.to.where, static_cast<std::uint64_t>(i.to.offset),
                                      static_cast<std::uint64_t>(i.bytes)}];
             if (!slices.empty()) continue; // by the program before, with the same slices
             for (std::int64_t iteration = 0; iteration < p.iterations(); ++iteration)
-                for (const int c : queues.sampled)
+                for (const int c : plan_.looked_at)
                     if (const auto [begin, bytes] = p.slice(i, c, iteration); c < p.a.channels && bytes > 0)
                         slices.push_back(
                             {static_cast<std::uint64_t>(begin), static_cast<std::uint64_t>(bytes)});
@@ -344,7 +278,7 @@ class CollectiveKernels : public KernelFamily {
     }
 
     // One channel from beginning to end; returns its last moment.
-    int run(Channel& c) {
+    int run(LaunchedChannel& c) {
         const CollectiveArguments& a = c.p.a;
         const GpuAddress lasting = a.numbers + static_cast<std::uint64_t>(16 * c.channel * a.ranks);
         const Stretch numbers = d_.stretch(lasting, static_cast<std::uint64_t>(16 * a.ranks));
@@ -372,7 +306,7 @@ class CollectiveKernels : public KernelFamily {
         return end;
     }
 
-    void do_instructions(Channel& c) {
+    void do_instructions(LaunchedChannel& c) {
         if (plan_.wire == Wire::flagged) {
             do_flagged(c);
         } else {
@@ -380,7 +314,7 @@ class CollectiveKernels : public KernelFamily {
         }
     }
 
-    void do_slotted(Channel& c) {
+    void do_slotted(LaunchedChannel& c) {
         const CollectiveArguments& a = c.p.a;
         check_collective(a.leads >= 0 && a.leads <= a.instructions,
                          "leads by " + to_string(a.leads) + " instructions");
@@ -405,7 +339,7 @@ class CollectiveKernels : public KernelFamily {
         }
     }
 
-    void do_instruction(Channel& c, std::int64_t k, std::int64_t iteration) {
+    void do_instruction(LaunchedChannel& c, std::int64_t k, std::int64_t iteration) {
         const DeviceInstruction& i = c.p.instructions[static_cast<std::size_t>(k)];
         if (i.meets != 0) {
             c.meet();
@@ -417,7 +351,7 @@ class CollectiveKernels : public KernelFamily {
     }
 
     // By single threads, side by side.
-    void act(Channel& c, std::span<const DeviceAction> actions, std::int64_t iteration) {
+    void act(LaunchedChannel& c, std::span<const DeviceAction> actions, std::int64_t iteration) {
         if (actions.empty()) return;
         const int moment = d_.add(c.name + ": words of iteration " + to_string(iteration), c.before);
         for (const DeviceAction& d : actions) {
@@ -433,7 +367,7 @@ class CollectiveKernels : public KernelFamily {
         }
         c.unmet.push_back(moment);
     }
-    void wait(Channel& c, std::span<const DeviceWait> waits, std::int64_t iteration) {
+    void wait(LaunchedChannel& c, std::span<const DeviceWait> waits, std::int64_t iteration) {
         if (waits.empty()) return;
         const int moment = d_.add(c.name + ": waits of iteration " + to_string(iteration), c.before);
         for (const DeviceWait& w : waits) {
@@ -449,7 +383,7 @@ class CollectiveKernels : public KernelFamily {
     }
 
     // Rounds of instructions side by side, each by one or several warps.
-    void do_flagged(Channel& c) {
+    void do_flagged(LaunchedChannel& c) {
         const std::int64_t warps = c.p.threads / plan_.warp;
         for (std::int64_t round = 0; round < c.p.a.instructions;) {
             const std::int64_t together = c.p.instructions[static_cast<std::size_t>(round)].together;
@@ -479,7 +413,8 @@ class CollectiveKernels : public KernelFamily {
     }
 
     // Returns its moment; -1: nothing is in this slice, though its message is counted.
-    int do_slice(Channel& c, std::int64_t k, std::int64_t iteration, std::vector<std::int32_t> after) {
+    int do_slice(LaunchedChannel& c, std::int64_t k, std::int64_t iteration,
+                 std::vector<std::int32_t> after) {
         const LaunchedProgram& p = c.p;
         const DeviceInstruction& i = p.instructions[static_cast<std::size_t>(k)];
         const auto [begin, bytes] = c.slice(i, iteration);
@@ -518,7 +453,7 @@ class CollectiveKernels : public KernelFamily {
     }
 
     // The flags of all slots that this instruction may come to read, as they were at the beginning.
-    void look_at_flags(const Channel& c, const DeviceInstruction& i) {
+    void look_at_flags(const LaunchedChannel& c, const DeviceInstruction& i) {
         for (std::int32_t s = 0; s < i.sources; ++s) {
             const DeviceOperand& o = c.p.sources[i.first_source + s];
             for (std::int64_t n = 0; o.where < 0 && n < c.p.a.slots; ++n)
@@ -534,7 +469,6 @@ class CollectiveKernels : public KernelFamily {
     CallDecoder& d_;
     const RecordedPlan& plan_;
     std::vector<CollectiveArguments> launches_; // with messages
-    bool whole_messages_ = false;
     std::int32_t how_ = -1;
     std::map<GpuAddress, Queues> queues_; // by their numbers
     std::map<GpuAddress, std::int64_t> words_;

@@ -248,10 +248,14 @@ Work GpuPlan::work() const {
     return {0, n, n, 0};
 }
 
-void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
+void GpuPlan::check_given(std::span<const GpuAddress> buffers) const {
     if (static_cast<int>(buffers.size()) != user_buffers_)
         throw PlanError(what_ + " has " + std::to_string(user_buffers_) + " buffers, " +
                         std::to_string(buffers.size()) + " were given");
+}
+
+void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
+    check_given(buffers);
     gpu_->make_current();
     const bool captured = queues_ && gpu_->is_capturing(stream);
     if (queues_) queues_->order(stream, captured);

@@ -42,6 +42,8 @@ class PeerQueues {
     void* last_stream_ = nullptr;
 };
 
+struct RecordedPlan;
+
 class GpuPlan {
   public:
     static constexpr int most_buffers = most_collective_buffers;
@@ -90,6 +92,8 @@ class GpuPlan {
     };
     void prepare(Stage& stage, std::span<const GpuAddress> own);
     int runs_to_record(Communicator& communicator) const;
+    void choose_channels(RecordedPlan& subject, Communicator& communicator) const;
+    void check_given(std::span<const GpuAddress> buffers) const;
 
     std::shared_ptr<Gpu> gpu_;
     std::shared_ptr<PeerQueues> queues_;

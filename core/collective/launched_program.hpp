@@ -47,6 +47,46 @@ struct LaunchedProgram {
     void check_messages() const;
 };
 
+// A channel of a launch while its moments are made.
+struct LaunchedChannel {
+    const LaunchedProgram& p;
+    std::int64_t channel;                    // -1: all of a program without messages
+    const std::int64_t* numbers;             // [rank][2] at the beginning of the launch
+    std::vector<std::int32_t> before, unmet; // what comes next follows; what the next meeting waits for
+    std::string name;
+
+    bool all() const { return channel < 0; }
+    std::int64_t iterations() const { return all() ? 1 : p.a.iterations; }
+    std::pair<std::int64_t, std::int64_t> slice(const DeviceInstruction& i, std::int64_t iteration) const {
+        return all() ? std::pair(std::int64_t{0}, i.bytes) : p.slice(i, channel, iteration);
+    }
+    void meet() {
+        before.insert(before.end(), unmet.begin(), unmet.end());
+        unmet.clear();
+    }
+    std::int64_t per(std::int64_t peer, int received) const {
+        return p.per_iteration[static_cast<std::size_t>(2 * peer + received)];
+    }
+    std::int64_t number(std::int64_t peer, std::int64_t packet, int received, std::int64_t iteration) const {
+        return numbers[2 * peer + received] + iteration * per(peer, received) + packet;
+    }
+    GpuAddress slot(std::int64_t owner, std::int64_t sender, std::int64_t number) const {
+        const CollectiveArguments& a = p.a;
+        return at(owner, a.queues + ((channel * a.ranks + sender) * a.slots + (number & (a.slots - 1))) *
+                                        a.slot_bytes);
+    }
+    GpuAddress arrived(std::int64_t owner, std::int64_t sender, std::int64_t number) const {
+        const CollectiveArguments& a = p.a;
+        return at(owner, a.arrived + 8 * ((channel * a.ranks + sender) * a.slots + (number & (a.slots - 1))));
+    }
+    GpuAddress freed(std::int64_t owner, std::int64_t by) const {
+        return at(owner, p.a.freed + 8 * (channel * p.a.ranks + by));
+    }
+    GpuAddress at(std::int64_t owner, std::int64_t bytes) const {
+        return p.memories[static_cast<std::size_t>(owner)] + static_cast<std::uint64_t>(bytes);
+    }
+};
+
 // Throws ScheduleError, "a collective kernel <what>".
 inline void check_collective(bool holds, const std::string& what) {
     if (!holds) throw ScheduleError("a collective kernel " + what);

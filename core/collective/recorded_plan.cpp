@@ -1,12 +1,15 @@
 #include "collective/recorded_plan.hpp"
 
+#include "collective/channel_states.hpp"
 #include "collective/evaluation.hpp"
 #include "collective/gpu_plan.hpp"
 #include "schedule/call_decoder.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstring>
 #include <map>
+#include <numeric>
+#include <set>
 #include <sstream>
 
 namespace jali {
@@ -96,8 +99,58 @@ int GpuPlan::runs_to_record(Communicator& communicator) const {
     return static_cast<int>(*std::max_element(all.begin(), all.end()));
 }
 
+// The first, the last and one between of all channels that begin alike on all ranks; all of them where the
+// library carries messages too, which are of all slices at once.
+void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator) const {
+    const char* what = "looking at what is given to drivers";
+    std::int64_t channels = 0;
+    const CollectiveArguments* a = nullptr; // of a stage with messages
+    for (const Stage& stage : stages_) {
+        channels = std::max<std::int64_t>(channels, stage.plan.program.channels);
+        if (stage.arguments.ranks > 0) a = &stage.arguments;
+    }
+    gpu_->synchronize();
+    communicator.barrier(what);                                            // now the words of all ranks stand
+    std::vector<std::int32_t> mine(static_cast<std::size_t>(channels), 0); // the first channel alike
+    if (ccl_ != nullptr) {
+        std::iota(mine.begin(), mine.end(), 0);
+    } else if (a != nullptr) {
+        const auto words = [&](GpuAddress address, std::int64_t count) {
+            std::vector<std::int64_t> found(static_cast<std::size_t>(count));
+            if (count > 0) gpu_->copy_out(found.data(), address, found.size() * sizeof found[0]);
+            gpu_->synchronize();
+            return found;
+        };
+        const std::int64_t pairs = channels * a->ranks;
+        const auto numbers = words(a->numbers, 2 * pairs);
+        const auto freed = words(a->own_memory + static_cast<std::uint64_t>(a->freed), pairs);
+        const bool slotted = subject.wire == Wire::slotted;
+        const auto arrived =
+            words(a->own_memory + static_cast<std::uint64_t>(slotted ? a->arrived : a->freed),
+                  slotted ? pairs * a->slots : 0);
+        std::map<ChannelState, std::int32_t> first;
+        const auto states = channel_states(*a, channels, numbers, freed, arrived);
+        for (std::size_t c = 0; c < states.size(); ++c)
+            mine[c] = first.emplace(states[c], static_cast<std::int32_t>(c)).first->second;
+    }
+    std::vector<std::vector<std::int32_t>> of_channel(mine.size()); // what each rank says of it
+    for (const auto& told : communicator.all_gather(std::as_bytes(std::span(mine)), what)) {
+        if (told.size() != mine.size() * sizeof mine[0])
+            throw PlanError(what_ + " has " + std::to_string(channels) + " channels here, others elsewhere");
+        for (std::size_t c = 0; c < mine.size(); ++c)
+            std::memcpy(&of_channel[c].emplace_back(), told.data() + c * sizeof mine[0], sizeof mine[0]);
+    }
+    std::map<std::vector<std::int32_t>, std::vector<int>> alike;
+    for (std::size_t c = 0; c < mine.size(); ++c) alike[of_channel[c]].push_back(static_cast<int>(c));
+    std::set<int> chosen;
+    for (const auto& [state, all] : alike) chosen.insert({all.front(), all[all.size() / 2], all.back()});
+    subject.looked_at.assign(chosen.begin(), chosen.end());
+    for (std::size_t c = 0; c < mine.size(); ++c) subject.stands_for.push_back(alike[of_channel[c]].front());
+}
+
 RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composition& composition,
                               bool reproducible, Communicator& communicator) {
+    check_given(buffers);
     const auto subject = std::make_shared<RecordedPlan>();
     std::istringstream variant(kernel_.variant);
     std::string wire, element, operation;
@@ -109,10 +162,8 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
     subject->combines = operation != "none";
     if (subject->combines) subject->how = {data_type_of(element), operation_of(operation), reproducible};
     subject->warp = gpu_->warp_size();
-    if (queues_) {
-        subject->queue_bytes = queues_->memory_.bytes();
-        subject->number_bytes = queues_->numbers_.size();
-    }
+    if (queues_) subject->queue_bytes = queues_->memory_.bytes();
+    choose_channels(*subject, communicator);
     subject->user_buffers = user_buffers_;
     for (std::size_t b = 0; b < buffers.size(); ++b) subject->buffers.push_back({buffers[b], bytes_[b]});
     std::vector<RecordedPlan::Buffer> changed = subject->buffers;

@@ -38,10 +38,11 @@ struct RecordedPlan : RecordedSubject {
     Wire wire = Wire::slotted; // what the kernel was compiled for, and how it combines, if it does
     bool combines = false;
     CombiningOperation how{};
-    std::int64_t warp = 1;          // threads
-    std::uint64_t queue_bytes = 0;  // of the memory of every rank
-    std::uint64_t number_bytes = 0; // of the numbers of messages
-    std::vector<Buffer> buffers;    // of the user, in the order of the composition, then the plan's own
+    std::int64_t warp = 1;         // threads
+    std::uint64_t queue_bytes = 0; // of the memory of every rank
+    // By channel: one that begins like it on all ranks. And those of which moments are made.
+    std::vector<int> stands_for, looked_at;
+    std::vector<Buffer> buffers; // of the user, in the order of the composition, then the plan's own
     int user_buffers = 0;
     std::vector<CombiningOperation> operations;
     std::vector<Value> values; // of labels that name a buffer, whatever the run

@@ -1,8 +1,8 @@
 // What a thread gives to a device's driver, and to the libraries that carry messages, call by call.
 //
 // Nothing is recorded unless somebody asks: a call then looks at one pointer. What is recorded is what the
-// driver receives, so that whoever checks it (core/schedule/call_decoder) checks what runs. Memory is named by
-// its addresses; what lies there may have changed when somebody looks.
+// driver receives, so that whoever checks it (core/schedule/call_decoder) checks what runs. Memory is named
+// by its addresses; what lies there may have changed when somebody looks.
 #pragma once
 
 #include "device/gpu_api.hpp"

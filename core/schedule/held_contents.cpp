@@ -19,12 +19,15 @@ std::int64_t number(std::uint64_t address) {
 } // namespace
 
 Content HeldContents::original(int rank, std::int32_t list, std::uint64_t label, std::int64_t site_bytes,
-                               int since) {
+                               int since, int which) {
     const std::tuple key(list < 0 ? -1 : rank, list, label, site_bytes);
     const auto [found, fresh] = numbers_.emplace(key, static_cast<int>(originals_.size()));
-    if (fresh) originals_.push_back({rank, list, label, site_bytes, since});
+    if (fresh) originals_.push_back({rank, list, label, site_bytes, since, which});
     Original& o = originals_[found->second];
-    if (o.since < 0) o.since = since;
+    if (o.since < 0) {
+        o.since = since;
+        o.which = which;
+    }
     return symbols_.original(0, found->second);
 }
 
@@ -40,7 +43,7 @@ const Content& HeldContents::value(int rank, std::int32_t which) {
         const Value& v = all[known.size()];
         std::vector<Content> terms;
         for (const ValueTerm& t : v.terms) {
-            Content term = t.value >= 0 ? known[t.value] : original(rank, -1, t.label, 1, -1);
+            Content term = t.value >= 0 ? known[t.value] : original(rank, -1, t.label, 1, -1, 0);
             term.shift += t.offset;
             terms.insert(terms.end(), static_cast<std::size_t>(t.times), term);
         }
@@ -68,8 +71,9 @@ std::string HeldContents::say(const Content& content, std::uint64_t position) co
             continue;
         }
         const Original& o = originals_[term.buffer];
-        text += "byte " + std::to_string(byte) + " of what " +
-                (o.since < 0 ? "nobody had" : name_(o.since) + " held");
+        text += "byte " + std::to_string(byte) + " of " +
+                (o.since < 0 ? "what nobody had"
+                             : "array " + std::to_string(o.which) + " that " + name_(o.since) + " held");
     }
     if (symbol.terms.size() > most) text += ", ... (" + std::to_string(symbol.terms.size()) + " in all)";
     if (symbol.divide_by != 1) text += ", divided by " + std::to_string(symbol.divide_by);
@@ -159,7 +163,8 @@ void HeldContents::pass(int n, int rank, const Moment& m, const Move* arrived) {
         for (const Stretch& s : ranks_[rank].footprints[footprint]) clear(s);
     for (const auto& [to, source] : filled) write(contents_[to.space], to.begin, to.end - to.begin, source);
     for (const Holding& h : m.holds) {
-        Content content = original(rank, h.list, h.label, h.site_bytes, n);
+        Content content =
+            original(rank, h.list, h.label, h.site_bytes, n, static_cast<int>(&h - m.holds.data()));
         content.shift += h.first * h.site_bytes - number(h.where.begin);
         const Range<Content> range{h.where.begin, h.where.end, content};
         contents_[h.where.space].replace(h.where.begin, h.where.end, {&range, 1});

@@ -30,10 +30,11 @@ class HeldContents {
         std::int32_t list = -1;
         std::uint64_t label = 0;
         std::int64_t site_bytes = 1;
-        int since = -1; // the first moment that held it
+        int since = -1; // the first moment that held it, and
+        int which = 0;  // as which of what it held
     };
     symbolic::Content original(int rank, std::int32_t list, std::uint64_t label, std::int64_t site_bytes,
-                               int since);
+                               int since, int which);
     const symbolic::Content& value(int rank, std::int32_t value);
     int operation(int rank, std::int32_t how);
 

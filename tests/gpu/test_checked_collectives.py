@@ -148,6 +148,27 @@ def test_one_rank_is_proved():
     comm.virtual_ranks(1, all_ways, "all_reduce", [333], ["fp32"])
 
 
+def after_messages_of_some() -> None:
+    """Few channels of few ranks have passed messages before: channels begin in other ways, and other ones on other ranks."""
+    c = comm.current()
+    for count, root, leaf in ((90, 0, 1), (250, 2, 0), (90, 2, 3), (700, 3, 1), (2000, 1, 2), (1500, 3, 0)):
+        composition = comm.Composition(c.size, "float32")
+        data = composition.buffer("data", count)
+        composition.multicast(data[0:count], data[0:count], root=root, leaves=[leaf])
+        plan = composition.plan().on(c)
+        x = DeviceArray.from_host(np.full(count, c.rank, np.float32), there().gpu)
+        plan.check(x)
+        plan.run(x)
+        assert x.to_host()[-1] == (root if c.rank == leaf else c.rank)
+    for count in (50, 333, 5003):
+        checked("all_reduce", "two_step", count)
+        checked("all_to_all", "direct", count)
+
+
+def test_channels_that_begin_in_different_ways_are_proved():
+    comm.virtual_ranks(4, after_messages_of_some)
+
+
 # ---- what users have --------------------------------------------------------------------------------------
 
 
