@@ -2,10 +2,11 @@
 //
 // A block of threads is a channel, and slices of regions are disjoint: every region is cut alike into
 // iterations x channels of them, and regions are equal or disjoint where one of two is written (both is
-// checked here, for all of them). So what two channels do concerns other bytes and other messages, and one
-// that begins in the state of another, but for whole turns of its queues, does the same there. Therefore
-// moments are made of the first, the last and one between of all channels that begin alike; of all others
-// ranks only compare how many messages they have passed.
+// checked for all of them: LaunchedProgram). So what two channels do concerns other bytes and other messages,
+// and one that begins in the state of another, but for whole turns of its queues, does the same there.
+// Therefore moments are made of the first, the last and one between of all channels that begin alike on all
+// ranks (GpuPlan::choose_channels). Of all others it is checked that they begin so, and ranks compare how
+// many messages they have passed, and the bytes and slices of every message.
 //
 // Within a block, threads meet; what they touch between two meetings needs no order among instructions, since
 // the thread that has a packet of a slice is the same in all of them and dependent slices are equal. Words
@@ -30,10 +31,11 @@ using std::to_string;
 
 struct Queues {
     std::int64_t channels = 0;
-    std::vector<std::int64_t>
-        numbers;       // [channel][rank][2]: messages sent and received before the next launch
-    bool said = false; // what the numbers are at the beginning
-    std::map<std::pair<std::int64_t, bool>, std::int64_t> launches; // with messages (from or) to a rank
+    // [channel][rank][2]: messages sent and received before the next launch.
+    std::vector<std::int64_t> numbers;
+    bool said = false; // what these are at the beginning
+    // Launches that had messages from a rank, or to it: by the rank and whether to it.
+    std::map<std::pair<std::int64_t, bool>, std::int64_t> launches;
 };
 
 class CollectiveKernels : public KernelFamily {
@@ -180,12 +182,13 @@ class CollectiveKernels : public KernelFamily {
         note_written(p);
     }
 
-    // What both ends of messages have to know alike, for all channels.
+    // Whoever says this says the same.
     void tell(int moment, std::initializer_list<std::int64_t> about, std::int64_t value) {
         std::uint64_t label = 0;
         for (const std::int64_t part : about) label = mixed(label, static_cast<std::uint64_t>(part));
         d_.moments().said.push_back({label, value, moment});
     }
+    // What both ends of messages have to know alike, for all channels.
     void say(const LaunchedProgram& p, Queues& queues, int moment) {
         const CollectiveArguments& a = p.a;
         std::int64_t what = 0;
