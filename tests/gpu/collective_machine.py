@@ -1,8 +1,9 @@
-"""A second reading of the kernel of collectives (src/jali/codegen/prelude/collective.hpp), which shares no code with the checker.
+"""A second reading of the kernel of collectives (src/jali/codegen/prelude/collective.hpp), in Python.
 
-It runs launches of all ranks on bytes, as groups of threads that take turns at random: a group has every packet whose number is
-its own modulo the number of groups, and does what single threads do for words. So whoever needs an order that nobody makes gets
-other bytes in some of these runs, or stands still. For sums of fp32.
+It shares no code with the checker. It runs launches of all ranks on bytes, as groups of threads that take turns at
+random: a group has every packet whose number is its own modulo the number of groups, and does what single threads do
+for words. So whoever needs an order that nobody makes gets other bytes in some of these runs, or stands still. For sums
+of fp32.
 """
 
 from __future__ import annotations
@@ -283,7 +284,7 @@ def run_launches(
     of_ranks: list[Iterator[list[Block]]],
     seed: int,
 ) -> None:
-    """Runs the blocks of the launches of all ranks, each rank's launches one after the other. Raises WrongError if they stand still."""
+    """Runs the blocks of all ranks, each rank's launches one after the other. Raises WrongError if they stand still."""
     chance = random.Random(seed)
     speeds: dict[int, float] = {}
 
