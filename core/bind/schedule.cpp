@@ -146,7 +146,20 @@ void bind_schedule(nb::module_& m) {
         m, "Schedule",
         "A graph of steps over named buffers. Regions are (buffer, offset, bytes); needs are (step, part).")
         .def(nb::init<>())
-        .def("add_buffer", &Schedule::add_buffer, "name"_a, "bytes"_a, "holds_data"_a = false)
+        .def("add_buffer", &Schedule::add_buffer, "name"_a, "bytes"_a, "holds_data"_a = false, "rank"_a = -1,
+             "Of another rank if `rank` is not negative: it is only written.")
+        .def(
+            "add_signal",
+            [](Schedule& s, std::string name, int to, int tag, const std::vector<PortPair>& needs) {
+                return s.add(std::move(name), Signal{to, tag}, ports(needs));
+            },
+            "name"_a, "to"_a, "tag"_a, "needs"_a = std::vector<PortPair>{})
+        .def(
+            "add_wait",
+            [](Schedule& s, std::string name, int source, int tag, const std::vector<PortPair>& needs) {
+                return s.add(std::move(name), Wait{source, tag}, ports(needs));
+            },
+            "name"_a, "source"_a, "tag"_a, "needs"_a = std::vector<PortPair>{})
         .def(
             "add_receive",
             [](Schedule& s, std::string name, const RegionTuple& into, int source, int tag,

@@ -70,12 +70,12 @@ Arena& Arena::host() {
     return *arena;
 }
 
-Memory Arena::allocate(std::size_t bytes, std::string_view label) {
+Memory Arena::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
     if (bytes > std::numeric_limits<std::ptrdiff_t>::max() - 2 * huge_page)
         ledger_.refuse(bytes, label, "no address space is that large");
     const std::size_t rounded = (std::max<std::size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
     Memory memory;
-    if (rounded < big) {
+    if (rounded < big && !own_pages) {
         memory.base_ = std::aligned_alloc(alignment, rounded);
         if (memory.base_ == nullptr) {
             ledger_.refuse(bytes, label, "the C library has no more");

@@ -29,6 +29,7 @@ class Memory {
 
     std::byte* data() const { return data_; }
     std::size_t size() const { return size_; }
+    bool has_own_pages() const { return mapped_ > 0; }
     template <class T>
     T* as() const {
         return reinterpret_cast<T*>(data_);
@@ -53,8 +54,9 @@ class Arena {
     // The arena of this process, never destroyed: blocks may outlive every static object.
     static Arena& host();
 
-    // `bytes` aligned to `alignment`, counted under `label`. Throws OutOfMemory.
-    Memory allocate(std::size_t bytes, std::string_view label);
+    // `bytes` aligned to `alignment`, counted under `label`; `own_pages`: on pages that nothing else is on.
+    // Throws OutOfMemory.
+    Memory allocate(std::size_t bytes, std::string_view label, bool own_pages = false);
 
     const Ledger& ledger() const { return ledger_; }
 

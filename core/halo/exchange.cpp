@@ -8,6 +8,9 @@ namespace {
 
 constexpr int send_buffer = 0, receive_buffer = 1, first_field_buffer = 2;
 
+// Shorter messages are there sooner than a signal that they may come.
+constexpr std::size_t least_put = 1;
+
 Mark marked(Phase phase) {
     Mark mark;
     mark.phase = phase;
@@ -43,16 +46,24 @@ void fill_device_parameters(std::uint64_t* parameters, PlacedLayout& layout) {
     parameters[7] = tables.extents.address();
 }
 
-int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field, bool ghosts) {
-    const auto found = std::find(fields_.begin(), fields_.end(), std::pair(field, ghosts));
+int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field, Of of, int rank) {
+    const FieldBuffer wanted{field, of, rank};
+    const auto found = std::find(fields_.begin(), fields_.end(), wanted);
     if (found != fields_.end()) return first_field_buffer + static_cast<int>(found - fields_.begin());
-    fields_.emplace_back(field, ghosts);
-    const auto blocks = ghosts ? layout_->ghost_blocks() : layout_->nblocks();
-    return schedule.add_buffer((ghosts ? "ghosts of " : "") + field->label(),
+    fields_.push_back(wanted);
+    if (of == Of::their_ghosts)
+        return schedule.add_buffer("ghosts of " + field->label(), field->exposed_by(rank).bytes, true, rank);
+    const auto blocks = of == Of::ghosts ? layout_->ghost_blocks() : layout_->nblocks();
+    return schedule.add_buffer((of == Of::ghosts ? "ghosts of " : "") + field->label(),
                                static_cast<std::size_t>(blocks) * field->block_bytes(), true);
 }
 
-int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to) {
+bool HaloExchange::is_put(int rank, std::size_t bytes) const {
+    return exposed_ && bytes >= least_put && exposed_->reaches(rank);
+}
+
+int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to,
+                           std::vector<Port> needs) {
     const std::size_t first = parity ? slab.send_count[0] : 0;
     const std::string name =
         "pack " + field->label() + " for " + slab_name(slab) + (parity ? " odd" : " even");
@@ -60,8 +71,8 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
     if (producer == nullptr) {
         const int buffer = buffer_of(schedule, field);
         const Region owned{buffer, 0, static_cast<std::size_t>(layout_->nblocks()) * field->block_bytes()};
-        return schedule.add(name, Copy{{{owned, to, field->block_bytes(), slab.send_blocks, first}}}, {},
-                            marked(Phase::pack));
+        return schedule.add(name, Copy{{{owned, to, field->block_bytes(), slab.send_blocks, first}}},
+                            std::move(needs), marked(Phase::pack));
     }
     Kernel kernel;
     kernel.writes = {{to}};
@@ -86,21 +97,30 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
             {count, static_cast<std::int64_t>(to.bytes), static_cast<std::int64_t>(to.bytes), 0});
         producer->kernel(parameters.data(), 0, count);
     };
-    return schedule.add_kernel(name, std::move(kernel), {Part{}});
+    return schedule.add_kernel(name, std::move(kernel), {Part{"", std::move(needs)}});
 }
 
 HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
-                           const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
+                           const std::vector<char>& stale, HaloCarrier carrier, bool overlap,
+                           std::shared_ptr<Communicator> communicator, std::vector<FieldStorage*> written,
                            std::function<void(int part, const Progress*)> body)
-    : layout_(std::move(layout)) {
+    : layout_(std::move(layout)), communicator_(std::move(communicator)) {
     // What each message carries, in the order of the requests, those of the largest units first: so every
     // part of a message is aligned for vectors.
     std::vector<std::vector<std::size_t>> carried(layout_->slabs().size());
     for (std::size_t k = 0; k < requests.size(); ++k) {
         if (stale[2 * k] || stale[2 * k + 1]) {
             carried[requests[k].slab].push_back(k);
-            kept_.push_back(requests[k].field);
+            if (std::find(kept_.begin(), kept_.end(), requests[k].field) == kept_.end())
+                kept_.push_back(requests[k].field);
         }
+    }
+    if (carrier == HaloCarrier::remote_write) exposed_ = exposed_memory(*communicator_);
+    if (exposed_ && !exposed_->why_not().empty()) exposed_.reset(); // on all ranks
+    const std::vector<std::vector<std::int64_t>>* first_ghosts = nullptr;
+    if (exposed_) {
+        first_ghosts = &layout_->first_ghosts(*communicator_);
+        for (const auto& field : kept_) field->map_ghosts(*communicator_);
     }
     for (auto& parts : carried) {
         std::stable_sort(parts.begin(), parts.end(), [&](std::size_t a, std::size_t b) {
@@ -111,6 +131,7 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
     struct Message {
         std::size_t send_offset = 0, send_bytes = 0, receive_offset = 0, receive_bytes = 0;
         bool direct = false;
+        bool put = false, comes_put = false;
     };
     std::vector<Message> messages(carried.size());
     for (const Slab& slab : layout_->slabs()) {
@@ -130,22 +151,41 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
             total += (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
             return offset;
         };
-        m.send_offset = reserve(send_bytes_, m.send_bytes);
-        if (!m.direct) m.receive_offset = reserve(receive_bytes_, m.receive_bytes);
+        m.put = is_put(slab.box.to, m.send_bytes);
+        m.comes_put = is_put(slab.box.from, m.receive_bytes);
+        if (!m.put) m.send_offset = reserve(send_bytes_, m.send_bytes);
+        if (!m.direct && !m.comes_put) m.receive_offset = reserve(receive_bytes_, m.receive_bytes);
     }
     schedule->add_buffer("messages sent", send_bytes_);
     schedule->add_buffer("messages received", receive_bytes_);
 
+    // What the kernel writes it writes when that has been packed.
+    const auto changes = [&](const FieldStorage* field) {
+        const auto is_written = [&](const FieldStorage* f) {
+            return std::find(written.begin(), written.end(), f) != written.end();
+        };
+        if (field->producer() == nullptr) return is_written(field);
+        const auto& sources = field->producer()->sources;
+        return std::any_of(sources.begin(), sources.end(),
+                           [&](const auto& source) { return is_written(source.second.get()); });
+    };
+    const int rooms = static_cast<int>(layout_->slabs().size()); // tags of signals that ghosts may be written
     std::vector<Port> packed, arrived;
     for (const Slab& slab : layout_->slabs()) {
         const auto& parts = carried[slab.number];
         const Message& m = messages[slab.number];
-        if (m.receive_bytes > 0) {
+        if (m.comes_put) {
+            schedule->add("open ghosts " + slab_name(slab), Signal{slab.box.from, rooms + slab.number}, {},
+                          marked(Phase::transport));
+            arrived.push_back({schedule->add("await " + slab_name(slab), Wait{slab.box.from, slab.number}, {},
+                                             marked(Phase::transport)),
+                               0});
+        } else if (m.receive_bytes > 0) {
             Region into{receive_buffer, m.receive_offset, m.receive_bytes};
             if (m.direct) {
                 FieldStorage* field = requests[parts[0]].field.get();
                 const auto first = slab.first[stale[2 * parts[0]] ? 0 : 1];
-                into = {buffer_of(*schedule, field, true),
+                into = {buffer_of(*schedule, field, Of::ghosts),
                         static_cast<std::size_t>(first) * field->block_bytes(), m.receive_bytes};
             }
             int last = schedule->add("receive " + slab_name(slab), Receive{into, slab.box.from, slab.number},
@@ -161,7 +201,7 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
                     const std::size_t bytes = count * field->block_bytes();
                     unpack.rows.push_back(
                         {{receive_buffer, offset, bytes},
-                         {buffer_of(*schedule, field, true), block * field->block_bytes(), bytes},
+                         {buffer_of(*schedule, field, Of::ghosts), block * field->block_bytes(), bytes},
                          field->block_bytes(),
                          nullptr,
                          0});
@@ -173,15 +213,26 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
             arrived.push_back({last, 0});
         }
         if (m.send_bytes > 0) {
-            std::vector<Port> ready;
+            std::vector<Port> ready, needs;
+            if (m.put)
+                needs.push_back(
+                    {schedule->add("room for " + slab_name(slab), Wait{slab.box.to, rooms + slab.number}, {},
+                                   marked(Phase::transport)),
+                     0});
             std::size_t offset = m.send_offset;
             for (std::size_t k : parts) {
                 FieldStorage* field = requests[k].field.get();
                 for (int parity = 0; parity < 2; ++parity) {
                     const std::size_t bytes = slab.send_count[parity] * field->block_bytes();
                     if (!stale[2 * k + parity] || bytes == 0) continue;
-                    ready.push_back(
-                        {add_pack(*schedule, slab, field, parity, {send_buffer, offset, bytes}), 0});
+                    Region to{send_buffer, offset, bytes};
+                    if (m.put) {
+                        const std::int64_t ghost = (*first_ghosts)[slab.box.to][2 * slab.number + parity];
+                        to = {buffer_of(*schedule, field, Of::their_ghosts, slab.box.to),
+                              static_cast<std::size_t>(ghost) * field->block_bytes(), bytes};
+                    }
+                    ready.push_back({add_pack(*schedule, slab, field, parity, to, needs), 0});
+                    if (changes(field)) packed.push_back(ready.back());
                     offset += bytes;
                     auto found = std::find_if(counts_.begin(), counts_.end(),
                                               [&](auto& c) { return c.first == field; });
@@ -190,17 +241,20 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
                 }
                 for (auto& [counted, counters] : counts_) counters.messages += counted == field;
             }
-            packed.insert(packed.end(), ready.begin(), ready.end());
-            schedule->add("send " + slab_name(slab),
-                          Send{{send_buffer, m.send_offset, m.send_bytes}, slab.box.to, slab.number}, ready,
-                          marked(Phase::transport));
+            if (m.put)
+                schedule->add("say that " + slab_name(slab) + " is there", Signal{slab.box.to, slab.number},
+                              ready, marked(Phase::transport));
+            else
+                schedule->add("send " + slab_name(slab),
+                              Send{{send_buffer, m.send_offset, m.send_bytes}, slab.box.to, slab.number},
+                              ready, marked(Phase::transport));
             ++total_.messages;
             total_.bytes += static_cast<std::int64_t>(m.send_bytes);
         }
     }
     total_.exchanged = static_cast<std::int64_t>(filled_.size());
 
-    // The kernel may write what was packed, so it starts after packing; only its last part reads arrivals.
+    // Only its last part reads arrivals.
     Kernel kernel;
     kernel.body = [body = std::move(body)](int part, std::span<std::byte* const>, const Progress* progress) {
         body(part, progress);
@@ -214,7 +268,8 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
     for (const Filled& f : filled_) {
         const Slab& slab = layout_->slabs()[f.slab];
         const auto block = slab.first[f.parity];
-        kernel.reads.back().push_back({buffer_of(*schedule, f.field, true), block * f.field->block_bytes(),
+        kernel.reads.back().push_back({buffer_of(*schedule, f.field, Of::ghosts),
+                                       block * f.field->block_bytes(),
                                        slab.count[f.parity] * f.field->block_bytes()});
     }
     for (FieldStorage* field : written) {
@@ -227,15 +282,20 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
     addresses_.resize(first_field_buffer + fields_.size());
 }
 
-void HaloExchange::run(Communicator& communicator) {
+void HaloExchange::run() {
+    if (exposed_)
+        for (const auto& field : kept_) field->map_ghosts(*communicator_); // where other slabs were added
     addresses_[send_buffer] = layout_->send_space(send_bytes_);
     addresses_[receive_buffer] = layout_->receive_space(receive_bytes_);
     for (std::size_t k = 0; k < fields_.size(); ++k) {
-        const auto& [field, ghosts] = fields_[k];
-        addresses_[first_field_buffer + k] = ghosts ? field->ghosts() : field->data();
+        const auto& [field, of, rank] = fields_[k];
+        addresses_[first_field_buffer + k] = of == Of::their_ghosts
+                                                 ? reinterpret_cast<std::byte*>(field->ghosts_of(rank))
+                                             : of == Of::ghosts ? field->ghosts()
+                                                                : field->data();
     }
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
-    executor_->run(addresses_, communicator);
+    executor_->run(addresses_, exposed_ && exposed_->carrier ? *exposed_->carrier : *communicator_);
     for (const Filled& f : filled_) {
         f.field->set_held(f.slab, f.parity, f.version);
         ++f.field->counters.exchanged;

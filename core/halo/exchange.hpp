@@ -20,13 +20,14 @@ class HaloExchange {
   public:
     // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part
     // runs after all arrivals. Requests and staleness must be the same on all ranks. `written` are the fields
-    // that the kernel writes.
+    // that the kernel writes. Collective where the carrier is remote_write. Throws TransportError.
     HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
-                 const std::vector<char>& stale, bool overlap, std::vector<FieldStorage*> written,
+                 const std::vector<char>& stale, HaloCarrier carrier, bool overlap,
+                 std::shared_ptr<Communicator> communicator, std::vector<FieldStorage*> written,
                  std::function<void(int part, const Progress*)> body);
 
     // Exchanges, computes, marks the ghosts as filled with the versions at the start, and counts.
-    void run(Communicator& communicator);
+    void run();
     void leave_out(); // only marks them: the ghosts keep what they hold
 
     const Schedule& schedule() const { return executor_->schedule(); }
@@ -37,13 +38,27 @@ class HaloExchange {
         int slab, parity;
         std::uint64_t version;
     };
-    int buffer_of(Schedule& schedule, FieldStorage* field, bool ghosts = false);
-    // Adds the steps that write this field's part of the message at `to`; returns the last.
-    int add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to);
+    // A field's owned blocks; its ghosts, or those of its part on another rank.
+    enum class Of : std::uint8_t { owned, ghosts, their_ghosts };
+    struct FieldBuffer {
+        FieldStorage* field;
+        Of of;
+        int rank; // whose ghosts
+        bool operator==(const FieldBuffer&) const = default;
+    };
+    int buffer_of(Schedule& schedule, FieldStorage* field, Of of = Of::owned, int rank = -1);
+    // Adds the step that writes this field's part of the message at `to`; returns it.
+    int add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to,
+                 std::vector<Port> needs);
+    // Whether a message of so many bytes to or from this rank is put.
+    bool is_put(int rank, std::size_t bytes) const;
 
     std::shared_ptr<PlacedLayout> layout_;
-    std::vector<std::shared_ptr<FieldStorage>> kept_;    // keeps the fields below alive
-    std::vector<std::pair<FieldStorage*, bool>> fields_; // of buffer 2 + k: its owned blocks, or its ghosts
+    std::shared_ptr<Communicator> communicator_;
+    std::shared_ptr<ExposedMemory> exposed_; // null: everything goes as messages
+    std::vector<std::shared_ptr<FieldStorage>>
+        kept_;                        // keeps the fields below alive, in an order all ranks share
+    std::vector<FieldBuffer> fields_; // of buffer 2 + k
     std::vector<Filled> filled_;
     std::vector<std::pair<FieldStorage*, HaloCounters>> counts_; // per run
     HaloCounters total_;                                         // per run

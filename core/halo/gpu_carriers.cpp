@@ -49,6 +49,7 @@ class Messages {
 std::string why_no_carrier(HaloCarrier carrier, PlacedLayout& layout,
                            const std::shared_ptr<Communicator>& communicator) {
     switch (carrier) {
+    case HaloCarrier::messages:
     case HaloCarrier::host_staged:
         break;
     case HaloCarrier::remote_write:

@@ -82,11 +82,7 @@ void FieldStorage::allocate_on_device() {
     base_ = reinterpret_cast<std::byte*>(device_.address() - missing);
 }
 
-// When to map anew is decided by what all ranks know alike: storage moves only to make room for more slabs.
-void FieldStorage::map_ghosts(Communicator& communicator) {
-    const std::size_t slabs = layout_->slabs().size();
-    if (mapping_ && mapped_slabs_ == slabs) return;
-    reserve_ghosts();
+void FieldStorage::map_ghosts_on_device(Communicator& communicator) {
     if (mapping_) drop_later(layout_->gpu(), std::move(mapping_));
     std::vector<char> wanted(static_cast<std::size_t>(communicator.size()), 0);
     for (const Slab& slab : layout_->slabs()) wanted[slab.box.to] = 1;
@@ -96,9 +92,8 @@ void FieldStorage::map_ghosts(Communicator& communicator) {
                                                  static_cast<std::size_t>(ghosts_) * block_bytes_, wanted);
     } catch (const CannotMap& error) {
         throw CannotMap("neighbours cannot write the ghosts of '" + label_ + "' (" + error.what() +
-                        "); a halo policy of store needs no mapped fields");
+                        "); buffered-write needs no mapped fields");
     }
-    mapped_slabs_ = slabs;
 }
 
 void FieldStorage::box_to_device(const std::byte* array, const std::int32_t* blocks, std::int64_t sites) {

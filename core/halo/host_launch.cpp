@@ -84,7 +84,7 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
     std::vector<FieldStorage*> written;
     for (const auto& [field, parities] : d.writes) written.push_back(field.get());
     plan.exchange = std::make_unique<HaloExchange>(
-        d.layout, requests_, stale, d.policy->overlap, std::move(written),
+        d.layout, requests_, stale, d.policy->carrier, d.policy->overlap, d.communicator, std::move(written),
         [this, &plan](int part, const Progress* progress) { run_part(plan, part, progress); });
     return plan;
 }
@@ -100,7 +100,7 @@ void HostLaunch::run_with_halos(Plan& plan) {
     if (!switches_.pack)
         throw std::invalid_argument("halo_off=pack: on the host packing is a part of the transport; "
                                     "leave out transport, bulk or boundary");
-    if (switches_.transport) return plan.exchange->run(*definition_.communicator);
+    if (switches_.transport) return plan.exchange->run();
     for (int part = 0; part < (definition_.policy->overlap ? 2 : 1); ++part) run_part(plan, part, nullptr);
     plan.exchange->leave_out();
 }
@@ -108,9 +108,10 @@ void HostLaunch::run_with_halos(Plan& plan) {
 void HostLaunch::exchange_apart(const ApartHalos& halos) {
     auto& exchange = apart_plans_[{halos.layout.get(), halos.stale}];
     if (!exchange)
-        exchange = std::make_unique<HaloExchange>(halos.layout, halos.requests, halos.stale, false,
-                                                  std::vector<FieldStorage*>(), [](int, const Progress*) {});
-    if (halo_switches().transport) return exchange->run(*definition_.communicator);
+        exchange = std::make_unique<HaloExchange>(
+            halos.layout, halos.requests, halos.stale, definition_.policy->carrier, false,
+            definition_.communicator, std::vector<FieldStorage*>(), [](int, const Progress*) {});
+    if (halo_switches().transport) return exchange->run();
     exchange->leave_out();
 }
 

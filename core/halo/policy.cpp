@@ -54,16 +54,26 @@ std::vector<HaloPolicy> rows_of(const GpuVendor& vendor) {
     return rows;
 }
 
+std::vector<HaloPolicy> rows_of_hosts() {
+    constexpr Carrier on_hosts[] = {
+        {HaloCarrier::remote_write, "remote-write",
+         "packed straight into the ghosts of neighbours on this host, sent as messages to others"},
+        {HaloCarrier::messages, "messages", "packed here, sent as messages"},
+    };
+    std::vector<HaloPolicy> rows;
+    for (const Carrier& c : on_hosts)
+        for (const Order& o : orders)
+            if (!o.per_direction)
+                rows.push_back({std::string(c.name) + "-" + o.name, c.carrier, o.overlap, false,
+                                std::string(c.words) + "; " + o.words});
+    return rows;
+}
+
 } // namespace
 
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
-    static const std::vector<HaloPolicy> host = {
-        {"overlap", HaloCarrier::host_staged, true, false,
-         "sites that need no arriving halo are computed while halos travel, the others after"},
-        {"wait", HaloCarrier::host_staged, false, false,
-         "halos are exchanged first, then all sites are computed at once"},
-    };
-    if (vendor == nullptr) return host;
+    static const std::vector<HaloPolicy> hosts = rows_of_hosts();
+    if (vendor == nullptr) return hosts;
     static std::mutex mutex;
     static std::map<const GpuVendor*, std::vector<HaloPolicy>>
         of_vendors; // rows of vendors stay where they are

@@ -1,8 +1,8 @@
 // Ways of doing a halo exchange, as rows of a table: a new way is a new row.
 //
-// On the host messages travel through the communicator and the only question is whether the bulk is computed
-// meanwhile. Between devices there is also who carries the message, and whether the boundary is one launch or
-// one for each direction, as soon as its halos are there. All rows give the same bits.
+// A row says who carries what was packed, whether the bulk is computed meanwhile, and, on devices, whether
+// the boundary is one launch or one for each direction, as soon as its halos are there. All rows give the
+// same bits.
 #pragma once
 
 #include "device/vendor.hpp"
@@ -14,7 +14,8 @@
 namespace jali {
 
 enum class HaloCarrier {
-    host_staged,    // by the communicator; from a device by way of pinned host memory
+    messages,       // of the communicator, between hosts
+    host_staged,    // from a device, by way of pinned host memory, as messages of the communicator
     copy_engine,    // packed here, brought into the receiver's mailbox by a copy engine
     remote_write,   // the pack kernel writes into the receiver's ghosts
     buffered_write, // the pack kernel writes into the receiver's mailbox

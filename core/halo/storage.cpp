@@ -233,7 +233,9 @@ FieldStorage::~FieldStorage() {
 void FieldStorage::allocate(ThreadPool* pool) {
     if (layout_->gpu()) return allocate_on_device();
     const auto ghosts = layout_->ghost_blocks();
-    Memory bigger = Arena::host().allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_);
+    // ghosts may be exposed, and kernels know the address by then
+    Memory bigger =
+        Arena::host().allocate(static_cast<std::size_t>(owned_ + ghosts) * block_bytes_, label_, ghosts > 0);
     const auto kept = static_cast<std::size_t>(owned_ + ghosts_) * block_bytes_;
     for_range(pool, owned_ + ghosts, box_grain, [&](int, std::int64_t b, std::int64_t e) {
         const auto begin = b * block_bytes_, end = e * block_bytes_;
@@ -242,6 +244,7 @@ void FieldStorage::allocate(ThreadPool* pool) {
         std::memset(bigger.data() + copied, 0, end - copied);
     });
     memory_ = std::move(bigger);
+    exposure_.reset();
     ghosts_ = ghosts;
     if (owner_) return;
     base_ = memory_.data() - (layout_->first_ghost() - owned_) * static_cast<std::int64_t>(block_bytes_);
@@ -249,6 +252,25 @@ void FieldStorage::allocate(ThreadPool* pool) {
 
 void FieldStorage::reserve_ghosts(ThreadPool* pool) {
     if (lacks_ghosts()) allocate(pool);
+}
+
+// When to map anew is decided by what all ranks know alike: storage moves only to make room for more slabs.
+void FieldStorage::map_ghosts(Communicator& communicator) {
+    const std::size_t slabs = layout_->slabs().size();
+    if (mapped_slabs_ == slabs) return;
+    reserve_ghosts();
+    layout_->gpu() ? map_ghosts_on_device(communicator) : expose_ghosts(communicator);
+    mapped_slabs_ = slabs;
+}
+
+void FieldStorage::expose_ghosts(Communicator& communicator) {
+    const auto memory = exposed_memory(communicator);
+    ExposureName mine;
+    exposure_ = memory->expose(memory_, static_cast<std::size_t>(ghosts_) * block_bytes_, mine);
+    exposed_ = gather_values(communicator, mine, "places of ghosts");
+    there_.assign(exposed_.size(), 0);
+    for (std::size_t rank = 0; rank < exposed_.size(); ++rank)
+        there_[rank] = reinterpret_cast<GpuAddress>(memory->address(static_cast<int>(rank), exposed_[rank]));
 }
 
 std::vector<std::int32_t> FieldStorage::blocks_of_part(const Extents& origin, const Extents& extents) const {

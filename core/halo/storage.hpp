@@ -12,6 +12,7 @@
 #include "device/arena.hpp"
 #include "device/thread_pool.hpp"
 #include "halo/placed_layout.hpp"
+#include "transport/exposed_memory.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -114,12 +115,14 @@ class FieldStorage {
     void
     reserve_ghosts(ThreadPool* pool = nullptr); // room for all ghost blocks of the layout; keeps the data
 
-    // On devices: where the ghost blocks of every rank's part of this field begin, as this rank's device sees
-    // them; 0 for ranks to which this one sends nothing. map_ghosts() makes room for them and maps them,
-    // again when there are more: it is collective whenever the layout has more slabs than at its last call.
-    // Throws CannotMap on all ranks.
+    // Where the ghost blocks of every rank's part of this field begin, as this rank, or its device, reaches
+    // them; 0 for ranks to which this one sends nothing, or that it does not reach. map_ghosts() makes room
+    // for them and maps them, again when there are more: it is collective whenever the layout has more slabs
+    // than at its last call. Throws CannotMap on all ranks (devices), TransportError.
     void map_ghosts(Communicator& communicator);
-    GpuAddress ghosts_of(int rank) const { return mapping_->of(rank); }
+    GpuAddress ghosts_of(int rank) const { return layout_->gpu() ? mapping_->of(rank) : there_[rank]; }
+    // The same, as they are in the process of that rank, for checks; and how many bytes.
+    const ExposureName& exposed_by(int rank) const { return exposed_[rank]; }
 
     // Writes: `parities` is a mask (1 even, 2 odd). All ranks must mark alike, whichever of them wrote.
     void mark_written(int parities);
@@ -150,8 +153,10 @@ class FieldStorage {
     bool untold() const; // nobody tells of changes: it is borrowed, or made of a field that is
     void require_sites(const char* what) const;
     void allocate(ThreadPool* pool);
+    void expose_ghosts(Communicator& communicator);
     // The same on a device, in gpu_storage.cpp. `blocks` says which block each site of the array is.
     void allocate_on_device();
+    void map_ghosts_on_device(Communicator& communicator);
     void box_to_device(const std::byte* array, const std::int32_t* blocks, std::int64_t sites);
     void box_from_device(std::byte* array, const std::int32_t* blocks, std::int64_t sites) const;
     std::vector<std::int32_t> blocks_of_part(const Extents& origin, const Extents& extents) const;
@@ -165,9 +170,12 @@ class FieldStorage {
     std::shared_ptr<void> owner_; // of the owned blocks, where they are somebody else's
     void* stream_ = nullptr;      // theirs, on a device
     std::size_t block_bytes_;
+    std::unique_ptr<Exposure> exposure_; // of the ghosts, on the host; it goes after the memory
+    std::vector<ExposureName> exposed_;  // by every rank
+    std::vector<GpuAddress> there_;      // by rank
     Memory memory_;
     GpuMemory device_;
-    std::unique_ptr<PeerMapping> mapping_; // of the ghosts
+    std::unique_ptr<PeerMapping> mapping_; // of the ghosts, on devices
     std::size_t mapped_slabs_ = 0;         // of the layout, when it was made
     std::byte* base_ = nullptr;
     std::int64_t owned_ = 0, ghosts_ = 0; // blocks in memory

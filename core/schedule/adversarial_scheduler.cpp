@@ -87,11 +87,13 @@ struct VirtualRanks::State {
             for (const auto& name : schedules[r]->libraries())
                 library.push_back(libraries.emplace(name, static_cast<int>(libraries.size())).first->second);
             for (int k = 0; k < graphs[r].messages(); ++k) {
-                const auto& action = schedules[r]->steps()[graphs[r].port(k).step].action;
-                if (const auto* a = std::get_if<Send>(&action))
-                    sends.emplace_back(r, a->to, a->tag, library.at(a->library), first[r] + k);
-                else if (const auto* a = std::get_if<Receive>(&action))
-                    receives.emplace_back(a->from, r, a->tag, library.at(a->library), first[r] + k);
+                const auto [is_sent, signals, peer, tag, by] =
+                    *envelope_of(schedules[r]->steps()[graphs[r].port(k).step]);
+                const int line = 2 * library.at(by) + signals;
+                if (is_sent)
+                    sends.emplace_back(r, peer, tag, line, first[r] + k);
+                else
+                    receives.emplace_back(peer, r, tag, line, first[r] + k);
             }
         }
         std::sort(sends.begin(), sends.end());
@@ -116,13 +118,13 @@ struct VirtualRanks::State {
         const int r = rank_of[task];
         return schedules[r]->steps()[graphs[r].port(task - first[r]).step];
     }
-    const Region& region(int message) const {
-        const auto& action = step(message).action;
-        if (const auto* a = std::get_if<Receive>(&action)) return a->into;
-        return std::get<Send>(action).from;
-    }
+    Region region(int message) const { return region_of_message(step(message)); }
     bool is_message(int task) const { return partner[task] >= 0; }
-    bool is_send(int task) const { return std::holds_alternative<Send>(step(task).action); }
+    bool is_send(int task) const { return envelope_of(step(task))->sends; }
+    // Ends before the other end has come, some time.
+    bool departs_alone(int task) const {
+        return scheduler.buffered || std::holds_alternative<Signal>(step(task).action);
+    }
 
     std::vector<const Schedule*> schedules;
     std::vector<Graph> graphs;
@@ -154,7 +156,7 @@ struct VirtualRanks::State {
         if (!is_message(task)) return offer(task);
         ready[task] = true;
         const int r = rank_of[task];
-        if (scheduler.buffered) {
+        if (departs_alone(is_send(task) ? task : partner[task])) {
             // A send departs some time; its receive follows some time after both.
             if (is_send(task))
                 offer(task);
@@ -186,7 +188,7 @@ struct VirtualRanks::State {
             const std::size_t bytes = region(event).bytes;
             const int other = partner[event];
             if (is_send(event)) {
-                aside[event].assign(at(event), at(event) + bytes);
+                if (bytes > 0) aside[event].assign(at(event), at(event) + bytes);
                 departed[event] = true;
                 if (ready[other]) offer(other);
             } else {

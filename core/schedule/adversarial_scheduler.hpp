@@ -3,7 +3,8 @@
 // A schedule is right if it gives the same result whatever the order in which ready steps run and messages
 // move; here the order is drawn at random, or is as unkind as can be: the newest ready step first, one rank
 // starved as long as another can go on. Messages are rendezvous: a send and its receive end together, some
-// time after both were ready; `buffered`, a send may end before, its data put aside. When nothing can go on
+// time after both were ready; `buffered`, a send may end before, its data put aside. A signal
+// ends before its wait, some time. When nothing can go on
 // before all has ended, that is a deadlock. No threads, no transport: thousands of plans per second, for
 // tests and for showing that a faulty plan is wrong.
 #pragma once

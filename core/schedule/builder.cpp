@@ -30,7 +30,7 @@ void for_each_region(Action& action, Visit visit) {
                     for (auto& from : row.from) visit(from, false);
                     visit(row.into, true);
                 }
-            } else {
+            } else if constexpr (std::is_same_v<A, Kernel>) {
                 for (auto& part : a.reads)
                     for (auto& region : part) visit(region, false);
                 for (auto& part : a.writes)

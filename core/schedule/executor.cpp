@@ -62,7 +62,7 @@ struct Executor::State {
         }
         progress = [this] {
             look(in_flight.size());
-            start_messages();
+            while (!ready.empty() && ready.first() < graph.first_kernel()) run(ready.first());
         };
     }
 
@@ -101,18 +101,7 @@ struct Executor::State {
     Communicator& carrier(int library) { return *transports[transports.size() == 1 ? 0 : library]; }
     std::byte* at(const Region& region) { return buffers[region.buffer] + region.offset; }
 
-    struct Envelope {
-        bool sending;
-        int peer, tag, library;
-        std::size_t bytes;
-    };
-    Envelope envelope(int message) const {
-        const auto& action = tasks[message].step->action;
-        if (const auto* a = std::get_if<Receive>(&action))
-            return {false, a->from, a->tag, a->library, a->into.bytes};
-        const auto& a = std::get<Send>(action);
-        return {true, a.to, a.tag, a.library, a.from.bytes};
-    }
+    Envelope envelope(int message) const { return *envelope_of(*tasks[message].step); }
 
     void happened(int task) {
         if (--open[task] == 0) ready.insert(task);
@@ -162,9 +151,9 @@ struct Executor::State {
         if (timeline == nullptr || begun[message] == 0) return;
         const Envelope e = envelope(message);
         const Step& step = *tasks[message].step;
-        timeline->add(step.mark.phase.value_or(e.sending ? Phase::send : Phase::receive),
+        timeline->add(step.mark.phase.value_or(e.sends ? Phase::send : Phase::receive),
                       Timeline::message_track, timeline->number_of(step.name), begun[message],
-                      Timeline::now(), bytes_only(e.bytes));
+                      Timeline::now(), bytes_only(region_of_message(step).bytes));
     }
 
     void note_wait(std::int64_t begin, std::int64_t end) {
@@ -178,12 +167,13 @@ struct Executor::State {
         ready.erase(task);
         const Step& step = *tasks[task].step;
         const auto between = [this](std::size_t bytes) { breathe(bytes); };
-        if (const auto* a = std::get_if<Receive>(&step.action)) {
-            requests[task] =
-                carrier(a->library).receive(at(a->into), a->into.bytes, a->from, a->tag + first_tag);
-            started(task);
-        } else if (const auto* a = std::get_if<Send>(&step.action)) {
-            requests[task] = carrier(a->library).send(at(a->from), a->from.bytes, a->to, a->tag + first_tag);
+        if (task < graph.messages()) {
+            // signals are messages of no bytes, which order what is before them with what is behind
+            const auto [sends, signals, peer, tag, library] = envelope(task);
+            const Region where = region_of_message(step);
+            std::byte* const data = signals ? nullptr : at(where);
+            requests[task] = sends ? carrier(library).send(data, where.bytes, peer, tag + first_tag)
+                                   : carrier(library).receive(data, where.bytes, peer, tag + first_tag);
             started(task);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
             const HostSpan span(step.mark.phase.value_or(Phase::copy), step.name,
@@ -236,12 +226,13 @@ struct Executor::State {
     std::string describe_wait() const {
         const int message = *std::min_element(in_flight.begin(), in_flight.end());
         const Envelope e = envelope(message);
+        const std::size_t bytes = region_of_message(*tasks[message].step).bytes;
         const Communicator& transport = *transports[transports.size() == 1 ? 0 : e.library];
         return "rank " + std::to_string(transport.rank()) + " waited for step " +
                quoted_name(*schedule, graph.port(message)) + (what.empty() ? "" : " of " + what) +
-               (e.sending ? " (message to" : " (message from") + " rank " + std::to_string(e.peer) +
-               ", tag " + std::to_string(e.tag + first_tag) + ", " + std::to_string(e.bytes) +
-               " bytes) (transport " + transport.transport() + ")" +
+               (e.signals ? " (signal" : " (message") + (e.sends ? " to" : " from") + " rank " +
+               std::to_string(e.peer) + ", tag " + std::to_string(e.tag + first_tag) + ", " +
+               std::to_string(bytes) + " bytes) (transport " + transport.transport() + ")" +
                (in_flight.size() == 1 ? std::string()
                                       : " and " + std::to_string(in_flight.size() - 1) + " other messages");
     }

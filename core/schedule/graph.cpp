@@ -12,21 +12,9 @@ namespace {
 int urgency(const Step& step) {
     return static_cast<int>(step.action.index());
 }
-static_assert(std::is_same_v<std::variant_alternative_t<0, decltype(Step::action)>, Receive>);
-static_assert(std::is_same_v<std::variant_alternative_t<1, decltype(Step::action)>, Send>);
-static_assert(std::is_same_v<std::variant_alternative_t<4, decltype(Step::action)>, Kernel>);
-constexpr int kernel_urgency = 4;
-
-struct Envelope {
-    int sending, peer, tag, library;
-    auto operator<=>(const Envelope&) const = default;
-};
-
-Envelope envelope_of(const Step& step) {
-    if (const auto* a = std::get_if<Receive>(&step.action)) return {0, a->from, a->tag, a->library};
-    const auto& a = std::get<Send>(step.action);
-    return {1, a.to, a.tag, a.library};
-}
+static_assert(std::is_same_v<std::variant_alternative_t<4, decltype(Step::action)>, Copy>);
+static_assert(std::is_same_v<std::variant_alternative_t<6, decltype(Step::action)>, Kernel>);
+constexpr int first_that_works = 4, kernel_urgency = 6;
 
 } // namespace
 
@@ -43,7 +31,7 @@ Graph::Graph(const Schedule& schedule) {
     for (const Step& step : steps) starts[urgency(step) + 1] += static_cast<int>(step.parts.size());
     std::partial_sum(starts.begin(), starts.end(), starts.begin());
     const int total = starts.back();
-    messages_ = starts[2];
+    messages_ = starts[first_that_works];
     first_kernel_ = starts[kernel_urgency];
     ports_.resize(total);
     for (std::size_t s = 0; s < steps.size(); ++s) {
@@ -80,7 +68,7 @@ Graph::Graph(const Schedule& schedule) {
     next_of_envelope_.assign(messages_, -1);
     std::vector<std::pair<Envelope, std::int32_t>> envelopes;
     envelopes.reserve(messages_);
-    for (int k = 0; k < messages_; ++k) envelopes.emplace_back(envelope_of(steps[ports_[k].step]), k);
+    for (int k = 0; k < messages_; ++k) envelopes.emplace_back(*envelope_of(steps[ports_[k].step]), k);
     std::sort(envelopes.begin(), envelopes.end());
     for (std::size_t i = 1; i < envelopes.size(); ++i) {
         if (envelopes[i - 1].first != envelopes[i].first) continue;

@@ -27,6 +27,8 @@ void for_each_access(const Step& step, int part, Visit&& visit) {
                    // The bytes of a message belong to it until it ends.
                    [&](const Receive& a) { visit(Access{{}, one(a.into)}); },
                    [&](const Send& a) { visit(Access{one(a.from), {}}); },
+                   [](const Wait&) {},
+                   [](const Signal&) {},
                    [&](const Copy& a) {
                        for (const auto& row : a.rows) visit(Access{one(row.from), one(row.to)});
                    },
@@ -95,7 +97,8 @@ class Checker {
                                     : "a buffer that does not exist"));
     }
 
-    void check_message(int peer, int tag, int library, const Port& port) const {
+    void check_envelope(const Envelope& envelope, const Port& port) const {
+        const auto [sends, signals, peer, tag, library] = envelope;
         if (peer < 0) throw ScheduleError("message " + name(port) + " is for rank " + std::to_string(peer));
         if (tag < 0) throw ScheduleError("message " + name(port) + " has tag " + std::to_string(tag));
         if (library < 0 || library >= static_cast<int>(schedule_.libraries().size()))
@@ -166,18 +169,20 @@ class Checker {
             for_each_access(step, static_cast<int>(p), [&](const Access& access) {
                 for (const auto& regions : {access.reads, access.writes})
                     for (const Region& r : regions) check_region(r, {number, static_cast<int>(p)});
+                for (const Region& r : access.reads) {
+                    const Buffer& buffer = schedule_.buffers()[r.buffer];
+                    if (buffer.rank >= 0)
+                        throw ScheduleError("step " + name({number, static_cast<int>(p)}) +
+                                            " reads buffer '" + buffer.name + "' of rank " +
+                                            std::to_string(buffer.rank) +
+                                            ": memory of others is only written");
+                }
             });
         }
-        std::visit(Overloaded{
-                       [&](const Receive& a) { check_message(a.from, a.tag, a.library, port); },
-                       [&](const Send& a) { check_message(a.to, a.tag, a.library, port); },
-                       [&](const Copy& a) {
-                           for (const auto& row : a.rows) check_copy(row, port);
-                       },
-                       [&](const Reduce& a) { check_reduce(a, port); },
-                       [&](const Kernel&) {},
-                   },
-                   step.action);
+        if (const auto envelope = envelope_of(step)) check_envelope(*envelope, port);
+        if (const auto* a = std::get_if<Copy>(&step.action))
+            for (const auto& row : a->rows) check_copy(row, port);
+        if (const auto* a = std::get_if<Reduce>(&step.action)) check_reduce(*a, port);
     }
 
     // Goes through one order in which the parts may run and remembers for all bytes who touched them last.
@@ -268,8 +273,26 @@ class Checker {
 
 } // namespace
 
-int Schedule::add_buffer(std::string name, std::size_t bytes, bool holds_data) {
-    buffers_.push_back({std::move(name), bytes, holds_data});
+std::optional<Envelope> envelope_of(const Step& step) {
+    if (const auto* a = std::get_if<Receive>(&step.action))
+        return Envelope{false, false, a->from, a->tag, a->library};
+    if (const auto* a = std::get_if<Wait>(&step.action))
+        return Envelope{false, true, a->from, a->tag, a->library};
+    if (const auto* a = std::get_if<Send>(&step.action))
+        return Envelope{true, false, a->to, a->tag, a->library};
+    if (const auto* a = std::get_if<Signal>(&step.action))
+        return Envelope{true, true, a->to, a->tag, a->library};
+    return std::nullopt;
+}
+
+Region region_of_message(const Step& step) {
+    if (const auto* a = std::get_if<Receive>(&step.action)) return a->into;
+    if (const auto* a = std::get_if<Send>(&step.action)) return a->from;
+    return {};
+}
+
+int Schedule::add_buffer(std::string name, std::size_t bytes, bool holds_data, int rank) {
+    buffers_.push_back({std::move(name), bytes, holds_data, rank});
     return static_cast<int>(buffers_.size()) - 1;
 }
 
@@ -295,7 +318,9 @@ std::string Schedule::describe() const {
     std::string text;
     auto number = [](auto n) { return std::to_string(n); };
     auto region = [&](const Region& r) {
-        return buffers_[r.buffer].name + '[' + number(r.offset) + ':' + number(r.offset + r.bytes) + ']';
+        const int rank = buffers_[r.buffer].rank;
+        return (rank < 0 ? std::string() : "rank " + number(rank) + "'s ") + buffers_[r.buffer].name + '[' +
+               number(r.offset) + ':' + number(r.offset + r.bytes) + ']';
     };
     auto by = [&](int library) {
         return libraries_[library].empty() ? std::string() : ", by " + libraries_[library];
@@ -313,8 +338,15 @@ std::string Schedule::describe() const {
             return "send " + number(a.from.bytes) + " B to rank " + number(a.to) + ", tag " + number(a.tag) +
                    by(a.library) + ", from " + region(a.from);
         },
+        [&](const Wait& a) {
+            return "wait for rank " + number(a.from) + ", tag " + number(a.tag) + by(a.library);
+        },
+        [&](const Signal& a) {
+            return "signal rank " + number(a.to) + ", tag " + number(a.tag) + by(a.library);
+        },
         [&](const Copy& a) {
-            std::string words = "copy";
+            const bool puts = !a.rows.empty() && buffers_[a.rows[0].to.buffer].rank >= 0;
+            std::string words = puts ? "put" : "copy";
             for (const auto& rows : a.rows)
                 words += ' ' + number(rows.row_bytes ? rows.to.bytes / rows.row_bytes : 0) + 'x' +
                          number(rows.row_bytes) + " B " + buffers_[rows.from.buffer].name + " -> " +
@@ -347,31 +379,34 @@ std::string Schedule::describe() const {
 }
 
 void check_messages(std::span<const Schedule* const> of_ranks) {
-    using Envelope = std::tuple<int, int, int, std::string>; // from, to, tag, library: sizes in order
-    std::map<Envelope, std::vector<std::size_t>> sent, expected;
+    using Line =
+        std::tuple<int, int, int, std::string, bool>; // from, to, tag, library, signal: sizes in order
+    std::map<Line, std::vector<std::size_t>> sent, expected;
     const int ranks = static_cast<int>(of_ranks.size());
     for (int here = 0; here < ranks; ++here) {
         const auto& libraries = of_ranks[here]->libraries();
         for (const Step& step : of_ranks[here]->steps()) {
-            const auto* send = std::get_if<Send>(&step.action);
-            const auto* receive = std::get_if<Receive>(&step.action);
-            if (send == nullptr && receive == nullptr) continue;
-            const int peer = send ? send->to : receive->from;
+            const auto envelope = envelope_of(step);
+            if (!envelope) continue;
+            const auto [sends, signals, peer, tag, library] = *envelope;
             if (peer < 0 || peer >= ranks)
                 throw ScheduleError("message '" + step.name + "' of rank " + std::to_string(here) +
                                     " is for rank " + std::to_string(peer) + " of " + std::to_string(ranks));
-            if (send)
-                sent[{here, peer, send->tag, libraries.at(send->library)}].push_back(send->from.bytes);
-            else
-                expected[{peer, here, receive->tag, libraries.at(receive->library)}].push_back(
-                    receive->into.bytes);
+            const int from = sends ? here : peer, to = sends ? peer : here;
+            (sends ? sent : expected)[{from, to, tag, libraries.at(library), signals}].push_back(
+                region_of_message(step).bytes);
         }
     }
     for (const auto* side : {&sent, &expected}) {
-        for (const auto& [envelope, sizes] : *side) {
-            const auto& other = (side == &sent ? expected : sent)[envelope];
+        for (const auto& [line, sizes] : *side) {
+            const auto& other = (side == &sent ? expected : sent)[line];
             if (sizes == other) continue;
-            const auto& [from, to, tag, library] = envelope;
+            const auto& [from, to, tag, library, signals] = line;
+            if (signals)
+                throw ScheduleError("signals from rank " + std::to_string(from) + " to rank " +
+                                    std::to_string(to) + ", tag " + std::to_string(tag) + ": " +
+                                    std::to_string(sent[line].size()) + ", and " +
+                                    std::to_string(expected[line].size()) + " waits for them");
             auto list = [](const std::vector<std::size_t>& bytes) {
                 std::string text;
                 for (auto b : bytes) text += (text.empty() ? "" : ", ") + std::to_string(b);
@@ -379,8 +414,8 @@ void check_messages(std::span<const Schedule* const> of_ranks) {
             };
             throw ScheduleError("messages from rank " + std::to_string(from) + " to rank " +
                                 std::to_string(to) + ", tag " + std::to_string(tag) +
-                                (library.empty() ? "" : ", by " + library) + ": " + list(sent[envelope]) +
-                                " sent, " + list(expected[envelope]) + " received");
+                                (library.empty() ? "" : ", by " + library) + ": " + list(sent[line]) +
+                                " sent, " + list(expected[line]) + " received");
         }
     }
 }

@@ -1,16 +1,20 @@
-// A graph of steps that move or compute: receive, send, copy, reduce, kernel, over named buffers.
+// A graph of steps that move or compute: receive, wait, send, signal, copy, reduce, kernel, over named
+// buffers.
 //
 // A step has parts (most have one); a part runs after the step's earlier parts and after the parts it needs,
 // so a kernel whose last part needs an arrival is one step with a port. A message step ends when the message
 // has: a receive when its data is there, a send when its bytes may change again. Buffers are named slots:
-// their addresses are given at every run, so a schedule outlives moves of the memory behind it. check()
-// proves what can be proved on one rank, check_messages() what needs all. It knows nothing of lattices or
-// collectives: exchanges of halos (core/halo) and collectives (core/collective) are built on top.
+// their addresses are given at every run, so a schedule outlives moves of the memory behind it. A buffer may
+// be another rank's, where the transport reaches that: what a step writes there is put, and signals say when
+// it may be and when it is there. check() proves what can be proved on one rank, check_messages() what needs
+// all. It knows nothing of lattices or collectives: exchanges of halos (core/halo) and collectives
+// (core/collective) are built on top.
 #pragma once
 
 #include "device/timeline.hpp"
 #include "schedule/element.hpp"
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -32,6 +36,7 @@ struct Buffer {
     std::string name;
     std::size_t bytes = 0;
     bool holds_data = false; // before the schedule starts
+    int rank = -1;           // whose memory it is, if another's, which may only be written; -1: our own
 };
 
 struct Region {
@@ -53,6 +58,16 @@ struct Receive {
 struct Send {
     Region from;
     int to = 0, tag = 0, library = 0;
+};
+
+// Tells a rank, once per run, that all this signal needs is done; what that rank's wait of the same tag is
+// followed by, sees it. A signal ends at once.
+struct Signal {
+    int to = 0, tag = 0, library = 0;
+};
+
+struct Wait {
+    int from = 0, tag = 0, library = 0;
 };
 
 // Gathers rows of `row_bytes` into `to`: row k comes from from.offset + rows[k] * row_bytes, or, without a
@@ -103,14 +118,23 @@ struct Mark {
 
 struct Step {
     std::string name;
-    std::variant<Receive, Send, Copy, Reduce, Kernel> action;
+    std::variant<Receive, Wait, Send, Signal, Copy, Reduce, Kernel> action;
     std::vector<Part> parts; // one, or as many as a kernel has
     Mark mark{};
 };
 
+// Where a receive, wait, send or signal meets that of another rank.
+struct Envelope {
+    bool sends = false, signals = false; // a send or signal; a signal or wait
+    int peer = 0, tag = 0, library = 0;
+    auto operator<=>(const Envelope&) const = default;
+};
+std::optional<Envelope> envelope_of(const Step& step); // none: it is something else
+Region region_of_message(const Step& step);            // of a signal or wait: no bytes
+
 class Schedule {
   public:
-    int add_buffer(std::string name, std::size_t bytes, bool holds_data = false);
+    int add_buffer(std::string name, std::size_t bytes, bool holds_data = false, int rank = -1);
     // One part that needs `needs`; returns the step's number.
     template <class Action>
     int add(std::string name, Action action, std::vector<Port> needs = {}, Mark mark = {}) {
@@ -143,7 +167,8 @@ class Schedule {
     std::vector<std::string> libraries_{""};
 };
 
-// All ranks' schedules together: every send meets a receive of the same size, peer and tag, in order.
+// All ranks' schedules together: every send meets a receive of the same size, peer and tag, in order, and
+// every signal a wait.
 void check_messages(std::span<const Schedule* const> of_ranks);
 
 } // namespace jali

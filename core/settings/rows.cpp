@@ -90,7 +90,7 @@ SettingValues a_device(const Names& kinds) {
 
 // Tests compare these with the tables of halo/policy.cpp and jali.comm.algorithms.
 SettingValues halo_policies() {
-    Names names = {"auto", "auto-graph", "overlap", "wait"};
+    Names names = {"auto", "auto-graph", "messages-overlap", "messages-wait"};
     for (const char* carrier :
          {"remote-write", "buffered-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"})
         for (const char* order : {"overlap", "wait", "directions"})

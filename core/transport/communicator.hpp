@@ -52,6 +52,8 @@ class Belonging {
     virtual void end() noexcept {} // by all ranks, while they can still speak with each other
 };
 
+class ExposedMemory;
+
 class Communicator {
   public:
     virtual ~Communicator() = default;
@@ -120,6 +122,9 @@ class Communicator {
     // Empty if messages may lie in the memory of a device of this vendor ("cuda"), else why not. The
     // same on all ranks; collective.
     virtual std::string why_not_from_devices(const std::string& kind);
+
+    // The memory of other ranks that this one can write into; see exposed_memory(). Collective.
+    virtual std::shared_ptr<ExposedMemory> expose_memory();
 
     // What is made once for this group and lives as long as it does, by name. End them before leave().
     std::map<std::string, std::shared_ptr<Belonging>> belongings;

@@ -6,6 +6,7 @@
 #include "transport/communicator.hpp"
 #include "transport/message_collectives.hpp"
 #include "transport/patience.hpp"
+#include "transport/shm_exposed.hpp"
 #include "transport/shm_link.hpp"
 #include "transport/split.hpp"
 
@@ -137,6 +138,12 @@ class HostCommunicator final : public Communicator {
         check_rank(root);
         check();
         return broadcast_by_messages(collectives_, data, root, what);
+    }
+
+    std::shared_ptr<ExposedMemory> expose_memory() override {
+        std::vector<char> may_share;
+        for (const int local_rank : local_ranks_) may_share.push_back(local_rank >= 0);
+        return shm::expose_heaps(*this, may_share);
     }
 
     void fail(const std::string& cause) noexcept override { base_->fail(cause); }

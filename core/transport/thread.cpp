@@ -8,6 +8,7 @@
 #include "device/copy_bytes.hpp"
 #include "transport/call.hpp"
 #include "transport/communicator.hpp"
+#include "transport/exposed_memory.hpp"
 #include "transport/patience.hpp"
 #include "transport/split.hpp"
 
@@ -159,6 +160,24 @@ struct Group {
 };
 
 constexpr int meeting_shift = 16;
+
+// Ranks of one process: what one has, all reach as it is.
+class ProcessMemory final : public ExposedMemory {
+  public:
+    bool reaches(int) const override { return true; }
+    const std::string& why_not() const override { return why_not_; }
+    std::unique_ptr<Exposure> expose(Memory& memory, std::size_t bytes, ExposureName& name) override {
+        const auto begin = reinterpret_cast<std::uint64_t>(memory.data()) + memory.size() - bytes;
+        name = {begin, bytes, begin};
+        return std::make_unique<Exposure>();
+    }
+    std::byte* address(int, const ExposureName& name) const override {
+        return reinterpret_cast<std::byte*>(name.place);
+    }
+
+  private:
+    std::string why_not_;
+};
 
 class ThreadCommunicator final : public Communicator {
   public:
@@ -332,6 +351,8 @@ class ThreadCommunicator final : public Communicator {
         });
         return result;
     }
+
+    std::shared_ptr<ExposedMemory> expose_memory() override { return std::make_shared<ProcessMemory>(); }
 
     void fail(const std::string& cause) noexcept override {
         SharedState& shared = *group_->shared;

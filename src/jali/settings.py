@@ -28,7 +28,7 @@ rows = _core.setting_rows
 
 @contextlib.contextmanager
 def using(**changes: Value) -> Iterator[_core.Settings]:
-    """Run what stands inside with other settings: `with jali.settings.using(halo_policy="wait", watchdog=5):`.
+    """Run what stands inside with other settings: `with jali.settings.using(halo_policy="messages-wait", watchdog=5):`.
 
     `None` is the default. For the whole process, all its threads: enter it outside of `virtual_ranks`, and on all ranks alike. What
     was decided before stays as it is: communicators keep their watchdog, bound launches their policy. Raises ParameterError.

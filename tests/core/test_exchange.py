@@ -14,6 +14,8 @@ from jali import _core
 from jali._core import Launch, Layout, Partition
 from jali.errors import LayoutError, RankError
 
+POLICIES = [name for name, *_ in _core.halo_policies()]
+
 
 def local_part(p, rank, whole):
     """The rank's box of a global array [x_{d-1}]...[x_0][reals]."""
@@ -112,7 +114,7 @@ GRIDS = [  # extents, grid, lanes
 ]
 
 
-@pytest.mark.parametrize("policy", ["overlap", "wait"])
+@pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize(("extents", "grid", "lanes"), GRIDS)
 def test_reads_at_random_offsets_agree_with_brute_force(extents, grid, lanes, policy, kernels, on_ranks):
     p = Partition(extents, grid)
@@ -334,12 +336,12 @@ def test_policies_partitions_threads_and_lanes_give_identical_bits(kernels, on_r
     for grid, policy, threads, lanes in [
         ((1, 1, 1), "", 1, 4),
         ((1, 1, 1), "", 2, 1),
-        ((1, 2, 1), "overlap", 1, 4),
-        ((1, 2, 1), "wait", 2, 4),
-        ((2, 1, 2), "overlap", 2, 2),
-        ((1, 3, 1), "overlap", 1, 8),
-        ((1, 3, 2), "wait", 1, 4),
-        ((4, 1, 1), "overlap", 1, 4),
+        ((1, 2, 1), "remote-write-overlap", 1, 4),
+        ((1, 2, 1), "messages-wait", 2, 4),
+        ((2, 1, 2), "remote-write-overlap", 2, 2),
+        ((1, 3, 1), "remote-write-overlap", 1, 8),
+        ((1, 3, 2), "messages-wait", 1, 4),
+        ((4, 1, 1), "remote-write-overlap", 1, 4),
     ]:
         field, sums, fast = run_with(kernels, on_ranks, extents, grid, whole, policy, threads, lanes)
         assert len(sums) == 1, "ranks disagree about a sum"
@@ -414,7 +416,7 @@ def test_coordinate_parameters_number_the_sites(kernels, on_ranks):
     assert (assemble(p, on_ranks(4, body)).reshape(-1) == np.arange(96)).all()
 
 
-@pytest.mark.parametrize("policy", ["overlap", "wait"])
+@pytest.mark.parametrize("policy", POLICIES)
 def test_halo_items_are_computed_at_the_sender_once_per_change(policy, kernels, on_ranks):
     extents, grid, offset = (6, 4, 8), (2, 1, 1), [-1, 0, 1]
     p = Partition(extents, grid)
@@ -517,12 +519,15 @@ def test_a_failing_rank_stops_the_others(kernels):
 def test_unknown_policy_lists_the_rows(kernels, use_settings):
     rank = Rank(Partition((4,), (1,)), _core.make_self_communicator(), kernels)
     f, out = rank.field(1), rank.field(1)
-    with pytest.raises(ValueError, match="halo policy fastest does not exist; there are: overlap, wait"):
+    with pytest.raises(
+        ValueError,
+        match="halo policy fastest does not exist; there are: remote-write-overlap, remote-write-wait, ",
+    ):
         rank.gather(out, [(f, [1], 3)], policy="fastest")
-    use_settings(halo_policy="wait")
-    assert rank.gather(out, [(f, [1], 3)], policy="").policy == "wait"
-    assert rank.gather(out, [(f, [1], 3)], policy="overlap").policy == "overlap"
-    assert [name for name, *_ in _core.halo_policies()] == ["overlap", "wait"]
+    use_settings(halo_policy="messages-wait")
+    assert rank.gather(out, [(f, [1], 3)], policy="").policy == "messages-wait"
+    assert rank.gather(out, [(f, [1], 3)], policy="remote-write-overlap").policy == "remote-write-overlap"
+    assert POLICIES == ["remote-write-overlap", "remote-write-wait", "messages-overlap", "messages-wait"]
 
 
 def test_launch_mistakes_are_explained(kernels):

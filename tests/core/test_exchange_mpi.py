@@ -18,7 +18,7 @@ world = comm.current()
 extents = (4, 6, 8)
 reference = np.random.default_rng(3).normal(size=(8, 6, 4, 3))
 expected = None
-for policy in ("overlap", "wait"):
+for policy in ("remote-write-overlap", "remote-write-wait", "messages-overlap", "messages-wait"):
     grid = _core.choose_grid(extents, world.size, 4)
     p = _core.Partition(extents, grid)
     layout = _core.Layout(p, world.rank, 4)

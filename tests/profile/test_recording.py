@@ -80,7 +80,7 @@ def test_an_exchange_packs_then_computes_its_bulk_while_messages_travel_then_its
     assert len(exchanges) > 10
     for phases in exchanges:
         (bulk,), (boundary,) = phases["bulk"], phases["boundary"]
-        assert bulk.policy == "overlap"
+        assert bulk.policy == "remote-write-overlap"
         assert (bulk.track, phases["transport"][0].track) == ("host", "messages")
         for pack in phases["pack"]:
             assert pack.end <= bulk.begin

@@ -164,7 +164,9 @@ def test_a_trace_has_a_process_per_rank_and_an_event_per_span(found, tmp_path):
     assert sum(e["dur"] for e in complete) == pytest.approx(1e6 * sum(s.seconds for s in found.spans), abs=1)
     overlapped = [e for e in complete if e["cat"] == "bulk"]
     assert overlapped
-    assert all(e["name"].endswith("(bulk)") and e["args"]["policy"] == "overlap" for e in overlapped)
+    assert all(
+        e["name"].endswith("(bulk)") and e["args"]["policy"] == "remote-write-overlap" for e in overlapped
+    )
 
 
 def test_spans_that_overlap_on_a_track_go_to_threads_of_their_own():

@@ -35,7 +35,7 @@ TAKEN: dict[str, dict[str, object]] = {
     "halo_policy": {
         "auto": "auto",
         "auto-graph": "auto-graph",
-        "wait": "wait",
+        "messages-wait": "messages-wait",
         "nccl-directions": "nccl-directions",
     },
     "collective": {"ring": "ring", "all_reduce=ring, binomial": "all_reduce=ring, binomial"},
@@ -210,7 +210,7 @@ def test_settings_do_not_change() -> None:
 def test_using_is_for_a_while_and_for_all_threads() -> None:
     before = settings.current()
     seen = []
-    with settings.using(watchdog=7, checked=True, halo_policy="wait") as inside:
+    with settings.using(watchdog=7, checked=True, halo_policy="messages-wait") as inside:
         thread = threading.Thread(target=lambda: seen.append(settings.current()))
         thread.start()
         thread.join()
@@ -219,7 +219,7 @@ def test_using_is_for_a_while_and_for_all_threads() -> None:
             assert (settings.current().watchdog, settings.current().checked) == (600, True)
         assert settings.current() is inside
     assert settings.current() is before
-    assert (inside.watchdog, inside.halo_policy) == (7, "wait")  # it never changes
+    assert (inside.watchdog, inside.halo_policy) == (7, "messages-wait")  # it never changes
     with pytest.raises(ParameterError, match="there is no setting watch_dog"), settings.using(watch_dog=1):
         pass
     assert settings.current() is before

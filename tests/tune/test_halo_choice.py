@@ -99,27 +99,47 @@ def policies() -> list[tuple[str, str]]:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_all_ranks_take_the_row_with_the_least_maximum(ranks, monkeypatch):
     last = ranks - 1
-    times = {"overlap": lambda rank: 9e-4 if rank == last else 1e-4, "wait": lambda rank: 5e-4}
-    invent_times(monkeypatch, lambda name, rank: times[name](rank))
+    times = {
+        "remote-write-overlap": lambda rank: 9e-4 if rank == last else 1e-4,
+        "remote-write-wait": lambda rank: 5e-4,
+    }
+    invent_times(monkeypatch, lambda name, rank: times.get(name, lambda rank: 1e-3)(rank))
     found = jali.virtual_ranks(ranks, policies)
-    assert [row for ((row, _),) in found] == ["wait"] * ranks
-    assert all("wait: 1.80 times as fast as overlap, of 2, measured " in why for ((_, why),) in found)
+    assert [row for ((row, _),) in found] == ["remote-write-wait"] * ranks
+    assert all(
+        "remote-write-wait: 1.80 times as fast as remote-write-overlap, of 4, measured " in why
+        for ((_, why),) in found
+    )
     ((entry,),) = [store.read().values() for store in stores()]
-    assert {c.name: c.seconds for c in entry.candidates} == {"overlap": 9e-4, "wait": 5e-4}
+    assert {c.name: c.seconds for c in entry.candidates} == {
+        "remote-write-overlap": 9e-4,
+        "remote-write-wait": 5e-4,
+        "messages-overlap": 1e-3,
+        "messages-wait": 1e-3,
+    }
 
 
 def test_what_all_ranks_remember_is_not_measured_again(monkeypatch):
-    ran = invent_times(monkeypatch, lambda name, rank: {"overlap": 2e-4, "wait": 1e-4}[name])
+    ran = invent_times(
+        monkeypatch,
+        lambda name, rank: {"remote-write-overlap": 2e-4, "remote-write-wait": 1e-4}.get(name, 3e-4),
+    )
     jali.virtual_ranks(2, policies)
-    assert {(0, "wait"), (1, "wait")} <= set(ran)
+    assert {(0, "remote-write-wait"), (1, "remote-write-wait")} <= set(ran)
     forget_in_memory()
     ran.clear()
-    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == ["wait", "wait"]
+    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == [
+        "remote-write-wait",
+        "remote-write-wait",
+    ]
     assert ran == []
 
 
 def test_ranks_that_remember_differently_measure_again(monkeypatch, use_settings):
-    ran = invent_times(monkeypatch, lambda name, rank: {"overlap": 2e-4, "wait": 1e-4}[name])
+    ran = invent_times(
+        monkeypatch,
+        lambda name, rank: {"remote-write-overlap": 2e-4, "remote-write-wait": 1e-4}.get(name, 3e-4),
+    )
     jali.virtual_ranks(2, policies)
     ran.clear()
     from jali.lattice.tuning import Tuner
@@ -130,25 +150,34 @@ def test_ranks_that_remember_differently_measure_again(monkeypatch, use_settings
         return None if comm.current().rank == 1 else recall(self, question)
 
     monkeypatch.setattr(Tuner, "recall", of_rank)
-    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == ["wait", "wait"]
+    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == [
+        "remote-write-wait",
+        "remote-write-wait",
+    ]
     assert {rank for rank, _ in ran} == {0, 1}
     use_settings(tune="cached")  # which must not measure
     ran.clear()
     found = jali.virtual_ranks(2, policies)
-    assert [row for ((row, _),) in found] == ["overlap", "overlap"]
+    assert [row for ((row, _),) in found] == ["remote-write-overlap", "remote-write-overlap"]
     assert "not remembered by all ranks" in found[0][0][1]
     assert ran == []
 
 
 def test_a_row_in_the_file_that_does_not_exist_is_not_taken(monkeypatch):
-    invent_times(monkeypatch, lambda name, rank: {"overlap": 2e-4, "wait": 1e-4}[name])
+    invent_times(
+        monkeypatch,
+        lambda name, rank: {"remote-write-overlap": 2e-4, "remote-write-wait": 1e-4}.get(name, 3e-4),
+    )
     jali.virtual_ranks(2, policies)
     (store,) = stores()
     document = json.loads(store.path.read_text())
     document["entries"][0]["chosen"] = "by-pigeon"
     store.path.write_text(json.dumps(document))
     forget_in_memory()
-    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == ["wait", "wait"]
+    assert [row for ((row, _),) in jali.virtual_ranks(2, policies)] == [
+        "remote-write-wait",
+        "remote-write-wait",
+    ]
 
 
 def interrupted() -> bool:
@@ -168,7 +197,7 @@ def interrupted() -> bool:
 
 def test_what_is_written_is_put_back_when_a_candidate_raises(monkeypatch):
     def times(name: str, rank: int) -> float:
-        if name == "wait":
+        if name == "remote-write-wait":
             raise ArithmeticError("no clock")
         return 1e-4
 
@@ -177,16 +206,25 @@ def test_what_is_written_is_put_back_when_a_candidate_raises(monkeypatch):
 
 
 def test_a_named_row_is_not_tuned(monkeypatch, use_settings):
-    use_settings(halo_policy="overlap")
+    use_settings(halo_policy="remote-write-overlap")
     ran = invent_times(monkeypatch, lambda name, rank: 1e-4)
     found = jali.virtual_ranks(2, policies)
-    assert found == [[("overlap", "overlap: JALI_HALO_POLICY")]] * 2
+    assert found == [[("remote-write-overlap", "remote-write-overlap: JALI_HALO_POLICY")]] * 2
     use_settings(halo_policy="auto")
     use_settings(tune="off")
-    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
+    assert (
+        jali.virtual_ranks(2, policies)
+        == [[("remote-write-overlap", "remote-write-overlap: the default")]] * 2
+    )
     use_settings(tune="now")
     use_settings(halo_off="bulk")  # what is left out has no meaningful time
-    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
+    assert (
+        jali.virtual_ranks(2, policies)
+        == [[("remote-write-overlap", "remote-write-overlap: the default")]] * 2
+    )
     use_settings(halo_policy=None)
-    assert jali.virtual_ranks(2, policies) == [[("overlap", "overlap: the default")]] * 2
+    assert (
+        jali.virtual_ranks(2, policies)
+        == [[("remote-write-overlap", "remote-write-overlap: the default")]] * 2
+    )
     assert ran == []

@@ -1,0 +1,97 @@
+"""Claim: halos between processes of one host go faster when they are packed into the neighbour's ghosts.
+
+Exchanges alone (packing to unpacking; nothing is computed) of a field between two ranks on a core each, for halos of
+64 KiB to 16 MiB in each of the two directions: packed straight into the neighbour's ghosts, as messages of the MPI
+library, and, for orientation, a plain copy of as many bytes from memory to memory on one core. In turn, batch by batch:
+medians, and the fastest batch for machines that others use too. Run it with the Python of each MPI library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import time
+from typing import Any
+
+CHILD = "JALI_BENCHMARK_CHILD"
+LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+ROWS = ("remote-write-wait", "messages-wait")
+
+
+def child(batches: int, extents: list[int]) -> None:
+    import numpy as np
+
+    import jali
+    from jali import comm, settings
+    from jali.bench.halo import laplace
+
+    world = comm.current()
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
+    settings.use(threads=1, halo_off="bulk,boundary")
+    for extent in extents:
+        lattice = jali.Lattice(extent, extent, extent, 8, grid=(1, 1, 1, 2))
+        x, out = (jali.Field(lattice, jali.Vector(3)) for _ in range(2))
+        bytes_each_way = extent**3 * 48
+        calls: dict[str, Any] = {}
+        for row in ROWS:
+            world.barrier()
+            settings.use(halo_policy=row)
+            world.barrier()
+            calls[row] = laplace.bind(out, x)
+            calls[row]()
+        source = np.random.default_rng(1).random(2 * bytes_each_way // 8)
+        target = np.empty_like(source)
+
+        def exchange(row: str, x: Any = x, out: Any = out, calls: Any = calls) -> None:
+            x.storage.mark_written(3)
+            calls[row]()
+
+        rounds = max(2, min(200, (16 << 20) // bytes_each_way))
+        times: dict[str, list[float]] = {row: [] for row in (*ROWS, "copy")}
+        for batch in range(batches + 1):
+            for row, taken in times.items():
+                world.barrier()
+                start = time.perf_counter()
+                for _ in range(rounds):
+                    if row == "copy":
+                        target[:] = source
+                    else:
+                        exchange(row)
+                world.barrier()
+                if batch > 0:
+                    taken.append((time.perf_counter() - start) / rounds)
+        if world.rank == 0:
+            put, sent, copied = (statistics.median(times[row]) for row in times)
+            best = min(times[ROWS[1]]) / min(times[ROWS[0]])
+            print(
+                f"{bytes_each_way / 1024:9.0f} KiB  put {put * 1e6:9.1f} us  messages {sent * 1e6:9.1f} us  "
+                f"ratio {sent / put:5.2f} (fastest batches {best:5.2f})  copy {copied * 1e6:9.1f} us, {copied / put:4.0%}",
+                flush=True,
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=25)
+    parser.add_argument("--extents", type=int, nargs="*", default=[11, 16, 22, 32, 44, 64])
+    options = parser.parse_args()
+    if os.environ.get(CHILD):
+        child(options.batches, options.extents)
+        return
+    import mpi4py
+
+    mpi4py.rc.initialize = False
+    from mpi4py import MPI
+
+    print(MPI.Get_library_version().split("\n")[0].strip("\0 ,"))
+    arguments = ["--batches", str(options.batches), "--extents", *map(str, options.extents)]
+    command = [sys.executable, "-c", LAUNCH, "2", sys.executable, __file__, *arguments]
+    sys.exit(subprocess.run(command, env={**os.environ, CHILD: "1"}, check=False).returncode)
+
+
+if __name__ == "__main__":
+    main()
