@@ -264,20 +264,6 @@ void bind_launch(nb::module_& m) {
              nb::call_guard<nb::gil_scoped_release>(),
              "Seconds per run of each of so many series of runs with halos. Collective.")
         .def("finish", &LaunchTrial::finish, nb::call_guard<nb::gil_scoped_release>());
-    m.def(
-        "check_messages",
-        [](const std::vector<BoundLaunch*>& of_ranks) {
-            std::vector<const Schedule*> schedules;
-            for (auto* bound : of_ranks) {
-                auto* launch = dynamic_cast<HostLaunch*>(bound->launch.get());
-                if (launch == nullptr)
-                    throw LayoutError("launches on devices are checked together by check()");
-                if (const auto* schedule = launch->full_schedule()) schedules.push_back(schedule);
-            }
-            check_messages(schedules);
-        },
-        nb::call_guard<nb::gil_scoped_release>(), "launches"_a,
-        "The same launch of the host on every rank: each message sent is received, with the same size.");
 }
 
 void bind_sum(nb::module_& m) {

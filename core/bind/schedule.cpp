@@ -1,6 +1,7 @@
 // core/schedule in Python: graphs of steps that are built, checked, described and run on arrays.
 #include "schedule/adversarial_scheduler.hpp"
 #include "schedule/executor.hpp"
+#include "schedule/scheduled_moments.hpp"
 
 #include <memory>
 #include <string>
@@ -249,6 +250,27 @@ void bind_schedule(nb::module_& m) {
                 check_messages(BoundRanks::pointers(of_ranks));
             },
             "of_ranks"_a, "RuntimeError names messages that do not meet in size, peer, tag and order.")
+        .def_static(
+            "prove",
+            [](const std::vector<std::shared_ptr<Schedule>>& of_ranks,
+               const std::vector<std::vector<std::pair<int, std::uint64_t>>>& places) {
+                std::vector<RankMoments> all;
+                for (std::size_t r = 0; r < of_ranks.size(); ++r) {
+                    std::vector<Stretch> stretches;
+                    const auto& buffers = of_ranks[r]->buffers();
+                    for (std::size_t k = 0; k < places.at(r).size(); ++k) {
+                        const auto [rank, begin] = places[r][k];
+                        stretches.push_back({static_cast<std::uint64_t>(rank), begin,
+                                             begin + (k < buffers.size() ? buffers[k].bytes : 0)});
+                    }
+                    all.push_back(moments_of(*of_ranks[r], static_cast<int>(r), stretches));
+                }
+                nb::gil_scoped_release released;
+                prove(all);
+            },
+            "of_ranks"_a, "places"_a,
+            "places: [rank][buffer]: (whose memory, where it begins there). RuntimeError names what some runs "
+            "of all ranks have in disorder.")
         .def("describe", &Schedule::describe)
         .def(
             "run",

@@ -1,4 +1,5 @@
 #include "halo/exchange.hpp"
+#include "schedule/scheduled_moments.hpp"
 
 #include <algorithm>
 
@@ -306,6 +307,25 @@ void HaloExchange::run() {
     }
     layout_->counters.add(total_);
     count_in_process(total_);
+}
+
+RankMoments HaloExchange::moments() {
+    const int me = communicator_->rank();
+    std::vector<Stretch> places;
+    const auto add = [&](int rank, const std::byte* begin) {
+        const auto address = reinterpret_cast<std::uint64_t>(begin);
+        places.push_back(
+            {static_cast<std::uint64_t>(rank), address, address + schedule().buffers()[places.size()].bytes});
+    };
+    add(me, layout_->send_space(send_bytes_));
+    add(me, layout_->receive_space(receive_bytes_));
+    for (const auto& [field, of, rank] : fields_) {
+        if (of == Of::their_ghosts)
+            add(rank, reinterpret_cast<const std::byte*>(field->exposed_by(rank).address));
+        else
+            add(me, of == Of::ghosts ? field->ghosts() : field->data());
+    }
+    return moments_of(schedule(), me, places);
 }
 
 void HaloExchange::leave_out() {

@@ -10,6 +10,7 @@
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"
 #include "schedule/executor.hpp"
+#include "schedule/moments.hpp"
 
 #include <memory>
 #include <vector>
@@ -31,6 +32,7 @@ class HaloExchange {
     void leave_out(); // only marks them: the ghosts keep what they hold
 
     const Schedule& schedule() const { return executor_->schedule(); }
+    RankMoments moments(); // of some runs; throws ScheduleError
 
   private:
     struct Filled {

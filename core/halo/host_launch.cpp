@@ -1,4 +1,5 @@
 #include "halo/host_launch.hpp"
+#include "schedule/scheduled_moments.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -115,19 +116,21 @@ void HostLaunch::exchange_apart(const ApartHalos& halos) {
     exchange->leave_out();
 }
 
-const Schedule* HostLaunch::full_schedule() {
+HaloExchange* HostLaunch::full_exchange() {
     const std::vector<char> all = all_of(requests_);
     if (std::find(all.begin(), all.end(), 1) == all.end()) return nullptr;
-    return &plan_for(all).exchange->schedule();
+    return plan_for(all).exchange.get();
 }
 
 void HostLaunch::check() {
-    if (const Schedule* schedule = full_schedule()) schedule->check();
+    prepare(); // room for ghosts, which have addresses then
+    if (HaloExchange* exchange = full_exchange())
+        prove_together(*definition_.communicator, [&] { return exchange->moments(); });
 }
 
 std::string HostLaunch::describe() {
-    const Schedule* schedule = full_schedule();
-    return schedule ? schedule->describe() : "kernel: compute (no halos)\n";
+    const HaloExchange* exchange = full_exchange();
+    return exchange ? exchange->schedule().describe() : "kernel: compute (no halos)\n";
 }
 
 Work HostLaunch::work_of(const LaunchDomain& domain) const {

@@ -18,7 +18,7 @@ class HostLaunch : public Launch {
     void run(double* sums) override;
 
     // The schedule of a run in which all ghosts that it reads are stale; null if it reads none.
-    const Schedule* full_schedule();
+    HaloExchange* full_exchange();
     void check() override;
     std::string describe() override;
 

@@ -188,8 +188,8 @@ class Launch {
     // Whether a run would exchange halos now; the same on all ranks.
     bool halos_stale() const;
     // Of a run in which all ghosts that it reads are stale: proves that it is in order, and says what is
-    // done, as text. On a device both are about what the driver is given for such runs, which are made for it
-    // and undone, and are collective. Throws ScheduleError.
+    // done, as text. Both are collective. On a device they are about what the driver is given for such runs,
+    // which are made for it and undone; on the host about the schedule. Throws ScheduleError.
     virtual void check() = 0;
     virtual std::string describe() = 0;
 

@@ -1,6 +1,7 @@
 #include "schedule/recorded_calls.hpp"
 
 #include "schedule/call_decoder.hpp"
+#include "schedule/scheduled_moments.hpp"
 
 #include <map>
 #include <string_view>
@@ -52,25 +53,7 @@ void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communica
 }
 
 void check_together(RecordedCalls& mine, Communicator& communicator) {
-    std::vector<std::byte> bytes;
-    bool decoded = true;
-    try {
-        bytes = mine.decode().to_bytes();
-    } catch (const ScheduleError& error) {
-        decoded = false;
-        const auto text = std::as_bytes(std::span(std::string_view(error.what())));
-        bytes.assign(text.begin(), text.end());
-    }
-    bytes.push_back(std::byte{decoded});
-    std::vector<RankMoments> all;
-    for (const auto& of_rank : communicator.all_gather(bytes, "checking what drivers are given")) {
-        const auto told = std::span(of_rank).first(of_rank.size() - 1);
-        if (of_rank.back() == std::byte{false})
-            throw ScheduleError("rank " + std::to_string(all.size()) + ": " +
-                                std::string(reinterpret_cast<const char*>(told.data()), told.size()));
-        all.push_back(RankMoments::from_bytes(told));
-    }
-    prove(all);
+    prove_together(communicator, [&] { return mine.decode(); });
 }
 
 RankMoments RecordedCalls::decode() {
