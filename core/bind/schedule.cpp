@@ -269,7 +269,8 @@ void bind_schedule(nb::module_& m) {
                 prove(all);
             },
             "of_ranks"_a, "places"_a,
-            "places: [rank][buffer]: (whose memory, where it begins there). RuntimeError names what some runs "
+            "places: [rank][buffer]: (whose memory, where it begins there). RuntimeError names what some "
+            "runs "
             "of all ranks have in disorder.")
         .def("describe", &Schedule::describe)
         .def(

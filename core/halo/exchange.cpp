@@ -103,7 +103,8 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
 
 HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
                            const std::vector<char>& stale, HaloCarrier carrier, bool overlap,
-                           std::shared_ptr<Communicator> communicator, std::vector<FieldStorage*> written,
+                           std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
+                           std::vector<FieldStorage*> written,
                            std::function<void(int part, const Progress*)> body)
     : layout_(std::move(layout)), communicator_(std::move(communicator)) {
     // What each message carries, in the order of the requests, those of the largest units first: so every
@@ -279,7 +280,7 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
         }
     }
     schedule->add_kernel("kernel", std::move(kernel), std::move(parts));
-    executor_ = std::make_unique<Executor>(std::move(schedule), "a halo exchange");
+    executor_ = std::make_unique<Executor>(std::move(schedule), "a halo exchange", std::move(pool));
     addresses_.resize(first_field_buffer + fields_.size());
 }
 

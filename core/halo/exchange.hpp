@@ -24,8 +24,8 @@ class HaloExchange {
     // that the kernel writes. Collective where the carrier is remote_write. Throws TransportError.
     HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
                  const std::vector<char>& stale, HaloCarrier carrier, bool overlap,
-                 std::shared_ptr<Communicator> communicator, std::vector<FieldStorage*> written,
-                 std::function<void(int part, const Progress*)> body);
+                 std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
+                 std::vector<FieldStorage*> written, std::function<void(int part, const Progress*)> body);
 
     // Exchanges, computes, marks the ghosts as filled with the versions at the start, and counts.
     void run();

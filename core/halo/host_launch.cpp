@@ -85,7 +85,8 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
     std::vector<FieldStorage*> written;
     for (const auto& [field, parities] : d.writes) written.push_back(field.get());
     plan.exchange = std::make_unique<HaloExchange>(
-        d.layout, requests_, stale, d.policy->carrier, d.policy->overlap, d.communicator, std::move(written),
+        d.layout, requests_, stale, d.policy->carrier, d.policy->overlap, d.communicator, d.pool,
+        std::move(written),
         [this, &plan](int part, const Progress* progress) { run_part(plan, part, progress); });
     return plan;
 }
@@ -109,9 +110,10 @@ void HostLaunch::run_with_halos(Plan& plan) {
 void HostLaunch::exchange_apart(const ApartHalos& halos) {
     auto& exchange = apart_plans_[{halos.layout.get(), halos.stale}];
     if (!exchange)
-        exchange = std::make_unique<HaloExchange>(
-            halos.layout, halos.requests, halos.stale, definition_.policy->carrier, false,
-            definition_.communicator, std::vector<FieldStorage*>(), [](int, const Progress*) {});
+        exchange = std::make_unique<HaloExchange>(halos.layout, halos.requests, halos.stale,
+                                                  definition_.policy->carrier, false,
+                                                  definition_.communicator, definition_.pool,
+                                                  std::vector<FieldStorage*>(), [](int, const Progress*) {});
     if (halo_switches().transport) return exchange->run();
     exchange->leave_out();
 }

@@ -52,8 +52,9 @@ struct Executor::Running {
 };
 
 struct Executor::State {
-    State(std::shared_ptr<const Schedule> of, std::string name)
-        : schedule(std::move(of)), what(std::move(name)), graph(*schedule), requests(graph.messages()) {
+    State(std::shared_ptr<const Schedule> of, std::string name, std::shared_ptr<ThreadPool> threads)
+        : schedule(std::move(of)), what(std::move(name)), pool(std::move(threads)), graph(*schedule),
+          requests(graph.messages()) {
         ready.resize(graph.size());
         in_flight.reserve(graph.messages());
         for (int k = 0; k < graph.size(); ++k) {
@@ -77,6 +78,7 @@ struct Executor::State {
 
     std::shared_ptr<const Schedule> schedule;
     std::string what;
+    std::shared_ptr<ThreadPool> pool;
     Graph graph;
     std::vector<Task> tasks;                        // numbered as in the graph
     std::vector<std::int32_t> first;                // what is ready at the start
@@ -94,6 +96,7 @@ struct Executor::State {
     int first_tag = 0;
     std::vector<std::int64_t> begun; // of messages, in ns; empty unless somebody watches
     std::shared_ptr<Running> among;  // set while running
+    bool computing = false;          // a kernel is under way
     bool busy = false;               // further down on this thread's stack
     std::exception_ptr error;        // of progress made while the thread waited for another schedule
     Patience since_moved{std::numeric_limits<double>::infinity()}; // for tests without a wait
@@ -180,7 +183,10 @@ struct Executor::State {
                                 watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
             for (const auto& row : a->rows) {
-                copy_rows(row, buffers, between);
+                if (pool && pool->threads() > 1 && !computing && row.to.bytes > bytes_per_block)
+                    copy_by_threads(row);
+                else
+                    copy_rows(row, buffers, between);
                 bytes += std::min(bytes_per_block, row.to.bytes);
             }
             ended(task);
@@ -196,10 +202,23 @@ struct Executor::State {
             ended(task);
             look_after(bytes);
         } else {
+            computing = true; // with the pool, which does not nest
             std::get<Kernel>(step.action).body(tasks[task].part, buffers, &progress);
+            computing = false;
             ended(task);
             look_after(0);
         }
+    }
+
+    void copy_by_threads(const CopyRows& row) {
+        const CopyBlocks blocks(row, buffers);
+        const ThreadPool::Progress look_around = [this] { breathe(bytes_per_block); };
+        pool->parallel_for(
+            0, static_cast<std::int64_t>(blocks.count), 1,
+            [&](int, std::int64_t begin, std::int64_t end) {
+                for (auto block = begin; block < end; ++block) blocks.copy(static_cast<std::size_t>(block));
+            },
+            &look_around);
     }
 
     void started(int message) {
@@ -373,8 +392,9 @@ struct Executor::State {
     }
 };
 
-Executor::Executor(std::shared_ptr<const Schedule> schedule, std::string what)
-    : state_(std::make_unique<State>(std::move(schedule), std::move(what))) {
+Executor::Executor(std::shared_ptr<const Schedule> schedule, std::string what,
+                   std::shared_ptr<ThreadPool> pool)
+    : state_(std::make_unique<State>(std::move(schedule), std::move(what), std::move(pool))) {
 }
 
 Executor::~Executor() = default;
@@ -405,6 +425,7 @@ void Executor::start(std::span<std::byte* const> buffers, std::span<Communicator
     for (int task : s.first) s.ready.insert(task);
     s.remaining = s.graph.size();
     s.error = nullptr;
+    s.computing = false;
     s.since_moved.moved();
     s.begun.assign(watched() ? s.graph.messages() : 0, 0);
     s.join();

@@ -9,6 +9,7 @@
 // thrown on.
 #pragma once
 
+#include "device/thread_pool.hpp"
 #include "schedule/schedule.hpp"
 #include "transport/communicator.hpp"
 
@@ -21,8 +22,10 @@ namespace jali {
 
 class Executor {
   public:
-    // `what` names the schedule in errors and in the watchdog's message. Throws ScheduleError.
-    explicit Executor(std::shared_ptr<const Schedule> schedule, std::string what = "");
+    // `what` names the schedule in errors and in the watchdog's message. `pool`, which is free whenever this
+    // runs but no kernel of it, helps with long copies. Throws ScheduleError.
+    explicit Executor(std::shared_ptr<const Schedule> schedule, std::string what = "",
+                      std::shared_ptr<ThreadPool> pool = nullptr);
     ~Executor();
     Executor(Executor&&) noexcept;
     Executor& operator=(Executor&&) noexcept;

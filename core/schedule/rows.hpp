@@ -17,27 +17,38 @@ inline std::byte* address(std::span<std::byte* const> buffers, const Region& reg
     return buffers[region.buffer] + region.offset;
 }
 
+// Blocks of a copy, which any threads may do in any order.
+struct CopyBlocks {
+    CopyBlocks(const CopyRows& row, std::span<std::byte* const> buffers)
+        : row(row), from(address(buffers, row.from)), to(address(buffers, row.to)),
+          unit(row.rows ? row.row_bytes * std::max<std::size_t>(
+                                              1, bytes_per_block / std::max<std::size_t>(1, row.row_bytes))
+                        : bytes_per_copy),
+          count(unit > 0 ? (row.to.bytes + unit - 1) / unit : 0) {}
+
+    std::size_t bytes(std::size_t block) const { return std::min(unit, row.to.bytes - block * unit); }
+
+    void copy(std::size_t block) const {
+        const std::size_t begin = block * unit, size = bytes(block);
+        if (!row.rows) return copy_bytes(to + begin, from + begin, size);
+        const std::int32_t* rows = row.rows->data() + row.first_row;
+        for (std::size_t k = begin / row.row_bytes; k < (begin + size) / row.row_bytes; ++k)
+            copy_bytes(to + k * row.row_bytes, from + rows[k] * row.row_bytes, row.row_bytes);
+    }
+
+    const CopyRows& row;
+    const std::byte* from;
+    std::byte* to;
+    std::size_t unit, count; // bytes of a block but the last, blocks
+};
+
 // `between(bytes)` is called between blocks, with the bytes that were touched since the last call.
 template <class Between>
 void copy_rows(const CopyRows& row, std::span<std::byte* const> buffers, Between&& between) {
-    const std::byte* from = address(buffers, row.from);
-    std::byte* to = address(buffers, row.to);
-    if (!row.rows) {
-        for (std::size_t done = 0; done < row.to.bytes;) {
-            const std::size_t bytes = std::min(bytes_per_copy, row.to.bytes - done);
-            copy_bytes(to + done, from + done, bytes);
-            if ((done += bytes) < row.to.bytes) between(bytes);
-        }
-        return;
-    }
-    if (row.row_bytes == 0) return;
-    const std::size_t count = row.to.bytes / row.row_bytes;
-    const std::size_t rows_per_block = std::max<std::size_t>(1, bytes_per_block / row.row_bytes);
-    const std::int32_t* rows = row.rows->data() + row.first_row;
-    for (std::size_t k = 0; k < count;) {
-        for (const std::size_t end = std::min(count, k + rows_per_block); k < end; ++k)
-            copy_bytes(to + k * row.row_bytes, from + rows[k] * row.row_bytes, row.row_bytes);
-        if (k < count) between(rows_per_block * row.row_bytes);
+    const CopyBlocks blocks(row, buffers);
+    for (std::size_t k = 0; k < blocks.count; ++k) {
+        blocks.copy(k);
+        if (k + 1 < blocks.count) between(blocks.bytes(k));
     }
 }
 
