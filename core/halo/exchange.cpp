@@ -9,9 +9,6 @@ namespace {
 
 constexpr int send_buffer = 0, receive_buffer = 1, first_field_buffer = 2;
 
-// Shorter messages are there sooner than a signal that they may come.
-constexpr std::size_t least_put = 1;
-
 Mark marked(Phase phase) {
     Mark mark;
     mark.phase = phase;
@@ -60,7 +57,7 @@ int HaloExchange::buffer_of(Schedule& schedule, FieldStorage* field, Of of, int 
 }
 
 bool HaloExchange::is_put(int rank, std::size_t bytes) const {
-    return exposed_ && bytes >= least_put && exposed_->reaches(rank);
+    return exposed_ && bytes > 0 && exposed_->reaches(rank);
 }
 
 int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* field, int parity, Region to,
@@ -118,7 +115,6 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
         }
     }
     if (carrier == HaloCarrier::remote_write) exposed_ = exposed_memory(*communicator_);
-    if (exposed_ && !exposed_->why_not().empty()) exposed_.reset(); // on all ranks
     const std::vector<std::vector<std::int64_t>>* first_ghosts = nullptr;
     if (exposed_) {
         first_ghosts = &layout_->first_ghosts(*communicator_);

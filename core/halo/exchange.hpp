@@ -2,9 +2,11 @@
 //
 // One message per slab, tagged by the slab's number, carries the stale parities of every field that is read
 // there. Messages are matched by slab, not by peer: with two ranks in a direction both neighbours are the
-// same peer. A message with one field lands in its ghosts directly; otherwise it is unpacked. Ghost blocks
-// are whole blocks of the sender, so packing gathers blocks; for a halo item a kernel writes the message.
-// What the kernel's parts compute is the caller's business.
+// same peer. Where the neighbour's memory is reached (HaloCarrier::remote_write), its ghosts are packed into,
+// between two signals: that they may be written, and that they are. Else a message with one field lands in
+// its ghosts directly; otherwise it is unpacked. Ghost blocks are whole blocks of the sender, so packing
+// gathers blocks; for a halo item a kernel writes them. What the kernel's parts compute is the caller's
+// business.
 #pragma once
 
 #include "halo/policy.hpp"

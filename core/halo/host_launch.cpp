@@ -66,7 +66,19 @@ void HostLaunch::prepare_sums() {
         reduced_.resize(accumulators * BinnedSum::words);
 }
 
+// Where nobody's memory is reached halos are messages, unless a row was asked for by name; all ranks alike.
+void HostLaunch::settle_carrier() {
+    auto& d = definition_;
+    if (d.policy->carrier != HaloCarrier::remote_write) return;
+    const std::string& trouble = exposed_memory(*d.communicator)->why_not();
+    if (trouble.empty()) return;
+    if (!d.any_policy)
+        throw TransportError("halo policy " + d.policy->name + " is not possible here: " + trouble);
+    d.policy = &with_carrier(*d.policy, HaloCarrier::messages, nullptr);
+}
+
 HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
+    settle_carrier();
     auto [found, fresh] = plans_.try_emplace(stale);
     Plan& plan = found->second;
     if (!fresh) return plan;
@@ -108,6 +120,7 @@ void HostLaunch::run_with_halos(Plan& plan) {
 }
 
 void HostLaunch::exchange_apart(const ApartHalos& halos) {
+    settle_carrier();
     auto& exchange = apart_plans_[{halos.layout.get(), halos.stale}];
     if (!exchange)
         exchange = std::make_unique<HaloExchange>(halos.layout, halos.requests, halos.stale,

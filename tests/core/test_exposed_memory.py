@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -137,3 +138,30 @@ shift(out, f)
     done = run_program(on_ranks(2, sys.executable, program), status=None)
     assert done.returncode != 0
     assert "rank 1 gives up" in done.stderr
+
+
+@pytest.mark.mpi
+def test_where_no_memory_is_shared_the_default_is_messages_and_a_named_row_an_error(tmp_path: Path) -> None:
+    need_mpi()
+    program = tmp_path / "program.py"
+    program.write_text(
+        HEAD
+        + r"""
+f, out = numbers(), numbers()
+f[...] = np.arange(240).reshape(6, 5, 8)
+jali.settings.use(halo_policy=None)
+plain = shift.bind(out, f)
+plain()
+check(out, f, 1)
+print([kernel.launch.policy for bound in shift._bound.values() for kernel in bound.kernels])
+jali.settings.use(halo_policy="remote-write-wait")
+f += 1
+try:
+    far(out, f)
+except jali.JaliError as error:
+    print(error)
+"""
+    )
+    done = run_program(on_ranks(2, sys.executable, program), env={**os.environ, "JALI_SHM": "0"})
+    assert "remote-write" not in done.stdout.split("\n")[0]
+    assert done.stdout.count("halo policy remote-write-wait is not possible here: ranks of transport") == 2
