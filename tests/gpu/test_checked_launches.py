@@ -102,7 +102,7 @@ def test_launches_on_two_lattices_are_in_order(policy, made, use_settings):
 
 
 def test_what_is_done_can_be_read(made, use_settings):
-    use_settings(halo_policy="copy-engine-overlap")
+    halos.use("copy-engine-overlap", use_settings, 2)
     records = jali.virtual_ranks(2, recorded, made, *SHAPES["pair"][1:])
     text = records[0].describe()
     for line in ("launch gather_halos on stream", "copy 1024 bytes", "launch both_ways at 128 sites"):

@@ -311,7 +311,7 @@ def topple(X, new, s, psi, total):
 
 
 def toppled(precision, storage, conditions, wrapped=False):
-    lattice = Lattice(5, 8, 2)
+    lattice = Lattice(5, 8, 2, device="cpu" if wrapped else None)  # where arrays are
     s = Field(lattice, Integer(), precision, storage, boundary=[*conditions, "periodic"])
     psi = Field(lattice, jali.Spinor(3), precision, boundary=[*conditions[::-1], "periodic"])
     if wrapped:
