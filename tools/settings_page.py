@@ -35,7 +35,7 @@ values; launchers pass the environment on (jali's own `-n` does so for Open MPI,
 ```python
 import jali
 
-with jali.settings.using(halo_policy="wait", watchdog=60):
+with jali.settings.using(halo_policy="messages-wait", watchdog=60):
     pass  # lattices and communicators that are made here, launches that are bound here
 print(jali.settings.current().halo_policy)
 ```

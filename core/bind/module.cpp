@@ -8,6 +8,7 @@ void bind_device(nb::module_& m);
 void bind_gpu(nb::module_& m);
 void bind_timeline(nb::module_& m);
 void bind_transport(nb::module_& m);
+void bind_carried(nb::module_& m);
 void bind_ccl(nb::module_& m);
 void bind_placed_array(nb::module_& m);
 void bind_recorded_calls(nb::module_& m);
@@ -34,6 +35,7 @@ NB_MODULE(_core, m) {
     bind_gpu(m);
     bind_timeline(m);
     bind_transport(m);
+    bind_carried(m);
     bind_ccl(m);
     bind_placed_array(m);
     bind_recorded_calls(m);

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from jali.comm.plan import Plan
     from jali.comm.running_plan import RunningPlan
     from jali.comm.standard_plans import plan_collective
+    from jali.comm.transport import Transport, over
 
 __all__ = [
     "ALGORITHMS",
@@ -44,10 +45,12 @@ __all__ = [
     "Plan",
     "Request",
     "RunningPlan",
+    "Transport",
     "current",
     "end_job",
     "expected_ranks",
     "from_mpi4py",
+    "over",
     "place_under_launcher",
     "plan_collective",
     "relaunch",
@@ -69,6 +72,8 @@ _LATER = {
     "Plan": "plan",
     "Request": "collectives",
     "RunningPlan": "running_plan",
+    "Transport": "transport",
+    "over": "transport",
     "plan_collective": "standard_plans",
     "relaunch": "launcher",
 }

@@ -138,6 +138,7 @@ ALGORITHMS = (
         "two steps in chunks: a chunk is gathered while the next is reduced",
         chunk=1 << 20,
     ),
+    # inside hosts and between them
     Algorithm(
         "hosts",
         ("broadcast", "reduce", "all_gather", "reduce_scatter", "scatter", "gather", "all_to_all"),

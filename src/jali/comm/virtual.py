@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from jali import _core
@@ -23,6 +24,21 @@ _here = threading.local()
 def communicator_of_thread() -> Communicator | None:
     """The communicator of this thread if it is a virtual rank."""
     return getattr(_here, "communicator", None)
+
+
+@contextmanager
+def rank_of_thread(communicator: Communicator) -> Iterator[None]:
+    """While this lasts, this thread is that rank; the other ranks are told how it ends."""
+    before = communicator_of_thread()
+    _here.communicator = communicator
+    try:
+        yield
+    except BaseException as error:
+        communicator.fail(as_cause(error))
+        raise
+    finally:
+        communicator.core.leave()
+        _here.communicator = before
 
 
 def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, **named: Any) -> list[Result]:
@@ -44,14 +60,11 @@ def virtual_ranks(ranks: int, function: Callable[..., Result], *arguments: Any, 
     errors: list[BaseException | None] = [None] * ranks
 
     def run(communicator: Communicator) -> None:
-        _here.communicator = communicator
         try:
-            results[communicator.rank] = function(*arguments, **named)
+            with rank_of_thread(communicator):
+                results[communicator.rank] = function(*arguments, **named)
         except BaseException as error:
             errors[communicator.rank] = error
-            communicator.fail(as_cause(error))
-        finally:
-            communicator.core.leave()
 
     threads = [
         threading.Thread(

@@ -1,0 +1,122 @@
+// Transports written in Python: a Carrier whose messages an object of Python moves (jali.comm.Transport).
+#include "transport/carried.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace jali;
+
+namespace {
+
+// Bytes that live in a buffer of Python while this does. With the interpreter's lock.
+class View {
+  public:
+    explicit View(nb::handle object) {
+        if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_C_CONTIGUOUS) != 0) throw nb::python_error();
+    }
+    ~View() { PyBuffer_Release(&view_); }
+    View(const View&) = delete;
+    const void* data() const { return view_.buf; }
+    std::size_t size() const { return static_cast<std::size_t>(view_.len); }
+
+  private:
+    Py_buffer view_;
+};
+
+struct PythonRequest final : Request {
+    nb::object request, sent; // what the transport made; the view of what is sent
+    void* into = nullptr;     // of a receive
+    std::size_t bytes = 0;
+
+    // Whoever still reads what is sent gets an error of Python's, not memory that is somebody else's.
+    ~PythonRequest() override {
+        if (!Py_IsInitialized()) {
+            request.release();
+            sent.release();
+            return;
+        }
+        nb::gil_scoped_acquire acquired;
+        if (sent.is_valid() && PyObject_CallMethod(sent.ptr(), "release", nullptr) == nullptr) PyErr_Clear();
+        request.reset();
+        sent.reset();
+    }
+};
+
+class PythonCarrier final : public Carrier {
+  public:
+    explicit PythonCarrier(nb::object transport)
+        : transport_(std::move(transport)), name_(nb::cast<std::string>(transport_.attr("name"))),
+          rank_(nb::cast<int>(transport_.attr("rank"))), size_(nb::cast<int>(transport_.attr("size"))) {}
+    ~PythonCarrier() override {
+        if (!Py_IsInitialized()) {
+            transport_.release();
+            return;
+        }
+        nb::gil_scoped_acquire acquired;
+        transport_.reset();
+    }
+
+    std::string name() const override { return name_; }
+    int rank() const override { return rank_; }
+    int size() const override { return size_; }
+
+    std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, std::uint64_t tag) override {
+        nb::gil_scoped_acquire acquired;
+        auto request = std::make_unique<PythonRequest>();
+        static char nothing = 0;
+        char* const begin = bytes > 0 ? const_cast<char*>(static_cast<const char*>(data)) : &nothing;
+        request->sent = nb::steal(PyMemoryView_FromMemory(begin, static_cast<Py_ssize_t>(bytes), PyBUF_READ));
+        if (!request->sent.is_valid()) throw nb::python_error();
+        request->bytes = bytes;
+        request->request = transport_.attr("send")(request->sent, to, tag);
+        return request;
+    }
+
+    std::unique_ptr<Request> receive(void* data, std::size_t most, int from, std::uint64_t tag) override {
+        nb::gil_scoped_acquire acquired;
+        auto request = std::make_unique<PythonRequest>();
+        request->into = data;
+        request->bytes = most;
+        request->request = transport_.attr("receive")(from, tag);
+        return request;
+    }
+
+    std::optional<std::size_t> test(Request& tested) override {
+        auto& request = static_cast<PythonRequest&>(tested);
+        nb::gil_scoped_acquire acquired;
+        if (request.sent.is_valid()) {
+            if (!nb::cast<bool>(transport_.attr("sent")(request.request))) return {};
+            return request.bytes;
+        }
+        const nb::object came = transport_.attr("received")(request.request);
+        if (came.is_none()) return {};
+        const View view(came);
+        if (const std::size_t bytes = std::min(view.size(), request.bytes); bytes > 0)
+            std::memcpy(request.into, view.data(), bytes);
+        return view.size();
+    }
+
+  private:
+    nb::object transport_;
+    std::string name_;
+    int rank_, size_;
+};
+
+} // namespace
+
+void bind_carried(nb::module_& m) {
+    m.def(
+        "make_carried_communicator",
+        [](nb::object transport) {
+            return make_carried_communicator(std::make_shared<PythonCarrier>(std::move(transport)));
+        },
+        "transport"_a, "Of a jali.comm.Transport, whose messages it takes for itself.");
+}

@@ -1,0 +1,323 @@
+#include "transport/carried.hpp"
+#include "transport/message_collectives.hpp"
+#include "transport/patience.hpp"
+#include "transport/split.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace jali {
+
+namespace {
+
+constexpr int looks_per_notice = 16;
+constexpr double grace_seconds = 1; // for what a rank sent before its program ended
+
+// Tags are those of a context, of which each communicator has one for messages and one for its collectives.
+constexpr std::uint64_t tag_of(std::uint64_t context, int tag) {
+    return context << 16 | static_cast<std::uint64_t>(tag);
+}
+constexpr std::uint64_t notices_context = 0, first_context = 1;
+
+struct CarriedRequest final : Request {
+    CarriedRequest(std::unique_ptr<Request> inner, std::size_t bytes, int peer, int tag, bool sending,
+                   bool may_be_shorter)
+        : inner(std::move(inner)), bytes(bytes), peer(peer), tag(tag), sending(sending),
+          may_be_shorter(may_be_shorter) {}
+    std::unique_ptr<Request> inner; // none: complete
+    std::size_t bytes;
+    int peer, tag; // as the communicator numbers them
+    bool sending, may_be_shorter;
+};
+
+// What ranks tell each other outside of their messages. Each says one thing at most, so a receive from every
+// other rank is posted once. One for a communicator and all that are split from it, whose carrier they share.
+class Notices {
+  public:
+    explicit Notices(std::shared_ptr<Carrier> carrier)
+        : carrier_(std::move(carrier)), incoming_(carrier_->size()), receives_(carrier_->size()),
+          left_(carrier_->size()) {
+        for (int from = 0; from < carrier_->size(); ++from)
+            if (from != carrier_->rank())
+                receives_[from] =
+                    carrier_->receive(&incoming_[from], sizeof(Notice), from, tag_of(notices_context, 0));
+    }
+
+    Carrier& carrier() { return *carrier_; }
+    std::uint64_t next_context = first_context; // this rank has no larger one
+
+    void read() {
+        for (int from = 0; from < carrier_->size(); ++from) {
+            if (!receives_[from] || !carrier_->test(*receives_[from])) continue;
+            receives_[from].reset();
+            const Notice& notice = incoming_[from];
+            if (notice.kind == Notice::left) left_[from] = true;
+            if (notice.kind == Notice::failed && failed_rank_ < 0 && !spoken_) {
+                failed_rank_ = from;
+                cause_ = notice.text;
+            }
+        }
+    }
+    void throw_if_failed() const {
+        if (failed_rank_ >= 0) throw RankFailure(failed_rank_, cause_);
+    }
+    void check() {
+        read();
+        throw_if_failed();
+    }
+    bool left(int rank) const { return left_[rank]; }
+
+    void tell(std::int64_t kind, const std::string& text) noexcept {
+        if (std::exchange(spoken_, true) || failed_rank_ >= 0) return;
+        told_.kind = kind;
+        std::strncpy(told_.text, text.c_str(), sizeof told_.text - 1);
+        try {
+            std::vector<std::unique_ptr<Request>> sends;
+            for (int k = 1; k < carrier_->size(); ++k)
+                sends.push_back(carrier_->send(&told_, sizeof told_,
+                                               (carrier_->rank() + k) % carrier_->size(),
+                                               tag_of(notices_context, 0)));
+            // Who does not listen any more is not waited for long.
+            const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+            for (auto& send : sends)
+                while (!carrier_->test(*send) && std::chrono::steady_clock::now() < limit)
+                    std::this_thread::sleep_for(std::chrono::microseconds(50));
+        } catch (...) { // the carrier itself has failed: others notice by their own waits
+        }
+        if (kind == Notice::failed) failed_rank_ = carrier_->rank(), cause_ = text;
+    }
+    void fail(const std::string& cause) noexcept { tell(Notice::failed, cause); }
+    void leave() noexcept { tell(Notice::left, ""); }
+
+    void await_others() {
+        Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
+        for (;;) {
+            read();
+            bool all = true;
+            for (const auto& receive : receives_) all = all && !receive;
+            if (all || failed_rank_ >= 0) return;
+            std::this_thread::sleep_for(std::chrono::microseconds(200));
+            patience.look_at_clock([] { return std::string(); });
+        }
+    }
+
+  private:
+    struct Notice {
+        static constexpr std::int64_t failed = 1, left = 2;
+        std::int64_t kind = 0;
+        char text[1016] = {};
+    };
+    std::shared_ptr<Carrier> carrier_;
+    std::vector<Notice> incoming_; // by rank
+    std::vector<std::unique_ptr<Request>> receives_;
+    std::vector<char> left_;
+    Notice told_;
+    bool spoken_ = false;
+    int failed_rank_ = -1;
+    std::string cause_;
+};
+
+class CarriedCommunicator final : public Communicator {
+  public:
+    CarriedCommunicator(std::shared_ptr<Notices> notices, std::vector<int> members, int rank)
+        : notices_(std::move(notices)), members_(std::move(members)), rank_(rank),
+          name_(notices_->carrier().name()), context_(notices_->next_context), watchdog_(watchdog_seconds()) {
+        notices_->next_context += 2;
+    }
+
+    int rank() const override { return rank_; }
+    int size() const override { return static_cast<int>(members_.size()); }
+    const char* transport() const override { return name_.c_str(); }
+    int outermost(int rank) const override { return members_[rank]; }
+    int largest_tag() const override { return max_tag; }
+
+    std::shared_ptr<Communicator> split(int color, int key) override {
+        const Parts parts =
+            agree_on_parts(*this, color, key, {}, static_cast<std::int64_t>(notices_->next_context));
+        // Groups that are made at once have no rank in common.
+        notices_->next_context = static_cast<std::uint64_t>(parts.largest);
+        if (color < 0) {
+            notices_->next_context += 2;
+            return nullptr;
+        }
+        std::vector<int> members;
+        for (const int member : parts.members) members.push_back(members_[member]);
+        return std::make_shared<CarriedCommunicator>(notices_, std::move(members), parts.rank);
+    }
+
+    std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
+        check_message(to, tag);
+        return start_send(data, bytes, to, context_, tag);
+    }
+    std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
+        check_message(from, tag);
+        return start_receive(data, bytes, from, context_, tag, false);
+    }
+    std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
+        check_message(from, tag);
+        return start_receive(data, most, from, context_, tag, true);
+    }
+
+    bool test(Request& request) override {
+        if (look(static_cast<CarriedRequest&>(request))) return true;
+        if (++tests_ % looks_per_notice == 0) notices_->check();
+        return false;
+    }
+
+    void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
+        Patience patience(watchdog_);
+        for (unsigned round = 0;; ++round) {
+            const CarriedRequest* open = nullptr; // one that we wait for
+            bool moved = false;
+            for (auto& request : requests) {
+                if (!request) continue;
+                auto& waited = static_cast<CarriedRequest&>(*request);
+                const bool was_open = waited.inner != nullptr;
+                if (look(waited))
+                    moved |= was_open;
+                else if (open == nullptr || notices_->left(members_[waited.peer]))
+                    open = &waited;
+            }
+            if (open == nullptr) return;
+            if (moved) {
+                patience.moved();
+                round = 0;
+            }
+            const auto waiting = [&] {
+                return what + (open->sending ? " (message to" : " (message from") + " rank " +
+                       std::to_string(open->peer) + ", tag " + std::to_string(open->tag) + ", " +
+                       std::to_string(open->bytes) + " bytes)";
+            };
+            if (round % looks_per_notice == looks_per_notice - 1) {
+                notices_->check();
+                if (has_left(open->peer, patience.waited()))
+                    throw RankFailure(outermost(open->peer), "its program ended while rank " +
+                                                                 std::to_string(rank_) + " waited for " +
+                                                                 waiting());
+            }
+            const auto described = [&] {
+                return "rank " + std::to_string(rank_) + " waited for " + waiting() + " (transport " + name_ +
+                       ")";
+            };
+            rest(0, round) ? patience.look_at_clock(described) : patience.look(described);
+        }
+    }
+
+    bool has_left(int rank, double waited) override {
+        return notices_->left(members_[rank]) && waited > grace_seconds;
+    }
+
+    void barrier(std::string_view what) override {
+        check();
+        barrier_by_messages(collectives_, what);
+    }
+    void all_reduce_sum(std::span<std::int64_t> values, std::string_view what) override {
+        check();
+        all_reduce_sum_by_messages(collectives_, values, what);
+    }
+    std::vector<std::vector<std::byte>> all_gather(std::span<const std::byte> mine,
+                                                   std::string_view what) override {
+        check();
+        return all_gather_by_messages(collectives_, mine, what);
+    }
+    std::vector<std::byte> broadcast(std::span<const std::byte> data, int root,
+                                     std::string_view what) override {
+        check_rank(root);
+        check();
+        return broadcast_by_messages(collectives_, data, root, what);
+    }
+
+    void fail(const std::string& cause) noexcept override { notices_->fail(cause); }
+    void check() override { notices_->check(); }
+    void leave() noexcept override { notices_->leave(); }
+    void await_others_leaving() override { notices_->await_others(); }
+
+  private:
+    struct Collectives final : Mail {
+        explicit Collectives(CarriedCommunicator& owner) : owner(owner) {}
+        int rank() const override { return owner.rank(); }
+        int size() const override { return owner.size(); }
+        std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
+            return owner.start_send(data.data(), data.size(), to, owner.context_ + 1, 0);
+        }
+        std::unique_ptr<Request> receive(std::span<std::byte> data, int from) override {
+            return owner.start_receive(data.data(), data.size(), from, owner.context_ + 1, 0, false);
+        }
+        std::unique_ptr<Request> receive_up_to(std::span<std::byte> data, int from) override {
+            return owner.start_receive(data.data(), data.size(), from, owner.context_ + 1, 0, true);
+        }
+        void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
+            owner.wait(requests, what);
+        }
+        void fail(const std::string& cause) noexcept override { owner.fail(cause); }
+
+        CarriedCommunicator& owner;
+    };
+
+    std::unique_ptr<Request> start_send(const void* data, std::size_t bytes, int to, std::uint64_t context,
+                                        int tag) {
+        return std::make_unique<CarriedRequest>(
+            notices_->carrier().send(data, bytes, members_[to], tag_of(context, tag)), bytes, to, tag, true,
+            false);
+    }
+    std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, std::uint64_t context,
+                                           int tag, bool may_be_shorter) {
+        return std::make_unique<CarriedRequest>(
+            notices_->carrier().receive(data, bytes, members_[from], tag_of(context, tag)), bytes, from, tag,
+            false, may_be_shorter);
+    }
+
+    bool look(CarriedRequest& request) {
+        if (!request.inner) return true;
+        const auto bytes = notices_->carrier().test(*request.inner);
+        if (!bytes) return false;
+        request.inner.reset();
+        if (!request.sending && (request.may_be_shorter ? *bytes > request.bytes : *bytes != request.bytes))
+            throw TransportError("rank " + std::to_string(rank_) + " expected " +
+                                 std::to_string(request.bytes) + " bytes from rank " +
+                                 std::to_string(request.peer) + " with tag " + std::to_string(request.tag) +
+                                 ", but " + std::to_string(*bytes) + " came");
+        return true;
+    }
+
+    void check_rank(int rank) const {
+        if (rank < 0 || rank >= size())
+            throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
+                                        std::to_string(size()));
+    }
+    void check_message(int peer, int tag) const {
+        check_rank(peer);
+        if (tag < 0 || tag > max_tag)
+            throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
+                                        std::to_string(max_tag));
+        notices_->throw_if_failed();
+    }
+
+    std::shared_ptr<Notices> notices_;
+    std::vector<int> members_; // ranks of the carrier
+    int rank_;
+    std::string name_;
+    std::uint64_t context_;
+    double watchdog_;
+    unsigned tests_ = 0;
+    Collectives collectives_{*this};
+};
+
+} // namespace
+
+std::shared_ptr<Communicator> make_carried_communicator(std::shared_ptr<Carrier> carrier) {
+    const int rank = carrier->rank(), size = carrier->size();
+    if (size < 1 || rank < 0 || rank >= size)
+        throw std::invalid_argument("transport '" + carrier->name() + "' says that this is rank " +
+                                    std::to_string(rank) + " of " + std::to_string(size));
+    std::vector<int> members;
+    for (int r = 0; r < size; ++r) members.push_back(r);
+    return std::make_shared<CarriedCommunicator>(std::make_shared<Notices>(std::move(carrier)),
+                                                 std::move(members), rank);
+}
+
+} // namespace jali

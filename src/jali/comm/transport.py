@@ -1,0 +1,73 @@
+"""A transport of your own: what carries bytes between two ranks, in Python.
+
+jali needs to send, to receive and to look whether that is done; groups, collectives, halos, plans and errors that reach
+all ranks are made of it (`core/transport/carried.cpp`). For a new kind of network, for tests, for a simulator; what is to
+be fast is a file of `core/transport`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jali import _core
+from jali.comm.communicator import Communicator
+from jali.comm.virtual import rank_of_thread
+from jali.errors import ParameterError
+
+
+class Transport(ABC):
+    """Messages between the ranks of one group, seen from one of them; `name`, `rank` and `size` are set by its maker.
+
+    Messages between two ranks with equal tags (0 up to 2**63) arrive in the order sent, others in any order. Any number
+    may be under way; one that comes before it is asked for is kept. No method waits. Each is called by the thread of
+    its rank alone. An exception goes to whoever waits.
+    """
+
+    name: str
+    rank: int
+    size: int
+
+    @abstractmethod
+    def send(self, data: memoryview, to: int, tag: int) -> Any:
+        """Starts to send these bytes, which stay as they are until `sent` says true; returns what names the message."""
+
+    @abstractmethod
+    def sent(self, message: Any) -> bool:
+        """Whether the bytes of a message that `send` returned may be overwritten."""
+
+    @abstractmethod
+    def receive(self, source: int, tag: int) -> Any:
+        """Asks for the next message of rank `source` with this tag; returns what names it."""
+
+    @abstractmethod
+    def received(self, message: Any) -> Any:
+        """The bytes (any buffer) of a message that `receive` named, once; None while it is under way."""
+
+
+@contextmanager
+def over(transport: Transport, threads: int | None = None) -> Iterator[Communicator]:
+    """While this lasts, `jali.comm.current()` of this thread is a communicator over a transport of your own.
+
+    Each rank enters it once with its own `Transport`, whose messages belong to it from then on; entering waits for
+    nobody. `threads` of this rank compute, by default as many as the processor has cores. A rank that leaves tells the
+    others, so that nobody waits for it any more; one that leaves with an exception stops them with `RankError`. Raises
+    ParameterError for what is no transport.
+    """
+    if not isinstance(transport, Transport):
+        raise ParameterError(f"a transport is a jali.comm.Transport, not {transport!r}")
+    for attribute, kind in {"name": str, "rank": int, "size": int}.items():
+        value = getattr(transport, attribute, None)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ParameterError(
+                f"{attribute} of {type(transport).__name__} is {value!r}, not {kind.__name__}"
+            )
+    if not 0 <= transport.rank < transport.size:
+        raise ParameterError(f"rank {transport.rank} does not exist among {transport.size} ranks")
+    communicator = Communicator(
+        _core.make_carried_communicator(transport), threads or _core.default_threads(1)
+    )
+    with rank_of_thread(communicator):
+        yield communicator

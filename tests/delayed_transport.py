@@ -1,0 +1,70 @@
+"""A transport made for tests: bytes between threads of this process that arrive late, and its ranks."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+import jali.comm
+
+
+class Delayed(jali.comm.Transport):
+    """Every message takes from nothing to `delay` seconds; those of one pair and tag stay in order."""
+
+    name = "delayed"
+
+    def __init__(self, rank: int, boxes: dict[tuple[int, int, int], deque], size: int, delay: float) -> None:
+        self.rank, self.size, self.boxes, self.delay = rank, size, boxes, delay
+        self.random = random.Random(rank)
+        self.asked: dict[tuple[int, int], deque] = defaultdict(deque)
+        self.messages = 0
+
+    def send(self, data: memoryview, to: int, tag: int) -> float:
+        self.messages += 1
+        there = time.monotonic() + self.random.uniform(0, self.delay)
+        self.boxes[self.rank, to, tag].append((there, bytes(data)))
+        return there
+
+    def sent(self, message: float) -> bool:
+        return time.monotonic() > message
+
+    def receive(self, source: int, tag: int) -> tuple[int, int, object]:
+        mine = (source, tag, object())
+        self.asked[source, tag].append(mine)
+        return mine
+
+    def received(self, message: tuple[int, int, object]) -> bytes | None:
+        source, tag, _ = message
+        box = self.boxes[source, self.rank, tag]
+        first_asked = self.asked[source, tag][0] is message
+        if not first_asked or not box or box[0][0] > time.monotonic():
+            return None
+        self.asked[source, tag].popleft()
+        return box.popleft()[1]
+
+
+def on_delayed_ranks(size: int, function: Callable[..., Any], *arguments: Any, delay: float = 0.001) -> list:
+    """`function(*arguments)` on ranks that are threads of this process; the first exception, if there is one."""
+    boxes: dict[tuple[int, int, int], deque] = defaultdict(deque)
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def run(rank: int) -> None:
+        try:
+            with jali.comm.over(Delayed(rank, boxes, size, delay), threads=1):
+                results[rank] = function(*arguments)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return results
