@@ -119,7 +119,8 @@ def test_one_rank_has_nothing_to_exchange():
 
 def test_unknown_policies_are_refused_with_those_of_the_place():
     with pytest.raises(
-        ParameterError, match="no halo policy nccl-overlap on the host; there are remote-write-overlap, remote-write-wait"
+        ParameterError,
+        match="no halo policy nccl-overlap on the host; there are remote-write-overlap, remote-write-wait",
     ):
         jali.virtual_ranks(2, measured, "laplace", "cpu", ("nccl-overlap",))
 

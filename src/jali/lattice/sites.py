@@ -7,6 +7,7 @@ kernels is imported with the first of them.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -47,7 +48,9 @@ if TYPE_CHECKING:
     from jali.lattice.binding import BoundKernel
     from jali.lattice.bound_call import BoundCall
 
-_MOST_BOUND = 256  # launches that a site function remembers; the oldest goes first
+# Launches that a site function remembers on a lattice; the oldest goes first. On every rank the same one, since binding it again
+# may be collective: counted are those that were bound, whether they are still there or not.
+_MOST_BOUND = 256
 _MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
 _MOST_VARIANTS = 16  # and programs of a kind, which saw different numbers
 _KEPT = "_jali_site_functions"  # where an object keeps the site functions of its methods
@@ -100,6 +103,9 @@ class SiteFunction:
             Any, SiteFunction
         ] = {}  # others that run this one at each site, by what they do beside
         self._bound: dict[Any, BoundCall] = {}  # by arguments and program
+        self._bound_on: weakref.WeakKeyDictionary[Any, collections.deque[weakref.ref[BoundCall]]] = (
+            weakref.WeakKeyDictionary()
+        )  # in the order in which they were bound
         self._latest: dict[Any, BoundCall] = {}  # by arguments
         self._programs: dict[Any, tuple[Traced, ...]] = {}  # by types of arguments, the latest first
         self._everywhere = SiteFunctionOn(self, ALL)
@@ -305,18 +311,17 @@ class SiteFunction:
         return list(traced.programs[0].sums)
 
     def _remember(self, key: Any, bound: BoundCall) -> None:
-        with self._guard:
-            for oldest in list(self._bound)[: max(0, len(self._bound) + 1 - _MOST_BOUND)]:
-                lock = self._bound[oldest].lock
-                if lock.acquire(blocking=False):  # else another rank runs it just now
-                    try:
-                        self._forget(oldest)
-                    finally:
-                        lock.release()
-            self._bound[key] = bound
+        """With the lock of its lattice, so that nobody runs what goes."""
         bound.forget = _Forget(weakref.ref(self), key)
         for field in bound.fields:
             field.on_release(bound.forget)
+        with self._guard:
+            self._bound[key] = bound
+            of_lattice = self._bound_on.setdefault(bound.lattice, collections.deque())
+            of_lattice.append(weakref.ref(bound))
+            oldest = of_lattice.popleft()() if len(of_lattice) > _MOST_BOUND else None
+        if oldest is not None and oldest.forget is not None:
+            oldest.forget()
 
     def _bind(
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None, key: Any = None
