@@ -48,6 +48,7 @@ GpuVendor vendor_from(const nb::object& row) {
     JALI_TAKE(oldest)
     JALI_TAKE(architecture)
     JALI_TAKE(descriptors_by_value)
+    JALI_TAKE(fine_grained)
     JALI_TAKE(ccl_functions)
     JALI_TAKE(mpi_queries)
     JALI_TAKE(mpi_number)

@@ -55,7 +55,7 @@ void bind_gpu_plan(nb::module_& m) {
                      [](const DeviceProgram& p) { return std::string(name_of(p.how.operation)); })
         .def("describe", &DeviceProgram::describe);
 
-    nb::class_<PeerQueues>(m, "PeerQueues", "Queues of messages between the devices of ranks.")
+    nb::class_<CollectiveQueues>(m, "CollectiveQueues", "Queues of messages between the devices of ranks.")
         .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a,
              Released())
         .def("take_overflows", &GpuPlan::take_overflows, Released(),
@@ -63,7 +63,7 @@ void bind_gpu_plan(nb::module_& m) {
              "device.")
         .def(
             "compile",
-            [](const PeerQueues& queues, const Schedule& schedule, const Composition& composition) {
+            [](const CollectiveQueues& queues, const Schedule& schedule, const Composition& composition) {
                 return compile_for_device(schedule, queues.size(), queues.rank(), pieces_of(composition),
                                           queues.parameters());
             },
@@ -82,8 +82,9 @@ void bind_gpu_plan(nb::module_& m) {
         .def_prop_ro("messages", [](const DeviceStage& stage) { return stage.messages.size(); });
 
     nb::class_<GpuPlan>(m, "GpuPlan", "A collective that is ready to run on a device, again and again.")
-        .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<PeerQueues>, std::shared_ptr<CclCommunicator>,
-                      std::vector<DeviceStage>, const Schedule&, GpuFunction, std::string>(),
+        .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<CollectiveQueues>,
+                      std::shared_ptr<CclCommunicator>, std::vector<DeviceStage>, const Schedule&,
+                      GpuFunction, std::string>(),
              "gpu"_a, "queues"_a.none(), "ccl"_a.none(), "stages"_a, "schedule"_a, "kernel"_a, "what"_a,
              Released())
         .def("describe", &GpuPlan::describe)

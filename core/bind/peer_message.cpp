@@ -33,15 +33,15 @@ void bind_peer_message(nb::module_& m) {
         "Tries how processes can map each other's device memory and chooses; why they cannot, or empty. "
         "Collective.");
 
-    nb::class_<PeerPost>(m, "PeerPost", "What the messages between devices of one rank share.")
+    nb::class_<MessageEnds>(m, "MessageEnds", "The ends of messages between devices of one rank.")
         .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a,
              nb::call_guard<nb::gil_scoped_release>())
-        .def("why_not", &PeerPost::why_not, "rank"_a,
+        .def("why_not", &MessageEnds::why_not, "rank"_a,
              "Why that rank's memory is out of reach; empty if it is not.")
-        .def_prop_ro("all_reached", &PeerPost::all_reached, "By all ranks: the same on each.");
+        .def_prop_ro("all_reached", &MessageEnds::all_reached, "By all ranks: the same on each.");
 
     nb::class_<PeerMessage>(m, "PeerMessage", "One end of a message between devices.")
-        .def(nb::init<std::shared_ptr<PeerPost>, int, bool, GpuAddress, std::size_t>(), "post"_a, "peer"_a,
+        .def(nb::init<std::shared_ptr<MessageEnds>, int, bool, GpuAddress, std::size_t>(), "ends"_a, "peer"_a,
              "sends"_a, "address"_a, "bytes"_a, nb::call_guard<nb::gil_scoped_release>())
         .def_ro_static("told_bytes", &PeerMessage::told_bytes)
         .def("told",
@@ -60,14 +60,14 @@ void bind_peer_message(nb::module_& m) {
         .def(
             "copy_alone",
             [](const PeerMessage& self, const nb::object& stream) {
-                self.copy_alone(stream_or(*self.post().gpu(), stream));
+                self.copy_alone(stream_or(*self.ends().gpu(), stream));
             },
             "stream"_a = nb::none(), "Of a sender: the bytes alone, whatever the receiver does.")
         .def_static(
             "start",
             [](const std::vector<PeerMessage*>& messages, const nb::object& stream) {
                 if (!messages.empty())
-                    PeerMessage::start(messages, stream_or(*messages.front()->post().gpu(), stream));
+                    PeerMessage::start(messages, stream_or(*messages.front()->ends().gpu(), stream));
             },
             "messages"_a, "stream"_a = nb::none(), "Puts a start of each on a stream (jali's).");
 }

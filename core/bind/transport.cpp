@@ -68,7 +68,8 @@ void bind_transport(nb::module_& m) {
             } catch (const RankFailure& failure) {
                 const nb::object kind = nb::module_::import_("jali.errors").attr("RankError");
                 nb::object error =
-                    kind("rank " + std::to_string(failure.rank) + " failed: " + failure.what());
+                    kind("rank " + std::to_string(failure.rank) + " failed: " + failure.what() +
+                         (failure.here.empty() ? "" : " (" + failure.here + ")"));
                 error.attr("rank") = failure.rank;
                 error.attr("cause") = failure.what();
                 PyErr_SetObject(kind.ptr(), error.ptr());

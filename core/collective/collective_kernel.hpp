@@ -17,7 +17,7 @@ struct CollectiveArguments {
     std::int64_t iterations, channels, ranks, rank, leads;
     GpuAddress memories, own_memory;
     std::int64_t arrived, freed, queues, slots, slot_bytes;
-    GpuAddress numbers, abandoned, overflows;
+    GpuAddress numbers, watch, overflows;
     std::int64_t small_table[small_table_words];
 };
 

@@ -14,14 +14,6 @@ namespace jali {
 
 namespace {
 
-enum Words { arrived_slotted, freed_slotted, freed_flagged, kinds_of_words };
-
-constexpr std::int64_t page = 4096;
-
-std::int64_t whole_pages(std::int64_t bytes) {
-    return (bytes + page - 1) / page * page;
-}
-
 // Sizes that had other names. A row may go one release after it came.
 constexpr std::pair<std::string_view, const char*> renamed[] = {{"lanes", "channels"},
                                                                 {"bytes_per_lane", "bytes_per_channel"}};
@@ -86,52 +78,46 @@ void read_parameters(DeviceProgramParameters& p) {
 
 } // namespace
 
-PeerQueues::PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator)
-    : memory_(std::move(gpu), std::move(communicator),
-              "waited for its device, where a collective waits for other ranks") {
-    if (size() > most_ranks)
+CollectiveQueues::CollectiveQueues(std::shared_ptr<Gpu> gpu,
+                                   const std::shared_ptr<Communicator>& communicator) {
+    const int size = communicator->size();
+    if (size > most_ranks)
         throw GpuError("collectives through the memory of peers are for up to " + std::to_string(most_ranks) +
-                       " ranks, not " + std::to_string(size()));
+                       " ranks, not " + std::to_string(size));
     // with more ranks more messages are under way at once, and flags are looked at for longer
-    if (size() > 2) parameters_.flagged_below_combining /= 2;
-    if (size() > 4) parameters_.slotted.slot_bytes = size() <= 8 ? 65536 : 32768;
+    if (size > 2) parameters_.flagged_below_combining /= 2;
+    if (size > 4) parameters_.slotted.slot_bytes = size <= 8 ? 65536 : 32768;
     read_parameters(parameters_);
-    const std::int64_t channels = parameters_.most_channels, ranks = size();
-    const std::int64_t bytes =
-        queues(Wire::slotted) + channels * ranks * parameters_.slotted.slots * parameters_.slotted.slot_bytes;
-    memory_.allocate(static_cast<std::size_t>(bytes), static_cast<std::size_t>(queues(Wire::slotted)),
-                     "collective queues");
-    Gpu& device = *this->gpu();
-    numbers_ = device.allocate(static_cast<std::size_t>(2 * channels * ranks * 2) * sizeof(std::int64_t),
-                               "collective counters");
-    device.fill(numbers_.address(), 0, numbers_.size());
-    overflows_ = device.allocate(sizeof(std::int64_t), "collective counters");
-    device.fill(overflows_.address(), 0, overflows_.size());
-    bases_ = device.upload(memory_.bases().data(), memory_.bases().size() * sizeof(GpuAddress),
-                           "collective tables");
+    const DeviceQueues &slots = parameters_.slotted, &flags = parameters_.flagged;
+    const std::int64_t channels = parameters_.most_channels, pairs = channels * size;
+    const auto rank_of = [size](std::int64_t pair) { return static_cast<int>(pair % size); };
+    const auto sender_in = [rank_of](std::int64_t of_pair) { // of words [channel][rank][so many]
+        return [=](std::int64_t word) { return rank_of(word / of_pair); };
+    };
+    pad_ = std::make_unique<SignalPad>(
+        gpu, communicator,
+        std::vector<SignalWords>{
+            {SignalWords::data, pairs * slots.slots, "message", sender_in(slots.slots)},
+            {SignalWords::credit, pairs, "message", rank_of},
+            {SignalWords::credit, pairs, "message", rank_of},
+            {SignalWords::data, pairs * flags.slots, "message", sender_in(flags.slots),
+             static_cast<std::size_t>(2 * flags.slot_bytes)},
+        },
+        static_cast<std::size_t>(pairs * slots.slots * slots.slot_bytes), 2 * 2 * pairs,
+        "waited for its device, where a collective waits for other ranks", "collective queues");
+    overflows_ = gpu->allocate(sizeof(std::int64_t), "collective counters");
+    gpu->fill(overflows_.address(), 0, overflows_.size());
+    const auto& bases = pad_->buffer().all();
+    bases_ = gpu->upload(bases.data(), bases.size() * sizeof(GpuAddress), "collective tables");
 }
 
-std::int64_t PeerQueues::words(int which) const {
-    const std::int64_t pairs =
-        parameters_.most_channels * size() * static_cast<std::int64_t>(sizeof(std::int64_t));
-    return (which > arrived_slotted ? whole_pages(pairs * parameters_.slotted.slots) : 0) +
-           (which > freed_slotted ? (which - freed_slotted) * whole_pages(pairs) : 0);
-}
-
-std::int64_t PeerQueues::queues(Wire wire) const {
-    const std::int64_t first = words(kinds_of_words);
-    if (wire == Wire::flagged) return first;
-    return first + parameters_.most_channels * size() * parameters_.flagged.slots * 2 *
-                       parameters_.flagged.slot_bytes;
-}
-
-void PeerQueues::order(void* stream, bool captured) {
+void CollectiveQueues::order(void* stream, bool captured) {
     if (captured) return; // a graph is put in order by who launches it
-    if (last_stream_ != nullptr && stream != last_stream_) memory_.order_behind_work(stream);
+    if (last_stream_ != nullptr && stream != last_stream_) pad_->order_behind_work(stream);
     last_stream_ = stream;
 }
 
-GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
+GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
                  std::shared_ptr<CclCommunicator> ccl, std::vector<DeviceStage> stages,
                  const Schedule& schedule, GpuFunction kernel, std::string what)
     : gpu_(std::move(gpu)), queues_(std::move(queues)), ccl_(std::move(ccl)), kernel_(std::move(kernel)),
@@ -229,15 +215,15 @@ void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
     a.ranks = program.ranks;
     a.rank = program.rank;
     a.memories = queues_->bases_.address();
-    a.own_memory = queues_->memory_.base(queues_->rank());
-    a.arrived = queues_->words(arrived_slotted);
-    a.freed = queues_->words(flagged ? freed_flagged : freed_slotted);
+    a.own_memory = queues_->pad_->buffer().mine();
+    a.arrived = queues_->pad_->offset(CollectiveQueues::arrived_slotted);
+    a.freed =
+        queues_->pad_->offset(flagged ? CollectiveQueues::freed_flagged : CollectiveQueues::freed_slotted);
     a.queues = queues_->queues(program.wire);
     a.slots = wire.slots;
     a.slot_bytes = flagged ? 2 * wire.slot_bytes : wire.slot_bytes;
-    a.numbers = queues_->numbers_.address() +
-                (flagged ? 0 : parameters.most_channels * program.ranks * 2 * sizeof(std::int64_t));
-    a.abandoned = queues_->memory_.abandoned();
+    a.numbers = queues_->pad_->epoch(flagged ? 0 : parameters.most_channels * program.ranks * 2);
+    a.watch = queues_->pad_->watch();
 }
 
 // For profiles: the larger of what goes in and what comes out.
@@ -258,7 +244,10 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
     check_given(buffers);
     gpu_->make_current();
     const bool captured = queues_ && gpu_->is_capturing(stream);
-    if (queues_) queues_->order(stream, captured);
+    if (queues_) {
+        queues_->pad_->refuse_if_aborted();
+        queues_->order(stream, captured);
+    }
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, what_, work());
     for (Stage& stage : stages_) {
@@ -280,7 +269,7 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
                      stage.arguments, stream);
     }
     span.reset();
-    if (queues_) queues_->memory_.note_work(stream, captured);
+    if (queues_) queues_->pad_->note_work(stream, captured);
 }
 
 std::string GpuPlan::describe() const {
@@ -295,7 +284,7 @@ std::string GpuPlan::describe() const {
     return text;
 }
 
-std::int64_t GpuPlan::take_overflows(PeerQueues& queues) {
+std::int64_t GpuPlan::take_overflows(CollectiveQueues& queues) {
     std::int64_t count = 0;
     Gpu& gpu = *queues.gpu();
     gpu.copy_out(&count, queues.overflows_.address(), sizeof count);

@@ -6,7 +6,7 @@
 #include "device/timeline.hpp"
 #include "schedule/recorded_calls.hpp"
 #include "transport/ccl.hpp"
-#include "transport/peer_memory.hpp"
+#include "transport/signal_pad.hpp"
 
 #include <array>
 #include <cstdint>
@@ -18,27 +18,29 @@ namespace jali {
 
 // Queues of messages between the devices of a communicator's ranks, which all plans of these share; see
 // device_program.hpp. Plans on them run one after the other, in the same order on all ranks.
-class PeerQueues {
+class CollectiveQueues {
   public:
     // Collective. Throws GpuError, on all ranks, where devices cannot reach each other.
-    PeerQueues(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
+    CollectiveQueues(std::shared_ptr<Gpu> gpu, const std::shared_ptr<Communicator>& communicator);
 
     static constexpr int most_ranks = 64; // of the kernel
 
-    const std::shared_ptr<Gpu>& gpu() const { return memory_.gpu(); }
-    int rank() const { return memory_.communicator()->rank(); }
-    int size() const { return memory_.communicator()->size(); }
+    const std::shared_ptr<Gpu>& gpu() const { return pad_->gpu(); }
+    int rank() const { return pad_->communicator()->rank(); }
+    int size() const { return pad_->communicator()->size(); }
     const DeviceProgramParameters& parameters() const { return parameters_; }
 
   private:
     friend class GpuPlan;
-    std::int64_t words(int which) const; // where the words of this kind begin, in bytes
-    std::int64_t queues(Wire wire) const;
+    enum Row { arrived_slotted, freed_slotted, freed_flagged, flagged }; // flags are words, with data between
+    std::int64_t queues(Wire wire) const {                               // where they begin, in bytes
+        return wire == Wire::flagged ? pad_->offset(flagged) : pad_->offset_of_bytes();
+    }
     void order(void* stream, bool captured); // behind what came before
 
-    PeerMemory memory_;
     DeviceProgramParameters parameters_;
-    GpuMemory numbers_, bases_, overflows_;
+    std::unique_ptr<SignalPad> pad_; // its epochs: [wire: flagged first][channel][rank][sent, received]
+    GpuMemory bases_, overflows_;
     void* last_stream_ = nullptr;
 };
 
@@ -53,7 +55,7 @@ class GpuPlan {
     // for their wire. `queues` may
     // be null where no message goes through the memory of peers, `ccl` where none goes through the library.
     // Throws PlanError, GpuError.
-    GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<PeerQueues> queues,
+    GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> queues,
             std::shared_ptr<CclCommunicator> ccl, std::vector<DeviceStage> stages, const Schedule& schedule,
             GpuFunction kernel, std::string what);
 
@@ -71,7 +73,7 @@ class GpuPlan {
 
     // How many finite numbers became infinite in a 16-bit result since the last call, on this rank; waits for
     // the device. Kernels count only if they were compiled to.
-    static std::int64_t take_overflows(PeerQueues& queues);
+    static std::int64_t take_overflows(CollectiveQueues& queues);
 
     // What the driver is given for some runs on these addresses, whose contents are as before afterwards: for
     // check_together (recorded_plan.hpp). `composition` is what the plan was made for, `reproducible` whether
@@ -96,7 +98,7 @@ class GpuPlan {
     void check_given(std::span<const GpuAddress> buffers) const;
 
     std::shared_ptr<Gpu> gpu_;
-    std::shared_ptr<PeerQueues> queues_;
+    std::shared_ptr<CollectiveQueues> queues_;
     std::shared_ptr<CclCommunicator> ccl_;
     GpuFunction kernel_;
     std::string what_;

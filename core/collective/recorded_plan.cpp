@@ -162,7 +162,7 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
     subject->combines = operation != "none";
     if (subject->combines) subject->how = {data_type_of(element), operation_of(operation), reproducible};
     subject->warp = gpu_->warp_size();
-    if (queues_) subject->queue_bytes = queues_->memory_.bytes();
+    if (queues_) subject->queue_bytes = queues_->pad_->buffer().bytes();
     choose_channels(*subject, communicator);
     subject->user_buffers = user_buffers_;
     for (std::size_t b = 0; b < buffers.size(); ++b) subject->buffers.push_back({buffers[b], bytes_[b]});

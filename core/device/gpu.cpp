@@ -36,6 +36,7 @@ GpuMemory& GpuMemory::operator=(GpuMemory&& other) noexcept {
         address_ = std::exchange(other.address_, 0);
         size_ = std::exchange(other.size_, 0);
         held_ = std::exchange(other.held_, 0);
+        fine_ = std::exchange(other.fine_, false);
         label_ = std::exchange(other.label_, nullptr);
     }
     return *this;
@@ -304,6 +305,14 @@ bool Gpu::is_capturing(void* stream) const {
     return status != 0;
 }
 
+namespace {
+thread_local std::vector<std::function<void()>> checks_of_graph; // of the one that this thread records
+}
+
+void Gpu::before_replays(std::function<void()> check) const {
+    checks_of_graph.push_back(std::move(check));
+}
+
 int Gpu::let_reach(const Gpu& other) const {
     other.make_current();
     return api_.enable_peer(context_, 0);
@@ -478,6 +487,7 @@ double GpuEvent::seconds_since(const GpuEvent& start) const {
 
 void GpuGraph::begin(void* stream) {
     gpu_->make_current();
+    checks_of_graph.clear();
     constexpr int relaxed = 2; // other threads and libraries go on as they like
     gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
 }
@@ -485,6 +495,7 @@ void GpuGraph::begin(void* stream) {
 void GpuGraph::end(void* stream) {
     const GpuApi& api = gpu_->api();
     void* graph = nullptr;
+    before_ = std::exchange(checks_of_graph, {});
     api.check(api.capture_end(stream, &graph), "recording a graph");
     // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
     constexpr unsigned long long by_node = 8;
@@ -506,6 +517,7 @@ GpuGraph::~GpuGraph() {
 
 void GpuGraph::launch(void* stream) {
     gpu_->make_current();
+    for (const auto& check : before_) check();
     if (DriverRecord::on())
         DriverRecord::note(
             {.kind = DriverCall::Kind::refused, .name = "the launch of a graph", .stream = stream});

@@ -46,6 +46,7 @@ class GpuMemory {
     std::shared_ptr<Gpu> gpu_;
     GpuAddress address_ = 0;
     std::size_t size_ = 0, held_ = 0; // asked for, taken from the pool
+    bool fine_ = false;               // see Gpu::allocate_fine
     const std::string* label_ = nullptr;
 };
 
@@ -139,6 +140,7 @@ class GpuGraph {
     void abandon(void* stream) noexcept;
     std::shared_ptr<Gpu> gpu_;
     void* instance_ = nullptr;
+    std::vector<std::function<void()>> before_; // see Gpu::before_replays
 };
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
@@ -177,6 +179,9 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     // `own_pages`: no other allocation shares them, as it takes where another process maps the memory.
     GpuMemory allocate(std::size_t bytes, std::string_view label, bool own_pages = false);
+    // Likewise, on pages of its own, of memory that a running kernel sees other devices write, and they it.
+    GpuMemory allocate_fine(std::size_t bytes, std::string_view label);
+    std::string why_no_fine_memory(); // empty: there is; else the driver's words. Tries it.
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
     const Ledger& ledger() const { return ledger_; }
 
@@ -231,6 +236,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     // Whether what is put on the stream now becomes part of a graph instead of being run.
     bool is_capturing(void* stream) const;
+    // While this thread records a graph: what is called before each of its replays, and may refuse it.
+    void before_replays(std::function<void()> check) const;
 
     // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
     void wait_for(void* stream);
@@ -263,6 +270,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     GpuAddress from_driver(std::size_t bytes);
     GpuAddress plain_from_driver(std::size_t bytes);
     GpuAddress virtual_from_driver(std::size_t bytes);
+    GpuAddress fine_from_driver(std::size_t bytes, std::string& trouble);
     HandleType first_handle_type() const;
     Segment* segment_of(GpuAddress address); // with the mutex held
 
@@ -289,8 +297,8 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     std::vector<Pinned> free_pinned_;
     std::vector<void*> free_streams_;
     mutable std::mutex mutex_;
-    std::multimap<std::size_t, GpuAddress> free_; // by size
-    std::map<GpuAddress, Segment> segments_;      // by where they begin
+    std::multimap<std::size_t, GpuAddress> free_, free_fine_; // by size
+    std::map<GpuAddress, Segment> segments_;                  // by where they begin
     std::optional<HandleType> forced_handle_type_;
     std::atomic<HandleType> handle_type_{HandleType::ipc};
     bool network_reads_virtual_ = false;

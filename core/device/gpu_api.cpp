@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 
 #include <dlfcn.h>
@@ -46,8 +47,13 @@ std::unique_ptr<GpuApi> load(const GpuVendor& vendor) {
     JALI_GPU_OPTIONAL_FUNCTIONS(JALI_FIND)
     std::swap(missing, api->lacking);
 #undef JALI_FIND
-    if (const auto name = vendor.functions.find("launch_with"); name != vendor.functions.end())
-        api->launch_with = reinterpret_cast<decltype(api->launch_with)>(dlsym(handle, name->second.c_str()));
+    const auto find_own = [&](const char* member, auto& function) { // of one vendor alone
+        if (const auto name = vendor.functions.find(member); name != vendor.functions.end())
+            function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(
+                dlsym(handle, name->second.c_str()));
+    };
+    find_own("launch_with", api->launch_with);
+    find_own("allocate_with", api->allocate_with);
     if (api->driver_version != nullptr) api->driver_version(&api->version);
     if (api->version < vendor.oldest)
         throw GpuError(title + " " + api->library + " supports " + vendor.platform + " " +

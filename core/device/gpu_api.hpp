@@ -152,6 +152,8 @@ struct GpuApi {
 #undef JALI_DECLARE
     // CUDA's alone, since version 11.8; null where it is not there or has no name.
     int (*launch_with)(const CudaLaunch* launch, void* function, void** parameters, void** extra) = nullptr;
+    // HIP's alone; null where it is not there or has no name. See GpuVendor::fine_grained.
+    int (*allocate_with)(GpuAddress* address, std::size_t bytes, unsigned flags) = nullptr;
     std::string lacking = {}; // functions that could be missing and are
 
     // Memory of a file descriptor, which stays the caller's; the driver's answer.

@@ -91,9 +91,68 @@ GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_page
     return memory;
 }
 
+GpuAddress Gpu::fine_from_driver(std::size_t bytes, std::string& trouble) {
+    make_current();
+    if (api_.allocate_with == nullptr) {
+        const auto name = vendor().functions.find("allocate_with");
+        trouble = "the driver lacks " + (name == vendor().functions.end() ? "such memory" : name->second);
+        return 0;
+    }
+    GpuAddress address = 0;
+    const int error = api_.allocate_with(&address, bytes, vendor().fine_grained);
+    if (error != gpu_success) trouble = api_.text_of(error);
+    return error == gpu_success ? address : 0;
+}
+
+GpuMemory Gpu::allocate_fine(std::size_t bytes, std::string_view label) {
+    if (vendor().fine_grained == 0) return allocate(bytes, label, true);
+    GpuMemory memory;
+    const std::size_t wanted = pool_size(std::max(bytes, big_unit));
+    {
+        std::lock_guard lock(mutex_);
+        const auto found = free_fine_.lower_bound(wanted);
+        if (found != free_fine_.end() && found->first <= wanted + wanted / 8) {
+            memory.held_ = found->first;
+            memory.address_ = found->second;
+            free_fine_.erase(found);
+        }
+    }
+    if (memory.address_ == 0) {
+        std::string trouble;
+        memory.held_ = wanted;
+        memory.address_ = fine_from_driver(wanted, trouble);
+        if (memory.address_ == 0)
+            throw GpuError("allocating " + readable_bytes(wanted) + " of fine-grained memory on " + name_ +
+                           ": " + trouble);
+    }
+    memory.size_ = bytes;
+    memory.fine_ = true;
+    memory.label_ = ledger_.book(bytes, label);
+    memory.gpu_ = shared_from_this();
+    return memory;
+}
+
+std::string Gpu::why_no_fine_memory() {
+    if (vendor().fine_grained == 0) return "";
+    std::string trouble;
+    {
+        std::lock_guard lock(mutex_);
+        if (!free_fine_.empty()) return "";
+    }
+    const GpuAddress address = fine_from_driver(big_unit, trouble);
+    if (address == 0) return trouble;
+    std::lock_guard lock(mutex_);
+    free_fine_.emplace(big_unit, address); // for the first who takes some
+    return "";
+}
+
 void Gpu::give_back(GpuMemory& memory) noexcept {
     ledger_.strike(memory.size_, memory.label_);
     std::lock_guard lock(mutex_);
+    if (memory.fine_) {
+        free_fine_.emplace(memory.held_, memory.address_);
+        return;
+    }
     free_.emplace(memory.held_, memory.address_);
     if (Segment* segment = segment_of(memory.address_)) --segment->in_use;
 }
@@ -101,7 +160,8 @@ void Gpu::give_back(GpuMemory& memory) noexcept {
 std::size_t Gpu::cached() const {
     std::lock_guard lock(mutex_);
     std::size_t bytes = 0;
-    for (const auto& [size, address] : free_) bytes += size;
+    for (const auto* free : {&free_, &free_fine_})
+        for (const auto& [size, address] : *free) bytes += size;
     return bytes;
 }
 
@@ -116,6 +176,8 @@ void Gpu::trim() {
         if (segment == nullptr) api_.release(kept.second);
         return segment == nullptr || segment->in_use == 0;
     });
+    for (const auto& [size, address] : free_fine_) api_.release(address);
+    free_fine_.clear();
     std::erase_if(segments_, [&](const auto& entry) {
         if (entry.second.in_use > 0) return false;
         unmake_virtual(api_, entry.second.block);

@@ -40,6 +40,9 @@ struct GpuVendor {
     std::string architecture; // what stands before the number in the compiler's names; empty: the compiler
                               // asks the device
     int descriptors_by_value = 0; // since this version a descriptor of memory is given, before its address
+    // Of the driver's function allocate_with, for memory that a kernel sees others write while it runs; 0:
+    // all memory of devices is so.
+    unsigned fine_grained = 0;
 
     VendorLibrary ccl;                                // of collectives, with NCCL's functions
     std::map<std::string, std::string> ccl_functions; // those that have other names than NCCL's

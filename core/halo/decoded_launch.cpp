@@ -202,7 +202,7 @@ class LaunchKernels : public KernelFamily {
             for (auto item = of_it.begin(); item != of_it.end();)
                 pack_part(call.name, parts, item, of_it.end(), (epoch & 1) * a.slot_bytes, reads, writes);
             if (remote) {
-                if (message.room != 0) decoder_.wait(writes, message.room, epoch + message.ahead);
+                if (message.credit != 0) decoder_.wait(writes, message.credit, epoch + message.ahead);
                 decoder_.signal(writes, message.arrived, epoch + 1);
             }
             packed.push_back(writes);
@@ -263,7 +263,7 @@ class LaunchKernels : public KernelFamily {
         const int moment = decoder_.begin(call.name, call.stream);
         const std::int64_t epoch = decoder_.read_count(moment, a.epoch);
         for (const PackMessage& m : decoder_.rows<PackMessage>(a.messages, a.count))
-            decoder_.wait(moment, m.room, epoch + m.ahead);
+            decoder_.wait(moment, m.credit, epoch + m.ahead);
     }
     void signal_halos(const DriverCall& call) {
         const auto a = decoder_.arguments_of<SignalArguments>(call);

@@ -55,7 +55,7 @@ std::string why_no_carrier(HaloCarrier carrier, PlacedLayout& layout,
     case HaloCarrier::remote_write:
     case HaloCarrier::copy_engine:
     case HaloCarrier::buffered_write:
-        return layout.why_no_mailbox(*communicator);
+        return layout.why_no_pad(*communicator);
     case HaloCarrier::library:
         return CclCommunicator::why_not(*communicator, layout.gpu());
     case HaloCarrier::gpu_aware_mpi:

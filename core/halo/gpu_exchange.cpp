@@ -49,8 +49,9 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
             }
         }
         agree_on_ghosts();
-    } else if (uses_mailbox(policy_.carrier)) {
-        agree_on_places();
+    } else if (uses_slots(policy_.carrier)) {
+        agree_on_places(policy_.carrier == HaloCarrier::copy_engine ? HaloChannel::copied_slots
+                                                                    : HaloChannel::stored_slots);
     }
     retired_ =
         gpu_->allocate((messages_.size() + stages_.size() + 1) * sizeof(std::int64_t), "halo counters");
@@ -115,9 +116,9 @@ void GpuExchange::pack(void* stream) {
     const char* kernel = "gather_halos";
     if (packs_into_receiver(policy_.carrier)) {
         kernel = "pack_halos";
-        arguments.epoch = mailbox_->epoch();
-        arguments.abandoned = mailbox_->abandoned();
-        arguments.slot_bytes = static_cast<std::int64_t>(mailbox_->slot_bytes());
+        arguments.epoch = pad_->epoch(channel_);
+        arguments.watch = pad_->watch();
+        arguments.slot_bytes = static_cast<std::int64_t>(pad_->slot_bytes(channel_));
     }
     if (policy_.carrier == HaloCarrier::remote_write) {
         arguments.opened = opened_.address();
@@ -139,7 +140,7 @@ void GpuExchange::await_stage(std::size_t s, void* stream) {
     if (ends_with_packing()) return;
     const Stage& stage = stages_[s];
     ArrivalArguments arguments{awaited_.address() + stage.first_word * sizeof(GpuAddress), stage.words,
-                               mailbox_->epoch(), s + 1 == stages_.size(), mailbox_->abandoned()};
+                               pad_->epoch(channel_), s + 1 == stages_.size(), pad_->watch()};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await");
     gpu_->launch(gpu_->builtin("await_halos"), 1, await_threads, arguments, stream, Urgency::first);
 }
@@ -149,13 +150,13 @@ void GpuExchange::receive_stage(std::size_t s, void* stream) {
     ReceiveArguments arguments{sections_.address(),
                                receive_jobs_.address() + stage.first_job * sizeof(HaloJob),
                                stage.jobs,
-                               static_cast<std::int64_t>(mailbox_->slot_bytes()),
-                               mailbox_->epoch(),
+                               static_cast<std::int64_t>(pad_->slot_bytes(channel_)),
+                               pad_->epoch(channel_),
                                retired_.address() + (messages_.size() + s) * sizeof(std::int64_t),
                                senders_.address(),
                                sender_count_,
                                s + 1 == stages_.size(),
-                               mailbox_->abandoned()};
+                               pad_->watch()};
     const DeviceSpan span(*gpu_, stream, Phase::unpack, "await and place", watched() ? received(s) : Work{});
     gpu_->launch(gpu_->builtin("receive_halos"), static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)),
                  halo_blocks.threads, arguments, stream, Urgency::first);
@@ -173,6 +174,7 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
         throw GpuError("halo policy " + policy_.name +
                        " cannot be recorded in a graph; use one of the remote-write or buffered-write "
                        "policies, or one of the vendor's library");
+    layout_->refuse_if_aborted();
     for (FieldStorage* field : mapped_) field->map_ghosts(*communicator_);
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();
@@ -188,7 +190,7 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
     if (packs_into_receiver(policy_.carrier) ? on.transport : on.pack) pack(main);
     if (beside && writes_packed_) before_->record(main);
     if (carried_by(HaloCarrier::library)) carry_by_ccl(main);
-    if (carried_by(HaloCarrier::copy_engine)) copy_to_mailboxes(main);
+    if (carried_by(HaloCarrier::copy_engine)) copy_to_slots(main);
     if (carried_by(HaloCarrier::host_staged)) copy_to_host(main);
     if (carried_by(HaloCarrier::host_staged) || carried_by(HaloCarrier::gpu_aware_mpi)) packed_->record(main);
     if (beside) {
@@ -203,7 +205,7 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
     }
     for (std::size_t s = 0; s < stages_.size(); ++s) {
         if (carried_by(HaloCarrier::remote_write)) await_stage(s, main);
-        if (on.transport && uses_mailbox(policy_.carrier)) receive_stage(s, main);
+        if (on.transport && uses_slots(policy_.carrier)) receive_stage(s, main);
         const bool last = s + 1 == stages_.size();
         if (beside && !last) {
             if (!carried_by(HaloCarrier::library)) stage_arrived_[s]->record(main);
@@ -214,7 +216,7 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
         if (beside && !last) side_done_->record(side);
         if (beside && last && boundary_fills) side_done_->let_wait(main);
     }
-    if (mailbox_ && on.transport) mailbox_->note_exchange(main);
+    if (pad_ && on.transport) pad_->note_exchange(channel_, main);
     count();
 }
 
@@ -226,17 +228,18 @@ void GpuExchange::copy_to_host(void* stream) {
                            message.send_bytes, stream);
 }
 
-void GpuExchange::copy_to_mailboxes(void* stream) {
+void GpuExchange::copy_to_slots(void* stream) {
     const DeviceSpan span(*gpu_, stream, Phase::transport, "copy", watched() ? sent() : Work{});
-    AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch(),
-                         mailbox_->abandoned()};
+    AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), pad_->epoch(channel_),
+                         pad_->watch()};
     gpu_->launch(gpu_->builtin("await_slots"), 1, halo_blocks.threads, await, stream, Urgency::first);
-    const std::uint64_t slot = mailbox_->enqueued % 2 * mailbox_->slot_bytes();
+    const std::uint64_t slot = pad_->enqueued(channel_) % 2 * pad_->slot_bytes(channel_);
     for (const Message& message : messages_)
         if (message.send_bytes > 0)
-            gpu_->copy(mailbox_->slot(message.to) + slot + message.their_offset,
+            gpu_->copy(pad_->slot(channel_, message.to) + slot + message.their_offset,
                        send_.address() + message.send_offset, message.send_bytes, stream);
-    SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()), mailbox_->epoch()};
+    SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()),
+                           pad_->epoch(channel_)};
     gpu_->launch(gpu_->builtin("signal_halos"), 1, halo_blocks.threads, signal, stream, Urgency::first);
 }
 

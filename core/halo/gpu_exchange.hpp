@@ -3,15 +3,14 @@
 // One message per slab, as on the host; its parts are sections of whole groups of ghost sites, stored as in
 // the field, so that a section lands in its ghosts as it is. Packing is one launch for all messages. Who
 // carries them is the policy's row: MPI, by way of pinned memory or from the device (the host waits); NCCL;
-// or the devices themselves, into the neighbour's ghosts or mailbox (transport/peer.hpp), where nobody on the
-// host waits for anything. What the kernel's parts compute is the caller's business.
+// or the devices themselves, into the neighbour's ghosts or slots (halo_pad.hpp), where nobody on the host
+// waits for anything. What the kernel's parts compute is the caller's business.
 #pragma once
 
 #include "halo/exchange.hpp"
 #include "halo/policy.hpp"
 #include "halo/storage.hpp"
 #include "transport/ccl.hpp"
-#include "transport/peer.hpp"
 
 #include <functional>
 #include <memory>
@@ -96,7 +95,8 @@ class GpuExchange {
     };
 
     void make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale);
-    void agree_on_places();
+    void take_channel(HaloChannel channel);
+    void agree_on_places(HaloChannel channel);
     void agree_on_ghosts();
     bool ends_with_packing() const; // one launch packs, and waits for what arrives
     GpuAddress place_of(const Message& message, const Part& part) const; // where packing puts it
@@ -109,7 +109,7 @@ class GpuExchange {
     void carry_staged(void* stream);
     void carry_directly();
     void carry_by_ccl(void* stream);
-    void copy_to_mailboxes(void* stream);
+    void copy_to_slots(void* stream);
     void count();
     Work sent() const; // for profiles
     Work carried(const Stage& stage) const;
@@ -120,8 +120,9 @@ class GpuExchange {
     HaloPolicy policy_;
     std::shared_ptr<Communicator> communicator_;
     std::vector<std::shared_ptr<FieldStorage>> kept_;
-    std::shared_ptr<PeerMailbox> mailbox_; // null where there is none; a doorbell for ghosts
-    std::vector<FieldStorage*> mapped_;    // whose ghosts the neighbours write, in an order all ranks share
+    std::shared_ptr<HaloPad> pad_; // null where others carry messages
+    HaloChannel channel_ = HaloChannel::ghosts;
+    std::vector<FieldStorage*> mapped_; // whose ghosts the neighbours write, in an order all ranks share
     std::shared_ptr<CclCommunicator> ccl_;
     std::vector<Message> messages_; // stage by stage
     std::vector<Stage> stages_;

@@ -225,7 +225,7 @@ void GpuLaunch::fall_back(HaloCarrier carrier, const std::string& trouble) {
     static std::atomic<bool> said{false};
     if (d.communicator->rank() != 0 || said.exchange(true)) return;
     std::fprintf(stderr, "jali: halos between devices go by way of %s (policy %s), since %s\n",
-                 carrier == HaloCarrier::host_staged ? "the host" : "mailboxes", d.policy->name.c_str(),
+                 carrier == HaloCarrier::host_staged ? "the host" : "buffers", d.policy->name.c_str(),
                  trouble.c_str());
 }
 
@@ -317,6 +317,7 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     totals_are_zero_ = true;
     const auto* here = reinterpret_cast<const std::int64_t*>(totals_here_.data());
     gpu_->wait_for_word(here + reduced_.size(), turn_);
+    if (d.layout) d.layout->refuse_if_aborted();
     const HostSpan span(Phase::sums, d.cost.name);
     std::copy_n(here, reduced_.size(), reduced_.data());
     std::vector<std::uint64_t> keys;
@@ -343,7 +344,7 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     auto& d = definition_;
     try {
         if (d.any_policy && needs_peers(d.policy->carrier)) {
-            const std::string& trouble = d.layout->why_no_mailbox(*d.communicator);
+            const std::string& trouble = d.layout->why_no_pad(*d.communicator);
             if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
         }
         const auto make = [&] {
@@ -393,7 +394,7 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
     };
     if (apart_plans_.count(key) == 0) {
         if (d.any_policy && needs_peers(d.policy->carrier)) {
-            const std::string& trouble = halos.layout->why_no_mailbox(*d.communicator);
+            const std::string& trouble = halos.layout->why_no_pad(*d.communicator);
             if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
         }
         try {

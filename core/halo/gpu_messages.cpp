@@ -97,12 +97,17 @@ void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const 
     if (produced > 0) produced_ = gpu_->allocate(produced, "halo items");
 }
 
-void GpuExchange::agree_on_places() {
-    mailbox_ = layout_->mailbox(communicator_);
-    std::vector<std::int64_t> mine(layout_->slabs().size(), -1);
-    if (mine.size() > PeerMailbox::most_messages) // as many on every rank, so that all stop here
-        throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
+void GpuExchange::take_channel(HaloChannel channel) {
+    pad_ = layout_->pad(communicator_);
+    channel_ = channel;
+    if (layout_->slabs().size() > HaloPad::most_messages) // as many on every rank, so that all stop here
+        throw LayoutError("halo: more than " + std::to_string(HaloPad::most_messages) +
                           " different ghost slabs of one lattice; use halo policy host-staged-overlap");
+}
+
+void GpuExchange::agree_on_places(HaloChannel channel) {
+    take_channel(channel);
+    std::vector<std::int64_t> mine(layout_->slabs().size(), -1);
     for (const Message& message : messages_)
         mine[message.slab] = static_cast<std::int64_t>(message.receive_offset);
     const auto all = communicator_->all_gather(std::as_bytes(std::span(mine)), "places of halo messages");
@@ -111,14 +116,11 @@ void GpuExchange::agree_on_places() {
     for (Message& message : messages_)
         std::memcpy(&message.their_offset, all[message.to].data() + message.slab * sizeof(std::int64_t),
                     sizeof(std::int64_t));
-    mailbox_->reserve(receive_bytes_);
+    pad_->reserve(channel, receive_bytes_);
 }
 
 void GpuExchange::agree_on_ghosts() {
-    mailbox_ = layout_->doorbell(communicator_);
-    if (layout_->slabs().size() > PeerMailbox::most_messages) // as many on every rank, so that all stop here
-        throw LayoutError("halo: more than " + std::to_string(PeerMailbox::most_messages) +
-                          " different ghost slabs of one lattice; use halo policy host-staged-overlap");
+    take_channel(HaloChannel::ghosts);
     const auto& first = layout_->first_ghosts(*communicator_);
     for (Message& message : messages_)
         for (Part& part : message.parts) part.their_ghost = first[message.to][2 * message.slab + part.parity];
@@ -129,7 +131,7 @@ GpuAddress GpuExchange::place_of(const Message& message, const Part& part) const
     if (policy_.carrier == HaloCarrier::remote_write)
         return part.field->ghosts_of(message.to) + part.their_ghost * part.field->block_bytes();
     const GpuAddress begin = policy_.carrier == HaloCarrier::buffered_write
-                                 ? mailbox_->slot(message.to) + message.their_offset
+                                 ? pad_->slot(channel_, message.to) + message.their_offset
                                  : send_.address() + message.send_offset;
     return begin + part.send_offset;
 }
@@ -150,13 +152,13 @@ void GpuExchange::make_tables() {
             addresses.push_back(place_of(message, part));
         }
     }
-    if (mailbox_) {
-        addresses.push_back(mailbox_->slot_bytes());
-        for (int r = 0; r < communicator_->size(); ++r) addresses.push_back(mailbox_->slot(r));
+    if (pad_) {
+        addresses.push_back(pad_->slot_bytes(channel_));
+        for (int r = 0; r < communicator_->size(); ++r) addresses.push_back(pad_->slot(channel_, r));
     }
     if (addresses == addresses_) return;
     addresses_ = std::move(addresses);
-    const bool mailed = uses_mailbox(policy_.carrier), by_library = mailbox_ == nullptr;
+    const bool in_slots = uses_slots(policy_.carrier), by_library = pad_ == nullptr;
     pack_blocks_ = policy_.overlap && packs_into_receiver(policy_.carrier) ? beside_bulk : halo_blocks;
     const int me = communicator_->rank();
     std::vector<PackPart> parts;
@@ -174,12 +176,12 @@ void GpuExchange::make_tables() {
             const Slab& slab = layout_->slabs()[message.slab];
             PackMessage send{};
             if (!by_library) {
-                send.arrived = mailbox_->arrived(message.to, message.slab);
-                send.room = mailbox_->consumed(me, message.to);
-                send.ahead = mailed ? -1 : 1;
-                const GpuAddress opens = mailbox_->consumed(message.from, me);
+                send.arrived = pad_->arrived(channel_, message.to, message.slab);
+                send.credit = pad_->credit(channel_, me, message.to);
+                send.ahead = HaloPad::ahead(channel_);
+                const GpuAddress opens = pad_->credit(channel_, message.from, me);
                 if (std::find(opened.begin(), opened.end(), opens) == opened.end()) opened.push_back(opens);
-                if (message.receive_bytes > 0) awaited.push_back(mailbox_->arrived(me, message.slab));
+                if (message.receive_bytes > 0) awaited.push_back(pad_->arrived(channel_, me, message.slab));
             }
             FieldStorage* last = nullptr;
             for (const Part& part : message.parts) {
@@ -210,12 +212,12 @@ void GpuExchange::make_tables() {
                                      place_of(message, part) + first});
                     first += static_cast<std::int64_t>(layout_->group()) * section.bytes();
                 }
-                if (!mailed) continue;
+                if (!in_slots) continue;
                 deal_out(receive_jobs, sections.size(), next, bytes_of(part.receive_count), receive_bytes_,
                          halo_blocks);
-                sections.push_back({mailbox_->slot(me) + message.receive_offset + part.receive_offset, ghosts,
-                                    static_cast<std::int64_t>(bytes_of(part.receive_count)),
-                                    mailbox_->arrived(me, message.slab)});
+                sections.push_back({pad_->slot(channel_, me) + message.receive_offset + part.receive_offset,
+                                    ghosts, static_cast<std::int64_t>(bytes_of(part.receive_count)),
+                                    pad_->arrived(channel_, me, message.slab)});
             }
             sends.push_back(send);
         }
@@ -229,11 +231,11 @@ void GpuExchange::make_tables() {
     sends_ = upload(sends);
     send_jobs_ = upload(send_jobs);
     send_job_count_ = static_cast<std::int64_t>(send_jobs.size());
-    if (mailed) {
+    if (in_slots) {
         sections_ = upload(sections);
         receive_jobs_ = upload(receive_jobs);
         std::vector<GpuAddress> senders; // everybody may send in another exchange
-        for (int r = 0; r < communicator_->size(); ++r) senders.push_back(mailbox_->consumed(r, me));
+        for (int r = 0; r < communicator_->size(); ++r) senders.push_back(pad_->credit(channel_, r, me));
         sender_count_ = static_cast<std::int64_t>(senders.size());
         senders_ = upload(senders);
     } else if (!by_library) {

@@ -137,6 +137,7 @@ void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks,
         gpu.copy_out(array + first * site_bytes, staged.address(), count * site_bytes);
     }
     gpu.synchronize();
+    layout_->refuse_if_aborted();
 }
 
 void FieldStorage::copy_on_device(const FieldStorage& other) {

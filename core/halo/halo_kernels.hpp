@@ -17,7 +17,7 @@ struct PackPart {
 };
 struct PackMessage {
     std::int64_t jobs;
-    GpuAddress arrived, room;
+    GpuAddress arrived, credit;
     std::int64_t ahead;
 };
 struct PackArguments {
@@ -27,14 +27,14 @@ struct PackArguments {
     std::int64_t opened_count;
     GpuAddress awaited;
     std::int64_t awaited_count, last;
-    GpuAddress abandoned;
+    GpuAddress watch;
 };
 struct ArrivalArguments {
     GpuAddress awaited;
     std::int64_t count;
     GpuAddress epoch;
     std::int64_t last;
-    GpuAddress abandoned;
+    GpuAddress watch;
 };
 struct SignalArguments {
     GpuAddress messages;
@@ -44,7 +44,7 @@ struct SignalArguments {
 struct AwaitArguments {
     GpuAddress messages;
     std::int64_t count;
-    GpuAddress epoch, abandoned;
+    GpuAddress epoch, watch;
 };
 struct ReceiveSection {
     GpuAddress from, to;
@@ -56,7 +56,7 @@ struct ReceiveArguments {
     std::int64_t job_count, slot_bytes;
     GpuAddress epoch, retired, senders;
     std::int64_t senders_count, last;
-    GpuAddress abandoned;
+    GpuAddress watch;
 };
 
 } // namespace jali

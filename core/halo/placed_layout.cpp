@@ -36,23 +36,16 @@ void* PlacedLayout::bulk_stream() {
     return bulk_stream_->handle();
 }
 
-const std::string& PlacedLayout::why_no_mailbox(Communicator& communicator) {
-    if (!why_no_mailbox_) why_no_mailbox_ = PeerMemory::why_not(gpu_, communicator);
-    return *why_no_mailbox_;
+const std::string& PlacedLayout::why_no_pad(Communicator& communicator) {
+    if (!why_no_pad_) why_no_pad_ = SymmetricBuffer::why_not(gpu_, communicator);
+    return *why_no_pad_;
 }
 
-const std::shared_ptr<PeerMailbox>& PlacedLayout::mailbox(const std::shared_ptr<Communicator>& communicator) {
-    if (!mailbox_) mailbox_ = std::make_shared<PeerMailbox>(gpu_, communicator);
-    return mailbox_;
-}
-
-const std::shared_ptr<PeerMailbox>&
-PlacedLayout::doorbell(const std::shared_ptr<Communicator>& communicator) {
-    if (!doorbell_) {
-        doorbell_ = std::make_shared<PeerMailbox>(gpu_, communicator);
-        doorbell_->reserve(0);
-    }
-    return doorbell_;
+const std::shared_ptr<HaloPad>& PlacedLayout::pad(const std::shared_ptr<Communicator>& communicator) {
+    if (!pad_)
+        pad_ = std::make_shared<HaloPad>(gpu_, communicator,
+                                         [this](std::int64_t slab) { return slabs()[slab].box.from; });
+    return pad_;
 }
 
 const std::vector<std::vector<std::int64_t>>& PlacedLayout::first_ghosts(Communicator& communicator) {

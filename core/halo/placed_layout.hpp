@@ -4,8 +4,8 @@
 
 #include "device/arena.hpp"
 #include "device/gpu.hpp"
+#include "halo/halo_pad.hpp"
 #include "halo/layout.hpp"
-#include "transport/peer.hpp"
 
 #include <cstdint>
 #include <map>
@@ -67,15 +67,14 @@ class PlacedLayout : public Layout {
     }
 
     // Between devices: the stream on which the bulk is computed while halos travel on the device's own, and
-    // this rank's mailbox. The first call of mailbox is collective; it throws GpuError on all ranks where
-    // devices cannot reach each other.
+    // how they tell each other of halos. The first call of pad is collective; it throws GpuError on all
+    // ranks where devices cannot reach each other.
     void* bulk_stream();
-    const std::string&
-    why_no_mailbox(Communicator& communicator); // empty: there can be one; collective at first
-    const std::shared_ptr<PeerMailbox>& mailbox(const std::shared_ptr<Communicator>& communicator);
-    // Where only words are exchanged: a mailbox without slots, whose words stay where they are. Collective at
-    // first.
-    const std::shared_ptr<PeerMailbox>& doorbell(const std::shared_ptr<Communicator>& communicator);
+    const std::string& why_no_pad(Communicator& communicator); // empty: there can be one; collective at first
+    const std::shared_ptr<HaloPad>& pad(const std::shared_ptr<Communicator>& communicator);
+    void refuse_if_aborted() const { // throws GpuError where an exchange was given up
+        if (pad_) pad_->refuse_if_aborted();
+    }
     // [rank][slab][parity]: `first` of that rank's slabs. Collective when there are more slabs than last
     // time.
     const std::vector<std::vector<std::int64_t>>& first_ghosts(Communicator& communicator);
@@ -92,9 +91,9 @@ class PlacedLayout : public Layout {
     std::map<std::pair<const void*, int>, GpuMemory> codes_;
     std::map<const void*, GpuMemory> lists_; // by what they are copies of, which this layout keeps
     std::unique_ptr<GpuStream> bulk_stream_;
-    std::shared_ptr<PeerMailbox> mailbox_, doorbell_;
+    std::shared_ptr<HaloPad> pad_;
     std::vector<std::vector<std::int64_t>> first_ghosts_;
-    std::optional<std::string> why_no_mailbox_;
+    std::optional<std::string> why_no_pad_;
     Memory send_space_, receive_space_;
 };
 

@@ -17,9 +17,9 @@ struct Carrier {
 constexpr Carrier carriers[] = {
     {HaloCarrier::remote_write, "remote-write", "the pack kernel stores into the neighbour's ghosts"},
     {HaloCarrier::buffered_write, "buffered-write",
-     "the pack kernel stores into a mailbox at the neighbour, which places it"},
+     "the pack kernel stores into a buffer at the neighbour, which places it"},
     {HaloCarrier::copy_engine, "copy-engine",
-     "packed here, copied into a mailbox at the neighbour by a copy engine"},
+     "packed here, copied into a buffer at the neighbour by a copy engine"},
     {HaloCarrier::library, "",
      "packed here, sent by the vendor's library straight into the neighbour's ghosts"},
     {HaloCarrier::gpu_aware_mpi, "gpu-aware-mpi",

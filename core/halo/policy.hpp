@@ -16,15 +16,15 @@ namespace jali {
 enum class HaloCarrier {
     messages,       // of the communicator, between hosts
     host_staged,    // from a device, by way of pinned host memory, as messages of the communicator
-    copy_engine,    // packed here, brought into the receiver's mailbox by a copy engine
+    copy_engine,    // packed here, brought into a buffer at the receiver by a copy engine
     remote_write,   // the pack kernel writes into the receiver's ghosts
-    buffered_write, // the pack kernel writes into the receiver's mailbox
+    buffered_write, // the pack kernel writes into a buffer at the receiver
     library,        // packed here, sent and received by the vendor's library: NCCL or RCCL
     gpu_aware_mpi,  // packed here, sent and received by an MPI library that reaches into devices
 };
 
-// Carried through mailboxes (transport/peer.hpp).
-constexpr bool uses_mailbox(HaloCarrier carrier) {
+// Carried through slots at the receiver (halo_pad.hpp).
+constexpr bool uses_slots(HaloCarrier carrier) {
     return carrier == HaloCarrier::copy_engine || carrier == HaloCarrier::buffered_write;
 }
 // The kernel that packs is the transport as well.
@@ -33,7 +33,7 @@ constexpr bool packs_into_receiver(HaloCarrier carrier) {
 }
 // Takes devices that reach each other's memory.
 constexpr bool needs_peers(HaloCarrier carrier) {
-    return carrier == HaloCarrier::remote_write || uses_mailbox(carrier);
+    return carrier == HaloCarrier::remote_write || uses_slots(carrier);
 }
 // Nothing is decided by the host at each exchange, so that it may be part of a graph.
 constexpr bool can_be_recorded(HaloCarrier carrier) {

@@ -1,6 +1,7 @@
 #include "schedule/call_decoder.hpp"
 
 #include "transport/peer_memory.hpp"
+#include "transport/signal_pad.hpp"
 
 #include <algorithm>
 #include <tuple>
@@ -113,7 +114,10 @@ void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value) {
 void CallDecoder::wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly) {
     const auto [space, address] = name_of_memory(word);
     at(moment).waits.push_back({space, address, value, exactly});
-    if (known_.insert({space, address}).second) moments_.words.push_back({space, address, first});
+    if (!known_.insert({space, address}).second) return;
+    const auto [writer, fresh] = recorded_.writers.emplace(word, -1);
+    if (fresh) writer->second = SignalPad::writer_of(word); // pads may be gone when this is decoded again
+    moments_.words.push_back({space, address, first, false, writer->second});
 }
 
 void CallDecoder::signal(int moment, GpuAddress word, std::int64_t value) {

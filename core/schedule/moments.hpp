@@ -32,6 +32,7 @@ struct SignalWord {
     std::uint64_t space = 0, address = 0;
     std::int64_t value = 0;
     bool exactly = false;
+    std::int32_t writer = -1; // of RankMoments::words: the rank that alone may set it; -1: any
 };
 
 // `where` holds the sites sites[list][first...] of what `label` names, each in `site_bytes` bytes. Without a

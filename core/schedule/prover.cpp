@@ -92,10 +92,18 @@ class Prover {
         std::map<std::pair<std::uint64_t, std::uint64_t>, std::map<std::int64_t, int>>
             set; // word: value, moment
         std::map<std::pair<std::uint64_t, std::uint64_t>, std::int64_t> first;
+        std::map<std::pair<std::uint64_t, std::uint64_t>, std::int32_t> writers;
         for (const RankMoments& rank : ranks_)
-            for (const SignalWord& w : rank.words) first[{w.space, w.address}] = w.value;
+            for (const SignalWord& w : rank.words) {
+                first[{w.space, w.address}] = w.value;
+                if (w.writer >= 0) writers[{w.space, w.address}] = w.writer;
+            }
         for (std::size_t n = 0; n < places_.size(); ++n) {
             for (const SignalWord& w : moment(static_cast<int>(n)).signals) {
+                if (const auto writer = writers.find({w.space, w.address});
+                    writer != writers.end() && writer->second != ranks_[places_[n].rank].rank)
+                    throw ScheduleError(name(static_cast<int>(n)) + " sets a word that rank " +
+                                        std::to_string(writer->second) + " alone may set");
                 const auto [found, fresh] = set[{w.space, w.address}].emplace(w.value, static_cast<int>(n));
                 if (!fresh)
                     throw ScheduleError(name(static_cast<int>(n)) + " and " + name(found->second) +

@@ -71,6 +71,7 @@ struct RecordedCalls {
     std::vector<CarriedArray> arrays;
     std::vector<DriverCall> calls;
     SeenMemory memory{nullptr};
+    std::map<GpuAddress, int> writers; // of words of signal pads that were looked at: who alone may set them
 
     // Throws ScheduleError for calls that are wrong by themselves or cannot be decoded.
     RankMoments decode();
@@ -79,7 +80,7 @@ struct RecordedCalls {
 };
 
 // Records some runs of `once`, after one that tells what memory has to be looked at. Three at least: the
-// second slot of a mailbox, and then the first one again. Collective.
+// second slot of a buffer, and then the first one again. Collective.
 void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
                  const std::function<void()>& once, int runs = 3);
 

@@ -28,6 +28,7 @@ namespace jali {
 struct RankFailure : std::runtime_error {
     RankFailure(int rank, const std::string& cause) : std::runtime_error(cause), rank(rank) {}
     int rank; // where the first cause arose, as numbered in the outermost communicator; -1 if unknown
+    std::string here = {}; // what this rank was about: "rank 0 waits for ..."; may be empty
 };
 
 // The transport itself went wrong: nothing moved for the watchdog's time, a message of another size than

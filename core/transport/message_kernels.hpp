@@ -21,7 +21,7 @@ struct OutgoingMessage {
 };
 struct PassArguments {
     std::int64_t incoming, outgoing, steps;
-    GpuAddress abandoned;
+    GpuAddress watch;
     IncomingMessage in[most_messages_of_launch];
     OutgoingMessage out[most_messages_of_launch];
 };

@@ -1,8 +1,6 @@
 #include "transport/peer_memory.hpp"
-#include "transport/patience.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <map>
@@ -75,55 +73,30 @@ std::size_t largest_on_ranks(Communicator& communicator, std::size_t mine) {
     return *std::max_element(all.begin(), all.end());
 }
 
-std::string PeerMemory::why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
     const MemoryHandle mine = own_handle(*gpu);
     const auto handles = gather_values(communicator, mine, "device memory of ranks");
-    std::int64_t trouble = 0; // 1: other host, 2: no way between two devices, 4: one device and one process
     for (int r = 0; r < communicator.size(); ++r) {
-        if (r == communicator.rank()) continue;
         const MemoryHandle& other = handles[r];
-        if (std::strcmp(other.host, mine.host) != 0) {
-            trouble |= 1;
-        } else if (std::strcmp(other.device, mine.device) == 0) {
-            // ranks that share a stream would wait for work that is behind them on it
-            if (other.process == mine.process) trouble |= 4;
-        } else if (other.process == mine.process) {
-            int can = 0;
-            gpu->api().check(
-                gpu->api().can_access_peer(&can, gpu->ordinal(), static_cast<int>(other.ordinal)),
-                "asking for peer access");
-            if (can == 0) trouble |= 2;
+        const bool same_host = std::strcmp(other.host, mine.host) == 0;
+        same_process_.push_back(same_host && other.process == mine.process);
+        Obstacle obstacle = none;
+        if (r != communicator.rank()) {
+            int can = 1;
+            if (!same_host) {
+                obstacle = other_host;
+            } else if (std::strcmp(other.device, mine.device) == 0) {
+                // ranks that share a stream would wait for work that is behind them on it
+                if (same_process_[r]) obstacle = same_device;
+            } else if (same_process_[r]) {
+                gpu->api().check(
+                    gpu->api().can_access_peer(&can, gpu->ordinal(), static_cast<int>(other.ordinal)),
+                    "asking for peer access");
+                if (can == 0) obstacle = no_way;
+            }
         }
+        obstacles_.push_back(obstacle);
     }
-    std::vector<std::int64_t> all{(trouble >> 0) & 1, (trouble >> 1) & 1, (trouble >> 2) & 1};
-    communicator.all_reduce_sum(all);
-    if (all[0] > 0) return "ranks run on several hosts";
-    if (all[1] > 0) return "the driver lets some device of a process not reach another's memory";
-    if (all[2] > 0) return "ranks of one process share a device";
-    return agree_on_handle_type(gpu, communicator);
-}
-
-PeerMemory::PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
-                       std::string waiting)
-    : gpu_(std::move(gpu)), communicator_(std::move(communicator)) {
-    const std::string trouble = why_not(gpu_, *communicator_);
-    if (!trouble.empty()) throw GpuError("devices cannot exchange messages through their memory: " + trouble);
-    watch_ = std::make_unique<PeerWatch>(gpu_, communicator_, std::move(waiting));
-}
-
-void PeerMemory::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {
-    if (mapping_) {
-        gpu_->synchronize();
-        gpu_->api().check(gpu_->api().context_synchronize(), "waiting for the device");
-        communicator_->barrier(); // nobody writes into old blocks any more
-        mapping_.reset();
-        communicator_->barrier(); // nor has one mapped
-        memory_.release();
-    }
-    memory_ = gpu_->allocate(bytes, label, true);
-    if (zeroed > 0) gpu_->fill(memory_.address(), 0, zeroed);
-    gpu_->synchronize();
-    mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address(), memory_.size());
 }
 
 // ---- exported memory and what is made of it
@@ -254,7 +227,8 @@ void MappedMemory::close() noexcept {
 }
 
 PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
-                         std::size_t bytes, const std::vector<char>& wanted) {
+                         std::size_t bytes, const std::vector<char>& wanted, Missing missing)
+    : why_not_(static_cast<std::size_t>(communicator.size())) {
     const HandleExporter exporter(*gpu, mine, bytes); // until all have mapped it
     const auto handles = gather_values(communicator, exporter.handle(), "device memory of ranks");
     std::string trouble;
@@ -267,6 +241,7 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
         try {
             mapped_.back() = MappedMemory(gpu, handles[r]);
         } catch (const GpuError& error) {
+            why_not_[r] = error.what();
             trouble = "mapping the memory of rank " + std::to_string(r) +
                       (handles[r].type == HandleType::none
                            ? ""
@@ -276,7 +251,7 @@ PeerMapping::PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communic
         addresses_.push_back(mapped_.back().address());
     }
     const auto failed = static_cast<std::size_t>(trouble.empty() ? 0 : 1);
-    if (largest_on_ranks(communicator, failed) == 0) return; // all is there and mapped
+    if (largest_on_ranks(communicator, failed) == 0 || missing == Missing::is_told) return;
     throw CannotMap(trouble.empty() ? "another rank cannot map the memory of its peers" : trouble);
 }
 
@@ -404,75 +379,6 @@ std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& 
     return "processes cannot map each other's device memory (" + trouble +
            "); let them share a container with its network and IPC namespaces, or use rows that need no such "
            "memory: ccl, direct or staged";
-}
-
-namespace {
-constexpr auto grace = std::chrono::seconds(1);
-}
-
-PeerWatch::PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
-                     std::string waiting)
-    : gpu_(std::move(gpu)), communicator_(std::move(communicator)), pending_(gpu_, false) {
-    abandoned_ = gpu_->allocate_pinned(sizeof(std::int64_t), "peer counters");
-    std::memset(abandoned_.data(), 0, sizeof(std::int64_t));
-    gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
-                                   patience = Patience(watchdog_seconds())](unsigned looks) mutable {
-        if (looks == 0) patience.moved();
-        if (looks % 64 != 63) return pause_core();
-        record_noted();
-        if (!in_graph_ && pending_.reached()) return; // nothing of ours is waited for
-        try {
-            communicator_->check();
-            patience.look_at_clock(
-                [&] { return "rank " + std::to_string(communicator_->rank()) + " " + waiting; });
-        } catch (...) {
-            // it may be that only what came later, and has nothing to do with these ranks, is still under way
-            const auto now = std::chrono::steady_clock::now();
-            if (recorded_late_ && !first_failure_) first_failure_ = now;
-            if (first_failure_ && now - *first_failure_ < grace) return;
-            abandon();
-            throw;
-        }
-    });
-}
-
-PeerWatch::~PeerWatch() {
-    gpu_->set_while_waiting(this, nullptr);
-}
-
-GpuAddress PeerWatch::abandoned() const {
-    return reinterpret_cast<GpuAddress>(abandoned_.data());
-}
-
-void PeerWatch::abandon() {
-    *reinterpret_cast<volatile std::int64_t*>(abandoned_.data()) = 1;
-}
-
-// An event is one more call of the driver, so the device's own stream, which is there for ever, gets one
-// only when somebody asks. Until it is reached everything on the stream counts as waiting for others.
-void PeerWatch::note_work(void* stream, bool captured) {
-    if (captured) {
-        in_graph_ = true; // and then it may be under way at any time
-        return;
-    }
-    noted_ = stream == gpu_->stream();
-    noted_at_ = gpu_->times_idle();
-    if (!noted_) pending_.record(stream);
-    recorded_late_ = false;
-    first_failure_.reset();
-}
-
-void PeerWatch::record_noted() {
-    if (noted_ && noted_at_ == gpu_->times_idle()) {
-        pending_.record(gpu_->stream());
-        recorded_late_ = true;
-    }
-    noted_ = false;
-}
-
-void PeerWatch::order_behind_work(void* stream) {
-    record_noted();
-    pending_.let_wait(stream);
 }
 
 namespace {

@@ -1,19 +1,17 @@
-// A block of this rank's device memory that the other ranks of a communicator on this host have mapped.
+// Blocks of this rank's device memory that other ranks of a communicator on this host have mapped.
 //
-// Between processes it is mapped by the driver's IPC handles or by file descriptors (device/handle_type.hpp);
-// devices of one process reach each other directly. Whether all ranks can do it is found out together, so
-// that all do the same. Kernels that wait for words in such memory are told to stop by `abandoned()`, when
-// the host has heard that a rank failed.
+// Between processes they are mapped by the driver's IPC handles or by file descriptors
+// (device/handle_type.hpp); devices of one process reach each other directly. Whether all ranks can do it is
+// found out together, so that all do the same. Kernels that wait for words in such memory are told to stop by
+// `abandoned()`, when the host has heard that a rank failed.
 #pragma once
 
 #include "device/gpu.hpp"
 #include "transport/communicator.hpp"
 #include "transport/descriptors.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,90 +85,44 @@ class MappedMemory {
 // them mapped, whatever their owner does.
 class PeerMapping {
   public:
+    enum class Missing { throws, is_told }; // what cannot be mapped
+
     // Collective. `mine` is any address of this rank's device memory, 0 if it has none, and `bytes` what
     // is to be reached from there on; `wanted` says whose memory this rank wants to reach (empty:
-    // everybody's). Throws CannotMap on all ranks where some memory cannot be mapped.
+    // everybody's). Throws CannotMap on all ranks where some memory cannot be mapped, or says so.
     PeerMapping(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, GpuAddress mine,
-                std::size_t bytes, const std::vector<char>& wanted = {});
+                std::size_t bytes, const std::vector<char>& wanted = {}, Missing missing = Missing::throws);
     PeerMapping(const PeerMapping&) = delete;
 
     GpuAddress of(int rank) const { return addresses_[rank]; } // 0 where there is none or wanted
     const std::vector<GpuAddress>& all() const { return addresses_; }
+    const std::string& why_not(int rank) const {
+        return why_not_[rank];
+    } // empty: it is mapped, or not wanted
 
   private:
     std::vector<MappedMemory> mapped_;
     std::vector<GpuAddress> addresses_;
+    std::vector<std::string> why_not_;
 };
 
-// Kernels of this device that wait for other ranks: where one has failed they are told to stop, and the host
-// says why.
-class PeerWatch {
+// Where the devices of a communicator's ranks are, and what keeps two from reaching each other whatever
+// the memory. Made by all ranks.
+class DevicePlaces {
   public:
-    // `waiting` is what a rank says it did when it has waited for too long.
-    PeerWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting);
-    ~PeerWatch();
-    PeerWatch(const PeerWatch&) = delete;
+    enum Obstacle { none, other_host, no_way, same_device, kinds };
 
-    GpuAddress abandoned() const; // not 0: whoever waits shall stop
-    void abandon();               // the host gives up
-    // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
-    // other ranks.
-    void note_work(void* stream) { note_work(stream, gpu_->is_capturing(stream)); }
-    void note_work(void* stream, bool captured);
-    // What comes on this stream waits for the work that was noted.
-    void order_behind_work(void* stream);
+    DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
+    Obstacle obstacle(int rank) const { return obstacles_[rank]; } // of this rank's device and that one's
+    bool same_process(int rank) const { return same_process_[rank]; }
 
   private:
-    void record_noted();
-
-    std::shared_ptr<Gpu> gpu_;
-    std::shared_ptr<Communicator> communicator_;
-    GpuEvent pending_;
-    bool noted_ = false; // there is work on the device's own stream that is not behind `pending_` yet
-    std::uint64_t noted_at_ = 0;
-    bool recorded_late_ = false; // other work may be behind `pending_` as well
-    std::optional<std::chrono::steady_clock::time_point> first_failure_;
-    bool in_graph_ = false;
-    PinnedMemory abandoned_;
+    std::vector<Obstacle> obstacles_;
+    std::vector<char> same_process_;
 };
 
 // Closes a mapping when the work that is on the device's own stream now is done; waits for nothing.
 void drop_later(const std::shared_ptr<Gpu>& gpu, std::unique_ptr<PeerMapping> mapping);
-
-class PeerMemory {
-  public:
-    // Collective. Throws GpuError, on all ranks, if some rank's device cannot be reached by another.
-    // `waiting` is what a rank says it did when it has waited for too long.
-    PeerMemory(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting);
-    PeerMemory(const PeerMemory&) = delete;
-
-    // Empty if every rank's device can be reached by every other; else why not. Collective; the same on all
-    // ranks. See agree_on_handle_type.
-    static std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
-
-    // A block of so many bytes, of which the first `zeroed` are 0, in place of the one before: all ranks wait
-    // for their devices. Collective, with equal numbers.
-    void allocate(std::size_t bytes, std::size_t zeroed, std::string_view label);
-
-    std::size_t bytes() const { return memory_.size(); }
-    GpuAddress base(int rank) const { return mapping_->of(rank); } // as this rank's device sees it
-    const std::vector<GpuAddress>& bases() const { return mapping_->all(); }
-    const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
-    const std::shared_ptr<Communicator>& communicator() const { return communicator_; }
-
-    GpuAddress abandoned() const { return watch_->abandoned(); } // not 0: whoever waits shall stop
-    void abandon() { watch_->abandon(); }                        // the host gives up
-    void note_work(void* stream) { watch_->note_work(stream); }  // see PeerWatch
-    void note_work(void* stream, bool captured) { watch_->note_work(stream, captured); }
-    void order_behind_work(void* stream) { watch_->order_behind_work(stream); }
-
-  private:
-    std::shared_ptr<Gpu> gpu_;
-    std::shared_ptr<Communicator> communicator_;
-    GpuMemory memory_;
-    std::unique_ptr<PeerWatch> watch_;
-    std::unique_ptr<PeerMapping> mapping_;
-};
 
 // Tries the ways to map memory between the processes of a communicator and lets the device's pool make its
 // memory for the first that works: empty, or why none does. Ranks on other hosts are left out. Collective;

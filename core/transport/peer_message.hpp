@@ -2,13 +2,13 @@
 // array.
 //
 // A message is made once and started again and again, on a stream, without the host; starts may be recorded
-// in graphs. Both ends count them in device memory: a word at the sender says for how many starts the
-// receiver's array may be written, a word at the receiver how many have arrived. The bytes go by stores of a
-// kernel, or by a copy engine between two small kernels. What two ranks tell each other before that is up to
-// the caller, who passes it on.
+// in graphs. Both ends count them in device memory: a word of credit at the sender says for how many starts
+// the receiver's array may be written, a word of data at the receiver how many have arrived. The bytes go by
+// stores of a kernel, or by a copy engine between two small kernels. What two ranks tell each other before
+// that is up to the caller, who passes it on.
 #pragma once
 
-#include "transport/peer_memory.hpp"
+#include "transport/signal_pad.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -20,33 +20,31 @@
 
 namespace jali {
 
-// What the messages of one rank share: words that other ranks write, how these are reached, and giving up.
-class PeerPost {
+// The ends of messages of one rank: which words of its signal pad they have. End n has word n of data, which
+// its sender writes, or word n of credit, which its receiver writes, and two counts: of starts, and of blocks
+// that are done.
+class MessageEnds {
   public:
     // Collective over `communicator`, which hears of failures later.
-    PeerPost(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
-    PeerPost(const PeerPost&) = delete;
+    MessageEnds(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
+    MessageEnds(const MessageEnds&) = delete;
 
-    const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
-    int rank() const { return communicator_->rank(); }
-    int size() const { return communicator_->size(); }
+    const std::shared_ptr<Gpu>& gpu() const { return pad_.gpu(); }
+    int rank() const { return pad_.communicator()->rank(); }
+    int size() const { return pad_.communicator()->size(); }
     // Empty if the memory of `rank` can be reached from here and ours from there, else why not.
-    const std::string& why_not(int rank) const { return why_not_[rank]; }
-    bool all_reached() const { return all_reached_; } // by all: the same on all ranks
+    const std::string& why_not(int rank) const { return pad_.buffer().why_not(rank); }
+    bool all_reached() const { return pad_.buffer().all_reached(); } // by all: the same on all ranks
 
     static constexpr int most_messages = 65536; // at once, of a rank
 
   private:
     friend class PeerMessage;
-    // Numbers of places in the block of words: fresh ones first, then those that have been free for longest,
-    // so that nobody who writes late meets a new message.
-    int take_place();
+    enum Row { data, credit };
+    // Numbers of ends: fresh ones first, then those that have been free for longest, so that nobody who
+    // writes late meets a new message.
+    int take_end(int peer);
     void clear_dropped(); // what was dropped is free again when the device has come by
-
-    GpuAddress place(GpuAddress base, int number) const {
-        return base + static_cast<GpuAddress>(number) * place_bytes;
-    }
-    static constexpr std::size_t place_bytes = 32; // what the other end says, count, blocks that are done
 
     struct Dropped {
         int number;
@@ -55,15 +53,8 @@ class PeerPost {
         std::unique_ptr<GpuEvent> passed;
     };
 
-    std::shared_ptr<Gpu> gpu_;
-    std::shared_ptr<Communicator> communicator_;
-    std::vector<std::string> why_not_;
-    bool all_reached_ = false;
-    std::string no_handle_type_; // between processes
-    GpuMemory words_;
-    std::vector<MemoryHandle> handles_; // of everybody's words
-    std::vector<MappedMemory> mapped_;
-    PeerWatch watch_;
+    std::vector<int> peers_; // by the number of the end
+    SignalPad pad_;
     GpuStream beside_; // says that copies have arrived while the next one runs
     GpuEvent fork_, join_;
     int fresh_ = 0;
@@ -78,7 +69,8 @@ class PeerMessage {
 
     // One end of a message: the sender's or the receiver's array. `told` goes to the other end, and what it
     // tells to meet(). Throws GpuError.
-    PeerMessage(std::shared_ptr<PeerPost> post, int peer, bool sends, GpuAddress address, std::size_t bytes);
+    PeerMessage(std::shared_ptr<MessageEnds> ends, int peer, bool sends, GpuAddress address,
+                std::size_t bytes);
     ~PeerMessage();
     PeerMessage(const PeerMessage&) = delete;
 
@@ -92,22 +84,23 @@ class PeerMessage {
 
     // Puts a start of each of these on a stream: first all arrays that receive are offered, then everything
     // is sent, then what follows on the stream waits for what arrives. So messages that go both ways cannot
-    // wait for each other. All of one post, all met, each once.
+    // wait for each other. All of one rank's ends, all met, each once.
     static void start(std::span<PeerMessage* const> messages, void* stream);
 
     // Of a sender: the bytes alone, by the copy engine, whatever the receiver does. For measurements.
     void copy_alone(void* stream) const;
 
-    const PeerPost& post() const { return *post_; }
+    const MessageEnds& ends() const { return *ends_; }
 
   private:
     struct Launch;
-    GpuAddress own(int word) const {
-        return post_->place(post_->words_.address(), number_) +
-               static_cast<GpuAddress>(word) * sizeof(std::int64_t);
+    GpuAddress own_word() const { // that the other end writes
+        return ends_->pad_.own_word(sends_ ? MessageEnds::credit : MessageEnds::data, number_);
     }
+    GpuAddress starts() const { return ends_->pad_.epoch(2 * number_); }
+    GpuAddress blocks_done() const { return ends_->pad_.epoch(2 * number_ + 1); }
 
-    std::shared_ptr<PeerPost> post_;
+    std::shared_ptr<MessageEnds> ends_;
     int peer_, number_;
     bool sends_;
     GpuAddress address_;

@@ -73,6 +73,7 @@ class Vendor:
     minor_unit: int = 10
     oldest: int = 0
     descriptors_by_value: int = 0
+    fine_grained: int = 0
     ccl: Library | None = None
     ccl_functions: Mapping[str, str] = field(default_factory=dict)
     mpi_queries: tuple[str, ...] = ()

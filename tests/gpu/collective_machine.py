@@ -39,7 +39,7 @@ HEAD = [f"buffer {k}" for k in range(16)] + [
     "slots",
     "slot_bytes",
     "numbers",
-    "abandoned",
+    "watch",
     "overflows",
 ]
 OPERAND = [("offset", 8), ("where", 4), ("packet", 4)]

@@ -119,6 +119,10 @@ BOTH(cuMemAlloc_v2, hipMalloc, (Address * address, std::size_t bytes), (address,
     in_use += bytes;
     return 0;
 }
+// HIP's alone: memory that kernels see others write while they run. JALI_FAKE_NO_FINE=1: there is none.
+API hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned flags) {
+    return flags != 1 || number("JALI_FAKE_NO_FINE", 0) ? 801 : hipMalloc(address, bytes);
+}
 BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
     run_all(current); // not what other devices do: their work may wait for what this thread does next
     GUARD;

@@ -119,11 +119,11 @@ def described(made: Made) -> str:
 WORD = np.int64
 TABLES = {  # as in core/halo/halo_kernels.hpp
     "part": "field sites count packets packet_bytes group_bytes row_bytes to",
-    "message": "jobs arrived room ahead",
+    "message": "jobs arrived credit ahead",
     "section": "from to bytes arrived",
     "word": "address",
 }
-PACK = "parts messages jobs count job_count busy slot_bytes epoch retired opened opened_count awaited awaited_count last abandoned"
+PACK = "parts messages jobs count job_count busy slot_bytes epoch retired opened opened_count awaited awaited_count last watch"
 ARGUMENTS = {
     "pack_halos": PACK,
     "gather_halos": "parts - jobs - job_count",
@@ -175,13 +175,13 @@ def recorded(
 def changes_of_row(table: str, rows: np.ndarray, row: int) -> Iterator[tuple[str, int]]:
     for word in rows.dtype.names:
         value = int(rows[word][row])
-        if word in ("sites", "to", "from", "arrived", "room", "address", "field"):
+        if word in ("sites", "to", "from", "arrived", "credit", "address", "field"):
             yield from ((word, int(other)) for other in np.unique(rows[word]) if other != value)
         if word in ("jobs", "ahead"):
             yield from ((word, value + 1), (word, value - 1))
         if word in ("count", "bytes", "packets"):
             yield word, value - (16 if word == "bytes" else 1)
-        if word == "room":
+        if word == "credit":
             yield word, 0
 
 
@@ -277,9 +277,9 @@ EQUIVALENT = [  # faults that change nothing, and why: shape, policy, fault
     ),
     (".*", ".*-directions", "early .*", "stages whose messages come later wait longer than they need"),
     (".*", ".*-directions", "no .*record event", "the event is recorded again before anybody waits for it"),
-    ("square|pair", "(buffered|copy).*", r"message \d: (none|other|[+-]1) (room|ahead)", PEER_SAID_SO),
+    ("square|pair", "(buffered|copy).*", r"message \d: (none|other|[+-]1) (credit|ahead)", PEER_SAID_SO),
     ("square|pair", "copy.*", ".*launch await_slots.*", PEER_SAID_SO),
-    (".*", "copy.*", "early .*launch await_slots", "packing here and room there need each other not"),
+    (".*", "copy.*", "early .*launch await_slots", "packing here and credit there need each other not"),
     ("ring", "(buffered|copy).*", r"message \d: \+1 ahead", "one slot is used where there are two"),
     (
         ".*",

@@ -114,7 +114,7 @@ class Out(ctypes.Structure):
 
 class Arguments(ctypes.Structure):
     _fields_ = [
-        *((name, ctypes.c_int64) for name in ("incoming", "outgoing", "steps", "abandoned")),
+        *((name, ctypes.c_int64) for name in ("incoming", "outgoing", "steps", "watch")),
         ("received", In * 16),
         ("sent", Out * 16),
     ]

@@ -85,7 +85,7 @@ def mutants(record: _core.RecordedCalls, wire: str, ranks: int) -> Iterator[tupl
 
     for number, word in enumerate(HEAD):
         # who gives up, and what overflows, concerns neither order nor bytes
-        used = head[word] != 0 if word.startswith("buffer") else word not in ("abandoned", "overflows")
+        used = head[word] != 0 if word.startswith("buffer") else word not in ("watch", "overflows")
         used = used and not (word == "table" and small) and not (word == "own_memory" and wire == "slotted")
         used = used and not (word in ("arrived", "leads", "first_last_action") and wire == "flagged")
         for change in (1, -1, 8, 16) if used else ():

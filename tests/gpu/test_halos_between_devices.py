@@ -317,13 +317,13 @@ def test_a_rank_may_have_nothing_to_send(policy, use_settings):
 
 
 @pytest.mark.mpi
-def test_fields_that_cannot_be_mapped_go_through_mailboxes_and_say_so(fake_environment):
+def test_fields_that_cannot_be_mapped_go_through_buffers_and_say_so(fake_environment):
     text = """
 print(t.long_messages(jali.Matrix(6), "float64"), flush=True)
 """
     environment = {**fake_environment, "JALI_FAKE_EXPORT_BYTES": str(12 << 20)}
     assert (
-        on_processes(text, "", environment, said="go by way of mailboxes (policy buffered-write-overlap)")
+        on_processes(text, "", environment, said="go by way of buffers (policy buffered-write-overlap)")
         == ["True"] * 2
     )
 

@@ -204,10 +204,18 @@ def _loaded_function(gpu: Any, key: str, image: bytes, name: str) -> Any:
 
 def builtin_kernels(gpu: Any) -> bytes:
     """Machine code of the builtin kernels for a device (of the core)."""
-    folder = Path(__file__).parent / "prelude"
-    text = (folder / "builtin.hpp").read_text() + (folder / "messages.hpp").read_text()
+    return _image(gpu, "builtin", *builtin_source())[0]
+
+
+def builtin_source() -> tuple[str, str]:
+    """Defines and text of the builtin kernels."""
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 256\n#define JALI_BLOCKS 1\n"
-    return _image(gpu, "builtin", head, text)[0]
+    return head, _of_prelude("signals", "builtin", "messages")
+
+
+def _of_prelude(*names: str) -> str:
+    folder = Path(__file__).parent / "prelude"
+    return "".join((folder / f"{name}.hpp").read_text() for name in names)
 
 
 # How elements are stored on devices, and as what they are combined.
@@ -239,15 +247,13 @@ def collective_source(wire: str, element: str, operation: str, checked: bool = F
         f"#define JALI_BLOCKS 1\n#define JALI_STORED {stored}\n#define JALI_VALUE {value}\n"
         f"#define JALI_OPERATION operation_{operation}\n"
     )
-    folder = Path(__file__).parent / "prelude"
-    text = (folder / "elements.hpp").read_text() + (folder / "collective.hpp").read_text()
     if operation == "none":
         head += "#define JALI_MOVES\n"
     if wire == "flagged":
         head += "#define JALI_FLAGGED\n"
     if checked:
         head += "#define JALI_CHECKED\n"
-    return head, text
+    return head, _of_prelude("signals", "elements", "collective")
 
 
 def collective_kernel(gpu: Any, wire: str, element: str, operation: str, checked: bool = False) -> Any:

@@ -60,10 +60,10 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         self.gpu = gpu
         self.size = owner.size
         self.why_not_peer = ""
-        self.queues: _core.PeerQueues | None = None
+        self.queues: _core.CollectiveQueues | None = None
         self._core = owner.communicator.core.duplicate()
         try:
-            self.queues = _core.PeerQueues(gpu, self._core)
+            self.queues = _core.CollectiveQueues(gpu, self._core)
         except DeviceError as error:
             self.why_not_peer = str(error)
         self._ccl: Any = None

@@ -62,7 +62,7 @@ class PersistentMessage:
             self._way, self._why = owner.choose(peer, self._view.nbytes, way)
             if owner.reaches(peer):
                 self._core = _core.PeerMessage(
-                    owner.post, peer, sends, self._view.address if self._view.nbytes else 0, self._view.nbytes
+                    owner.ends, peer, sends, self._view.address if self._view.nbytes else 0, self._view.nbytes
                 )
         except DeviceError as error:
             trouble = str(error)
@@ -162,13 +162,13 @@ class DeviceMessages:
         communicator.core.barrier("setting up device messages")  # says what is made
         self._control = communicator.core.duplicate()
         self._data = communicator.core.duplicate()
-        self.post = _core.PeerPost(gpu, self._control)
+        self.ends = _core.MessageEnds(gpu, self._control)
         self._forced = settings.current().message_way or None  # the same on all ranks
         self._ccl: Any = None
         self.why_not_ccl = (
             "devices reach each other's memory; jali.tune.experiment(message_way='ccl') on all ranks makes it"
         )
-        if self._forced == "ccl" or not self.post.all_reached:
+        if self._forced == "ccl" or not self.ends.all_reached:
             from jali.comm.ccl import CclCommunicator
 
             try:
@@ -203,14 +203,14 @@ class DeviceMessages:
 
     def reaches(self, peer: int) -> bool:
         """Whether this rank's device and that of `peer` reach each other's memory."""
-        return peer != self.rank and not self.post.why_not(peer)
+        return peer != self.rank and not self.ends.why_not(peer)
 
     def choose(self, peer: int, nbytes: int, way: str | None) -> tuple[str, str]:
         """How a message of this rank to `peer` goes, and why. Raises DeviceError where a way that was named is closed."""
         if peer == self.rank:
             return "local", "to oneself"
         named, told = way or self._forced, "it was named" if way else "message_way"
-        closed = self.post.why_not(peer)
+        closed = self.ends.why_not(peer)
         if named in _PEER and closed:
             raise DeviceError(
                 f"messages of rank {self.rank} with rank {peer} cannot go by {named!r}: {closed}"

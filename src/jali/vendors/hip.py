@@ -24,6 +24,7 @@ VENDOR = Vendor(
         "context_synchronize": "hipDeviceSynchronize",
         "memory_info": "hipMemGetInfo",
         "allocate": "hipMalloc",
+        "allocate_with": "hipExtMallocWithFlags",
         "release": "hipFree",
         "host_allocate": "hipHostMalloc",
         "host_release": "hipHostFree",
@@ -91,6 +92,7 @@ VENDOR = Vendor(
     major_unit=10**7,
     minor_unit=10**5,
     descriptors_by_value=70100000,
+    fine_grained=1,  # hipDeviceMallocFinegrained
     compiler=Compiler(
         Library(
             "hipRTC",

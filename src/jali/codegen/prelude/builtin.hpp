@@ -157,15 +157,15 @@ JALI_KERNEL(hand_over, hand_over_arguments) {
     meet();
     if (thread_in_block() == 0 && count_atomically(a.words + a.count) == blocks_in_grid() - 1) {
         a.words[a.count] = 0;
-        publish(a.host + a.count, a.turn);
+        signal(a.host + a.count, a.turn);
     }
 }
 
 // Halos. A message is made of parts, each one section of the bytes of ghost sites of one field: whole groups of sites, stored
 // as in the field. Between devices that reach each other's memory a part is stored right into the receiver's
-// ghosts, or into a mailbox at the receiver with two slots, used in turn. Exchanges are counted (`epoch`, in
+// ghosts, or into a buffer at the receiver with two slots, used in turn. Exchanges are counted (`epoch`, in
 // device memory): a message of exchange e has arrived when its word at the receiver is e + 1. It may be
-// written when the receiver's word of room has come to e + ahead: of a mailbox the word says how many exchanges
+// written when the word of the receiver's credit has come to e + ahead: of slots it says how many exchanges
 // were consumed (ahead is -1: there are two slots), of ghosts for how many exchanges they have been opened
 // (ahead is 1). Work is dealt out in jobs, one to a block; with fewer blocks each takes several.
 struct halo_job {
@@ -185,7 +185,7 @@ struct pack_part {
 struct pack_message {
     int64_t jobs;
     int64_t* arrived;    // the word at the receiver
-    const int64_t* room; // null: there is always room
+    const int64_t* credit; // the receiver's, here; null: it may always be written
     int64_t ahead;
 };
 struct pack_arguments {
@@ -197,27 +197,23 @@ struct pack_arguments {
     int64_t slot_bytes;       // between the slots; 0: there is one
     int64_t* epoch;
     int64_t* retired;       // [message], and one more: jobs or messages that are done, zero before and after
-    int64_t* const* opened; // words to be told that this device's ghosts may be written
+    int64_t* const* opened; // words of credit: this device's ghosts may be written
     int64_t opened_count;
     const int64_t* const* awaited; // words of arrival
     int64_t awaited_count;
     int64_t last; // not 0: the exchange ends with this launch, when the awaited words have come
-    const int64_t* abandoned;
+    int64_t* watch;
 };
 
-// For all threads of a block: whether there is room for the message; not if the host has given up.
-JALI_INLINE bool wait_for_room(const pack_message& message, int64_t epoch, const int64_t* abandoned) {
-    JALI_SHARED bool room;
-    if (message.room == nullptr) return true;
-    if (thread_in_block() == 0) room = wait_until(message.room, epoch + message.ahead, abandoned);
-    meet();
-    return room;
+// For all threads of a block: whether the message may be written; not if the host has given up.
+JALI_INLINE bool wait_for_credit(const pack_message& message, int64_t epoch, int64_t* watch) {
+    return message.credit == nullptr || wait_in_block(message.credit, epoch + message.ahead, IN_PACK_HALOS, watch);
 }
 
-// Several packets of a thread are under way at a time, the first of them while there may be no room yet.
+// False if the host has given up. Several packets of a thread are under way at a time, the first of them while it may not be written yet.
 template <class Packet>
-JALI_INLINE void pack_section(const pack_part& part, const pack_message& message, const halo_job& job,
-                              int64_t slot, int64_t epoch, const int64_t* abandoned) {
+JALI_INLINE bool pack_section(const pack_part& part, const pack_message& message, const halo_job& job,
+                              int64_t slot, int64_t epoch, int64_t* watch) {
     constexpr int several = 4;
     const char* from = (const char*)part.field;
     char* out = part.to + slot;
@@ -243,37 +239,30 @@ JALI_INLINE void pack_section(const pack_part& part, const pack_message& message
                           ? ((const Packet*)(from + int64_t(x) * part.row_bytes))[packet]
                           : ((const Packet*)(from + int64_t(x / GROUP) * part.group_bytes))[packet * GROUP + x % GROUP];
         }
-        if (!waited && !wait_for_room(message, epoch, abandoned)) return;
+        if (!waited && !wait_for_credit(message, epoch, watch)) return false;
         waited = true;
         JALI_UNROLL
         for (int k = 0; k < several; ++k)
             if (there[k]) *(Packet*)(out + place[k]) = held[k];
         first += several * step;
     } while (first < units);
+    return true;
 }
-JALI_INLINE void do_pack_job(const pack_arguments& a, const halo_job& job, int64_t epoch) {
+JALI_INLINE bool do_pack_job(const pack_arguments& a, const halo_job& job, int64_t epoch) {
     const pack_part& part = a.parts[job.item];
     const pack_message& message = a.messages[job.message];
     const int64_t slot = (epoch & 1) * a.slot_bytes;
-    if (part.packet_bytes == 16) {
-        pack_section<bytes16>(part, message, job, slot, epoch, a.abandoned);
-    } else if (part.packet_bytes == 8) {
-        pack_section<int64_t>(part, message, job, slot, epoch, a.abandoned);
-    } else if (part.packet_bytes == 4) {
-        pack_section<int32_t>(part, message, job, slot, epoch, a.abandoned);
-    } else if (part.packet_bytes == 2) {
-        pack_section<short>(part, message, job, slot, epoch, a.abandoned);
-    } else {
-        pack_section<char>(part, message, job, slot, epoch, a.abandoned);
-    }
+    if (part.packet_bytes == 16) return pack_section<bytes16>(part, message, job, slot, epoch, a.watch);
+    if (part.packet_bytes == 8) return pack_section<int64_t>(part, message, job, slot, epoch, a.watch);
+    if (part.packet_bytes == 4) return pack_section<int32_t>(part, message, job, slot, epoch, a.watch);
+    if (part.packet_bytes == 2) return pack_section<short>(part, message, job, slot, epoch, a.watch);
+    return pack_section<char>(part, message, job, slot, epoch, a.watch);
 }
 
 // The end of an exchange, by one block: all has arrived, and is counted.
-JALI_INLINE void await_words(const int64_t* const* words, int64_t count, int64_t epoch, int64_t* counted,
-                             const int64_t* abandoned) {
-    for (int64_t k = thread_in_block(); k < count; k += threads_in_block())
-        wait_until(words[k], epoch + 1, abandoned);
-    meet();
+JALI_INLINE void await_words(const int64_t* const* words, int64_t count, int64_t epoch, int64_t* counted, int64_t step,
+                             int64_t* watch) {
+    wait_for_all(words, count, epoch + 1, step, watch);
     if (counted != nullptr && thread_in_block() == 0) *counted = epoch + 1;
 }
 
@@ -281,30 +270,22 @@ JALI_KERNEL_FOR(1024, pack_halos, pack_arguments) {
     JALI_SHARED bool ends; // no other block has anything left to do
     const int64_t epoch = *a.epoch;
     if (block_in_grid() == 0)
-        for (int64_t k = thread_in_block(); k < a.opened_count; k += threads_in_block())
-            publish(a.opened[k], epoch + 1);
+        for (int64_t k = thread_in_block(); k < a.opened_count; k += threads_in_block()) signal(a.opened[k], epoch + 1);
     if (thread_in_block() == 0) ends = a.busy == 0;
     for (int64_t b = block_in_grid(); b < a.job_count; b += blocks_in_grid()) {
         const halo_job job = a.jobs[b];
-        do_pack_job(a, job, epoch);
-        meet();
-        // one fence for a block, and one that reaches other devices for all of them: each sees what it counted
-        if (thread_in_block() == 0) {
-            fence_device();
-            const pack_message& message = a.messages[job.message];
-            if (count_atomically(a.retired + job.message) + 1 == message.jobs) {
-                a.retired[job.message] = 0;
-                publish(message.arrived, epoch + 1);
-                if (a.last != 0 && count_atomically(a.retired + a.count) + 1 == a.busy) {
-                    a.retired[a.count] = 0;
-                    ends = true;
-                }
-            }
+        if (!do_pack_job(a, job, epoch)) return; // and say nothing of what is not there
+        const pack_message& message = a.messages[job.message];
+        if (!all_retired(a.retired + job.message, message.jobs, 1)) continue;
+        signal(message.arrived, epoch + 1);
+        if (a.last != 0 && count_atomically(a.retired + a.count) + 1 == a.busy) {
+            a.retired[a.count] = 0;
+            ends = true;
         }
     }
     if (a.last == 0) return;
     meet();
-    if (ends) await_words(a.awaited, a.awaited_count, epoch, a.epoch, a.abandoned);
+    if (ends) await_words(a.awaited, a.awaited_count, epoch, a.epoch, IN_PACK_HALOS, a.watch);
 }
 
 // Into this device's own memory; somebody else carries the messages from there.
@@ -318,10 +299,10 @@ struct arrival_arguments {
     int64_t count;
     int64_t* epoch;
     int64_t last; // not 0: with this launch the exchange ends
-    const int64_t* abandoned;
+    int64_t* watch;
 };
 JALI_KERNEL(await_halos, arrival_arguments) {
-    await_words(a.awaited, a.count, *a.epoch, a.last != 0 ? a.epoch : nullptr, a.abandoned);
+    await_words(a.awaited, a.count, *a.epoch, a.last != 0 ? a.epoch : nullptr, IN_AWAIT_HALOS, a.watch);
 }
 
 // Messages that were brought by copy engines have arrived.
@@ -331,22 +312,22 @@ struct signal_arguments {
     const int64_t* epoch;
 };
 JALI_KERNEL(signal_halos, signal_arguments) {
-    JALI_FOR_EACH(m, 0, a.count) publish(a.messages[m].arrived, *a.epoch + 1);
+    JALI_FOR_EACH(m, 0, a.count) signal(a.messages[m].arrived, *a.epoch + 1);
 }
 // Waits until copy engines may write into the receivers' slots.
 struct await_arguments {
     const pack_message* messages;
     int64_t count;
     const int64_t* epoch;
-    const int64_t* abandoned;
+    int64_t* watch;
 };
 JALI_KERNEL(await_slots, await_arguments) {
     JALI_FOR_EACH(m, 0, a.count)
-        wait_until(a.messages[m].room, *a.epoch + a.messages[m].ahead, a.abandoned);
+        wait(a.messages[m].credit, *a.epoch + a.messages[m].ahead, IN_AWAIT_SLOTS, a.watch);
 }
 
 struct receive_section {
-    const char* from; // in slot 0 of this device's mailbox
+    const char* from; // in slot 0 of this device's buffer
     void* to;
     int64_t bytes; // a multiple of 16
     const int64_t* arrived;
@@ -358,10 +339,10 @@ struct receive_arguments {
     int64_t slot_bytes;
     int64_t* epoch;
     int64_t* retired;        // blocks that are done, zero before and after
-    int64_t* const* senders; // the words of all who may send: how many exchanges this device has consumed
+    int64_t* const* senders; // words of credit at all who may send: how many exchanges this device has consumed
     int64_t senders_count;
     int64_t last; // not 0: with this launch the exchange is consumed
-    const int64_t* abandoned;
+    int64_t* watch;
 };
 JALI_KERNEL(receive_halos, receive_arguments) {
     constexpr int several = 4;
@@ -369,8 +350,7 @@ JALI_KERNEL(receive_halos, receive_arguments) {
     for (int64_t b = block_in_grid(); b < a.job_count; b += blocks_in_grid()) {
         const halo_job job = a.jobs[b];
         const receive_section& section = a.sections[job.item];
-        if (thread_in_block() == 0) wait_until(section.arrived, epoch + 1, a.abandoned);
-        meet();
+        if (!wait_in_block(section.arrived, epoch + 1, IN_RECEIVE_HALOS, a.watch)) return;
         const bytes16* source = (const bytes16*)(section.from + (epoch & 1) * a.slot_bytes);
         bytes16* to = (bytes16*)section.to;
         const int64_t units = section.bytes / 16, step = job.turns * threads_in_block();
@@ -385,13 +365,7 @@ JALI_KERNEL(receive_halos, receive_arguments) {
                 if (first + k * step < units) to[first + k * step] = held[k];
         }
     }
-    meet();
-    if (thread_in_block() != 0) return;
-    fence_device();
-    if (count_atomically(a.retired) + 1 == blocks_in_grid()) {
-        *a.retired = 0;
-        if (a.last == 0) return;
-        *a.epoch = epoch + 1;
-        for (int64_t k = 0; k < a.senders_count; ++k) publish(a.senders[k], epoch + 1);
-    }
+    if (!all_retired(a.retired, blocks_in_grid(), 1) || a.last == 0) return;
+    *a.epoch = epoch + 1;
+    for (int64_t k = 0; k < a.senders_count; ++k) signal(a.senders[k], epoch + 1);
 }

@@ -36,7 +36,7 @@ struct collective_arguments {
     int64_t queues;         // bytes to [channel][sender][slot]
     int64_t slots, slot_bytes;
     int64_t* numbers;       // [channel][rank][2]: messages sent and received so far
-    const int64_t* abandoned;
+    int64_t* watch;
     int64_t* overflows;
     int64_t small_table[SMALL_TABLE_WORDS]; // the table, if it is no larger: then it need not be fetched
 };
@@ -115,40 +115,6 @@ JALI_APART void store_in_part(char* to, const bytes16& what, int64_t valid) {
         if (k < valid) to[k] = q.byte[k];
 }
 
-// 16 bytes as 32, every 4 bytes with the flag behind them: written and read 8 bytes at least at a time.
-JALI_INLINE void store_flagged(char* to, const bytes16& what, uint32_t flag) {
-    words_and_bytes q;
-    q.all = what;
-#if defined(__CUDACC_RTC__)
-    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to), "r"(q.word[0]), "r"(flag), "r"(q.word[1]) : "memory");
-    asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(to + 16), "r"(q.word[2]), "r"(flag), "r"(q.word[3]) : "memory");
-#else
-    for (int k = 0; k < 4; ++k)
-        ((volatile uint64_t*)to)[k] = uint64_t(flag) << 32 | q.word[k];
-#endif
-}
-// A look at them: whether all four are there.
-JALI_INLINE bool look_flagged(const char* from, uint32_t flag, bytes16& what) {
-    words_and_bytes q;
-#if defined(__CUDACC_RTC__)
-    uint32_t f0, f1, f2, f3;
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(q.word[0]), "=r"(f0), "=r"(q.word[1]), "=r"(f1) : "l"(from) : "memory");
-    asm volatile("ld.volatile.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(q.word[2]), "=r"(f2), "=r"(q.word[3]), "=r"(f3) : "l"(from + 16) : "memory");
-    const bool there = (f0 == flag) & (f1 == flag) & (f2 == flag) & (f3 == flag);
-#else
-    bool there = true;
-    for (int k = 0; k < 4; ++k) {
-        const uint64_t both = ((const volatile uint64_t*)from)[k];
-        q.word[k] = uint32_t(both);
-        there = there && uint32_t(both >> 32) == flag;
-    }
-#endif
-    what = q.all;
-    return there;
-}
-
 // Where an operand's slice of this iteration begins, and the flag of a message.
 struct located {
     char* at;
@@ -189,18 +155,18 @@ struct channel_state {
         const int64_t n = number(d.peer, d.packet, d.kind) + d.ahead * per_iteration[2 * d.peer];
         const int me = int(a->rank);
         if (d.kind == 0) {
-            publish(arrived(d.peer, me, n), n + 1);
-        } else { // what was read is in registers or stored: nothing to be fenced
-            *(volatile int64_t*)freed(d.peer, me) = n + 1;
+            signal(arrived(d.peer, me, n), n + 1);
+        } else {
+            signal_without_stores(freed(d.peer, me), n + 1);
         }
     }
-    JALI_MEMBER void wait(const deed& d) const {
+    JALI_MEMBER void wait_for(const deed& d) const {
         const int64_t n = number(d.peer, d.packet, d.kind == 0 ? 1 : 0);
         const int me = int(a->rank);
         if (d.kind == 0) {
-            wait_until(arrived(me, d.peer, n), n + 1, a->abandoned);
+            wait(arrived(me, d.peer, n), n + 1, IN_COLLECTIVE, a->watch);
         } else if (n >= a->slots) {
-            wait_until(freed(me, d.peer), n + 1 - a->slots, a->abandoned);
+            wait(freed(me, d.peer), n + 1 - a->slots, IN_COLLECTIVE, a->watch);
         }
     }
 };
@@ -248,14 +214,24 @@ JALI_INLINE void do_flagged_slice(const channel_state& s, const instruction& i, 
                 from[u] = s.locate(sources[k + u], begin, false);
                 if (!from[u].message) q[u] = load_packet(from[u].at, p, valid);
             }
-            for (uint32_t looks = 1;; ++looks) {
+            const auto look = [&] {
                 bool there = true;
                 JALI_UNROLL
                 for (int u = 0; u < AT_ONCE; ++u)
                     if (from[u].message) there &= look_flagged(from[u].at + 32 * p, from[u].flag, q[u]);
-                if (there || (looks % 4096 == 0 && *(const volatile int64_t*)s.a->abandoned != 0)) break;
-                pause();
-            }
+                return there;
+            };
+            const auto missing = [&](uint32_t& flag) {
+                const char* place = nullptr;
+                JALI_UNROLL
+                for (int u = 0; u < AT_ONCE; ++u) {
+                    if (!from[u].message || look_flagged(from[u].at + 32 * p, from[u].flag, q[u])) continue;
+                    place = from[u].at;
+                    flag = from[u].flag;
+                }
+                return place;
+            };
+            wait_for_flags(IN_COLLECTIVE, s.a->watch, look, missing);
             if (i.sources == 1 && i.divide_by == 1) break; // only moves
             JALI_UNROLL
             for (int u = 0; u < AT_ONCE; ++u) {
@@ -362,7 +338,7 @@ JALI_INLINE void do_instruction(const channel_state& s, const instruction& i) {
         meet();
         for (int64_t k = thread_in_block(); k < i.actions; k += threads_in_block())
             s.act(s.actions[i.first_action + k]);
-        for (int64_t k = thread_in_block(); k < i.waits; k += threads_in_block()) s.wait(s.waits[i.first_wait + k]);
+        for (int64_t k = thread_in_block(); k < i.waits; k += threads_in_block()) s.wait_for(s.waits[i.first_wait + k]);
         meet();
     }
     const int64_t begin = (s.iteration * s.a->channels + s.channel) * i.chunk;
@@ -436,9 +412,8 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
 #if defined(JALI_FLAGGED)
             // all messages fit their queues: one look at the beginning tells whether there is room
             const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + channel * a.ranks + k;
-            const int64_t room = *(const volatile int64_t*)freed + a.slots;
-            if (per_iteration[2 * k] > 0 && numbers[2 * k] + per_iteration[2 * k] > room)
-                wait_until(freed, numbers[2 * k] + per_iteration[2 * k] - a.slots, a.abandoned);
+            const int64_t wanted = numbers[2 * k] + per_iteration[2 * k] - a.slots;
+            if (per_iteration[2 * k] > 0 && seen(freed) < wanted) wait(freed, wanted, IN_COLLECTIVE, a.watch);
 #endif
         }
         meet();
@@ -466,7 +441,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
             lasting[2 * k + 1] = received;
 #if defined(JALI_FLAGGED)
             const int64_t halves = received & ~(a.slots / 2 - 1); // slots are a power of two
-            if (halves > numbers[2 * k + 1]) *(volatile int64_t*)s.freed(int(k), int(a.rank)) = halves;
+            if (halves > numbers[2 * k + 1]) signal_without_stores(s.freed(int(k), int(a.rank)), halves);
 #endif
         }
         meet();

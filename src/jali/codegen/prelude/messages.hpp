@@ -1,8 +1,8 @@
 // Messages between devices that reach each other's memory; see core/transport/peer_message.hpp.
 //
-// The receiver says at the sender for how many starts its array may be written (`ready`), the sender puts the bytes there
-// and says at the receiver how many have arrived. Both count starts in a word of their own, so that a launch may be part of
-// a graph. A launch first offers arrays, then sends, then waits for what arrives, as far as it is told to.
+// The receiver says at the sender for how many starts its array may be written (`ready`, a credit), the sender puts the bytes
+// there and says at the receiver how many have arrived. Both count starts in a word of their own, so that a launch may be part
+// of a graph. A launch first offers arrays, then sends, then waits for what arrives, as far as it is told to.
 
 const int MESSAGES_OF_LAUNCH = 16;
 const int64_t OFFER = 1, TAKE = 2;             // steps
@@ -27,7 +27,7 @@ struct message_out {
 };
 struct message_arguments {
     int64_t incoming, outgoing, steps;
-    const int64_t* abandoned;
+    int64_t* watch;
     message_in in[MESSAGES_OF_LAUNCH];
     message_out out[MESSAGES_OF_LAUNCH];
 };
@@ -66,7 +66,7 @@ JALI_KERNEL(pass_messages, message_arguments) {
     const bool leads = block_in_grid() == 0;
     if (leads && (a.steps & OFFER) != 0)
         for (int64_t m = thread_in_block(); m < a.incoming; m += threads_in_block())
-            publish(a.in[m].ready, *a.in[m].count + 1);
+            signal(a.in[m].ready, *a.in[m].count + 1);
     // with fewer blocks than were dealt out, each takes several turns
     for (int64_t m = 0; m < a.outgoing; ++m) {
         const message_out& message = a.out[m];
@@ -74,10 +74,7 @@ JALI_KERNEL(pass_messages, message_arguments) {
         if (b < message.first_block) b += (message.first_block - b + blocks_in_grid() - 1) / blocks_in_grid() * blocks_in_grid();
         if (b >= message.first_block + message.blocks) continue;
         const int64_t number = *message.count + 1; // read before this block is counted, written after all are
-        if ((message.deeds & AWAIT) != 0) {
-            if (thread_in_block() == 0) wait_until(message.ready, number, a.abandoned);
-            meet();
-        }
+        if ((message.deeds & AWAIT) != 0 && !wait_in_block(message.ready, number, IN_PASS_MESSAGES, a.watch)) return;
         int64_t mine = 0;
         for (; b < message.first_block + message.blocks; b += blocks_in_grid()) {
             if ((message.deeds & PUT) != 0)
@@ -85,25 +82,13 @@ JALI_KERNEL(pass_messages, message_arguments) {
                          message.blocks * threads_in_block());
             ++mine;
         }
-        if ((message.deeds & ANNOUNCE) == 0) continue;
-        meet();
-        if (thread_in_block() != 0) continue;
-        // one fence for a block, and one that reaches the other device for all of them: each sees what it counted
-        bool last = message.blocks == 1;
-        if (!last) {
-            fence_device();
-            for (int64_t k = 0; k < mine; ++k) last = count_atomically(message.done) + 1 == message.blocks;
-        }
-        if (last) {
-            *message.done = 0;
-            *message.count = number;
-            publish(message.arrived, number);
-        }
+        if ((message.deeds & ANNOUNCE) == 0 || !all_retired(message.done, message.blocks, mine)) continue;
+        *message.count = number;
+        signal(message.arrived, number);
     }
     if (leads && (a.steps & TAKE) != 0)
         for (int64_t m = thread_in_block(); m < a.incoming; m += threads_in_block()) {
             const int64_t number = *a.in[m].count + 1;
-            wait_until(a.in[m].arrived, number, a.abandoned);
-            *a.in[m].count = number;
+            if (wait(a.in[m].arrived, number, IN_PASS_MESSAGES, a.watch)) *a.in[m].count = number;
         }
 }

@@ -205,54 +205,17 @@ JALI_INLINE void fence_device() { __threadfence(); }
 JALI_INLINE void fence_system() { __threadfence_system(); }
 JALI_INLINE void pause() {}
 #endif
-// Words that another device writes or reads: what was stored before a publish is there after the wait.
+// All threads of a block meet, and know what its first thread says; all others say yes.
+JALI_INLINE bool meet_first(bool yes) {
 #if defined(__CUDACC_RTC__)
-JALI_INLINE void publish(int64_t* word, int64_t value) {
-    // a fence by itself, which also acquires: it passes on what this thread has counted of others
-    asm volatile("fence.acq_rel.sys;" ::: "memory");
-    asm volatile("st.relaxed.sys.global.s64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
-}
-JALI_INLINE int64_t acquired(const int64_t* word) {
-    int64_t value;
-    asm volatile("ld.acquire.sys.global.s64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
-    return value;
-}
+    return __syncthreads_and(yes);
 #else
-JALI_INLINE void publish(int64_t* word, int64_t value) {
-    fence_system();
-    *(volatile int64_t*)word = value;
-}
-JALI_INLINE int64_t acquired(const int64_t* word) {
-    const int64_t value = *(const volatile int64_t*)word;
-    fence_system();
-    return value;
-}
-#endif
-// Until the word has come to `value`, or the host has given up (`abandoned` is its memory): then false. No fence, which
-// would wait for what this thread's block has stored elsewhere; and while there is nothing to see no acquiring either, which
-// empties the first-level cache that others use.
-JALI_INLINE bool wait_until(const int64_t* word, int64_t value, const int64_t* abandoned) {
-    if (acquired(word) >= value) return true;
-    // the host's memory is far away, so it is asked now and then only
-    for (uint32_t looks = 1; *(const volatile int64_t*)word < value; ++looks) {
-        if (looks % 4096 == 0 && *(const volatile int64_t*)abandoned != 0) return false;
-        pause();
-    }
-    return acquired(word) >= value;
-}
-
-struct alignas(16) bytes16 {
-    int64_t a, b;
-};
-// What another device has written: not from a cache that does not know.
-JALI_INLINE bytes16 fresh(const bytes16* p) {
-#if defined(__CUDACC_RTC__)
-    bytes16 q;
-    asm volatile("ld.global.cg.v2.s64 {%0, %1}, [%2];" : "=l"(q.a), "=l"(q.b) : "l"(p) : "memory");
-    return q;
-#else
-    const volatile int64_t* words = (const volatile int64_t*)p;
-    return {words[0], words[1]};
+    JALI_SHARED bool said;
+    if (thread_in_block() == 0) said = yes;
+    meet();
+    yes = said;
+    meet(); // before it says something else
+    return yes;
 #endif
 }
 

@@ -1,0 +1,146 @@
+#include "transport/abort_watch.hpp"
+#include "transport/patience.hpp"
+
+#include <cstring>
+#include <exception>
+#include <iterator>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+// Kernels by the number with which they report; as in prelude/signals.hpp, which has the page's layout too.
+constexpr const char* kernels[] = {
+    "", "pack_halos", "await_halos", "await_slots", "receive_halos", "pass_messages", "collective"};
+constexpr int most_reports = 128, first_report = 2, epoch_bits = 56;
+constexpr std::size_t page_bytes = (first_report + 2 * most_reports) * sizeof(std::int64_t);
+
+constexpr auto grace = std::chrono::seconds(1);                 // for what came later on the stream
+constexpr auto time_to_report = std::chrono::milliseconds(100); // a wait looks at the page far more often
+
+} // namespace
+
+AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
+                       std::string waiting, std::function<std::string(const SignalReport&)> told)
+    : gpu_(std::move(gpu)), communicator_(std::move(communicator)), told_(std::move(told)),
+      pending_(gpu_, false), why_aborted_(std::make_shared<std::string>()) {
+    page_ = gpu_->allocate_pinned(page_bytes, "peer counters");
+    std::memset(page_.data(), 0, page_bytes);
+    gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
+                                   patience = Patience(watchdog_seconds())](unsigned looks) mutable {
+        if (looks == 0) patience.moved();
+        if (looks % 64 != 63) return pause_core();
+        record_noted();
+        if (!in_graph_ && pending_.reached()) return; // nothing of ours is waited for
+        try {
+            communicator_->check();
+            patience.look_at_clock([&] {
+                const std::string known = reports();
+                return "rank " + std::to_string(communicator_->rank()) + " " + waiting +
+                       (known.empty() ? "" : " (it " + known + ")");
+            });
+        } catch (const std::exception&) {
+            // it may be that only what came later, and has nothing to do with these ranks, is still under way
+            const auto now = std::chrono::steady_clock::now();
+            if (recorded_late_ && !first_failure_) first_failure_ = now;
+            if (first_failure_ && now - *first_failure_ < grace) return;
+            abort_with(std::current_exception());
+        } catch (...) { // an exception of the interpreter, such as an interrupt
+            abort();
+            throw;
+        }
+    });
+}
+
+AbortWatch::~AbortWatch() {
+    gpu_->set_while_waiting(this, nullptr);
+}
+
+GpuAddress AbortWatch::address() const {
+    return reinterpret_cast<GpuAddress>(page_.data());
+}
+
+std::string AbortWatch::reports() const {
+    const auto* page = reinterpret_cast<const volatile std::int64_t*>(page_.data());
+    for (int k = 0; k < most_reports; ++k) {
+        const std::int64_t word = page[first_report + 2 * k], what = page[first_report + 2 * k + 1];
+        const auto kernel = static_cast<std::size_t>(what >> epoch_bits);
+        if (what <= 0 || kernel >= std::size(kernels)) continue;
+        const std::string text = told_(
+            {static_cast<GpuAddress>(word), what & ((std::int64_t{1} << epoch_bits) - 1), kernels[kernel]});
+        if (!text.empty()) return text;
+    }
+    return "";
+}
+
+void AbortWatch::abort() {
+    *reinterpret_cast<volatile std::int64_t*>(page_.data()) = 1;
+    if (why_aborted_->empty()) *why_aborted_ = "it was interrupted";
+}
+
+// And throws this, with what the device waits for.
+void AbortWatch::abort_with(const std::exception_ptr& error) {
+    abort();
+    const auto begin = std::chrono::steady_clock::now();
+    std::string known = reports();
+    while (known.empty() && !pending_.reached() &&
+           std::chrono::steady_clock::now() - begin < time_to_report) {
+        pause_core();
+        known = reports();
+    }
+    try {
+        std::rethrow_exception(error);
+    } catch (RankFailure& failure) {
+        *why_aborted_ = "rank " + std::to_string(failure.rank) + " failed: " + failure.what();
+        if (!known.empty()) failure.here = "rank " + std::to_string(communicator_->rank()) + " " + known;
+        throw;
+    } catch (const std::exception& other) {
+        *why_aborted_ = other.what();
+        throw;
+    }
+}
+
+namespace {
+
+void refuse(const std::string& why) {
+    if (why.empty()) return;
+    throw GpuError("the device was told to give up what waits for other ranks (" + why +
+                   "), so what it has computed since is not there; begin anew with what was saved");
+}
+
+} // namespace
+
+void AbortWatch::refuse_if_aborted() const {
+    refuse(*why_aborted_);
+}
+
+// An event is one more call of the driver, so the device's own stream, which is there for ever, gets one
+// only when somebody asks. Until it is reached everything on the stream counts as waiting for others.
+void AbortWatch::note_work(void* stream, bool captured) {
+    if (captured) {
+        in_graph_ = true; // and then it may be under way at any time
+        gpu_->before_replays([why = why_aborted_] { refuse(*why); });
+        return;
+    }
+    noted_ = stream == gpu_->stream();
+    noted_at_ = gpu_->times_idle();
+    if (!noted_) pending_.record(stream);
+    recorded_late_ = false;
+    first_failure_.reset();
+}
+
+void AbortWatch::record_noted() {
+    if (noted_ && noted_at_ == gpu_->times_idle()) {
+        pending_.record(gpu_->stream());
+        recorded_late_ = true;
+    }
+    noted_ = false;
+}
+
+void AbortWatch::order_behind_work(void* stream) {
+    record_noted();
+    pending_.let_wait(stream);
+}
+
+} // namespace jali

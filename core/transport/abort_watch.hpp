@@ -1,0 +1,70 @@
+// Kernels of a device that wait for other ranks: where one has failed they are told to stop, and the host
+// says why, and what they waited for.
+//
+// The mapped page that they look at holds a word that is not 0 when the host gives up, and reports of what
+// is waited for: written while a wait is long, and gone when it ends. After an abort nothing that depends on
+// what did not come may be used: whatever is asked of the owner later is refused with the first error.
+#pragma once
+
+#include "device/gpu.hpp"
+#include "transport/communicator.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace jali {
+
+// A word that a kernel waits for, and the epoch that it shall come to.
+struct SignalReport {
+    GpuAddress word;
+    std::int64_t epoch;
+    const char* kernel;
+};
+
+class AbortWatch {
+  public:
+    // `waiting` is what a rank says it did when it has waited for too long; `told` is a report in words,
+    // empty where it is of no word that the owner knows.
+    AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator, std::string waiting,
+               std::function<std::string(const SignalReport&)> told);
+    ~AbortWatch();
+    AbortWatch(const AbortWatch&) = delete;
+
+    GpuAddress address() const; // of the page
+    // What a kernel has been waiting for: "waits for exchange 7 of rank 3, in 'await_halos'"; empty if none
+    // has said so.
+    std::string reports() const;
+    // Throws GpuError, with the first error, if the host has given up.
+    void refuse_if_aborted() const;
+
+    // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
+    // other ranks.
+    void note_work(void* stream) { note_work(stream, gpu_->is_capturing(stream)); }
+    void note_work(void* stream, bool captured);
+    // What comes on this stream waits for the work that was noted.
+    void order_behind_work(void* stream);
+
+  private:
+    void abort();
+    [[noreturn]] void abort_with(const std::exception_ptr& error);
+    void record_noted();
+
+    std::shared_ptr<Gpu> gpu_;
+    std::shared_ptr<Communicator> communicator_;
+    std::function<std::string(const SignalReport&)> told_;
+    GpuEvent pending_;
+    bool noted_ = false; // there is work on the device's own stream that is not behind `pending_` yet
+    std::uint64_t noted_at_ = 0;
+    bool recorded_late_ = false; // other work may be behind `pending_` as well
+    std::optional<std::chrono::steady_clock::time_point> first_failure_;
+    bool in_graph_ = false;
+    PinnedMemory page_;
+    std::shared_ptr<std::string> why_aborted_; // empty: it was not; graphs that hold such work share it
+};
+
+} // namespace jali

@@ -1,0 +1,117 @@
+#include "transport/symmetric_buffer.hpp"
+
+#include <cstring>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+// Empty, or what the driver of the first rank says whose kernels cannot see what others write meanwhile.
+std::string agree_on_fine_memory(Gpu& gpu, Communicator& communicator) {
+    struct Text {
+        char text[200];
+    };
+    Text mine{};
+    std::strncpy(mine.text, gpu.why_no_fine_memory().c_str(), sizeof mine.text - 1);
+    for (const Text& one : gather_values(communicator, mine, "device memory of ranks"))
+        if (one.text[0] != '\0')
+            return "kernels that wait for other devices take fine-grained memory of their own (" +
+                   std::string(one.text) + ")";
+    return "";
+}
+
+} // namespace
+
+std::string SymmetricBuffer::why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+    const DevicePlaces places(gpu, communicator);
+    std::vector<std::int64_t> met(places.kinds, 0); // obstacles of this rank, by kind
+    for (int r = 0; r < communicator.size(); ++r)
+        if (const auto obstacle = places.obstacle(r); obstacle != DevicePlaces::none) met[obstacle] = 1;
+    communicator.all_reduce_sum(met);
+    if (met[DevicePlaces::other_host] > 0) return "ranks run on several hosts";
+    if (met[DevicePlaces::no_way] > 0)
+        return "the driver lets some device of a process not reach another's memory";
+    if (met[DevicePlaces::same_device] > 0) return "ranks of one process share a device";
+    const std::string trouble = agree_on_fine_memory(*gpu, communicator);
+    return trouble.empty() ? agree_on_handle_type(gpu, communicator) : trouble;
+}
+
+SymmetricBuffer::SymmetricBuffer(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
+                                 Reach reach)
+    : gpu_(std::move(gpu)), communicator_(std::move(communicator)), reach_(reach),
+      why_not_(static_cast<std::size_t>(communicator_->size())),
+      in_this_process_(static_cast<std::size_t>(communicator_->size())) {
+    if (reach_ == Reach::some) {
+        no_fine_memory_ = agree_on_fine_memory(*gpu_, *communicator_);
+        no_handle_type_ = agree_on_handle_type(gpu_, *communicator_);
+    } else if (const std::string trouble = why_not(gpu_, *communicator_); !trouble.empty()) {
+        throw GpuError("devices cannot exchange messages through their memory: " + trouble);
+    }
+}
+
+void SymmetricBuffer::allocate(std::size_t bytes, std::size_t zeroed, std::string_view label) {
+    if (mapping_) {
+        gpu_->synchronize();
+        gpu_->api().check(gpu_->api().context_synchronize(), "waiting for the device");
+        communicator_->barrier(); // nobody writes into old memory any more
+        mapping_.reset();
+        communicator_->barrier(); // nor has one mapped
+        memory_.release();
+    }
+    memory_ =
+        no_fine_memory_.empty() ? gpu_->allocate_fine(bytes, label) : gpu_->allocate(bytes, label, true);
+    if (zeroed > 0) gpu_->fill(memory_.address(), 0, zeroed);
+    gpu_->synchronize();
+    if (reach_ == Reach::some) return map_whom_it_can();
+    mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address(), memory_.size());
+}
+
+void SymmetricBuffer::map_whom_it_can() {
+    const DevicePlaces places(gpu_, *communicator_);
+    const int ranks = communicator_->size(), me = communicator_->rank();
+    std::vector<char> wanted(static_cast<std::size_t>(ranks), 0);
+    for (int r = 0; r < ranks; ++r) {
+        in_this_process_[r] = places.same_process(r);
+        const std::string rank = "rank " + std::to_string(r);
+        switch (places.obstacle(r)) {
+        case DevicePlaces::none:
+            wanted[r] = r != me && no_fine_memory_.empty();
+            if (r != me) why_not_[r] = no_fine_memory_;
+            continue;
+        case DevicePlaces::other_host:
+            why_not_[r] = rank + " is on another host";
+            continue;
+        case DevicePlaces::same_device:
+            why_not_[r] = rank + " is in the same process and has the same device";
+            continue;
+        case DevicePlaces::no_way:
+            why_not_[r] = "the memory of " + rank +
+                          " cannot be mapped: the driver lets the two devices not access each other";
+            continue;
+        case DevicePlaces::kinds:
+            break;
+        }
+    }
+    mapping_ = std::make_unique<PeerMapping>(gpu_, *communicator_, memory_.address(), memory_.size(), wanted,
+                                             PeerMapping::Missing::is_told);
+    std::vector<std::byte> reached(static_cast<std::size_t>(ranks), std::byte{1});
+    for (int r = 0; r < ranks; ++r) {
+        if (wanted[r] && !mapping_->why_not(r).empty())
+            why_not_[r] =
+                "the memory of rank " + std::to_string(r) + " cannot be mapped: " +
+                (in_this_process_[r] || no_handle_type_.empty() ? mapping_->why_not(r) : no_handle_type_);
+        if (!why_not_[r].empty()) reached[r] = std::byte{0};
+    }
+    const char* what = "device memory of ranks";
+    const auto all = communicator_->all_gather(reached, what);
+    all_reached_ = true;
+    for (int r = 0; r < ranks; ++r) {
+        check_bytes(all[r], reached.size(), r, what);
+        for (std::byte b : all[r]) all_reached_ = all_reached_ && b == std::byte{1};
+        if (all[r][static_cast<std::size_t>(me)] == std::byte{0} && why_not_[r].empty())
+            why_not_[r] = "rank " + std::to_string(r) + " cannot map the memory of this rank";
+    }
+}
+
+} // namespace jali

@@ -1,0 +1,423 @@
+"""Signals between devices: the memory model, rule by rule (docs/memory-model.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import test_checked_launches as checked
+from fake_driver import REAL, until_idle, use_fake_ccl, use_fake_gpus
+from test_checked_messages import ring
+
+import jali
+from jali import _core, comm
+from jali.codegen import cache
+from jali.codegen.gpu_compiler import GpuCompiler, gpu_prelude
+from jali.errors import DeviceError, RankError
+from jali.tune import experiment
+
+PRELUDE = Path(cache.__file__).parent / "prelude"
+PAGE = 4096
+
+made = checked.made  # a fixture
+
+
+# ---- what kernels are compiled to ------------------------------------------------------------------------
+
+
+def ptx_of(nvrtc: GpuCompiler, head: str, text: str) -> dict[str, list[str]]:
+    """The instructions of each kernel of a text, for devices from 9.0 on, without comments and directives."""
+    library, program = nvrtc.library, ctypes.c_void_p()
+    source = (head + gpu_prelude() + text).encode()
+    assert library.nvrtcCreateProgram(ctypes.byref(program), source, b"text.cu", 0, None, None) == 0
+    options = [option.encode() for option in (*nvrtc.row.options, "--gpu-architecture=compute_90")]
+    assert library.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options)) == 0
+    size = ctypes.c_size_t()
+    assert library.nvrtcGetPTXSize(program, ctypes.byref(size)) == 0
+    buffer = ctypes.create_string_buffer(size.value)
+    assert library.nvrtcGetPTX(program, buffer) == 0
+    library.nvrtcDestroyProgram(ctypes.byref(program))
+    bodies = re.split(r"\.visible \.entry (\w+)\(", buffer.value.decode())[1:]
+    return {
+        name: [line.strip() for line in body.splitlines() if re.match(r"\s+(@\S+ )?[a-z]", line)]
+        for name, body in zip(bodies[::2], bodies[1::2], strict=True)
+    }
+
+
+def in_order(lines: list[str], *patterns: str) -> bool:
+    """Whether instructions that match come one after the other, others between them."""
+    at = 0
+    for pattern in patterns:
+        at = next((k + 1 for k in range(at, len(lines)) if re.search(pattern, lines[k])), -1)
+        if at < 0:
+            return False
+    return True
+
+
+PROBES = """
+struct probe_arguments {
+    double* data;
+    int64_t* word;
+    int64_t* retired;
+    int64_t* watch;
+    int64_t shares, epoch;
+};
+JALI_KERNEL(probe_signal, probe_arguments) {
+    a.data[thread_in_block()] = 7.5;
+    if (all_retired(a.retired, a.shares, 1)) signal(a.word, a.epoch);
+}
+JALI_KERNEL(probe_wait, probe_arguments) {
+    if (wait_in_block(a.word, a.epoch, IN_AWAIT_HALOS, a.watch)) a.data[thread_in_block()] *= 3;
+}
+JALI_KERNEL(probe_all, probe_arguments) {
+    wait_for_all((const int64_t* const*)a.data, a.shares, a.epoch, IN_AWAIT_HALOS, a.watch);
+    a.word[thread_in_block()] += 1;
+}
+JALI_KERNEL(probe_flags, probe_arguments) {
+    bytes16 q = *(const bytes16*)a.data;
+    store_flagged((char*)a.word, q, uint32_t(a.epoch));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def probes(nvrtc: GpuCompiler) -> dict[str, list[str]]:
+    head, _ = cache.builtin_source()
+    return ptx_of(nvrtc, head, (PRELUDE / "signals.hpp").read_text() + PROBES)
+
+
+STORE_OF_DATA = r"^(@\S+ )?st\.global\.(f64|u64|b64)"
+RELEASE, SET = r"fence\.acq_rel\.sys", r"st\.relaxed\.sys\.global\.s64"
+BARRIER = r"(bar\.sync|barrier\.sync|bar\.red|barrier\.red)"
+ACQUIRE = r"ld\.acquire\.sys\.global\.s64"
+
+
+def test_a_signal_follows_all_stores(probes):
+    """Of the block's threads, of the other blocks that have retired, and of this one."""
+    lines = probes["probe_signal"]
+    device_fence = r"(membar\.gl|fence\.(acq_rel|sc)\.gpu)"
+    assert in_order(
+        lines, STORE_OF_DATA, BARRIER, device_fence, r"atom\S*\.add", rf"{RELEASE}", SET
+    ), "\n".join(lines)
+    assert not in_order(lines, SET, STORE_OF_DATA)
+    fences = [k for k, line in enumerate(lines) if re.search(RELEASE, line)]
+    assert fences
+    assert all(re.search(SET, lines[k + 1]) for k in fences)
+
+
+def test_a_wait_acquires_before_anything_is_loaded(probes):
+    for name, load in (("probe_wait", r"ld\.global\S*\.f64"), ("probe_all", r"ld\.global\.[su]64")):
+        lines = probes[name]
+        last = max(k for k, line in enumerate(lines) if re.search(ACQUIRE, line))
+        barrier = next(k for k in range(last, len(lines)) if re.search(BARRIER, lines[k]))
+        assert any(re.search(load, line) for line in lines[barrier:]), "\n".join(lines)
+        assert not any(re.search(r"ld\.global\S*\.f64", line) for line in lines[:barrier])
+
+
+def test_flags_and_their_bytes_are_stored_at_once(probes):
+    stores = [line for line in probes["probe_flags"] if re.match(r"(@\S+ )?st\.", line)]
+    assert len(stores) == 2
+    for store in stores:
+        places = re.search(r"st\.volatile\.global\.v4\.(u|b)32 \[\S+\], \{(.*)\}", store)
+        assert places, store
+        _, flag, _, again = places[2].split(", ")
+        assert flag == again
+
+
+WIRES = [("flagged", "fp32", "sum"), ("slotted", "fp32", "sum"), ("slotted", "int8", "none")]
+
+
+def test_kernels_that_wait_load_nothing_by_the_path_that_does_not_know_of_stores(nvrtc):
+    """Neither `ld.global.nc`; and what has come is not looked for in the first-level cache."""
+    kernels = {f"builtin {name}": lines for name, lines in ptx_of(nvrtc, *cache.builtin_source()).items()}
+    for wire in WIRES:
+        kernels["collective " + " ".join(wire)] = ptx_of(nvrtc, *cache.collective_source(*wire))["collective"]
+    waiting = {
+        name: lines for name, lines in kernels.items() if any(re.search(ACQUIRE, line) for line in lines)
+    }
+    assert len(waiting) == 5 + 1 + len(WIRES)  # of halos, of messages
+    for name, lines in waiting.items():
+        assert not [line for line in lines if "ld.global.nc" in line], name
+    assert any("ld.global.cg.v2" in line for line in waiting["builtin receive_halos"])
+    assert any("ld.global.cg.v2" in line for line in waiting["collective slotted fp32 sum"])
+    # who waits for ghosts reads none: there are only words, and no loads of data after
+    assert not [line for line in waiting["builtin await_halos"] if re.search(r"ld\.global\.\S*v2", line)]
+
+
+def test_nothing_else_in_the_prelude_publishes_or_spins():
+    for path in sorted(PRELUDE.glob("*.hpp")):
+        if path.name in ("signals.hpp", "target_gpu.hpp"):  # which declares fences and pauses
+            continue
+        code = re.sub(r"//.*", "", path.read_text())
+        assert not re.search(r"\bpause\(\)|\.sys\b|\bld\.(volatile|acquire)|\bst\.(volatile|release)", code), path
+        assert not re.search(r"volatile int64_t\*\)\s*(word|freed|arrived)", code), path
+        if path.name not in ("builtin.hpp", "messages.hpp", "collective.hpp"):
+            assert not re.search(r"\b(signal|wait\w*)\(", code), path
+
+
+# ---- words -----------------------------------------------------------------------------------------------
+
+
+def rows(record: _core.RecordedCalls, address: int, names: str) -> np.ndarray:
+    return np.frombuffer(record.memory[address], [(name, np.int64) for name in names.split()])
+
+
+def packed(record: _core.RecordedCalls, kernel: str) -> np.ndarray:
+    """The rows of messages of the first launch of a kernel."""
+    k = [name for _, name, _ in record.calls].index(kernel)
+    words = np.frombuffer(record.arguments(k), np.int64)
+    at = checked.ARGUMENTS[kernel].split().index("messages")
+    return rows(record, int(words[at]), checked.TABLES["message"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "kernel"),
+    [
+        ("remote-write-overlap", "pack_halos"),
+        ("buffered-write-wait", "pack_halos"),
+        ("copy-engine-wait", "signal_halos"),
+    ],
+)
+def test_words_of_data_and_credit_lie_apart(policy, kernel, made, use_settings):
+    """And three channels of exchanges have words of their own, with credit for none or two exchanges ahead."""
+    use_settings(halo_policy=policy)
+    records = jali.virtual_ranks(2, checked.recorded, made, *checked.SHAPES["pair"][1:])
+    for record in records:
+        messages = packed(record, kernel)
+        assert len(messages) == 2
+        pages = {int(word) // PAGE for word in messages["arrived"]}
+        credit = {int(word) // PAGE for word in messages["credit"]}
+        assert all(int(word) % 8 == 0 for word in (*messages["arrived"], *messages["credit"]))
+        assert not pages & credit
+        assert set(messages["ahead"]) == {1 if policy.startswith("remote") else -1}
+
+
+def test_copies_signal_in_the_order_of_their_stream(made, use_settings):
+    use_settings(halo_policy="copy-engine-overlap")
+    for record in jali.virtual_ranks(2, checked.recorded, made, *checked.SHAPES["pair"][1:]):
+        calls = record.calls
+        for k, (_, name, stream) in enumerate(calls):
+            if name != "await_slots":
+                continue
+            of_stream = [(kind, what) for kind, what, where in calls[k + 1 :] if where == stream]
+            assert [kind for kind, _ in of_stream[:2]] == ["copy", "copy"]
+            assert of_stream[2] == ("launch", "signal_halos")
+
+
+@pytest.mark.skipif(REAL, reason="the same on every driver")
+def test_a_word_that_another_rank_sets_is_found(made, use_settings):
+    """Rank 0 says that what rank 2 sends to rank 1 has arrived."""
+    use_settings(halo_policy="copy-engine-wait")
+    ranks, extents, grid, function = checked.SHAPES["square"]
+    records = jali.virtual_ranks(ranks, checked.recorded, made, extents, grid, function)
+    _core.check_recorded(records)
+    calls = records[0].calls
+    k = [name for _, name, _ in calls].index("signal_halos")
+    table = int(np.frombuffer(records[0].arguments(k), np.int64)[0])
+    names = checked.TABLES["message"]
+    message = rows(records[0], table, names)
+    other = packed(records[3], "signal_halos")  # to the same ranks, in other slabs
+    own = {int(word) for word in message["arrived"]}
+    word = next(int(w) for w in other["arrived"] if int(w) not in own)
+    data = checked.changed(names, records[0].memory[table], 0, "arrived", word)
+    with pytest.raises(RuntimeError, match=r"'signal_halos.* of rank 0 sets a word that rank 3 alone may set"):
+        _core.check_recorded([records[0].with_memory(table, data), *records[1:]])
+
+
+# ---- giving up -------------------------------------------------------------------------------------------
+
+
+@jali.site_function
+def shifted(X, y, x):
+    y[X] = x[X + X.directions()[2]]
+
+
+def fields() -> tuple[jali.Lattice, jali.Field, jali.Field]:
+    lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    shifted(y, x)
+    y.local()
+    comm.current().barrier()
+    return lattice, x, y
+
+
+def fails_while_waited_for() -> str:
+    _, x, y = fields()
+    if comm.current().rank == 1:
+        raise ArithmeticError("rank 1 has had enough")
+    x.storage.mark_written(3)
+    shifted(y, x)
+    with pytest.raises(RankError, match="rank 1 has had enough") as caught:
+        y.local()
+    WHAT.append(str(caught.value))
+    raise caught.value
+
+
+WHAT: list[str] = []
+
+
+@pytest.mark.parametrize(
+    ("policy", "wait"),
+    [
+        ("remote-write-overlap", "waits for rank 1 to give credit 2 for exchanges, in 'pack_halos'"),
+        ("buffered-write-wait", "waits for exchange 2 of rank 1, in 'receive_halos'"),
+    ],
+)
+def test_what_a_device_waited_for_is_told_when_a_rank_fails(policy, wait, made, use_settings):
+    use_settings(halo_policy=policy)
+    WHAT.clear()
+    with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
+        jali.virtual_ranks(2, fails_while_waited_for)
+    assert len(WHAT) == 1
+    assert f"(rank 0 {wait})" in WHAT[0]
+    until_idle()
+
+
+def stands_still() -> str:
+    _, x, y = fields()
+    c = comm.current()
+    if c.rank == 1:
+        with pytest.raises(RankError):
+            c.barrier()
+        return ""
+    x.storage.mark_written(3)
+    shifted(y, x)
+    with pytest.raises(RankError) as caught:
+        y.local()
+    raise caught.value
+
+
+def test_the_watchdog_names_the_wait(made, use_settings):
+    use_settings(halo_policy="buffered-write-wait", watchdog="1")
+    with pytest.raises(
+        RankError,
+        match=r"rank 0 waited for its device, where halos of other ranks may be missing "
+        r"\(it waits for exchange 2 of rank 1, in 'receive_halos'\): nothing has moved for 1 s",
+    ):
+        jali.virtual_ranks(2, stands_still)
+    until_idle()
+
+
+def sums_that_stand_still() -> str:
+    c = comm.current()
+    x = np.ones(64, np.float32)
+    array = on_device(x)
+    c.all_reduce(array)
+    c.barrier()
+    if c.rank == 1:
+        with pytest.raises(RankError):
+            c.barrier()
+        return ""
+    result = c.all_reduce(array)
+    result.to_host()
+    return "came"
+
+
+def on_device(x: np.ndarray) -> Any:
+    from test_device_messages import on_device as put
+
+    return put(x)
+
+
+@pytest.mark.parametrize("flagged", [True, False])
+def test_the_watchdog_names_the_message_of_a_collective(flagged, made, use_settings):
+    use_settings(watchdog="1")
+    sizes = "flagged_below=1,flagged_below_combining=1" if not flagged else "flagged_below=1048576"
+    with (
+        experiment(device_queues=sizes),
+        pytest.raises(RankError, match=r"\(it waits for message \d+ of rank 1, in 'collective'\)"),
+    ):
+        comm.virtual_ranks(2, sums_that_stand_still)
+    until_idle()
+
+
+def messages_that_stand_still() -> None:
+    c = comm.current()
+    messages = ring("store")[:4]
+    for message in messages:
+        message.start()
+    for message in messages:
+        message.array.to_host()
+    c.barrier()
+    if c.rank == 1:
+        with pytest.raises(RankError):
+            c.barrier()
+        return
+    messages[1].start()
+    messages[1].array.to_host()
+
+
+def test_the_watchdog_names_the_start_of_a_message(made, use_settings):
+    use_settings(watchdog="1")
+    with pytest.raises(RankError, match=r"\(it waits for start \d+ of rank 1, in 'pass_messages'\)"):
+        comm.virtual_ranks(2, messages_that_stand_still)
+    until_idle()
+
+
+def after_an_abort() -> None:
+    lattice, x, y = fields()
+    graph = _core.GpuGraph(lattice.gpu, lambda: (x.storage.mark_written(3), shifted(y, x)))
+    y.local()
+    comm.current().barrier()
+    if comm.current().rank == 1:
+        raise ArithmeticError("rank 1 has had enough")
+    x.storage.mark_written(3)
+    shifted(y, x)
+    with pytest.raises(RankError, match="rank 1 has had enough") as caught:
+        y.local()
+    until_idle()
+    refused: list[Callable[[], object]] = [
+        y.local,
+        lambda: (x.storage.mark_written(3), shifted(y, x)),
+        lambda: lattice.gpu.launch_graph(graph),
+    ]
+    for call in refused:
+        with pytest.raises(
+            (DeviceError, RankError), match="give up what waits for other ranks .*had enough"
+        ):
+            call()
+    WHAT.append("refused")
+    raise caught.value
+
+
+def test_nothing_can_be_read_or_repeated_after_an_abort(made, use_settings):
+    use_settings(halo_policy="remote-write-wait")
+    WHAT.clear()
+    with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
+        jali.virtual_ranks(2, after_an_abort)
+    assert WHAT == ["refused"]
+    until_idle()
+
+
+# ---- memory that kernels read while others write ---------------------------------------------------------
+
+
+def why_not(device: str, policies: list[str]) -> list[str]:
+    lattice = jali.Lattice(4, 4, 8, device=device)
+    return [lattice.layout("float64").why_not_halo_policy(comm.current().core, p) for p in policies]
+
+
+TAKE_IT = ["remote-write-overlap", "buffered-write-wait", "copy-engine-directions"]
+
+
+@pytest.mark.skipif(REAL, reason="needs a driver of HIP's")
+@pytest.mark.parametrize("fine", [True, False])
+def test_rows_that_take_fine_grained_memory_refuse_where_there_is_none(fine, monkeypatch, tmp_path, use_settings):
+    use_fake_gpus(monkeypatch, 4, folder=tmp_path)
+    use_fake_ccl(use_settings)
+    if not fine:
+        for ordinal in range(4):
+            _core.Gpu.open("hip", ordinal).trim()  # of what an earlier test has left
+        monkeypatch.setenv("JALI_FAKE_NO_FINE", "1")
+    for reasons in jali.virtual_ranks(2, why_not, "hip", [*TAKE_IT, "host-staged-wait"]):
+        if fine:
+            assert reasons == [""] * 4
+        else:
+            assert all("take fine-grained memory of their own (NOT_SUPPORTED" in why for why in reasons[:3])
+            assert reasons[3] == ""
+    assert jali.virtual_ranks(2, why_not, "cuda", TAKE_IT) == [[""] * 3] * 2
