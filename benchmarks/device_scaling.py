@@ -342,8 +342,6 @@ def messages(bench: Bench) -> None:
                 bench.say(
                     f"  {name} {how}: {mean:.2f} times the library in geometric mean, at least {min(values):.2f}"
                 )
-        if ccl is not None:
-            ccl.close()
     finally:
         settings.restore()
 

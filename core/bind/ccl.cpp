@@ -47,13 +47,12 @@ void bind_ccl(nb::module_& m) {
         "Where the library of collectives of this kind of device is, if nothing else says.");
     nb::class_<CclCommunicator>(m, "CclCommunicator",
                                 "GPUs of several ranks; see jali.comm.ccl.CclCommunicator.")
-        .def(nb::new_([](std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> gpu,
-                         const std::string& library) {
+        .def(nb::new_([](Communicator& ranks, const std::shared_ptr<Gpu>& gpu, const std::string& library) {
                  nb::gil_scoped_release released;
                  return std::shared_ptr<CclCommunicator>(
-                     new CclCommunicator(std::move(control), std::move(gpu), library), end);
+                     new CclCommunicator(CclGroup::shared(ranks, gpu, library)), end);
              }),
-             "control"_a, "gpu"_a, "library"_a = "")
+             "ranks"_a, "gpu"_a, "library"_a = "")
         .def_prop_ro("rank", &CclCommunicator::rank)
         .def_prop_ro("size", &CclCommunicator::size)
         .def_prop_ro(
@@ -62,6 +61,11 @@ void bind_ccl(nb::module_& m) {
                 return nb::make_tuple(self.api().name(), self.api().version_text(), self.api().library);
             },
             "(name, version, file)")
+        .def(
+            "symmetric",
+            [](CclCommunicator& self, std::size_t bytes) { return self.ranks().symmetric(bytes); }, "bytes"_a,
+            Released())
+        .def_prop_ro("why_no_windows", [](CclCommunicator& self) { return self.ranks().why_no_windows(); })
         .def("group_start", &CclCommunicator::group_start)
         .def("group_end", &CclCommunicator::group_end, Released())
         .def("group_drop", &CclCommunicator::group_drop)
@@ -143,13 +147,18 @@ void bind_ccl(nb::module_& m) {
                 self.check_combines(data_type_of(type), operation_of(operation));
             },
             "type"_a, "operation"_a)
-        .def("check", &CclCommunicator::check, Released())
-        .def("wait", &CclCommunicator::wait, "event"_a, "what"_a, Released())
+        .def(
+            "check", [](CclCommunicator& self) { self.ranks().check(); }, Released())
+        .def(
+            "wait",
+            [](CclCommunicator& self, const GpuEvent& event, const std::string& what) {
+                self.ranks().wait(event, what);
+            },
+            "event"_a, "what"_a, Released())
         .def(
             "synchronize",
             [](CclCommunicator& self, const std::string& what, Handle stream) {
                 self.synchronize(what, stream_of(stream));
             },
-            "what"_a, "stream"_a = nb::none(), Released())
-        .def("close", &CclCommunicator::close, Released());
+            "what"_a, "stream"_a = nb::none(), Released());
 }

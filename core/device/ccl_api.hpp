@@ -18,6 +18,7 @@ struct CclId { // what ranks must share before they can become a group
 };
 
 using CclHandle = void*; // of a communicator
+using CclWindow = void*; // of memory that a communicator knows
 
 // clang-format off
 
@@ -49,9 +50,12 @@ using CclHandle = void*; // of a communicator
         (const void* from, void* to, std::size_t count, int type, int operation, int root, CclHandle comm,   \
          void* stream))
 
-// row(member, name in NCCL, parameters): null where the version at hand lacks it (NCCL has them
-// since 2.28)
+// row(member, name in NCCL, parameters): null where the version at hand lacks it (NCCL has windows since
+// 2.27, the others since 2.28)
 #define JALI_CCL_NEWER(row)                                                                                  \
+    row(window_register, ncclCommWindowRegister,                                                             \
+        (CclHandle comm, void* memory, std::size_t bytes, CclWindow* window, int flags))                     \
+    row(window_deregister, ncclCommWindowDeregister, (CclHandle comm, CclWindow window))                     \
     row(all_to_all, ncclAlltoAll,                                                                            \
         (const void* from, void* to, std::size_t count, int type, CclHandle comm, void* stream))             \
     row(gather, ncclGather,                                                                                  \
@@ -89,6 +93,7 @@ struct CclApi {
 };
 
 constexpr int ccl_success = 0, ccl_in_progress = 7;
+constexpr int ccl_symmetric = 1; // flag of a window: the same place in memory of the same size on all ranks
 
 // Numbers of element types and of operations in both libraries.
 enum CclType : int {

@@ -182,6 +182,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // Likewise, on pages of its own, of memory that a running kernel sees other devices write, and they it.
     GpuMemory allocate_fine(std::size_t bytes, std::string_view label);
     std::string why_no_fine_memory(); // empty: there is; else the driver's words. Tries it.
+    // Memory with a handle of its own in which nothing else lies, whatever the pool's is made of; whole
+    // pages. Throws GpuError where the driver has none, OutOfMemory.
+    GpuMemory allocate_with_handle(std::size_t bytes, std::string_view label);
+    static std::size_t with_handle_size(std::size_t bytes); // of the whole pages
     PinnedMemory allocate_pinned(std::size_t bytes, std::string_view label);
     const Ledger& ledger() const { return ledger_; }
 
@@ -267,7 +271,10 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void give_back(GpuMemory& memory) noexcept;
     void give_back(PinnedMemory& memory) noexcept;
     std::byte* take_pinned(std::size_t size); // null if none is free
-    GpuAddress from_driver(std::size_t bytes);
+    GpuAddress from_driver(std::size_t bytes, bool with_handle);
+    void take(GpuMemory& memory, std::size_t wanted, std::size_t bytes, std::string_view label,
+              bool with_handle);
+    GpuMemory booked(GpuMemory memory, std::size_t bytes, std::string_view label);
     GpuAddress plain_from_driver(std::size_t bytes);
     GpuAddress virtual_from_driver(std::size_t bytes);
     GpuAddress fine_from_driver(std::size_t bytes, std::string& trouble);

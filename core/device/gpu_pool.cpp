@@ -51,9 +51,9 @@ GpuAddress Gpu::virtual_from_driver(std::size_t bytes) {
     return block.address;
 }
 
-GpuAddress Gpu::from_driver(std::size_t bytes) {
+GpuAddress Gpu::from_driver(std::size_t bytes, bool with_handle) {
     make_current();
-    return handle_type_ == HandleType::descriptor ? virtual_from_driver(bytes) : plain_from_driver(bytes);
+    return with_handle ? virtual_from_driver(bytes) : plain_from_driver(bytes);
 }
 
 GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_pages) {
@@ -72,19 +72,51 @@ GpuMemory Gpu::allocate(std::size_t bytes, std::string_view label, bool own_page
             if (Segment* segment = segment_of(memory.address_)) ++segment->in_use;
         }
     }
-    if (memory.address_ == 0) {
-        memory.held_ = wanted;
-        memory.address_ = wanted <= total_memory_ ? from_driver(wanted) : 0;
-        if (memory.address_ == 0 && cached() > 0) {
-            trim();
-            memory.address_ = from_driver(wanted);
+    if (memory.address_ == 0) take(memory, wanted, bytes, label, with_handle);
+    return booked(std::move(memory), bytes, label);
+}
+
+std::size_t Gpu::with_handle_size(std::size_t bytes) {
+    return pool_size(std::max(bytes, big_unit));
+}
+
+GpuMemory Gpu::allocate_with_handle(std::size_t bytes, std::string_view label) {
+    const std::size_t wanted = with_handle_size(bytes);
+    GpuMemory memory;
+    {
+        std::lock_guard lock(mutex_);
+        const auto [first, last] = free_.equal_range(wanted);
+        for (auto found = first; found != last && memory.address_ == 0; ++found) {
+            Segment* segment = segment_of(found->second);
+            if (segment == nullptr) continue;
+            memory.held_ = wanted;
+            memory.address_ = found->second;
+            ++segment->in_use;
+            free_.erase(found);
+            break;
         }
-        if (memory.address_ == 0)
-            ledger_.refuse(bytes, label,
-                           "only " + readable_bytes(free_memory()) + " of " + readable_bytes(total_memory_) +
-                               " are left on device " + std::to_string(ordinal_) + " (" + name_ + ")",
-                           "device");
     }
+    if (memory.address_ == 0) take(memory, wanted, bytes, label, true);
+    return booked(std::move(memory), wanted, label);
+}
+
+// From the driver, which gets back what is free in the pool if it has no more.
+void Gpu::take(GpuMemory& memory, std::size_t wanted, std::size_t bytes, std::string_view label,
+               bool with_handle) {
+    memory.held_ = wanted;
+    memory.address_ = wanted <= total_memory_ ? from_driver(wanted, with_handle) : 0;
+    if (memory.address_ == 0 && cached() > 0) {
+        trim();
+        memory.address_ = from_driver(wanted, with_handle);
+    }
+    if (memory.address_ == 0)
+        ledger_.refuse(bytes, label,
+                       "only " + readable_bytes(free_memory()) + " of " + readable_bytes(total_memory_) +
+                           " are left on device " + std::to_string(ordinal_) + " (" + name_ + ")",
+                       "device");
+}
+
+GpuMemory Gpu::booked(GpuMemory memory, std::size_t bytes, std::string_view label) {
     memory.size_ = bytes;
     memory.label_ = ledger_.book(bytes, label);
     memory.gpu_ = shared_from_this();

@@ -1,23 +1,13 @@
 #include "transport/ccl.hpp"
-#include "device/driver_record.hpp"
-#include "device/timeline.hpp"
-
-#include "transport/patience.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <chrono>
-#include <cstring>
-#include <future>
 #include <numeric>
-#include <optional>
-#include <thread>
+#include <stdexcept>
+#include <utility>
 
 namespace jali {
 
 namespace {
-
-constexpr double longest_end = 10; // seconds that ending a communicator may take
 
 struct TypeRow {
     int number, parts; // of the library, how many of these make one element; -1: it has none
@@ -52,275 +42,32 @@ int number_of(Operation operation) {
     }
 }
 
-const char* name_of_call(int kind) {
-    static const char* names[] = {"a send",      "a receive",     "an all-reduce", "a reduce-scatter",
-                                  "a reduction", "a broadcast",   "an all-gather", "a gather",
-                                  "a scatter",   "an all-to-all", "a copy"};
-    return names[kind];
-}
-
-// What each rank tells the others before anything starts.
-struct Introduction {
-    char library[32] = {};                 // "NCCL 2.28.3"
-    char identity[64] = {}, name[64] = {}; // of its device
-    char error[864] = {};                  // why it cannot take part, empty if it can
-};
-
-template <std::size_t length>
-void put(char (&to)[length], const std::string& text) {
-    std::strncpy(to, text.c_str(), length - 1);
-}
-
-std::string numbers(const std::vector<int>& ranks) {
-    std::string text;
-    for (std::size_t k = 0; k < ranks.size(); ++k)
-        text += (k == 0 ? "" : k + 1 == ranks.size() ? " and " : ", ") + std::to_string(ranks[k]);
-    return text;
-}
-
-void check_agreement(const std::vector<Introduction>& all, const CclApi* mine) {
-    const int ranks = static_cast<int>(all.size());
-    for (int rank = 0; rank < ranks; ++rank)
-        if (all[rank].error[0] != '\0')
-            throw GpuError("rank " + std::to_string(rank) + " cannot join: " + all[rank].error);
-    for (int rank = 1; rank < ranks; ++rank)
-        if (std::strcmp(all[rank].library, all[0].library) != 0)
-            throw GpuError("rank 0 has " + std::string(all[0].library) + ", but rank " +
-                           std::to_string(rank) + " has " + all[rank].library +
-                           ": give all ranks the same library, with JALI_NCCL or JALI_RCCL");
-    for (int rank = 0; rank < ranks; ++rank) {
-        std::vector<int> same;
-        for (int other = 0; other < ranks; ++other)
-            if (std::strcmp(all[other].identity, all[rank].identity) == 0) same.push_back(other);
-        if (same.size() > 1)
-            throw GpuError("ranks " + numbers(same) + " use one GPU (" + all[rank].name + ", " +
-                           all[rank].identity + "), but " + mine->name() +
-                           " wants one for each rank: start as many ranks per host as it has GPUs, or give "
-                           "each rank another one ('cuda:<number>', CUDA_VISIBLE_DEVICES and its like)");
-    }
-}
-
 } // namespace
 
-// ---- beginning and end ---------------------------------------------------------------------------------
-
-CclCommunicator::CclCommunicator(std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> gpu,
-                                 const std::string& library)
-    : control_(std::move(control)), gpu_(std::move(gpu)), limit_(watchdog_seconds()) {
-    agree(library);
-    CclId id{};
-    std::string error;
-    if (rank() == 0) {
-        const int result = api_->get_id(&id);
-        if (result != ccl_success) error = "no id for a group: " + api_->text_of(result, nullptr);
-    }
-    std::vector<std::byte> told(sizeof id + error.size());
-    std::memcpy(told.data(), &id, sizeof id);
-    std::memcpy(told.data() + sizeof id, error.data(), error.size());
-    told = control_->broadcast(told, 0, "making a group of GPUs");
-    if (told.size() < sizeof id) check_bytes(told, sizeof id, 0, "making a group of GPUs");
-    std::memcpy(&id, told.data(), sizeof id);
-    error.assign(reinterpret_cast<const char*>(told.data()) + sizeof id, told.size() - sizeof id);
-    if (!error.empty()) throw GpuError(std::string(api_->name()) + " on rank 0 gives " + error);
-
-    // The call may outlive a wait that was given up, so what it writes to is its own.
-    auto made = std::make_shared<CclHandle>(nullptr);
-    const std::string what = "making a group of " + std::to_string(size()) + " GPUs";
-    const int result = patiently(what, [api = api_, made, id, ranks = size(), rank = rank()] {
-        return api->init_rank(made.get(), ranks, id, rank);
-    });
-    comm_ = *made;
-    settle(result, what);
-    gpu_->set_while_waiting(this, [this, patience = Patience(limit_)](unsigned looks) mutable {
-        if (looks == 0) patience.moved();
-        if (comm_ == nullptr || looks % 64 != 63) return pause_core();
-        guard("the device", [&] {
-            check();
-            patience.look_at_clock([] { return "waiting for the device, where other ranks may be missing"; });
-        });
-    });
+CclCommunicator::CclCommunicator(std::shared_ptr<CclGroup> ranks) : ranks_(std::move(ranks)) {
 }
 
-CclCommunicator::~CclCommunicator() {
-    gpu_->set_while_waiting(this, nullptr);
-    if (comm_ != nullptr)
-        finish(api_->destroy); // perhaps on another thread, so the control plane is not asked
+std::shared_ptr<CclCommunicator> CclCommunicator::shared(Communicator& ranks,
+                                                         const std::shared_ptr<Gpu>& gpu) {
+    return std::make_shared<CclCommunicator>(CclGroup::shared(ranks, gpu));
 }
 
-void CclCommunicator::agree(const std::string& library) {
-    Introduction mine;
-    try {
-        api_ = &CclApi::get(gpu_->vendor(), library);
-        put(mine.library, std::string(api_->name()) + " " + api_->version_text());
-        put(mine.identity, gpu_->identity());
-        put(mine.name, gpu_->name());
-    } catch (const GpuError& error) {
-        put(mine.error, error.what());
-    }
-    const auto all = gather_values(*control_, mine, "making a group of GPUs");
-    if (mine.error[0] != '\0') throw GpuError(mine.error);
-    check_agreement(all, api_);
+std::string CclCommunicator::why_not(Communicator& ranks, const std::shared_ptr<Gpu>& gpu) {
+    return CclGroup::why_not(ranks, gpu);
 }
-
-void CclCommunicator::close() noexcept {
-    if (comm_ == nullptr) return;
-    why_not_ = "it has been closed";
-    auto end = api_->destroy;
-    try {
-        control_->check();
-    } catch (...) { // the failure is told wherever somebody waits
-        end = api_->abort;
-    }
-    finish(end);
-}
-
-// What the library does here may wait for other ranks of the host, which may have gone.
-void CclCommunicator::finish(int (*function)(CclHandle)) noexcept {
-    try {
-        auto ended = std::make_shared<std::promise<void>>();
-        std::future<void> end = ended->get_future();
-        std::thread([gpu = gpu_, function, comm = comm_, ended] {
-            try {
-                gpu->make_current();
-                function(comm);
-            } catch (...) { // a device that has failed cannot do more
-            }
-            ended->set_value();
-        }).detach();
-        comm_ = nullptr;
-        end.wait_for(std::chrono::duration<double>(std::min(limit_, longest_end)));
-    } catch (...) { // no thread to be had: leave it as it is
-        comm_ = nullptr;
-    }
-}
-
-void CclCommunicator::abandon() noexcept {
-    group_drop();
-    if (comm_ != nullptr) finish(api_->abort);
-}
-
-void CclCommunicator::give_up(const std::string& cause) {
-    const std::string text = here() + ": " + cause;
-    if (why_not_.empty()) why_not_ = cause;
-    control_->fail(text); // first, since aborting may wait until the others do so too
-    abandon();
-    throw GpuError(text);
-}
-
-std::string CclCommunicator::here() const {
-    return std::string(api_->name()) + " on rank " + std::to_string(rank()) + " of " + std::to_string(size());
-}
-
-// ---- waiting -------------------------------------------------------------------------------------------
-
-template <class Done>
-void CclCommunicator::await(const std::string& what, Done&& done) {
-    Patience patience(limit_);
-    guard(what, [&] {
-        while (!done()) {
-            control_->check();
-            patience.look_at_clock([&] { return "waiting for " + what; });
-        }
-    });
-}
-
-template <class Look>
-void CclCommunicator::guard(const std::string& what, Look&& look) {
-    try {
-        look();
-    } catch (const TransportError& error) {
-        give_up(error.what());
-    } catch (const RankFailure& failure) {
-        why_not_ = failure.what();
-        abandon();
-        throw;
-    } catch (const GpuError& error) {
-        if (why_not_.empty()) give_up(error.what()); // of the device; the library's come from here
-        throw;
-    } catch (...) { // the program was told to stop
-        control_->fail("stopped while waiting for " + what);
-        why_not_ = "it was stopped";
-        abandon();
-        throw;
-    }
-}
-
-int CclCommunicator::patiently(const std::string& what, std::function<int()> call) {
-    auto answer = std::make_shared<std::promise<int>>();
-    std::future<int> result = answer->get_future();
-    std::thread([gpu = gpu_, call = std::move(call), answer] {
-        try {
-            gpu->make_current();
-            answer->set_value(call());
-        } catch (...) {
-            answer->set_exception(std::current_exception());
-        }
-    }).detach();
-    await(what, [&] { return result.wait_for(std::chrono::milliseconds(10)) == std::future_status::ready; });
-    return result.get();
-}
-
-// Turns the result of a call into an exception; one that goes on (NCCL_COMM_BLOCKING=0) is waited for.
-void CclCommunicator::settle(int error, const std::string& what) {
-    if (error == ccl_in_progress)
-        await(what, [&] {
-            if (api_->async_error(comm_, &error) == ccl_success && error == ccl_in_progress) {
-                std::this_thread::sleep_for(std::chrono::microseconds(20));
-                return false;
-            }
-            return true;
-        });
-    if (error != ccl_success) give_up(what + ": " + api_->text_of(error, comm_));
-}
-
-void CclCommunicator::check() {
-    if (comm_ == nullptr) throw GpuError(here() + " is of no more use: " + why_not_);
-    int error = ccl_success;
-    const int result = api_->async_error(comm_, &error);
-    if (result != ccl_success) error = result;
-    if (error != ccl_success && error != ccl_in_progress)
-        give_up("an error while it ran: " + api_->text_of(error, comm_));
-    try {
-        control_->check();
-    } catch (const RankFailure& failure) {
-        why_not_ = failure.what();
-        abandon();
-        throw;
-    }
-}
-
-void CclCommunicator::wait(const GpuEvent& event, const std::string& what) {
-    check();
-    unsigned rounds = 0;
-    await(what, [&] {
-        if (event.reached()) return true;
-        check();
-        control_->Communicator::rest(0, rounds++); // not the transport's own: no message will wake us
-        return false;
-    });
-    check();
-}
-
-void CclCommunicator::synchronize(const std::string& what, Stream stream) {
-    GpuEvent event(gpu_, false);
-    event.record(handle(stream));
-    wait(event, what);
-}
-
-// ---- operations ----------------------------------------------------------------------------------------
 
 void CclCommunicator::check_combines(DataType type, Operation operation) const {
     if (operation == Operation::user || number_of(operation) < 0)
-        throw GpuError(std::string(api_->name()) + " has no operation '" + std::string(name_of(operation)) +
+        throw GpuError(std::string(api().name()) + " has no operation '" + std::string(name_of(operation)) +
                        "'; it has sum, prod, min, max and avg");
     check_reduction({type, operation, 1, nullptr});
     const TypeRow& row = row_of(type);
     if (row.number < 0)
-        throw GpuError(std::string(api_->name()) + " cannot combine elements of type " +
+        throw GpuError(std::string(api().name()) + " cannot combine elements of type " +
                        std::string(name_of(type)) +
                        "; 8, 32 and 64-bit integers and floating-point numbers can be");
     if (row.parts > 1 && operation != Operation::sum && operation != Operation::avg)
-        throw GpuError(std::string(api_->name()) + " knows no complex numbers: sum and avg of " +
+        throw GpuError(std::string(api().name()) + " knows no complex numbers: sum and avg of " +
                        std::string(name_of(type)) + " work, '" + std::string(name_of(operation)) +
                        "' does not");
 }
@@ -331,113 +78,23 @@ void CclCommunicator::check_rank(int rank, const char* what) const {
                                     " does not exist among " + std::to_string(size()) + " ranks");
 }
 
-void CclCommunicator::add(Call call) {
-    if (comm_ == nullptr) throw GpuError(here() + " is of no more use: " + why_not_);
+void CclCommunicator::add(CclCall call) {
+    ranks_->check_usable();
     if (depth_ > 0) {
         waiting_.push_back(call);
     } else {
-        issue({call});
+        ranks_->issue({call});
     }
 }
 
 void CclCommunicator::group_end() {
     if (depth_ == 0) throw std::invalid_argument("a group of operations ends that has not begun");
-    if (--depth_ == 0) issue(std::exchange(waiting_, {}));
+    if (--depth_ == 0) ranks_->issue(std::exchange(waiting_, {}));
 }
 
 void CclCommunicator::group_drop() noexcept {
     depth_ = 0;
     waiting_.clear();
-}
-
-// Whether the library has done the like before, so that it has its connections. Algorithms change with the
-// size, so that counts too.
-bool CclCommunicator::met_before(const Call& call) {
-    const bool message = call.kind == Kind::send || call.kind == Kind::receive;
-    const int like = message ? call.peer : static_cast<int>(std::bit_width(call.count));
-    return !met_.insert({static_cast<int>(call.kind), like}).second;
-}
-
-void CclCommunicator::note(const std::vector<Call>& calls) const {
-    for (const Call& call : calls) {
-        DriverCall noted{.kind = DriverCall::Kind::refused,
-                         .name = here() + ": " + name_of_call(static_cast<int>(call.kind)),
-                         .stream = call.stream,
-                         .to = call.to,
-                         .from = call.from,
-                         .bytes = call.count,
-                         .peer = call.peer};
-        if (call.type == ccl_uint8 && call.kind == Kind::send) noted.kind = DriverCall::Kind::ccl_send;
-        if (call.type == ccl_uint8 && call.kind == Kind::receive) noted.kind = DriverCall::Kind::ccl_receive;
-        DriverRecord::note(std::move(noted));
-    }
-    DriverRecord::note({.kind = DriverCall::Kind::group_end, .stream = calls.front().stream});
-}
-
-void CclCommunicator::issue(std::vector<Call> calls) {
-    if (calls.empty()) return;
-    gpu_->make_current();
-    for (const Call& call : calls)
-        if (call.kind == Kind::copy) gpu_->copy(call.to, call.from, call.count, call.stream);
-    std::erase_if(calls, [](const Call& call) { return call.kind == Kind::copy; });
-    if (calls.empty()) return;
-    if (DriverRecord::on()) note(calls);
-    const std::string what =
-        name_of_call(static_cast<int>(calls.front().kind)) +
-        (calls.size() > 1 ? " and " + std::to_string(calls.size() - 1) + " more" : std::string());
-    void* const stream = calls.front().stream;
-    bool connected = true;
-    for (const Call& call : calls) connected = met_before(call) && connected;
-    const auto run = [api = api_, comm = comm_, calls = std::move(calls)] {
-        int error = api->group_start();
-        for (const Call& call : calls) {
-            if (error != ccl_success && error != ccl_in_progress) break;
-            const auto* from = reinterpret_cast<const void*>(call.from);
-            auto* to = reinterpret_cast<void*>(call.to);
-            switch (call.kind) {
-            case Kind::send:
-                error = api->send(from, call.count, call.type, call.peer, comm, call.stream);
-                break;
-            case Kind::receive:
-                error = api->receive(to, call.count, call.type, call.peer, comm, call.stream);
-                break;
-            case Kind::all_reduce:
-                error = api->all_reduce(from, to, call.count, call.type, call.operation, comm, call.stream);
-                break;
-            case Kind::reduce_scatter:
-                error =
-                    api->reduce_scatter(from, to, call.count, call.type, call.operation, comm, call.stream);
-                break;
-            case Kind::reduce:
-                error = api->reduce(from, to, call.count, call.type, call.operation, call.peer, comm,
-                                    call.stream);
-                break;
-            case Kind::broadcast:
-                error = api->broadcast(from, to, call.count, call.type, call.peer, comm, call.stream);
-                break;
-            case Kind::all_gather:
-                error = api->all_gather(from, to, call.count, call.type, comm, call.stream);
-                break;
-            case Kind::gather:
-                error = api->gather(from, to, call.count, call.type, call.peer, comm, call.stream);
-                break;
-            case Kind::scatter:
-                error = api->scatter(from, to, call.count, call.type, call.peer, comm, call.stream);
-                break;
-            case Kind::all_to_all:
-                error = api->all_to_all(from, to, call.count, call.type, comm, call.stream);
-                break;
-            case Kind::copy:
-                break;
-            }
-        }
-        // also after an error: groups belong to the thread and would stay open
-        const int end = api->group_end();
-        return error != ccl_success && error != ccl_in_progress ? error : end;
-    };
-    std::optional<DeviceSpan> span;
-    if (watched()) span.emplace(*gpu_, stream, Phase::collective, std::string(api_->name()) + " " + what);
-    settle(connected ? run() : patiently(what, run), what);
 }
 
 void CclCommunicator::move(Kind kind, GpuAddress from, GpuAddress to, std::size_t bytes, int peer,
@@ -516,7 +173,7 @@ void CclCommunicator::gather(GpuAddress from, GpuAddress to, std::span<const std
                              DataType type, int root, Stream stream) {
     check_rank(root, "root");
     const std::size_t mine = bytes_before(counts, type, rank()), bytes = counts[rank()] * size_of(type);
-    if (native(api_->gather != nullptr, counts))
+    if (native(api().gather != nullptr, counts))
         return move(Kind::gather, from, to, bytes, root, handle(stream));
     if (rank() != root) return send(from, counts[rank()], type, root, stream);
     group_start();
@@ -531,7 +188,7 @@ void CclCommunicator::scatter(GpuAddress from, GpuAddress to, std::span<const st
                               DataType type, int root, Stream stream) {
     check_rank(root, "root");
     const std::size_t mine = bytes_before(counts, type, rank()), bytes = counts[rank()] * size_of(type);
-    if (native(api_->scatter != nullptr, counts))
+    if (native(api().scatter != nullptr, counts))
         return move(Kind::scatter, from, to, bytes, root, handle(stream));
     if (rank() != root) return receive(to, counts[rank()], type, root, stream);
     group_start();
@@ -543,7 +200,7 @@ void CclCommunicator::scatter(GpuAddress from, GpuAddress to, std::span<const st
 
 void CclCommunicator::all_to_all(GpuAddress from, GpuAddress to, std::size_t count, DataType type,
                                  Stream stream) {
-    if (api_->all_to_all != nullptr && count > 0)
+    if (api().all_to_all != nullptr && count > 0)
         return move(Kind::all_to_all, from, to, count * size_of(type), 0, handle(stream));
     const std::vector<std::size_t> counts(size(), count);
     all_to_all(from, to, counts, counts, type, stream);

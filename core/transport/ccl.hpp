@@ -1,62 +1,39 @@
-// Ranks that each have a GPU, and the collectives of NCCL or RCCL between these.
+// The collectives and messages of NCCL or RCCL between ranks that each have a GPU.
 //
-// Made from a Communicator, which stays the control plane: over it the ranks agree before anything starts,
-// and tell each other of failures, which the library itself cannot do (its ranks would wait for ever).
 // Operations take device addresses and a stream; they return when they are on the stream and run in its
-// order. Data moves as bytes, so everything that only moves takes all types; what is combined must be of a
-// type and an operation that the library has, complex numbers being pairs for sums and averages.
-//
-// The host waits with wait() or synchronize(), which listen for failures of all ranks and lose patience after
-// the watchdog's time; so does Gpu::synchronize() while there is a communicator on the device. A bare wait of
-// the driver would not end when another rank has gone. Calls in which the library connects to others for the
-// first time are watched in the same way. After an error the
-// communicator is aborted and of no more use; ending it never takes longer than a few seconds, whatever the
-// other ranks do.
+// order, and in the order of all operations of the group (ccl_group.hpp). Data moves as bytes, so everything
+// that only moves takes all types; what is combined must be of a type and an operation that the library has,
+// complex numbers being pairs for sums and averages.
 #pragma once
 
-#include "device/ccl_api.hpp"
-#include "device/gpu.hpp"
 #include "schedule/element.hpp"
-#include "transport/communicator.hpp"
+#include "transport/ccl_group.hpp"
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace jali {
 
-// Used by one thread at a time, the one that may use the control communicator. Every error of the library or
-// the device is a GpuError, failures of other ranks are RankFailure, impossible arguments
-// std::invalid_argument.
+// What one user puts on the group that all share; groups of operations that one has begun are its own.
+// Errors as those of CclGroup.
 class CclCommunicator {
   public:
     using Stream = std::optional<void*>; // of the driver; by default the device's own
 
-    // Collective over `control`. `library` is where the caller has seen one, see CclApi::get. Throws GpuError
-    // on all ranks if one of them has no library, another version or another kind of device, or if two ranks
-    // have the same device.
-    CclCommunicator(std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> gpu,
-                    const std::string& library = "");
-    ~CclCommunicator();
-    CclCommunicator(const CclCommunicator&) = delete;
+    explicit CclCommunicator(std::shared_ptr<CclGroup> ranks);
 
-    // The one that everything on these ranks and this device shares, made at the first call, which is
-    // collective; it lives as long as `ranks`. After a failure that all ranks have seen the same GpuError is
-    // thrown again.
+    // On the group of these ranks and this device; see CclGroup::shared, whose errors these are.
     static std::shared_ptr<CclCommunicator> shared(Communicator& ranks, const std::shared_ptr<Gpu>& gpu);
-    // Empty if shared() works, else what it would throw. Collective at first.
     static std::string why_not(Communicator& ranks, const std::shared_ptr<Gpu>& gpu);
 
-    int rank() const { return control_->rank(); }
-    int size() const { return control_->size(); }
-    const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
-    const CclApi& api() const { return *api_; }
+    int rank() const { return ranks_->rank(); }
+    int size() const { return ranks_->size(); }
+    const CclApi& api() const { return ranks_->api(); }
+    CclGroup& ranks() const { return *ranks_; }
 
     // Throws GpuError unless the library can combine elements of this type in this way, std::invalid_argument
     // if the operation makes no sense for them.
@@ -92,72 +69,25 @@ class CclCommunicator {
     void all_to_all(GpuAddress from, GpuAddress to, std::span<const std::size_t> sent,
                     std::span<const std::size_t> received, DataType type, Stream stream = {});
 
-    // Throws GpuError if the library has met an error since, RankFailure if another rank has failed.
-    void check();
-
-    // Of the host, for what is on a stream; `what` names it in errors.
-    void wait(const GpuEvent& event, const std::string& what);
-    void synchronize(const std::string& what, Stream stream = {});
-
-    // Ends it; to be called by all ranks, like the destructor, which does it otherwise. Does not throw, and
-    // gives up waiting for other ranks after 10 seconds (or the watchdog's time, if that is less).
-    void close() noexcept;
+    void synchronize(const std::string& what, Stream stream = {}) {
+        ranks_->synchronize(what, handle(stream));
+    }
 
   private:
-    enum class Kind {
-        send,
-        receive,
-        all_reduce,
-        reduce_scatter,
-        reduce,
-        broadcast,
-        all_gather,
-        gather,
-        scatter,
-        all_to_all,
-        copy
-    };
-    struct Call {
-        Kind kind;
-        GpuAddress from, to;
-        std::size_t count; // elements of `type`
-        int type, operation, peer;
-        void* stream;
-    };
+    using Kind = CclCall::Kind;
 
-    void agree(const std::string& library);
-    void add(Call call);
+    void add(CclCall call);
     void move(Kind kind, GpuAddress from, GpuAddress to, std::size_t bytes, int peer, void* stream);
     void combine(Kind kind, GpuAddress from, GpuAddress to, std::size_t count, DataType type,
                  Operation operation, int root, Stream stream);
     void check_rank(int rank, const char* what) const;
     std::size_t bytes_before(std::span<const std::size_t> counts, DataType type, int rank) const;
     bool native(bool present, std::span<const std::size_t> counts) const;
-    void* handle(Stream stream) const { return stream ? *stream : gpu_->stream(); }
+    void* handle(Stream stream) const { return stream ? *stream : ranks_->gpu()->stream(); }
 
-    void issue(std::vector<Call> calls);
-    void note(const std::vector<Call>& calls) const; // for who records calls
-    bool met_before(const Call& call);
-    void settle(int error, const std::string& what);
-    int patiently(const std::string& what, std::function<int()> call);
-    template <class Done>
-    void await(const std::string& what, Done&& done); // done(): looks, may rest, true at the end
-    template <class Look>
-    void guard(const std::string& what, Look&& look); // gives up where it throws
-    [[noreturn]] void give_up(const std::string& cause);
-    void abandon() noexcept;
-    void finish(int (*function)(CclHandle)) noexcept;
-    std::string here() const; // "NCCL on rank 1 of 4"
-
-    std::shared_ptr<Communicator> control_;
-    std::shared_ptr<Gpu> gpu_;
-    const CclApi* api_ = nullptr;
-    double limit_; // the watchdog's
-    CclHandle comm_ = nullptr;
-    std::string why_not_; // it is of no more use
+    std::shared_ptr<CclGroup> ranks_;
     int depth_ = 0;
-    std::vector<Call> waiting_;         // of the group that is open
-    std::set<std::pair<int, int>> met_; // kinds of calls that have connected what they need
+    std::vector<CclCall> waiting_; // of the group that is open
 };
 
 } // namespace jali

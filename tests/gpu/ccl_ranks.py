@@ -27,8 +27,7 @@ def on_ranks(ranks: int, body: Callable[[CclCommunicator], Any], kind: str = "cu
     """What `body` returns on each of these ranks."""
 
     def run() -> Any:
-        with CclCommunicator(current(), _core.Gpu.open(kind, current().rank)) as gpus:
-            return body(gpus)
+        return body(CclCommunicator(current(), _core.Gpu.open(kind, current().rank)))
 
     return virtual_ranks(ranks, run)
 

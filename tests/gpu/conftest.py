@@ -66,6 +66,7 @@ def fake_ccl(
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     yield library
     assert not list(tmp_path.glob("fake-ccl-*/*.new"))
+    assert not [text.read_text() for text in tmp_path.glob("fault-*")]
 
 
 @pytest.fixture(scope="session", params=["new", "old"])

@@ -6,14 +6,22 @@
 // real library: a send ends when it has been received, so ranks that send and receive in turn without a group
 // hang. Ranks that call different collectives get an error.
 //
-// Built with -DJALI_OLD it lacks what came last (all-to-all, gather, scatter). Read whenever they matter:
+// Operations of a communicator run in the order in which they were issued, whatever their streams. Windows
+// are made together, of memory with a handle and the same size on all ranks, and go before the memory, and
+// before the communicator. In the folder of folders `made-*` is there for each communicator,
+// `symmetric-<rank>` has a line for each collective between windows, and `fault-*` says which rule was broken
+// where nobody can be told.
+//
+// Built with -DJALI_OLD it lacks what came last (windows, all-to-all, gather, scatter). Read whenever they
+// matter:
 //   JALI_FAKE_CCL_FOLDER        where the folders are (/tmp)
-//   JALI_FAKE_CCL_VERSION       what it says it is (22803, old: 22203)
-//   JALI_FAKE_CCL_ERROR_AFTER=n an operation after n of a communicator meets an error while it runs
-//   JALI_FAKE_CCL_HANG_AFTER=n  ... does not end
-//   JALI_FAKE_CCL_ONLY=r        these two on rank r only
-//   JALI_FAKE_CCL_STUCK=1       making, aborting and destroying a communicator do not end
-//   JALI_FAKE_CCL_PROGRESS=1    calls say "in progress", as those of communicators that do not block
+//   JALI_FAKE_CCL_NO_WINDOWS=1  no window is made, which is no error: as where devices do not reach each
+//   other JALI_FAKE_CCL_VERSION       what it says it is (22803, old: 22203) JALI_FAKE_CCL_ERROR_AFTER=n an
+//   operation after n of a communicator meets an error while it runs JALI_FAKE_CCL_HANG_AFTER=n  ... does not
+//   end JALI_FAKE_CCL_ONLY=r        these two on rank r only JALI_FAKE_CCL_STUCK=1       making, aborting and
+//   destroying a communicator do not end JALI_FAKE_CCL_PROGRESS=1    calls say "in progress", as those of
+//   communicators that do not block
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -23,6 +31,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
@@ -64,6 +73,10 @@ struct Driver {
     int (*event_create)(void** event, unsigned flags);
     int (*event_record)(void* event, void* stream);
     int (*stream_wait)(void* stream, void* event, unsigned flags);
+    int (*is_capturing)(void* stream, int* status);
+    int (*retain)(std::uint64_t* handle, std::uintptr_t address);
+    int (*release)(std::uint64_t handle);
+    int (*address_range)(std::uintptr_t* begin, std::size_t* bytes, std::uintptr_t address);
 };
 
 const Driver& driver() {
@@ -84,6 +97,10 @@ const Driver& driver() {
         get(d->event_create, "cuEventCreate");
         get(d->event_record, "cuEventRecord");
         get(d->stream_wait, "cuStreamWaitEvent");
+        get(d->is_capturing, "cuStreamIsCapturing");
+        get(d->retain, "cuMemRetainAllocationHandle");
+        get(d->release, "cuMemRelease");
+        get(d->address_range, "cuMemGetAddressRange_v2");
         return d;
     }();
     return *found;
@@ -165,6 +182,14 @@ void combine(int type, int operation, const std::vector<const char*>& sources, c
 
 struct Group;
 
+struct Window {
+    long number; // among the windows of its communicator
+    std::uintptr_t address;
+    std::size_t bytes;
+    std::uintptr_t begin; // of the memory that it lies in
+    std::size_t held;
+};
+
 struct Comm {
     std::string folder;
     int rank, ranks;
@@ -172,9 +197,23 @@ struct Comm {
     std::atomic<bool> aborted{false};
     std::atomic<int> asked{0}; // how often it has been asked for its state, for PROGRESS
     long operations = 0, collectives = 0;
-    std::map<int, long> sent, received; // messages by peer
-    std::string words;                  // of the last error
-    std::vector<Group*> groups;         // all that were launched
+    std::map<int, long> sent, received;    // messages by peer
+    std::string words;                     // of the last error
+    std::vector<Group*> groups;            // all that were launched
+    void *last = nullptr, *done = nullptr; // the stream of the last operation, an event behind it
+    std::map<Window*, std::unique_ptr<Window>> windows;
+    std::string history; // of windows, the same on all ranks
+
+    std::string above() const { return fs::path(folder).parent_path().string(); }
+    void fault(const std::string& text) const {
+        std::ofstream(above() + "/fault-" + std::to_string(rank), std::ios::app) << text << '\n';
+    }
+    bool in_window(const void* data, std::size_t bytes) const {
+        const auto address = reinterpret_cast<std::uintptr_t>(data);
+        for (const auto& [key, window] : windows)
+            if (address >= window->address && address + bytes <= window->address + window->bytes) return true;
+        return false;
+    }
 };
 
 enum Kind {
@@ -259,6 +298,14 @@ struct Operation {
         default:
             return true;
         }
+    }
+    // Whether all that this rank gives and takes lies in windows.
+    bool symmetric() const {
+        if (kind <= receive) return false;
+        const bool whole_from = kind == reduce_scatter || kind == all_to_all || kind == scatter;
+        const bool whole_to = kind == all_gather || kind == all_to_all || kind == gather;
+        return comm->in_window(from, whole_from ? bytes() * comm->ranks : bytes()) &&
+               comm->in_window(to, whole_to ? bytes() * comm->ranks : bytes());
     }
     // The bytes for a rank.
     const char* part(int target) const {
@@ -395,7 +442,19 @@ int launch() {
     Comm* comm = group->operations.front()->comm;
     for (void* other : streams)
         if (other != stream) order(other, stream);
+    int capturing = 0;
+    driver().is_capturing(stream, &capturing);
+    if (!capturing && comm->done && comm->last != stream) driver().stream_wait(stream, comm->done, 0);
     if (driver().host_function(stream, [](void* it) { static_cast<Group*>(it)->run(); }, group)) return 1;
+    if (!capturing) {
+        if (!comm->done) driver().event_create(&comm->done, 2);
+        driver().event_record(comm->done, stream);
+        comm->last = stream;
+    }
+    for (auto& operation : group->operations)
+        if (operation->symmetric())
+            std::ofstream(comm->above() + "/symmetric-" + std::to_string(comm->rank), std::ios::app)
+                << operation->signature() << '\n';
     for (void* other : streams)
         if (other != stream) order(stream, other);
     comm->groups.push_back(group);
@@ -464,7 +523,9 @@ API int ncclGetUniqueId(Id* id) {
     if (path.size() >= sizeof id->bytes) return system_error;
     std::memset(id->bytes, 0, sizeof id->bytes);
     std::memcpy(id->bytes, path.data(), path.size());
-    return fs::create_directories(path) ? success : system_error;
+    if (!fs::create_directories(path)) return system_error;
+    std::ofstream(fs::path(path).parent_path() / ("made-" + fs::path(path).filename().string().substr(9)));
+    return success;
 }
 API int ncclCommInitRank(void** made, int ranks, Id id, int rank) {
     while (number("JALI_FAKE_CCL_STUCK", 0)) nap(0.01);
@@ -493,6 +554,8 @@ API int ncclCommDestroy(void* handle) {
     auto* comm = static_cast<Comm*>(handle);
     for (const Group* group : comm->groups)
         while (!group->over && !comm->error) nap(1e-4);
+    for (const auto& [key, window] : comm->windows)
+        comm->fault("window " + std::to_string(window->number) + " outlives its communicator");
     return leave(comm);
 }
 API int ncclCommAbort(void* comm) {
@@ -540,6 +603,65 @@ API int ncclReduce(const void* from, void* to, std::size_t count, int type, int 
     return put(static_cast<Comm*>(comm), reduce, from, to, count, type, operation, root, stream);
 }
 #ifndef JALI_OLD
+API int ncclCommWindowRegister(void* handle, void* memory, std::size_t bytes, void** made, int flags) {
+    auto* comm = static_cast<Comm*>(handle);
+    const auto refuse = [&](const std::string& words) {
+        comm->words = words;
+        return argument;
+    };
+    if (!comm || !memory || bytes == 0 || flags != 1) return argument;
+    if (comm->error) return comm->error;
+    if (number("JALI_FAKE_CCL_NO_WINDOWS", 0)) return success;
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    auto window = std::make_unique<Window>();
+    std::uint64_t its_handle = 0;
+    if (driver().retain(&its_handle, address)) return refuse("memory of a window without a handle");
+    driver().release(its_handle);
+    driver().address_range(&window->begin, &window->held, address);
+    if ((address - window->begin) % 4096) return refuse("a window that begins within a page");
+    if (address + bytes > window->begin + window->held) return refuse("a window beyond its memory");
+    window->number = std::count(comm->history.begin(), comm->history.end(), '+');
+    window->address = address;
+    window->bytes = bytes;
+    const std::string mine = std::to_string(bytes) + " bytes at " + std::to_string(address - window->begin) +
+                             " of " + std::to_string(window->held) + " after '" + comm->history + "'";
+    const std::string name = comm->folder + "/window-" + std::to_string(window->number) + "-";
+    std::ofstream(name + std::to_string(comm->rank) + ".new") << mine;
+    std::error_code gone;
+    fs::rename(name + std::to_string(comm->rank) + ".new", name + std::to_string(comm->rank), gone);
+    for (int other = 0; other < comm->ranks; ++other) {
+        while (!fs::exists(name + std::to_string(other), gone)) {
+            if (comm->aborted) return internal;
+            nap(0.001);
+        }
+        std::ifstream in(name + std::to_string(other));
+        const std::string theirs{std::istreambuf_iterator<char>(in), {}};
+        if (theirs != mine) {
+            comm->words = "windows differ: " + theirs + " on rank " + std::to_string(other) + ", " + mine;
+            return usage;
+        }
+    }
+    comm->history += '+';
+    *made = window.get();
+    comm->windows[window.get()] = std::move(window);
+    return success;
+}
+API int ncclCommWindowDeregister(void* handle, void* made) {
+    auto* comm = static_cast<Comm*>(handle);
+    if (!comm) return argument;
+    const auto found = comm->windows.find(static_cast<Window*>(made));
+    if (found == comm->windows.end()) return argument;
+    const Window& window = *found->second;
+    std::uintptr_t begin = 0;
+    std::size_t held = 0;
+    if (driver().address_range(&begin, &held, window.address) || begin != window.begin || held != window.held)
+        comm->fault("the memory of window " + std::to_string(window.number) + " went before it");
+    for (const Group* group : comm->groups)
+        if (!group->over) comm->fault("window " + std::to_string(window.number) + " went while in use");
+    comm->history += '-' + std::to_string(window.number);
+    comm->windows.erase(found);
+    return success;
+}
 API int ncclAlltoAll(const void* from, void* to, std::size_t count, int type, void* comm, void* stream) {
     return put(static_cast<Comm*>(comm), all_to_all, from, to, count, type, 0, 0, stream);
 }

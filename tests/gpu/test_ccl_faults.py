@@ -26,8 +26,7 @@ def how_it_ends(ranks: int, body: Callable[[CclCommunicator], Any]) -> list[Exce
 
     def run() -> Exception | None:
         try:
-            with CclCommunicator(current(), _core.Gpu.open("cuda", current().rank)) as gpus:
-                body(gpus)
+            body(CclCommunicator(current(), _core.Gpu.open("cuda", current().rank)))
         except (DeviceError, RankError) as error:
             return error
         return None
@@ -137,7 +136,7 @@ def test_end_does_not_wait_for_ranks_that_do_not_come(
         if gpus.rank == 0:
             monkeypatch.setenv("JALI_FAKE_CCL_STUCK", "1")
         current().barrier()
-        gpus.close()
+        current().core.leave()
         with pytest.raises(DeviceError, match="it has been closed"):
             add_up(gpus)
 

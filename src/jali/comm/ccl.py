@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from jali import _core, recording
 from jali.comm.device_arrays import DeviceArray, DeviceView, stream_handle, view_of
-from jali.comm.elements import SIZES
+from jali.comm.elements import SIZES, element_name
 from jali.errors import ParameterError
 from jali.vendors import vendor
 
@@ -34,6 +35,10 @@ def find_library(kind: str) -> str:
 
 class CclCommunicator:
     """The GPUs of the ranks of a `Communicator`, one each. Collective, like all of its methods but `check` and waits.
+
+    The library's communicator is made once for these ranks and the device, and shared with halos, messages and other
+    collectives that go by the library: all ranks issue all of these in the same order. It ends with `communicator`; one of its
+    own belongs to `communicator.duplicate()`.
 
     Arrays are `DeviceArray`s, or arrays of CuPy, PyTorch and the like on this rank's device; C-contiguous, not copied.
     Results are `out`, or a new `DeviceArray`. Where ranks contribute or receive parts, these
@@ -63,12 +68,6 @@ class CclCommunicator:
     def __repr__(self) -> str:
         name, version, _ = self.core.library
         return f"<rank {self.rank} of {self.size} on {self.gpu.name}, {name} {version}>"
-
-    def __enter__(self) -> CclCommunicator:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     @contextmanager
     def group(self) -> Iterator[None]:
@@ -254,7 +253,30 @@ class CclCommunicator:
             )
         return out
 
-    # --- waiting and ending ----------------------------------------------------------------------------------
+    # --- memory that the library knows -------------------------------------------------------------------------
+
+    def symmetric(self, shape: Sequence[int], dtype: npt.DTypeLike) -> DeviceArray:
+        """A new array, of the same shape and type on all ranks, in memory that the library has registered as a symmetric window.
+
+        Collectives between such arrays (both, where there are two) go by the library's kernels for symmetric memory, which are
+        faster; they are arrays like others besides. Each takes whole pages of 2 MiB. Its memory is used again, or given up, at the
+        first later call of `symmetric` for which all ranks have let it go. Raises `DeviceError` where there are no windows,
+        and `ParameterError` where ranks want different sizes, on all ranks.
+        """
+        recording.refuse_call("symmetric")
+        nbytes = math.prod(shape) * SIZES[element_name(dtype)]
+        try:
+            memory = self.core.symmetric(nbytes)
+        except ValueError as error:
+            raise ParameterError(str(error)) from None
+        return DeviceArray(self.gpu, memory, shape, dtype)
+
+    def why_not_symmetric(self) -> str:
+        """Why there is no symmetric memory here: the library is older than NCCL 2.27, the driver has no memory with handles, or
+        the library makes no windows between these devices. Empty where there is, as far as was tried. The same on all ranks."""
+        return str(self.core.why_no_windows)
+
+    # --- waiting ----------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Raise `DeviceError` if the library has met an error since, `RankError` if another rank has failed."""
@@ -269,10 +291,6 @@ class CclCommunicator:
         """Wait, on the host, for a recorded event, like `synchronize`."""
         recording.refuse_call("wait")
         self.core.wait(event, what)
-
-    def close(self) -> None:
-        """End it, on all ranks. Takes 10 seconds at most, even if other ranks do not come."""
-        self.core.close()
 
     # --- arguments -------------------------------------------------------------------------------------------
 

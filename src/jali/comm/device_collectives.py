@@ -207,7 +207,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         if self._ccl is None:
             from jali.comm.ccl import CclCommunicator
 
-            self._ccl = CclCommunicator(self.owner.communicator.duplicate(), self.gpu)
+            self._ccl = CclCommunicator(self.owner.communicator, self.gpu)
         return self._ccl
 
     def _combines_by_ccl(self, call: Call) -> bool:

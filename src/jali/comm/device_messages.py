@@ -172,7 +172,7 @@ class DeviceMessages:
             from jali.comm.ccl import CclCommunicator
 
             try:
-                self._ccl = CclCommunicator(communicator.duplicate(), gpu)
+                self._ccl = CclCommunicator(communicator, gpu)
             except DeviceError as error:  # the same on all ranks
                 self.why_not_ccl = str(error)
         # What other ranks tell: expected, come before its end was made here, and ends that wait for it.
