@@ -3,11 +3,11 @@
 One-way and both-ways messages from 8 B to 1 GiB between two ranks, on streams and in graphs, against copies of the same bytes
 by a copy engine into mapped memory without any order with the receiver ("plain"), and against the vendor's send and receive. Sides:
 
-together      ten messages that are started at once (`Communicator.start`), the way chosen by jali
-store, copy   the same with that way (JALI's rows)
-single        one message started ten times, each start waiting for the last to arrive
-plain         ten copies
-ccl, ccl one  ten of the library's sends and receives in one group, and one after the other
+together                   ten messages that are started at once (`Communicator.start`), the way chosen by jali
+remote-write, copy-engine  the same with that way
+single                     one message started ten times, each start waiting for the last to arrive
+plain                      ten copies
+library, library one       ten of the vendor's sends and receives in one group, and one after the other
 
 Times are per message, of the slowest rank, medians over rounds; sides take turns. Aims, in graphs: 95 % of plain from 16 MiB on, 85 % at
 1 MiB. Data is compared before and after. Starts itself on two ranks:
@@ -76,7 +76,7 @@ class Cell:
                 ranks.start(first)
 
         self.sides["single"] = single
-        if self.way in ("store", "copy"):
+        if self.way in ("remote-write", "copy-engine"):
             copied = ends[: self.length] if self.sends else []
 
             def plain() -> None:
@@ -105,7 +105,7 @@ class Cell:
                     exchange(k)
                     core.group_end()
 
-            self.sides["ccl"], self.sides["ccl one"] = grouped, in_turn
+            self.sides["library"], self.sides["library one"] = grouped, in_turn
 
     def pattern(self, rank: int, k: int) -> Any:
         tile = np.random.default_rng(100 * rank + k).integers(0, 256, min(self.nbytes, TILE), dtype=np.uint8)
@@ -175,7 +175,7 @@ def main() -> int:
     )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)), help="bytes")
-    parser.add_argument("--ways", default="store,copy")
+    parser.add_argument("--ways", default="remote-write,copy-engine")
     parser.add_argument("--orders", default="graph,stream")
     parser.add_argument("--directions", default="one,both")
     parser.add_argument("--rounds", type=int, default=9)
@@ -196,7 +196,7 @@ def main() -> int:
 
     ccl = None
     try:
-        ccl = CclCommunicator(ranks.duplicate(), gpu)
+        ccl = CclCommunicator(ranks, gpu)
     except DeviceError as error:
         say(f"the vendor's library is left out: {error}")
     say(f"{gpu.name}; times per message in us, of the slower rank; medians of {options.rounds} rounds")
@@ -215,9 +215,9 @@ def main() -> int:
                 ratios = f"{nbytes / ours / 1e9:6.1f} GB/s"
                 if plain is not None:
                     ratios += f", {plain / ours:5.2f} of plain (single {plain / times['single']:5.2f})"
-                if "ccl" in times:
-                    ratios += f", {min(times['ccl'], times['ccl one']) / ours:5.2f} of ccl"
-                say(f"{order:6s} {direction:4s} {size_text(nbytes):>8s} {cell.way:6s} | {told} | {ratios}")
+                if "library" in times:
+                    ratios += f", {min(times['library'], times['library one']) / ours:5.2f} of the library"
+                say(f"{order:6s} {direction:4s} {size_text(nbytes):>8s} {cell.way:12s} | {told} | {ratios}")
                 if options.csv and ranks.rank == 0:
                     with open(options.csv, "a") as file:
                         for name, t in times.items():

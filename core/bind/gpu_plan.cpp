@@ -65,16 +65,16 @@ void bind_gpu_plan(nb::module_& m) {
             "compile",
             [](const CollectiveQueues& queues, const Schedule& schedule, const Composition& composition) {
                 return compile_for_device(schedule, queues.size(), queues.rank(), pieces_of(composition),
-                                          queues.parameters());
+                                          queues.parameters(), queues.gpu()->vendor().ccl.setting);
             },
             "schedule"_a, "composition"_a, "This rank's stages; PlanError where a device cannot do them.");
     m.def(
         "compile_for_device",
-        [](const Schedule& schedule, int ranks, int rank, const Composition& composition) {
+        [](const Schedule& schedule, int ranks, int rank, const Composition& composition, const Gpu& gpu) {
             return compile_for_device(schedule, ranks, rank, pieces_of(composition),
-                                      DeviceProgramParameters{});
+                                      DeviceProgramParameters{}, gpu.vendor().ccl.setting);
         },
-        "schedule"_a, "ranks"_a, "rank"_a, "composition"_a,
+        "schedule"_a, "ranks"_a, "rank"_a, "composition"_a, "gpu"_a,
         "Stages without queues, for messages of the library alone.");
 
     nb::class_<DeviceStage>(m, "DeviceStage", "Messages of the vendor's library, then a program.")

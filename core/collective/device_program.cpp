@@ -404,12 +404,15 @@ class Compiler {
 } // namespace
 
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
-                                            const Pieces& pieces, const DeviceProgramParameters& parameters) {
+                                            const Pieces& pieces, const DeviceProgramParameters& parameters,
+                                            const std::string& vendors_library) {
     std::vector<char> by_ccl;
     for (const std::string& name : schedule.libraries()) {
-        if (!name.empty() && name != "peer" && name != "ccl")
-            throw PlanError("library '" + name + "' carries no messages between devices; peer and ccl do");
-        by_ccl.push_back(name == "ccl" ? 1 : 0);
+        const bool by_stores = name.empty() || name == "remote-write";
+        if (!by_stores && name != vendors_library)
+            throw PlanError("library '" + name + "' carries no messages between these devices; remote-write" +
+                            (vendors_library.empty() ? " does" : " and " + vendors_library + " do"));
+        by_ccl.push_back(by_stores ? 0 : 1);
     }
     const bool one_stage = std::none_of(by_ccl.begin(), by_ccl.end(), [](char c) { return c != 0; });
     const auto& steps = schedule.steps();

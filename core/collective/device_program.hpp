@@ -119,8 +119,9 @@ Pieces pieces_of(const Composition& composition);
 
 // `pieces` are those of the composition that the schedule was planned from. The schedule must be planned with
 // one chunk and with pieces that travel alone (depth 1, pack_below 0). The libraries of its messages are
-// "peer" (and "") and "ccl". Throws PlanError.
+// "remote-write" (and ""), or `vendors_library` ("nccl"). Throws PlanError.
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
-                                            const Pieces& pieces, const DeviceProgramParameters& parameters);
+                                            const Pieces& pieces, const DeviceProgramParameters& parameters,
+                                            const std::string& vendors_library);
 
 } // namespace jali

@@ -276,7 +276,7 @@ std::string GpuPlan::describe() const {
     std::string text;
     for (const Stage& stage : stages_) {
         for (const DeviceMessage& m : stage.plan.messages)
-            text += std::string("  ccl: ") + (m.sends ? "send " : "receive ") +
+            text += "  " + gpu_->vendor().ccl.setting + ": " + (m.sends ? "send " : "receive ") +
                     std::to_string(m.region.bytes) + " bytes " + (m.sends ? "to rank " : "from rank ") +
                     std::to_string(m.peer) + "\n";
         if (!stage.plan.program.instructions.empty()) text += stage.plan.program.describe();

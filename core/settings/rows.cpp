@@ -112,8 +112,9 @@ SettingValues algorithms() {
                          "chain",
                          "pipelined",
                          "hosts",
-                         "ccl",
-                         "staged"};
+                         "nccl",
+                         "rccl",
+                         "host-staged"};
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
                                "all_reduce", "scatter", "gather",     "all_to_all"};
     return {"a list of " + listed(names) + ", each for all collectives or for one, like all_reduce=ring (" +
@@ -239,10 +240,11 @@ std::vector<SettingRow> table() {
         "`codes` where neighbours are small", "how tables of neighbours are kept on GPUs", "tuning.md");
     add(&S::device_queues, "device_queues", "", anything("sizes like channels=32,slot_bytes=65536"),
         "by ranks", "sizes of the queues of collectives between GPUs, the same on all ranks", "tuning.md");
-    add(&S::device_carrier, "device_carrier", "", one_of({"peer", "ccl"}),
-        "`peer` where devices reach each other's memory",
+    add(&S::device_carrier, "device_carrier", "", one_of({"remote-write", "nccl", "rccl"}),
+        "`remote-write` where devices reach each other's memory",
         "who carries the messages of collectives between GPUs", "tuning.md");
-    add(&S::message_way, "message_way", "", one_of({"store", "copy", "ccl", "staged"}), "by size",
+    add(&S::message_way, "message_way", "",
+        one_of({"remote-write", "copy-engine", "nccl", "rccl", "host-staged"}), "by size",
         "the way of messages between GPUs, the same on all ranks", "tuning.md");
     return rows;
 }

@@ -378,7 +378,7 @@ std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& 
         trouble += (trouble.empty() ? "" : "; ") + std::string(row.name) + ": " + why[&row - handle_types];
     return "processes cannot map each other's device memory (" + trouble +
            "); let them share a container with its network and IPC namespaces, or use rows that need no such "
-           "memory: ccl, direct or staged";
+           "memory: those of the vendor's library, of gpu-aware-mpi or host-staged";
 }
 
 namespace {

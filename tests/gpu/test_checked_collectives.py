@@ -82,7 +82,7 @@ def checked(*arguments: Any, **named: Any) -> None:
 
 def ways_of(name: str) -> list[str]:
     rows = algorithms.rows(name, on_device=True)
-    return [row.name for row in rows if row.name not in ("ccl", "staged")]
+    return [row.name for row in rows if row.name not in ("nccl", "rccl", "host-staged")]
 
 
 def all_ways(name: str, counts: list[int], dtypes: list[str]) -> set[str]:
@@ -230,7 +230,9 @@ def composition_of_the_user(libraries: list[str] | None) -> None:
 
 
 @pytest.mark.skipif(REAL, reason="the library's own tests run it on hardware")
-@pytest.mark.parametrize("libraries", [None, ["peer", "ccl"], ["ccl", "peer"], ["ccl", "ccl"]])
+@pytest.mark.parametrize(
+    "libraries", [None, ["remote-write", "nccl"], ["nccl", "remote-write"], ["nccl", "nccl"]]
+)
 def test_plans_of_the_user_are_checked_as_they_run(libraries):
     comm.virtual_ranks(4, composition_of_the_user, libraries)
 
@@ -238,7 +240,7 @@ def test_plans_of_the_user_are_checked_as_they_run(libraries):
 @pytest.mark.skipif(REAL, reason="the library's own tests run it on hardware")
 @pytest.mark.parametrize("name", ["all_reduce", "all_to_all"])
 def test_messages_of_the_library_are_proved(name, use_settings):
-    use_settings(device_carrier="ccl")
+    use_settings(device_carrier="nccl")
     comm.virtual_ranks(4, all_ways, name, [7, 333], ["fp32"])
 
 

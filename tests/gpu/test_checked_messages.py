@@ -48,7 +48,7 @@ def checked(way: str | None) -> list[str]:
     return [m.way for m in messages[:4]]
 
 
-@pytest.mark.parametrize("way", ["store", "copy", "ccl"])
+@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_messages_are_in_order(way, ranks):
     with experiment(message_way=way):
@@ -58,7 +58,7 @@ def test_messages_are_in_order(way, ranks):
 
 def test_messages_through_the_host_are_refused():
     def body() -> None:
-        messages = ring("staged")
+        messages = ring("host-staged")
         with pytest.raises(ParameterError, match="goes through the host"):
             comm.current().check_messages(messages)
 
@@ -71,7 +71,7 @@ def into_one_array() -> str:
     x = on_device(np.zeros(SIZE, np.int8))
     ends = [
         (c.persistent_send if c.rank == 0 else c.persistent_receive)(
-            x, 1 - c.rank, tag, **({"way": "store"} if c.rank == 0 else {})
+            x, 1 - c.rank, tag, **({"way": "remote-write"} if c.rank == 0 else {})
         )
         for tag in (0, 1)
     ]
@@ -187,16 +187,20 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
 # Faults that change nothing, and why: way, fault.
 EQUIVALENT = [
     (
-        "copy",
+        "copy-engine",
         r"0 .*: no deed 1 of \d",
         "the one launch waits for the other array of the same rank, offered by one launch, too",
     ),
     (
-        "copy",
+        "copy-engine",
         r"no [23] .*",
         "the second message, which the receiver awaits too, is announced after both copies",
     ),
-    ("copy", r"11 .*: received \d other arrived", "both messages of a rank are announced after both copies"),
+    (
+        "copy-engine",
+        r"11 .*: received \d other arrived",
+        "both messages of a rank are announced after both copies",
+    ),
 ]
 
 
@@ -206,7 +210,7 @@ def recorded(way: str) -> _core.RecordedCalls:
 
 
 @pytest.mark.skipif(REAL, reason="the same on every driver")
-@pytest.mark.parametrize("way", ["store", "copy"])
+@pytest.mark.parametrize("way", ["remote-write", "copy-engine"])
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_seeded_faults_are_found(way, ranks):
     records = comm.virtual_ranks(ranks, recorded, way)

@@ -16,7 +16,7 @@ from jali import _core, comm
 from jali.comm import DeviceArray, algorithms
 from jali.comm.calls import Call
 from jali.comm.elements import OPERATIONS, SIZES
-from jali.errors import DeviceError, ParameterError
+from jali.errors import DeviceError, ParameterError, PlanError
 
 RANKS = 4
 
@@ -112,7 +112,7 @@ def compare(device: str, name: str, sizes: list[int], ways: list[str], uneven: b
     for count in sizes:
         x = numbers(c.rank, count, dtype)
         for way in ways:
-            if way in ("ccl", "staged"):
+            if way in ("nccl", "rccl", "host-staged"):
                 continue
             wanted = one_call(c, name, x.copy(), np.ascontiguousarray, uneven, algorithm=way)
             for _ in range(2):  # queues go round
@@ -313,7 +313,7 @@ def test_ways_by_name() -> None:
     def run() -> None:
         c, gpu = comm.current(), open_gpu()
         x = DeviceArray.from_host(np.ones(4, np.float32), gpu)
-        assert c.all_reduce(x, algorithm="staged").to_host()[0] == c.size
+        assert c.all_reduce(x, algorithm="host-staged").to_host()[0] == c.size
         assert c.all_reduce(x, op=lambda a, b: a + b).to_host()[0] == c.size  # by way of the host
         with pytest.raises(ParameterError, match="one array is in device memory"):
             c.all_reduce(x, np.ones(4, np.float32))
@@ -477,14 +477,14 @@ def over_the_library(carrier: str) -> None:
         there = DeviceArray.from_host(x, gpu)
         got = getattr(c, name)(there, algorithm=way)
         assert (wanted is None and got is None) or raw(got) == raw(wanted), (name, way)
-    if carrier == "ccl":
-        assert "ccl: send" in c.collectives.on_device(gpu).explain(
+    if carrier == "nccl":
+        assert "nccl: send" in c.collectives.on_device(gpu).explain(
             Call("all_reduce", "fp32", 240, 0, "sum", False, "two_step", False)
         )
 
 
 @pytest.mark.ranks(4)
-@pytest.mark.parametrize("carrier", ["ccl", "peer"])
+@pytest.mark.parametrize("carrier", ["nccl", "remote-write"])
 def test_algorithms_over_the_vendors_library(
     carrier: str, fake_nccl: None, use_settings: Callable[..., None]
 ) -> None:
@@ -496,7 +496,7 @@ def both_carriers() -> None:
     c, gpu = comm.current(), open_gpu()
     n = 400
     composition = comm.Composition.standard("all_reduce", 4, n, dtype="float64", form="composed")
-    plan = composition.plan(hierarchy=(2, 2), libraries=["ccl", "peer"])
+    plan = composition.plan(hierarchy=(2, 2), libraries=["nccl", "remote-write"])
     x = numbers(c.rank, n, "float64")
     wanted = np.zeros(n)
     composition.plan(hierarchy=(2, 2)).on(c).run(x, wanted)
@@ -517,13 +517,34 @@ def chosen_way() -> None:
     x = numbers(c.rank, 24, "float32")
     for name in algorithms.COLLECTIVES:
         wanted = one_call(c, name, x.copy(), np.ascontiguousarray, False)
-        got = one_call(c, name, x.copy(), lambda a: DeviceArray.from_host(a, gpu), False, algorithm="ccl")
+        got = one_call(c, name, x.copy(), lambda a: DeviceArray.from_host(a, gpu), False, algorithm="nccl")
         if wanted is None:
             assert got is None
         else:
             np.testing.assert_allclose(
                 np.frombuffer(raw(got), np.float32), np.asarray(wanted).ravel(), rtol=1e-5
             )
+
+
+def of_another_vendor() -> None:
+    c, gpu = comm.current(), open_gpu()
+    x = DeviceArray.from_host(np.ones(5, np.int64), gpu)
+    with pytest.raises(ParameterError, match="'rccl' is not for cuda devices; theirs is 'nccl'"):
+        c.all_reduce(x, algorithm="rccl")
+    for old in ("ccl", "staged"):
+        with pytest.raises(ParameterError, match=f"no algorithm '{old}' .* nccl, rccl, host-staged"):
+            c.all_reduce(x, algorithm=old)
+    with pytest.raises(PlanError, match="'rccl' carries no messages .* remote-write and nccl do"):
+        composition = comm.Composition.standard("all_reduce", c.size, 5, dtype="int64")
+        composition.plan(libraries=["rccl"]).on(c).run(x, x)
+    assert c.all_reduce(x).to_host()[0] == c.size  # the setting says nothing about these devices
+
+
+def test_the_library_of_another_vendor_is_not_taken(
+    fake_nccl: None, use_settings: Callable[..., None]
+) -> None:
+    use_settings(collective="rccl")
+    comm.virtual_ranks(2, of_another_vendor)
 
 
 @pytest.mark.ranks(3)

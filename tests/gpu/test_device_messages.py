@@ -15,7 +15,7 @@ from jali import _core, comm
 from jali.comm import DeviceArray, device_messages
 from jali.errors import DeviceError, ParameterError, RankError
 
-PEER = ("store", "copy")
+PEER = ("remote-write", "copy-engine")
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +75,10 @@ def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[s
 SIZES = (0, 1, 8, 13, 1024, 16384, 100_003)
 
 
-@pytest.mark.parametrize("way", [*PEER, "staged", None])
+@pytest.mark.parametrize("way", [*PEER, "host-staged", None])
 def test_what_is_sent_arrives_at_every_start(way: str | None) -> None:
     told = comm.virtual_ranks(2, one_way, way, SIZES)
-    assert told[0] == told[1] == [way or "store"] * len(SIZES)
+    assert told[0] == told[1] == [way or "remote-write"] * len(SIZES)
 
 
 @pytest.mark.skipif(REAL, reason="needs a fake library")
@@ -87,11 +87,11 @@ def test_the_library_carries_messages_if_it_must_or_shall(
     peers: bool, monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
 ) -> None:
     if peers:
-        use_settings(message_way="ccl")
+        use_settings(message_way="nccl")
     else:
         monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
     told = comm.virtual_ranks(2, one_way, None, (8, 1000))
-    assert told == [["ccl", "ccl"]] * 2
+    assert told == [["nccl", "nccl"]] * 2
 
 
 @pytest.mark.skipif(REAL, reason="needs fake devices")
@@ -101,7 +101,7 @@ def test_without_peers_and_library_messages_go_through_the_host_and_say_why(
 ) -> None:
     monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
     use_settings(nccl="/nowhere/libnccl.so")
-    assert comm.virtual_ranks(2, one_way, None, (8, 1000)) == [["staged", "staged"]] * 2
+    assert comm.virtual_ranks(2, one_way, None, (8, 1000)) == [["host-staged", "host-staged"]] * 2
 
     def run() -> None:
         c = comm.current()
@@ -115,10 +115,10 @@ def test_without_peers_and_library_messages_go_through_the_host_and_say_why(
             else:
                 raise DeviceError("a receive cannot be recorded in a graph")
         c.barrier()
-        with pytest.raises(DeviceError, match="cannot go by 'store'"):
-            c.persistent_send(x, 1 - c.rank, way="store")
-        with pytest.raises(DeviceError, match="cannot go by 'ccl'"):
-            c.persistent_send(x, 1 - c.rank, tag=1, way="ccl")
+        with pytest.raises(DeviceError, match="cannot go by 'remote-write'"):
+            c.persistent_send(x, 1 - c.rank, way="remote-write")
+        with pytest.raises(DeviceError, match="cannot go by 'nccl'"):
+            c.persistent_send(x, 1 - c.rank, tag=1, way="nccl")
 
     comm.virtual_ranks(2, run)
 
@@ -166,7 +166,7 @@ def both_ways(way: str, ranks: int) -> None:
     c.barrier()
 
 
-@pytest.mark.parametrize(("way", "ranks"), [("store", 2), ("copy", 2), ("copy", 3)])
+@pytest.mark.parametrize(("way", "ranks"), [("remote-write", 2), ("copy-engine", 2), ("copy-engine", 3)])
 def test_messages_between_all_ranks_both_ways_with_tags_and_graphs(way: str, ranks: int) -> None:
     comm.virtual_ranks(ranks, both_ways, way, ranks)
 
@@ -229,7 +229,9 @@ def test_the_way_is_chosen_by_size_by_argument_and_by_setting(
     def run(expected: list[str]) -> None:
         c = comm.current()
         found = []
-        for tag, (count, way) in enumerate([(1000, None), (1001, None), (1001, "store"), (5, "copy")]):
+        for tag, (count, way) in enumerate(
+            [(1000, None), (1001, None), (1001, "remote-write"), (5, "copy-engine")]
+        ):
             x = on_device(np.zeros(count, np.uint8))
             if c.rank == 0:
                 found.append(c.persistent_send(x, 1, tag, way=way).way)
@@ -237,9 +239,9 @@ def test_the_way_is_chosen_by_size_by_argument_and_by_setting(
                 found.append(c.persistent_receive(x, 0, tag).way)
         assert found == expected
 
-    comm.virtual_ranks(2, run, ["store", "copy", "store", "copy"])
-    use_settings(message_way="copy")
-    comm.virtual_ranks(2, run, ["copy", "copy", "store", "copy"])
+    comm.virtual_ranks(2, run, ["remote-write", "copy-engine", "remote-write", "copy-engine"])
+    use_settings(message_way="copy-engine")
+    comm.virtual_ranks(2, run, ["copy-engine", "copy-engine", "remote-write", "copy-engine"])
 
 
 def test_ends_that_do_not_fit_are_refused_on_both_ranks() -> None:
@@ -260,19 +262,21 @@ def test_ends_that_do_not_fit_are_refused_on_both_ranks() -> None:
         with pytest.raises(ParameterError, match=r"32 bytes \(shape \(8,\), int32\) receives"):
             end.start()
         end = (
-            c.persistent_send(y, 1, 4, way="copy")
+            c.persistent_send(y, 1, 4, way="copy-engine")
             if c.rank == 0
-            else c.persistent_receive(x, 0, 4, way="staged")
+            else c.persistent_receive(x, 0, 4, way="host-staged")
         )
         with pytest.raises(ParameterError):
             end.start()
         z = on_device(np.zeros(8))
         end = (
-            c.persistent_send(z, 1, 4, way="copy")
+            c.persistent_send(z, 1, 4, way="copy-engine")
             if c.rank == 0
-            else c.persistent_receive(z, 0, 4, way="staged")
+            else c.persistent_receive(z, 0, 4, way="host-staged")
         )
-        with pytest.raises(ParameterError, match="by 'copy' at its sender, and by 'staged' at its receiver"):
+        with pytest.raises(
+            ParameterError, match="by 'copy-engine' at its sender, and by 'host-staged' at its receiver"
+        ):
             end.start()
 
     comm.virtual_ranks(2, run)
@@ -286,7 +290,9 @@ def test_arguments_are_checked() -> None:
             c.persistent_send(x, 2)
         with pytest.raises(ParameterError, match="tag -1"):
             c.persistent_receive(x, 0, -1)
-        with pytest.raises(ParameterError, match="way=raven: ways of a message are"):
+        with pytest.raises(
+            ParameterError, match="way=raven: ways of a message on cuda devices are remote-write"
+        ):
             c.persistent_send(x, 1, way="raven")
         with pytest.raises(ParameterError, match="made once, by persistent_send"):
             c.send(x, 1 - c.rank)
@@ -393,10 +399,12 @@ def test_processes_send_both_ways_and_in_graphs(fake_environment: dict[str, str]
 for way in t.PEER:
     t.both_ways(way, 2)
     t.in_turn(way)
-    print(*t.one_way(way, (1, 1000)), *t.one_way("staged", (77,)), flush=True)
+    print(*t.one_way(way, (1, 1000)), *t.one_way("host-staged", (77,)), flush=True)
 """
     told = on_processes(text, fake_environment)
-    assert sorted(told) == sorted(2 * ["store", "store", "staged", "copy", "copy", "staged"])
+    assert sorted(told) == sorted(
+        2 * ["remote-write", "remote-write", "host-staged", "copy-engine", "copy-engine", "host-staged"]
+    )
 
 
 @pytest.mark.mpi
@@ -404,7 +412,7 @@ for way in t.PEER:
 def test_processes_without_peers_use_the_library(fake_environment: dict[str, str]) -> None:
     text = "t.both_ways(None, 2); print(*t.one_way(None, (1, 1000)), flush=True)"
     told = on_processes(text, {**fake_environment, "JALI_FAKE_NO_PEERS": "1"})
-    assert told == ["ccl"] * 4
+    assert told == ["nccl"] * 4
 
 
 class Foreign:
@@ -454,4 +462,9 @@ def from_elsewhere(way: str, exported: bool) -> None:
 def test_arrays_of_other_libraries_at_odd_addresses_exported_or_not(fake_environment: dict[str, str]) -> None:
     for exported in (True, False):
         text = f"for way in t.PEER: t.from_elsewhere(way, {exported}); print(way, flush=True)"
-        assert sorted(on_processes(text, fake_environment)) == ["copy", "copy", "store", "store"]
+        assert sorted(on_processes(text, fake_environment)) == [
+            "copy-engine",
+            "copy-engine",
+            "remote-write",
+            "remote-write",
+        ]

@@ -295,7 +295,7 @@ def library_calls() -> _core.RecordedCalls:
 
 @pytest.mark.skipif(REAL, reason="the same on every driver")
 def test_seeded_faults_in_messages_of_the_library_are_found(use_settings):
-    use_settings(device_carrier="ccl")
+    use_settings(device_carrier="nccl")
     records = comm.virtual_ranks(3, library_calls)
     _core.check_recorded(records)
     calls = records[0].calls

@@ -79,7 +79,7 @@ def messages(device: str) -> None:
     """Round a ring, short and long, by both ways of peers, some in a graph."""
     c, gpu = comm.current(), open_device(device, comm.current())
     right, left = (c.rank + 1) % c.size, (c.rank - 1) % c.size
-    for way in ("store", "copy"):
+    for way in ("remote-write", "copy-engine"):
         for count in (1, 1000, 3 << 20):
             x, y = (DeviceArray.from_host(np.zeros(count, np.uint8), gpu) for _ in range(2))
             ends = [c.persistent_send(x, right, way=way), c.persistent_receive(y, left)]
@@ -287,7 +287,7 @@ with jali.settings.using(halo_policy="remote-write-wait"):
 c, gpu = t.comm.current(), t.open_device("cuda", t.comm.current())
 x = t.DeviceArray.from_host(t.np.zeros(4), gpu)
 try:
-    c.persistent_send(x, 1 - c.rank, way="store")
+    c.persistent_send(x, 1 - c.rank, way="remote-write")
 except jali.DeviceError as error:
     print(error, flush=True)
 """

@@ -122,8 +122,8 @@ def test_whatever_differs_is_another_call() -> None:
             lambda: c.all_reduce(x, op="".join(["m", "in"])),  # equal words need not be the same
             lambda: c.all_reduce(x, reproducible=True),
             lambda: c.all_reduce(x, algorithm="two_step"),
-            lambda: c.all_reduce(x, algorithm="staged"),  # no plan of devices
-            lambda: c.all_reduce(x, out, algorithm="staged"),
+            lambda: c.all_reduce(x, algorithm="host-staged"),  # no plan of devices
+            lambda: c.all_reduce(x, out, algorithm="host-staged"),
             lambda: c.reduce(x, root=0),
             lambda: c.reduce(x, root=1),
             lambda: c.all_gather(x, counts=[6, 6]),

@@ -49,8 +49,8 @@ TAKEN: dict[str, dict[str, object]] = {
     "device_tile": {"4,4,4,4": "4,4,4,4"},
     "device_tables": {"codes": "codes", "entries": "entries"},
     "device_queues": {"channels=32": "channels=32"},
-    "device_carrier": {"peer": "peer", "ccl": "ccl"},
-    "message_way": {"store": "store", "copy": "copy", "ccl": "ccl", "staged": "staged"},
+    "device_carrier": {name: name for name in ("remote-write", "nccl", "rccl")},
+    "message_way": {name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "host-staged")},
 }
 FREE = (
     "cuda_driver",
@@ -91,7 +91,7 @@ REFUSED = {
     "peer_handles": ("fabric",),
     "early_launch": ("maybe",),
     "halo_off": ("bulk,weather", "bulk,"),
-    "device_carrier": ("staged",),
+    "device_carrier": ("staged", "peer", "ccl"),
     "message_way": ("pigeon",),
 }
 

@@ -3,7 +3,8 @@
 A batch of calls, one after the other on jali's stream, is timed from the first to the end of the device's work; a graph holds a
 batch, too. The time of a call is that of the batch over its length, of the slowest rank. Sides take turns. Jali is called by its public
 functions, the vendor's library through jali's table of its functions, on addresses. What comes out is checked before and after, by
-samples where buffers are large.
+samples where buffers are large. Sides named "nccl" and "nccl-symmetric" are the library on the buffers of all sides, and on
+buffers of its own that it has registered as symmetric windows (`CclCommunicator.symmetric`).
 """
 
 from __future__ import annotations
@@ -14,24 +15,37 @@ from typing import Any
 
 import numpy as np
 
-from jali import _core
+from jali import _core, settings
 from jali.bench.cases import COLLECTIVES, PERIOD, contribution, elements_of
 from jali.bench.collectives import Cell, JaliSide, Report, Timing, conditions
 from jali.comm import algorithms
+from jali.comm.ccl import CclCommunicator
 from jali.comm.device_arrays import DeviceArray
 from jali.errors import ParameterError, RankError
+from jali.vendors import library_of
 
 SAMPLE = (
     4096  # elements in a row that are compared, at the beginning, in the middle and at the end of every chunk
 )
 ORDERS = ("stream", "graph")
+SYMMETRIC = "-symmetric"  # after the library's name: on memory that it has registered
+MULTICAST = "NCCL_NVLS_ENABLE"
+SIZES_ARE = "bytes of the largest buffer of any rank (all chunks); rates are these bytes over the time, not those of links"
 
 
 class DeviceCase:
-    """Buffers of one rank on its device. Chunks and payload as in `jali.bench.cases.Case`."""
+    """Buffers of one rank on its device. Chunks and payload as in `jali.bench.cases.Case`. With `windows`, which makes
+    symmetric arrays, it is collective."""
 
     def __init__(
-        self, collective: str, payload: int, rank: int, size: int, gpu: Any, dtype: str = "float32"
+        self,
+        collective: str,
+        payload: int,
+        rank: int,
+        size: int,
+        gpu: Any,
+        dtype: str = "float32",
+        windows: CclCommunicator | None = None,
     ) -> None:
         self.collective, self.rank, self.size, self.gpu = collective, rank, size, gpu
         self.dtype = np.dtype(dtype)
@@ -40,8 +54,16 @@ class DeviceCase:
         self.payload = size * self.chunk * self.dtype.itemsize
         sent, received = elements_of(collective, self.chunk, size, rank == self.root)
         mine = contribution(rank, sent, 0, self.dtype)
-        self.send = DeviceArray.from_host(mine, gpu, "benchmark") if sent else None
-        self.receive = DeviceArray.empty(gpu, (received,), self.dtype, "benchmark") if received else None
+        if windows is None:
+            empty = [DeviceArray.empty(gpu, (n,), self.dtype, "benchmark") for n in (sent, received)]
+        else:  # as large on all ranks, whatever they need of it
+            both = [elements_of(collective, self.chunk, size, at_root) for at_root in (True, False)]
+            whole = [windows.symmetric((max(ns),), self.dtype) for ns in zip(*both, strict=True)]
+            needed = zip(whole, (sent, received), strict=True)
+            empty = [DeviceArray(gpu, array.memory, (n,), self.dtype) for array, n in needed]
+        self.send, self.receive = (array if array.size else None for array in empty)
+        if self.send is not None:
+            gpu.upload_address(self.send.address, mine.view(np.uint8))
         self.sent = sent
 
     def poison(self) -> None:
@@ -100,11 +122,13 @@ class DeviceCase:
 class CclOnDevice:
     """The vendor's library, through jali's table of its functions, on the same buffers."""
 
-    def __init__(self, communicator: Any, gpu: Any, name: str = "ccl") -> None:
-        from jali.comm.ccl import CclCommunicator
-
-        self.name = name
+    def __init__(self, communicator: Any, gpu: Any, symmetric: bool = False) -> None:
+        """Raises DeviceError where there is no library or, with `symmetric`, where it has no windows."""
         self.ccl = CclCommunicator(communicator, gpu)
+        self.name = library_of(gpu.kind) + (SYMMETRIC if symmetric else "")
+        self.windows = self.ccl if symmetric else None
+        if symmetric:
+            self.ccl.symmetric((1,), "float32")
 
     def prepare(self, case: DeviceCase) -> Callable[[], object]:
         """The call that puts one collective on jali's stream."""
@@ -128,16 +152,20 @@ class CclOnDevice:
 
 
 def side(name: str, communicator: Any, gpu: Any) -> Any:
-    """A side by its name: "jali", "ccl", or an algorithm of jali, taken where a collective has it. Raises ParameterError."""
+    """A side by its name: "jali", the vendor's library ("nccl"), that with symmetric windows ("nccl-symmetric"), or an algorithm of
+    jali, taken where a collective has it. Raises ParameterError, and DeviceError where the library cannot."""
     if name == "jali":
         return JaliSide(communicator)
-    if name == "ccl":
-        return CclOnDevice(communicator, gpu)
+    library = library_of(gpu.kind)
+    if library and name in (library, library + SYMMETRIC):
+        return CclOnDevice(communicator, gpu, name != library)
     having = {
         c: name for c in COLLECTIVES if name in {row.name for row in algorithms.rows(c, on_device=True)}
     }
     if not having:
-        raise ParameterError(f"no side {name!r}; there are jali, ccl, and algorithms of jali.comm.algorithms")
+        raise ParameterError(
+            f"no side {name!r}; there are jali, {library}, {library}{SYMMETRIC}, and algorithms of jali.comm.algorithms"
+        )
     return JaliSide(communicator, name, having)
 
 
@@ -160,15 +188,23 @@ def measure(
     """
     names = [side.name for side in sides]
     told = conditions(_mpi_of(communicator), 1, rounds, "float32")
-    told |= {"device": gpu.name, "batch": batch, "memory": "of devices"}
+    told |= {"device": gpu.name, "batch": batch, "memory": "of devices", "sizes": SIZES_ARE}
+    told |= next((_about(side.ccl) for side in sides if isinstance(side, CclOnDevice)), {})
     reports = {order: Report({**told, "order": order}, names) for order in orders}
     for collective in collectives:
         for payload in sizes:
-            case = DeviceCase(collective, payload, communicator.rank, communicator.size, gpu)
-            calls = [side.prepare(case) for side in sides]
+            of_ranks = (collective, payload, communicator.rank, communicator.size, gpu)
+            case = DeviceCase(*of_ranks)
+            cases = [
+                DeviceCase(*of_ranks, windows=windows)
+                if (windows := getattr(side, "windows", None))
+                else case
+                for side in sides
+            ]
+            calls = [side.prepare(of_side) for side, of_side in zip(sides, cases, strict=True)]
             length = batch if case.payload <= 64 << 20 else max(2, batch // 5)
-            for call, name in zip(calls, names, strict=True):
-                _check(communicator, gpu, case, name, call)
+            for call, of_side, name in zip(calls, cases, names, strict=True):
+                _check(communicator, gpu, of_side, name, call)
             for order in orders:
                 batches = [_batch(gpu, call, length, order) for call in calls]
                 times = np.zeros((len(calls), rounds))
@@ -187,9 +223,21 @@ def measure(
                 if progress is not None and communicator.rank == 0:
                     progress(cell, order)
                 del batches
-            for call, name in zip(calls, names, strict=True):
-                _check(communicator, gpu, case, name, call)
+            for call, of_side, name in zip(calls, cases, names, strict=True):
+                _check(communicator, gpu, of_side, name, call)
     return reports
+
+
+def _about(ccl: CclCommunicator) -> dict[str, str]:
+    """What numbers of the vendor's library depend on: its version, and whether it may use the links' multicast, where that was said."""
+    name, version, _ = ccl.core.library
+    chosen = settings.of_others(MULTICAST).get(MULTICAST)
+    words = {None: f"the library's choice ({MULTICAST} is not set)", "0": f"off ({MULTICAST}=0)"}
+    return {
+        "library": f"{name} {version}",
+        "multicast": words.get(chosen, f"as {MULTICAST}={chosen} says"),
+        "symmetric windows": ccl.why_not_symmetric() or "possible",
+    }
 
 
 def _batch(gpu: Any, call: Callable[[], object], length: int, order: str) -> Callable[[], object]:

@@ -1,4 +1,4 @@
-"""What collectives on devices amount to beside the vendor's: a table, our thresholds with their verdicts.
+"""What collectives on devices amount to beside the vendor's ("nccl"): a table, our thresholds with their verdicts.
 
 The thresholds: nowhere below 0.95 times the library's speed, 1.25 times in geometric mean, and up to 64 KiB 2 times on
 streams and 1.4 times in graphs (geometric means).
@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 
 from jali.bench.collectives import Cell, Report
 from jali.bench.collectives_report import Verdict, geometric_mean, size_text, time_text
+from jali.bench.device_collectives import SYMMETRIC
+from jali.vendors import library_of, names
 
 FLOOR, MEAN = 0.95, 1.25
 SMALL = 64 << 10
+LIBRARIES = {library_of(name) for name in names()} - {""}
 SMALL_MEAN = {"stream": 2.0, "graph": 1.4}
 
 
@@ -29,7 +32,7 @@ def row_text(cell: Cell, sides: Sequence[str]) -> str:
     return "  ".join(words)
 
 
-def judge(report: Report, order: str, side: str = "jali", other: str = "ccl") -> list[Verdict]:
+def judge(report: Report, order: str, side: str = "jali", other: str = "nccl") -> list[Verdict]:
     """The thresholds above, for one order ("stream" or "graph")."""
     ratios = {(c.collective, c.payload): c.ratio(side, other) for c in report.cells}
     missing = tuple(f"{c} {size_text(n)}: {r[0]:.2f}" for (c, n), r in ratios.items() if r[2] < FLOOR)
@@ -58,12 +61,14 @@ def summary(reports: Mapping[str, Report]) -> str:
     first = next(iter(reports.values()))
     lines = [f"{key}: {value}" for key, value in first.conditions.items() if key != "order"]
     for order, report in reports.items():
-        if not {"jali", "ccl"} <= set(report.sides):
+        of_vendor = [name for name in report.sides if name.removesuffix(SYMMETRIC) in LIBRARIES]
+        if "jali" not in report.sides:
             continue
-        for collective in dict.fromkeys(c.collective for c in report.cells):
-            ratios = [c.ratio("jali", "ccl")[0] for c in report.cells if c.collective == collective]
-            lines.append(f"{order}: {collective}: geometric mean {geometric_mean(ratios):.2f}")
-        for verdict in judge(report, order):
-            lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
-            lines += [f"      {cell}" for cell in verdict.missing]
+        for other in of_vendor:
+            for collective in dict.fromkeys(c.collective for c in report.cells):
+                ratios = [c.ratio("jali", other)[0] for c in report.cells if c.collective == collective]
+                lines.append(f"{order}: {collective}: geometric mean {geometric_mean(ratios):.2f} of {other}")
+            for verdict in judge(report, order, other=other):
+                lines.append(f"{'pass' if verdict.holds else 'FAIL'}: {verdict.asks}: {verdict.found}")
+                lines += [f"      {cell}" for cell in verdict.missing]
     return "\n".join(lines)

@@ -59,7 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sides",
         type=names_argument,
         metavar="NAME,...",
-        help="of collectives on devices: jali, ccl, or algorithms of jali (default: jali,ccl)",
+        help="of collectives on devices: jali, the vendor's library (nccl, rccl), that on memory which it has registered "
+        "(nccl-symmetric), or algorithms of jali (default: jali and the library)",
     )
     halo = parser.add_argument_group("halo")
     halo.add_argument(
@@ -149,11 +150,12 @@ def _halo(arguments: argparse.Namespace) -> int:
 def _collectives_on_device(arguments: argparse.Namespace) -> int:
     from jali.bench import collectives, collectives_report, device_collectives, device_report
     from jali.devices import open_device
+    from jali.vendors import library_of
 
     ranks = comm.current()
     _check_sizes(arguments)
     gpu = open_device(arguments.device, ranks)
-    names = arguments.sides or ["jali", "ccl"]
+    names = arguments.sides or ["jali", library_of(gpu.kind)]
     sides = [device_collectives.side(name, ranks, gpu) for name in names]
 
     def progress(cell: collectives.Cell, order: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from jali import settings
 from jali.errors import ParameterError
+from jali.vendors import library_of, names, vendor
 
 COLLECTIVES = (
     "broadcast",
@@ -161,8 +162,12 @@ LARGEST_DEPTH = 32
 
 # For arrays in device memory there are the rows without hosts and chunks, each as one launch, and these.
 ON_DEVICES = (
-    Algorithm("ccl", COLLECTIVES, "", "", "the library of the device's vendor (NCCL, RCCL)"),
-    Algorithm("staged", COLLECTIVES, "", "", "copied to the host, done there, copied back"),
+    *(
+        Algorithm(library_of(name), COLLECTIVES, "", "", f"the library of {vendor(name).platform} devices")
+        for name in names()
+        if library_of(name)
+    ),
+    Algorithm("host-staged", COLLECTIVES, "", "", "copied to the host, done there, copied back"),
 )
 
 

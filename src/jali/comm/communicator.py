@@ -533,8 +533,8 @@ class Communicator:
         communicator and device is collective (or `device_messages`), later ones concern the two ranks alone, and making one
         waits for nobody.
 
-        `way`: "store" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy" (a copy engine) where
-        devices reach each other's memory, "ccl" (NCCL, RCCL) or "staged" (through the host) where they do not;
+        `way`: "remote-write" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy-engine" where
+        devices reach each other's memory, "nccl" ("rccl" on AMD's) or "host-staged" (through the host) where they do not;
         `jali.tune.experiment` names one for all messages that do not. Raises `DeviceError` if what was named cannot be, on both
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
@@ -551,13 +551,13 @@ class Communicator:
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """Put a start of each of these messages on jali's stream, or on `stream` (a handle, or one of CuPy or PyTorch).
 
-        Nobody waits on the host, but at a message's first start for its other end to be made, and in "staged". What is on the
+        Nobody waits on the host, but at a message's first start for its other end to be made, and in "host-staged". What is on the
         stream already comes before: sent is what it leaves in the arrays, overwritten is what it no longer needs. What follows
         comes after the arrays were sent and have arrived. So messages that go both ways are started together, on both ranks,
         and not one after the other: both ranks' streams would wait for what is behind. Starts on one stream come in the same
         order on both ranks. Starts on jali's stream are in order with the streams of the arrays' owners.
 
-        May be captured in a graph of the driver's (not "staged"), though not in a `jali.graph`; the messages must outlive it, and
+        May be captured in a graph of the driver's (not "host-staged"), though not in a `jali.graph`; the messages must outlive it, and
         on another stream what they have begun.
         """
         if messages:

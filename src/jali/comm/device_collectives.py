@@ -1,9 +1,9 @@
 """Collectives on arrays in device memory: which way each takes, and the plans that are kept.
 
 Ways are those of `jali.comm.algorithms`, run as one launch on each device that reads and writes the memory of its peers
-(core/collective/gpu_plan.hpp), and two more: "ccl", the library of the vendor, and "staged", a plan of the host
-on copies in its memory. Where devices cannot reach each other's memory the first that can is taken: "ccl", then "staged".
-Work goes on jali's stream, in order with the streams of the arrays' owners; nobody waits on the host, except in "staged".
+(core/collective/gpu_plan.hpp), and two more: the library of the vendor ("nccl", "rccl"), and "host-staged", a plan of the host
+on copies in its memory. Where devices cannot reach each other's memory the first of these that can is taken.
+Work goes on jali's stream, in order with the streams of the arrays' owners; nobody waits on the host, except in "host-staged".
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from jali.comm.device_arrays import element_dtype
 from jali.comm.elements import SIZES, check_operation
 from jali.comm.kept_plans import KeepsPlans
 from jali.errors import DeviceError, ParameterError
+from jali.vendors import library_of, names
 
 if TYPE_CHECKING:
     from jali.comm.collectives import Collectives
 
-CARRIERS = ("peer", "ccl")
+STAGED = "host-staged"
 Key = tuple[tuple[Any, ...], bool]  # a call, and whether overflows are counted
 Plan = Callable[[tuple[Any, ...]], None]  # takes the arrays of a call: a GpuPlan, or another way
 
@@ -59,6 +60,8 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         self._owner = weakref.ref(owner)  # which owns this
         self.gpu = gpu
         self.size = owner.size
+        self.library = library_of(gpu.kind)  # the name of the vendor's
+        self._libraries_of_others = {library_of(name) for name in names()} - {self.library, ""}
         self.why_not_peer = ""
         self.queues: _core.CollectiveQueues | None = None
         self._core = owner.communicator.core.duplicate()
@@ -123,18 +126,22 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
     def algorithm_of(self, call: Call) -> str:
         """The name of the way that this call takes here."""
         name = call.algorithm or algorithms.forced(call.collective, on_device=True)
-        if name is not None:
+        if name is not None and (call.algorithm or name not in self._libraries_of_others):
+            if name in self._libraries_of_others:
+                raise ParameterError(
+                    f"algorithm {name!r} is not for {self.gpu.kind} devices; theirs is {self.library!r}"
+                )
             return algorithms.algorithm(name, call.collective, on_device=True).name
         if self.queues is not None and not callable(call.op):
             return algorithms.choose_on_device(call.collective, self.owner.payload(call), self.size)
         if not callable(call.op) and self._combines_by_ccl(call):
-            return "ccl"
-        return "staged"
+            return self.library
+        return STAGED
 
     def explain(self, call: Call) -> str:
         """How a call runs on this rank, a line per instruction where it is one launch."""
         name = self.algorithm_of(call)
-        if name in ("ccl", "staged"):
+        if name in (self.library, STAGED):
             return name
         return f"{name}: {self._plan(call, name).describe()}"
 
@@ -149,9 +156,9 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         else:
             check_operation(call.op, element_dtype(call.dtype))
         name = self.algorithm_of(call)
-        if name == "ccl":
+        if name == self.library:
             return self._by_ccl(call)
-        if name == "staged":
+        if name == STAGED:
             return self._staged(call)
         return self._plan(call, name, checked)
 
@@ -170,9 +177,11 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
 
     @property
     def carrier(self) -> str:
-        """Who carries messages of algorithms: "peer", or "ccl" where devices cannot reach each other's memory or
+        """Who carries messages of algorithms: "remote-write", or the vendor's library where devices cannot reach each other's memory or
         an experiment says so."""
-        return settings.current().device_carrier or ("peer" if self.queues is not None else "ccl")
+        return settings.current().device_carrier or (
+            "remote-write" if self.queues is not None else self.library
+        )
 
     def plan(
         self,
@@ -181,16 +190,16 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         what: str,
         checked: bool = False,
     ) -> _core.GpuPlan:
-        """This rank's part of a composition, ready to run: libraries "peer" and "ccl". Collective where it is the first
+        """This rank's part of a composition, ready to run: libraries "remote-write" and the vendor's. Collective where it is the first
         that uses the library. Raises PlanError, DeviceError."""
         schedule = _core.plan_rank(composition, parameters, self.owner.rank)
-        if "ccl" not in schedule.libraries and self.queues is None:
+        if self.library not in schedule.libraries and self.queues is None:
             raise DeviceError(f"{what} goes through the memory of peers, but {self.why_not_peer}")
-        ccl = self.ccl.core if "ccl" in schedule.libraries else None
+        ccl = self.ccl.core if self.library in schedule.libraries else None
         if self.queues is not None:
             stages = self.queues.compile(schedule, composition)
         else:
-            stages = _core.compile_for_device(schedule, self.size, self.owner.rank, composition)
+            stages = _core.compile_for_device(schedule, self.size, self.owner.rank, composition, self.gpu)
         wire = stages[0].program.wire  # the same in all: it depends on the composition
         combining = next((stage.program for stage in stages if stage.program.combines), None)
         if combining is not None:
@@ -227,10 +236,12 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
 
     def _by_ccl(self, call: Call) -> Any:
         if callable(call.op):
-            raise ParameterError("algorithm 'ccl' has no operations of the user; choose 'staged', or none")
+            raise ParameterError(
+                f"algorithm {self.library!r} has no operations of the user; choose {STAGED!r}, or none"
+            )
         if call.reproducible:
             raise ParameterError(
-                "algorithm 'ccl' does not say in which order it combines; leave reproducible out"
+                f"algorithm {self.library!r} does not say in which order it combines; leave reproducible out"
             )
         core, size, rank = self.ccl.core, self.size, self.owner.rank
         kind, count = call.dtype, call.elements
@@ -250,7 +261,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         if call.collective == "reduce_scatter":
             if uneven:
                 raise ParameterError(
-                    "algorithm 'ccl' has no reduce_scatter with counts; choose another, or none"
+                    f"algorithm {self.library!r} has no reduce_scatter with counts; choose another, or none"
                 )
             offset = before if call.in_place else 0
             return lambda a: core.reduce_scatter(
@@ -264,7 +275,9 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         if call.collective == "scatter":
             return lambda a: core.scatter(address(a[0]), address(a[1]), counts, kind, call.root)
         if call.in_place:
-            raise ParameterError("algorithm 'ccl' has no all_to_all in place; choose another, or none")
+            raise ParameterError(
+                f"algorithm {self.library!r} has no all_to_all in place; choose another, or none"
+            )
         if not uneven:
             return lambda a: core.all_to_all(address(a[0]), address(a[1]), counts[0], kind)
         sent = [counts[rank * size + r] for r in range(size)]

@@ -1,8 +1,9 @@
 """Messages between the devices of two ranks that are made once and started again and again (`Communicator.persistent_send`).
 
 Where devices reach each other's memory the sender puts the bytes straight into the receiver's array, by stores of a kernel
-("store") or by a copy engine ("copy"); nobody waits on the host, and starts may be recorded in graphs (core/transport/peer_message.hpp).
-Elsewhere the vendor's library carries them ("ccl"), or they go through the host ("staged"); to oneself it is a copy ("local").
+("remote-write") or by a copy engine ("copy-engine"); nobody waits on the host, and starts may be recorded in graphs (core/transport/peer_message.hpp).
+Elsewhere the vendor's library carries them ("nccl", "rccl"), or they go through the host ("host-staged"); to oneself it is a copy
+("local").
 The two ends meet by a message each over the host when they are made; nobody else takes part in that.
 """
 
@@ -21,21 +22,15 @@ from jali import _core, recording, settings
 from jali.codegen import cache
 from jali.comm.device_arrays import DeviceArray, stream_handle, view_of
 from jali.errors import DeviceError, ParameterError
-from jali.vendors import vendor
+from jali.vendors import library_of, vendor
 
 if TYPE_CHECKING:
     from jali.comm.communicator import Communicator
 
 STORE_UP_TO = 4 << 20  # bytes; longer messages go by the copy engine, which is faster but begins later
-WAYS = ("store", "copy", "ccl", "staged")
 TOLD_BYTES = 4096  # of what one end tells the other
-_PEER = ("store", "copy")
-
-
-def _check_way(way: str | None) -> str | None:
-    if way is not None and way not in WAYS:
-        raise ParameterError(f"way={way}: ways of a message are {', '.join(WAYS)}")
-    return way
+_PEER = ("remote-write", "copy-engine")  # ways into the memory of a peer
+_STAGED = "host-staged"
 
 
 class PersistentMessage:
@@ -80,7 +75,8 @@ class PersistentMessage:
 
     @property
     def way(self) -> str:
-        """How it goes, by the sender's choice: "store", "copy", "ccl", "staged" or "local". Waits for the other end to be made."""
+        """How it goes, by the sender's choice: "remote-write", "copy-engine", "nccl" or "rccl", "host-staged", or "local". Waits for the
+        other end to be made."""
         self.meet()
         return self._way
 
@@ -97,7 +93,7 @@ class PersistentMessage:
     def copy_alone(self, stream: Any = None) -> None:
         """Put the bytes of a message by the copy engine without any order with the receiver: what benchmarks compare with.
 
-        For senders of "store" and "copy" messages; ParameterError for others.
+        For senders of "remote-write" and "copy-engine" messages; ParameterError for others.
         """
         if not self.sends or self.way not in _PEER or self._core is None:
             raise ParameterError(f"{self!r} is none that is put into the memory of a peer")
@@ -128,10 +124,10 @@ class PersistentMessage:
         self._way, self._why, self.sent_from = sender["way"], sender["why"], int(sender["address"])
         if self._way in _PEER:
             assert self._core is not None
-            self._core.meet(bytes.fromhex(other["core"]), self._way == "copy")
+            self._core.meet(bytes.fromhex(other["core"]), self._way == "copy-engine")
         else:
             self._core = None  # words and mappings are not needed
-        if self._way == "staged":
+        if self._way == _STAGED:
             self._buffer = np.empty(self._view.nbytes, np.uint8)
             self._channel = receiver["channel"]
         self._met = True
@@ -163,12 +159,14 @@ class DeviceMessages:
         self._control = communicator.core.duplicate()
         self._data = communicator.core.duplicate()
         self.ends = _core.MessageEnds(gpu, self._control)
-        self._forced = settings.current().message_way or None  # the same on all ranks
+        self.library = library_of(gpu.kind)
+        self._forced = self._checked(settings.current().message_way or None)  # the same on all ranks
         self._ccl: Any = None
         self.why_not_ccl = (
-            "devices reach each other's memory; jali.tune.experiment(message_way='ccl') on all ranks makes it"
+            "devices reach each other's memory; "
+            f"jali.tune.experiment(message_way={self.library!r}) on all ranks makes it"
         )
-        if self._forced == "ccl" or not self.ends.all_reached:
+        if self._forced == self.library or not self.ends.all_reached:
             from jali.comm.ccl import CclCommunicator
 
             try:
@@ -199,7 +197,15 @@ class DeviceMessages:
             raise ParameterError(f"rank {peer} does not exist among {self.size} ranks")
         if tag < 0:
             raise ParameterError(f"tag {tag} of a message; tags are numbers from 0")
-        return PersistentMessage(self, x, peer, tag, sends, _check_way(way))
+        return PersistentMessage(self, x, peer, tag, sends, self._checked(way))
+
+    def _checked(self, way: str | None) -> str | None:
+        ways = (*_PEER, self.library, _STAGED)
+        if way is not None and way not in ways:
+            raise ParameterError(
+                f"way={way}: ways of a message on {self.gpu.kind} devices are {', '.join(ways)}"
+            )
+        return way
 
     def reaches(self, peer: int) -> bool:
         """Whether this rank's device and that of `peer` reach each other's memory."""
@@ -215,16 +221,16 @@ class DeviceMessages:
             raise DeviceError(
                 f"messages of rank {self.rank} with rank {peer} cannot go by {named!r}: {closed}"
             )
-        if named == "ccl" and self._ccl is None:
-            raise DeviceError(f"messages cannot go by 'ccl': {self.why_not_ccl}")
+        if named == self.library and self._ccl is None:
+            raise DeviceError(f"messages cannot go by {named!r}: {self.why_not_ccl}")
         if named:
             return named, told
         if not closed:
-            rule = f"'store' is for up to {STORE_UP_TO} bytes"
-            return ("store" if nbytes <= STORE_UP_TO else "copy"), f"{nbytes} bytes, and {rule}"
+            rule = f"'remote-write' is for up to {STORE_UP_TO} bytes"
+            return _PEER[nbytes > STORE_UP_TO], f"{nbytes} bytes, and {rule}"
         if self._ccl is not None:
-            return "ccl", closed
-        return "staged", f"{closed}; {self.why_not_ccl}"
+            return self.library, closed
+        return _STAGED, f"{closed}; {self.why_not_ccl}"
 
     # --- how two ends meet ------------------------------------------------------------------------------------
 
@@ -317,7 +323,7 @@ class DeviceMessages:
                 gpu.wait_for(owner)
         by_peer: list[Any] = [m._core for m in messages if m._way in _PEER]
         others = [m for m in messages if m._way not in _PEER] if len(by_peer) < len(messages) else []
-        staged = [m for m in others if m._way == "staged"]
+        staged = [m for m in others if m._way == _STAGED]
         if staged:
             self._send_staged([m for m in staged if m.sends], handle)
         if by_peer:
@@ -325,7 +331,7 @@ class DeviceMessages:
         for message in others:
             if message._way == "local":
                 self._start_local(message, handle)
-        by_ccl = [m for m in others if m._way == "ccl"]
+        by_ccl = [m for m in others if m._way == self.library]
         if by_ccl:
             core = self._ccl.core
             core.group_start()
@@ -349,7 +355,7 @@ class DeviceMessages:
         arrays = []
         for message in messages:
             message.meet()
-            if message._way == "staged":
+            if message._way == _STAGED:
                 raise ParameterError(f"{message!r} goes through the host, where nothing is recorded")
             sender = (self.rank if message.sends else message.peer, message.sent_from)
             label = int.from_bytes(hashlib.blake2b(repr(sender).encode(), digest_size=8).digest())
@@ -372,7 +378,9 @@ class DeviceMessages:
 
     def _send_staged(self, messages: Sequence[PersistentMessage], stream: int | None) -> None:
         if self.gpu.recording:
-            raise DeviceError("messages that go through the host ('staged') cannot be recorded in a graph")
+            raise DeviceError(
+                "messages that go through the host ('host-staged') cannot be recorded in a graph"
+            )
         if stream is not None:
             self.gpu.wait_for(stream)
         for m in messages:
@@ -403,7 +411,7 @@ class _Pair:
 
 
 def _carrier(way: str) -> str:
-    return "peer" if way in _PEER else way
+    return "memory of peers" if way in _PEER else way
 
 
 def _described(told: dict[str, Any], rank: int) -> str:

@@ -16,13 +16,15 @@ from jali.comm.device_arrays import DeviceArray
 from jali.comm.elements import as_array, element_name
 from jali.comm.whereabouts import data_on_device, is_on_device
 from jali.errors import ParameterError, PlanError
+from jali.vendors import library_of, names
 
 if TYPE_CHECKING:
     from jali._core import GpuPlan
     from jali.comm.communicator import Communicator
     from jali.comm.plan import Plan
 
-ON_DEVICES = {"peer", "ccl"}  # libraries between devices
+# libraries between devices
+ON_DEVICES = {"remote-write", *(library_of(name) for name in names() if library_of(name))}
 
 
 class RunningPlan:
@@ -30,7 +32,7 @@ class RunningPlan:
 
     All ranks start plans of one communicator in the same order. Arrays must be C-contiguous, of exactly the buffer's
     size and type; None where a buffer has no elements on this rank. Arrays in device memory are taken as well, all of them then:
-    the plan runs on jali's stream, with libraries "peer" and "ccl", and slices of the device's queues take the place of chunks
+    the plan runs on jali's stream, with libraries "remote-write" and the vendor's ("nccl"), and slices of the device's queues take the place of chunks
     (`depth`).
     """
 

@@ -39,6 +39,12 @@ def vendor(name: str) -> Vendor:
     return row
 
 
+def library_of(name: str) -> str:
+    """The name of this vendor's library of collectives, as ways, carriers and policies are named: "nccl". Empty where it has none."""
+    ccl = vendor(name).ccl
+    return ccl.setting if ccl else ""
+
+
 def tell_core(name: str) -> None:
     """Gives the core the row of this name, once; the core asks for it. Raises ValueError where there is none."""
     row = vendor(name)
