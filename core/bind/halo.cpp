@@ -243,12 +243,14 @@ void bind_storage(nb::module_& m) {
         [](const std::string& device) {
             nb::list rows;
             for (const auto& row : halo_policies(device == "cpu" ? nullptr : &vendor_of(device)))
-                rows.append(nb::make_tuple(row.name, row.description, can_be_recorded(row.carrier)));
+                rows.append(nb::make_tuple(row.name, row.description, can_be_recorded(row.carrier),
+                                           row.carried_by, row.overlap, row.per_direction));
             return rows;
         },
         "device"_a = "cpu",
-        "[(name, description, whether its exchanges can be parts of graphs)] for a kind of device, such as "
-        "\"cuda\"; choose with JALI_HALO_POLICY or Launch(policy=...).");
+        "[(name, description, whether its exchanges can be parts of graphs, who carries, whether the bulk is "
+        "computed meanwhile, whether the boundary is computed direction by direction)] for a kind of device, "
+        "such as \"cuda\"; choose with JALI_HALO_POLICY or Launch(policy=...).");
 }
 
 } // namespace

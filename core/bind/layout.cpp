@@ -85,6 +85,31 @@ void bind_partition(nb::module_& m) {
         .def(
             "rank_of_site", [](const Partition& p, const Extents& site) { return p.rank_of_site(site); },
             "site"_a);
+    nb::class_<Geometry>(m, "Geometry", "One rank's box of a lattice and the slabs around it; no memory.")
+        .def(nb::init<Partition, int>(), "partition"_a, "rank"_a)
+        .def_prop_ro("extents", [](const Geometry& g) { return tuple_of(g.extents()); })
+        .def_prop_ro("origin", [](const Geometry& g) { return tuple_of(g.origin()); })
+        .def("check_halo", &Geometry::check_halo, "offset"_a,
+             "LayoutError where a box is too small for reads at the offset.")
+        .def("reach", &Geometry::reach, "parities"_a, "offset"_a,
+             "Parities (mask) that can be read at the offset.")
+        .def(
+            "slab_keys",
+            [](const Geometry& g, const Offset& offset) {
+                nb::list keys;
+                for (const Offset& key : g.slab_keys(offset)) keys.append(tuple_of(key));
+                return keys;
+            },
+            "offset"_a, "Keys of the slabs that reads at the offset fall into; the same on all ranks.")
+        .def(
+            "slab",
+            [](const Geometry& g, const Offset& key) {
+                const SlabBox slab = g.slab(key);
+                return nb::make_tuple(slab.from, slab.to, tuple_of(slab.extents), tuple_of(slab.ghost_origin),
+                                      tuple_of(slab.send_origin));
+            },
+            "key"_a,
+            "(owner, rank that reads this rank's, extents, origin of the ghosts, origin of what is sent).");
     m.def(
         "choose_grid",
         [](const Extents& extents, int nranks, int lanes) {

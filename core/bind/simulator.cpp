@@ -49,6 +49,8 @@ const char* name_of(TransferGraph::Kind kind) {
         return "copy";
     case TransferGraph::Kind::reduction:
         return "reduction";
+    case TransferGraph::Kind::delay:
+        return "delay";
     default:
         return "kernel";
     }
@@ -62,7 +64,8 @@ void bind_simulator(nb::module_& m) {
             "__init__",
             [](Machine* self, std::string name, int nodes, const std::vector<LevelTuple>& levels,
                const std::vector<NicTuple>& nics, std::vector<int> binding, double network_latency,
-               const std::vector<LibraryTuple>& libraries, double copy, double reduction, double launch) {
+               const std::vector<LibraryTuple>& libraries, double copy, double reduction, double launch,
+               double memory) {
                 new (self) Machine();
                 self->name = std::move(name);
                 self->nodes = nodes;
@@ -81,10 +84,11 @@ void bind_simulator(nb::module_& m) {
                 self->copy = copy;
                 self->reduction = reduction;
                 self->launch = launch;
+                self->memory = memory;
                 self->finish();
             },
             "name"_a, "nodes"_a, "levels"_a, "nics"_a, "binding"_a, "network_latency"_a, "libraries"_a,
-            "copy"_a, "reduction"_a, "launch"_a)
+            "copy"_a, "reduction"_a, "launch"_a, "memory"_a = unlimited)
         .def_ro("name", &Machine::name)
         .def_ro("nodes", &Machine::nodes)
         .def_prop_ro("ranks", &Machine::ranks)
@@ -119,6 +123,18 @@ void bind_simulator(nb::module_& m) {
                const MarkTuple& mark) { return self.add_work(rank, bytes, reduction, mark_of(mark), needs); },
             "rank"_a, "bytes"_a, "reduction"_a, "needs"_a = std::vector<int>{},
             "mark"_a = MarkTuple{-1, -1, -1})
+        .def(
+            "add_kernel",
+            [](TransferGraph& self, int rank, double seconds, const std::vector<int>& needs,
+               const MarkTuple& mark) { return self.add_kernel(rank, seconds, mark_of(mark), needs); },
+            "rank"_a, "seconds"_a, "needs"_a = std::vector<int>{}, "mark"_a = MarkTuple{-1, -1, -1},
+            "Seconds that it takes with the rank's memory for itself.")
+        .def(
+            "add_delay",
+            [](TransferGraph& self, int rank, double seconds, const std::vector<int>& needs,
+               const MarkTuple& mark) { return self.add_delay(rank, seconds, mark_of(mark), needs); },
+            "rank"_a, "seconds"_a, "needs"_a = std::vector<int>{}, "mark"_a = MarkTuple{-1, -1, -1},
+            "Seconds in which nothing is used up.")
         .def("finish", [](TransferGraph& self) { self.finish(); })
         .def_prop_ro("nodes", &TransferGraph::nodes)
         .def_prop_ro(
@@ -160,6 +176,8 @@ void bind_simulator(nb::module_& m) {
                 return all;
             },
             "(stage, begin, end, bytes, transfers)")
+        .def_ro("begin", &SimulationResult::begin, "seconds at which each node of the graph began")
+        .def_ro("end", &SimulationResult::end, "seconds at which each node of the graph ended")
         .def_prop_ro(
             "levels",
             [](const SimulationResult& r) {

@@ -71,6 +71,7 @@ void Machine::finish() {
             }
         }
     }
+    memory_ = std::isinf(memory) ? -1 : add_block({Block::memory, 0, 0, out, 0, 0, memory}, ranks());
 }
 
 int Machine::level_between(int from, int to) const {
@@ -114,6 +115,8 @@ Path Machine::path(int from, int to, int library) const {
                               own[both][library][path.level]};
     use_both(of_library, from, to);
     use(engines_[library], from);
+    use(memory_, from);
+    use(memory_, to);
     if (path.level == 0) {
         path.latency = at.latency + network_latency;
         for (const auto& [rank, direction] : {std::pair{from, out}, {to, in}, {from, both}, {to, both}})
@@ -167,6 +170,7 @@ std::string Machine::link_name(int link) const {
     }
     if (block.kind == Block::engine)
         return "rank " + std::to_string(index) + " " + libraries[block.library].name + " engine";
+    if (block.kind == Block::memory) return "rank " + std::to_string(index) + " memory";
     if (block.kind == Block::rank) {
         return "rank " + std::to_string(index) + " " + libraries[block.library].name + " " + direction +
                " at " + (block.level == 0 ? "node" : inside[block.level - 1].name);

@@ -4,8 +4,9 @@
 // Rank r sits on node r / ranks_per_node. A message between two nodes leaves by the NIC to which its sender
 // is bound and enters by its receiver's; inside a node it uses the wires of the outermost level at which the
 // two ranks part. A wire has a bandwidth for each direction and may have one for both together (`duplex`). A
-// library adds what it costs: latency, a gap per message, and what it can move for one rank. Units here are
-// seconds and bytes; infinity means "no limit". Reading such a machine from a file is Python's business.
+// library adds what it costs: latency, a gap per message, and what it can move for one rank. Where a rank's
+// memory has a bandwidth, its kernels and what it sends and receives share that. Units here are seconds and
+// bytes; infinity means "no limit". Reading such a machine from a file is Python's business.
 #pragma once
 
 #include <cstdint>
@@ -52,11 +53,13 @@ struct Library {
     double engine = unlimited; // bytes/s that one rank sends with it, at all levels together
 };
 
+constexpr int most_crossed = 12; // links of a message
+
 struct Path {
     int level = 0; // physical: 0 between nodes
     double latency = 0, gap = 0, efficiency = 1;
     int count = 0;
-    int links[10];
+    int links[most_crossed];
 };
 
 // Throws PlanError from `finish` and `path` for what does not fit.
@@ -72,6 +75,7 @@ class Machine {
     double copy = unlimited;      // bytes read and written per second by a local copy
     double reduction = unlimited; // bytes read and written per second by a reduction
     double launch = 0;            // seconds to start a copy or a reduction
+    double memory = unlimited;    // bytes/s of a rank's memory, shared by its kernels and messages
 
     // Numbers the links; to be called after the last change.
     void finish();
@@ -92,6 +96,9 @@ class Machine {
                binding[rank % ranks_per_node_];
     }
 
+    // Of the rank's memory; -1 where that is unlimited.
+    int memory_link(int rank) const { return memory_ < 0 ? -1 : memory_ + rank; }
+
     int links() const { return links_; }
     double capacity(int link) const;   // bytes/s
     const Nic* nic_of(int link) const; // whose link it is; nullptr: of no NIC
@@ -100,7 +107,7 @@ class Machine {
 
   private:
     struct Block { // links of one kind: `width` per unit
-        enum Kind { nic, port, wire, rank, engine } kind = nic;
+        enum Kind { nic, port, wire, rank, engine, memory } kind = nic;
         int level = 0, library = 0, direction = 0, begin = 0, end = 0;
         double capacity = unlimited;
     };
@@ -115,6 +122,7 @@ class Machine {
     std::vector<int> inside_[3];                  // per level inside
     std::vector<std::vector<int>> of_library_[3]; // [library][level]
     std::vector<int> engines_;                    // [library]
+    int memory_ = -1;                             // first link of ranks' memories
 };
 
 } // namespace jali

@@ -30,7 +30,7 @@ class Shares {
     struct Crossing {
         int link = 0, times = 1;
     };
-    // `name` is the caller's. At most 10 links, none unlimited; one may be crossed in two places.
+    // `name` is the caller's. At most 12 links, none unlimited; one may be crossed in two places.
     void add(int name, double bytes, std::uint64_t urgency, std::span<const Crossing> crossings, double now);
 
     void settle(double now); // shares after transfers came and went
@@ -42,8 +42,8 @@ class Shares {
     struct Flow {
         int name = -1, count = 0;
         std::uint64_t urgency = 0;
-        Crossing at[10];
-        double offer[10];
+        Crossing at[12];
+        double offer[12];
         double left = 0, rate = 0, since = 0, end = 0;
         int heap = -1;
         bool touched = false;

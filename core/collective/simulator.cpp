@@ -47,6 +47,10 @@ class Simulation {
             return std::tie(time, urgency, node) > std::tie(other.time, other.urgency, other.node);
         }
     };
+    // Messages of a pair and library, copies and reductions of a rank.
+    static bool waits_in_turn(Kind kind) {
+        return kind == Kind::send || kind == Kind::copy || kind == Kind::reduction;
+    }
     struct Waiting {
         std::uint64_t urgency;
         int node;
@@ -65,7 +69,7 @@ class Simulation {
         int from = 0, to = 0;
         int library = 0;
         Path path;
-        int times[10];
+        int times[most_crossed];
         Queue queue;
     };
 
@@ -88,6 +92,7 @@ class Simulation {
     int link_root(int link);
     void ready(int node, double now);
     void start(int node, double now, int after);
+    void compute(int node, double now);
     void flow(int node, double now);
     void end(int node, double now);
     Queue& queue_of(int node);
@@ -159,7 +164,7 @@ void Simulation::find_connections() {
             connection.to = node.peer;
             connection.path = machine_.path(node.rank, node.peer, library);
             connection.library = library;
-            std::fill_n(connection.times, 10, 1);
+            std::fill_n(connection.times, most_crossed, 1);
         }
         connection_of_[k] = at->second;
     }
@@ -197,7 +202,7 @@ void Simulation::join_links() {
         const int by = symmetry.shift_of(connection.to);
         const Path there = path(connection, symmetry.shifted_back(connection.from, by), connection.to - by);
         for (int j = 0; j < connection.path.count; ++j) join(connection.path.links[j], there.links[j]);
-        std::fill_n(connection.times, 10, 0);
+        std::fill_n(connection.times, most_crossed, 0);
         for (const int shift : inside) {
             const Path other = path(connection, symmetry.shifted(connection.from, shift),
                                     symmetry.shifted(connection.to, shift));
@@ -218,9 +223,9 @@ Simulation::Queue& Simulation::queue_of(int k) {
 
 void Simulation::ready(int k, double now) {
     ready_at_[k] = now;
-    if (graph_.node(k).kind == Kind::nothing) {
+    if (!waits_in_turn(graph_.node(k).kind)) {
         begin_[k] = now;
-        instantly_.push_back(k);
+        compute(k, now);
         return;
     }
     Queue& queue = queue_of(k);
@@ -256,11 +261,25 @@ void Simulation::start(int k, double now, int after) {
         instantly_.push_back(k);
 }
 
+// What needs no turn: nothing, a delay, or a kernel, which takes its share of the rank's memory.
+void Simulation::compute(int k, double now) {
+    const Node& node = graph_.node(k);
+    const int link = machine_.memory_link(node.rank);
+    if (node.kind == Kind::nothing || node.bytes <= 0) {
+        instantly_.push_back(k);
+    } else if (node.kind == Kind::delay || link < 0) {
+        events_.push({now + node.bytes, urgency(node.mark), -1 - k});
+    } else {
+        const Shares::Crossing used[] = {{link, 1}};
+        shares_.add(k, node.bytes * machine_.memory, urgency(node.mark), used, now);
+    }
+}
+
 void Simulation::flow(int k, double now) {
     const Node& node = graph_.node(k);
     const Connection& connection = connections_[connection_of_[k]];
     const Path& path = connection.path;
-    Shares::Crossing used[10];
+    Shares::Crossing used[most_crossed];
     int count = 0;
     double narrowest = unlimited;
     for (int j = 0; j < path.count; ++j) {
@@ -288,7 +307,7 @@ void Simulation::flow(int k, double now) {
 void Simulation::end(int k, double now) {
     end_[k] = now;
     ++done_;
-    if (graph_.node(k).kind != Kind::nothing) {
+    if (waits_in_turn(graph_.node(k).kind)) {
         Queue& queue = queue_of(k);
         queue.running = -1;
         if (!queue.waiting.empty()) {
@@ -408,6 +427,8 @@ SimulationResult Simulation::result(bool summary) {
         }
     }
     if (summary) return r;
+    r.begin = begin_;
+    r.end = end_;
     if (graph_.symmetry_ != nullptr) spread_links(r.links);
     // A step is seen from the one after it; the last is where the graph has it.
     int at = 0;

@@ -3,8 +3,9 @@
 // It works on the transfer graph of the schedules. A transfer begins when both its sides are ready
 // (rendezvous) and the earlier messages of its pair and library have gone; transfers under way share links.
 // In links of one direction those of an earlier chunk and stage go first, as in a queue; what binds both
-// directions together is shared in a max-min fair way. A rank computes one thing at a time. It moves no data
-// and checks no results.
+// directions together is shared in a max-min fair way. A rank copies and reduces one thing at a time; kernels
+// that run side by side share its memory with each other and with its messages, the most urgent first. It
+// moves no data and checks no results.
 #pragma once
 
 #include "collective/machine.hpp"
@@ -49,10 +50,11 @@ struct SimulationResult {
     int bottleneck = -1;                 // the link that was needed longest, relative to its capacity
     double bottleneck_load = 0;          // seconds that it takes at least
     std::vector<Critical> critical_path; // from first to last
+    std::vector<double> begin, end;      // of each node of the graph
 };
 
 // Throws PlanError if the graph does not fit the machine, ScheduleError if it cannot finish. A summary has no
-// critical path, and of links that do alike only the first.
+// critical path, no times of nodes, and of links that do alike only the first.
 SimulationResult simulate(const TransferGraph& graph, const Machine& machine, bool summary = false);
 
 // Asks for the schedule of each rank once (twice if coalescing made a cycle: then without).

@@ -230,7 +230,21 @@ int TransferGraph::add_transfer(int from, int to, double bytes, const std::strin
 
 int TransferGraph::add_work(int rank, double bytes, bool reduction, Mark mark,
                             const std::vector<int>& needs) {
-    nodes_.push_back({reduction ? Kind::reduction : Kind::copy, 0, rank, -1, mark, bytes, 0});
+    return add_own(reduction ? Kind::reduction : Kind::copy, rank, bytes, mark, needs);
+}
+
+int TransferGraph::add_kernel(int rank, double seconds, Mark mark, const std::vector<int>& needs) {
+    return add_own(Kind::kernel, rank, seconds, mark, needs);
+}
+
+int TransferGraph::add_delay(int rank, double seconds, Mark mark, const std::vector<int>& needs) {
+    return add_own(Kind::delay, rank, seconds, mark, needs);
+}
+
+int TransferGraph::add_own(Kind kind, int rank, double amount, Mark mark, const std::vector<int>& needs) {
+    if (rank < 0 || rank >= ranks_)
+        throw ScheduleError("rank " + std::to_string(rank) + " of " + std::to_string(ranks_) + " works");
+    nodes_.push_back({kind, 0, rank, -1, mark, amount, 0});
     needs_.insert(needs_.end(), needs.begin(), needs.end());
     needs_begin_.push_back(static_cast<std::int64_t>(needs_.size()));
     return nodes() - 1;

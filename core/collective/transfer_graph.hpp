@@ -18,13 +18,15 @@ namespace jali {
 
 class TransferGraph {
   public:
-    enum class Kind : std::uint8_t { send, receive, copy, reduction, nothing };
+    // send stands for the transfer, receive for the side that was joined, delay for time in which nothing is
+    // used up; a kernel takes the memory of its rank, of which others that run meanwhile leave it a part.
+    enum class Kind : std::uint8_t { send, receive, copy, reduction, nothing, kernel, delay };
     struct Node {
-        Kind kind = Kind::nothing; // send stands for the transfer, receive for the side that was joined
+        Kind kind = Kind::nothing;
         std::int16_t library = 0;
         std::int32_t rank = 0, peer = -1;
         Mark mark;
-        double bytes = 0;
+        double bytes = 0;       // of a kernel or a delay: seconds
         std::int64_t order = 0; // of messages that are not coalesced; of copies: 1 if out of messages
     };
 
@@ -48,6 +50,10 @@ class TransferGraph {
     int add_transfer(int from, int to, double bytes, const std::string& library, Mark mark,
                      const std::vector<int>& needs);
     int add_work(int rank, double bytes, bool reduction, Mark mark, const std::vector<int>& needs);
+    // Seconds that a kernel takes if it has the rank's memory for itself, or that just pass. Kernels of a
+    // rank that do not need each other run side by side.
+    int add_kernel(int rank, double seconds, Mark mark, const std::vector<int>& needs);
+    int add_delay(int rank, double seconds, Mark mark, const std::vector<int>& needs);
 
     // Joins the two sides of each transfer. Throws ScheduleError for a side without the other, or of another
     // size. To be called once, after the last rank. With a symmetry only its representatives were added, and
@@ -67,6 +73,7 @@ class TransferGraph {
   private:
     friend class Simulation;
     int library_number(const std::string& name);
+    int add_own(Kind kind, int rank, double amount, Mark mark, const std::vector<int>& needs);
 
     int ranks_, rank_ = -1; // the rank that is being added
     bool coalesce_;

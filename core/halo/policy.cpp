@@ -50,7 +50,7 @@ std::vector<HaloPolicy> rows_of(const GpuVendor& vendor) {
     for (const Carrier& c : carriers)
         for (const Order& o : orders)
             rows.push_back({name_of(c, vendor) + "-" + o.name, c.carrier, o.overlap, o.per_direction,
-                            std::string(c.words) + "; " + o.words});
+                            std::string(c.words) + "; " + o.words, name_of(c, vendor)});
     return rows;
 }
 
@@ -65,7 +65,7 @@ std::vector<HaloPolicy> rows_of_hosts() {
         for (const Order& o : orders)
             if (!o.per_direction)
                 rows.push_back({std::string(c.name) + "-" + o.name, c.carrier, o.overlap, false,
-                                std::string(c.words) + "; " + o.words});
+                                std::string(c.words) + "; " + o.words, c.name});
     return rows;
 }
 

@@ -46,6 +46,7 @@ struct HaloPolicy {
     bool overlap;       // the bulk is computed while halos travel
     bool per_direction; // boundary in disjoint sets of sites, each launched when its halos are there
     std::string description;
+    std::string carried_by; // the first part of the name: who carries
 };
 
 // The rows for a vendor's devices, or for the host (null); the first is taken where nothing was said.

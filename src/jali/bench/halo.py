@@ -244,7 +244,7 @@ class Report:
 
 def policies(device: str, only: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Names and descriptions of the rows for a kind of device, all or those asked for. Raises ParameterError for unknown names."""
-    rows = [(name, description) for name, description, _ in _core.halo_policies(device)]
+    rows = [(name, description) for name, description, *_ in _core.halo_policies(device)]
     unknown = sorted(set(only) - {name for name, _ in rows})
     if unknown:
         raise ParameterError(

@@ -282,7 +282,7 @@ class HaloTuning:
     def _rows(self, kernel: Any) -> list[str]:
         gpu = kernel.lattice.gpu
         rows = _core.halo_policies(gpu.kind if gpu is not None else "cpu")
-        return [name for name, _, recordable in rows if recordable or gpu is None or not self.graphs]
+        return [name for name, _, recordable, *_ in rows if recordable or gpu is None or not self.graphs]
 
     def settle(self, kernel: Any) -> bool:
         """Before a run; collective where it would exchange halos. True where the question is closed."""
