@@ -10,6 +10,9 @@ seconds. The file holds nothing about collectives: no factors, stripes or depths
     [compute]                  copy, reduction (read and written, GB/s), launch (us)
     [library.NAME.LEVEL]       LEVEL is "node" or a level's name: latency, gap, bandwidth, duplex, efficiency
     [library.NAME]             engine
+    [device]                   what computes on a rank, for updates of fields (jali.lattice.update_simulation); see `Device`
+    [carrier.NAME]             who carries halos, by the first part of a halo policy's name: before, after (us), and library,
+    [carrier.NAME.LEVEL]       or levels of its own, as of a library
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from jali import _core
+from jali import _core, vendors
 from jali.errors import ParameterError
 from jali.files import checked_path, parse_toml, read_bytes, shown, value_shown
 
@@ -30,6 +33,7 @@ MOST_RANKS, MOST_NICS = 1 << 20, 1 << 12
 SMALLEST, LARGEST = 1e-9, 1e12
 """Of numbers in a file (GB/s, microseconds); beyond them nothing can be meant."""
 MOST_BYTES = 1 << 20
+MOST_AT_ONCE = 1 << 30
 BINDINGS = ("packed", "round-robin")
 SHIPPED = Path(__file__).resolve().parent.parent / "machines"
 
@@ -84,6 +88,43 @@ class Library:
 
 
 @dataclass(frozen=True)
+class Device:
+    """What computes on a rank: a GPU, or the threads of a process.
+
+    `memory` and `cache` (GB/s) are what its memory and its caches give to kernels, `cache_size` (MB) what stays in them from
+    one kernel to the next, `float64` and `float32` (GFLOP/s) what it computes. `thread` (GB/s) is what one thread loads,
+    which is what a kernel of few sites takes time for, and `at_once` the sites that are computed at the same time. `launch`
+    (us) passes from one kernel to the next, `join` (us) until a stream goes on that waits for another, and the host needs
+    `host` (us) for everything that it puts on a stream.
+    """
+
+    kind: str  # "cpu", or a kind of device: says which halo policies there are
+    memory: float
+    cache: float = math.inf
+    cache_size: float = 0.0
+    float64: float = math.inf
+    float32: float = math.inf
+    thread: float = math.inf
+    at_once: int = 1
+    launch: float = 0.0
+    join: float = 0.0
+    host: float = 0.0
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """Who carries halos. `before` (us) passes between packing and the first message, `after` (us) between the last one's arrival
+    and the kernel that may know of it. While messages are under way they hold the share `holds` of a device; where they
+    `queue`, their kernel finds room when the first blocks of a bulk end that is beside it."""
+
+    messages: Library
+    before: float = 0.0
+    after: float = 0.0
+    holds: float = 0.0
+    queues: bool = False
+
+
+@dataclass(frozen=True)
 class Machine:
     """A described machine: `nodes` equal nodes. Ranks are numbered node by node, inside a node level by level."""
 
@@ -95,6 +136,8 @@ class Machine:
     copy: float = math.inf  # GB/s, bytes read plus bytes written
     reduction: float = math.inf
     launch: float = 0.0  # us
+    device: Device | None = None
+    carriers: dict[str, Carrier] = field(default_factory=dict)
     about: str = ""
     source: str = field(default="", compare=False)
 
@@ -183,7 +226,19 @@ class Machine:
         )
 
     def core(self) -> _core.Machine:
-        """The machine for the simulator: bytes and seconds."""
+        """The machine for the simulator of collectives: bytes and seconds."""
+        return self._core(self.libraries, math.inf)
+
+    def core_of_halos(self) -> _core.Machine:
+        """The same with the carriers of halos as its libraries, and ways to memory that kernels and messages share: those through
+        caches, if these are known, since no kernel is bound by memory alone."""
+        carriers = {name: carrier.messages for name, carrier in self.carriers.items()}
+        shared = math.inf
+        if self.device is not None:
+            shared = self.device.memory if math.isinf(self.device.cache) else self.device.cache
+        return self._core(carriers, shared)
+
+    def _core(self, libraries: dict[str, Library], memory: float) -> _core.Machine:
         network = self.network
         return _core.Machine(
             name=self.name,
@@ -211,11 +266,12 @@ class Machine:
                     library.engine * GIGA,
                     [_library_row(library.at.get(level)) for level in self.level_names],
                 )
-                for name, library in self.libraries.items()
+                for name, library in libraries.items()
             ],
             copy=self.copy * GIGA,
             reduction=self.reduction * GIGA,
             launch=self.launch * MICRO,
+            memory=memory * GIGA,
         )
 
 
@@ -293,7 +349,7 @@ class _Reader:
         return tuple(self.number(v, f"{key}[{k}]") for k, v in enumerate(value))
 
     def machine(self, table: dict[str, Any]) -> Machine:
-        self.keys(table, "", ("name", "library"), ("nodes", "about", "network", "level", "compute"))
+        self.keys(table, "", ("name", "library"), ("nodes", "about", "network", "level", "compute", "device", "carrier"))
         levels = self.levels(table.get("level", []))
         compute = self.keys(table.get("compute", {}), "compute", (), ("copy", "reduction", "launch"))
         per_node = math.prod(level.parts for level in levels)
@@ -302,15 +358,18 @@ class _Reader:
                 "level", f"{per_node} ranks of a node, the product of parts; at most {MOST_RANKS}"
             )
         names = ("node", *(level.name for level in levels))
+        libraries = self.libraries(table["library"], names)
         machine = Machine(
             name=self.text(table["name"], "name"),
             nodes=self.whole(table.get("nodes", 1), "nodes"),
             network=self.network(table.get("network"), per_node),
             levels=levels,
-            libraries=self.libraries(table["library"], names),
+            libraries=libraries,
             copy=self.number(compute.get("copy", math.inf), "compute.copy"),
             reduction=self.number(compute.get("reduction", math.inf), "compute.reduction"),
             launch=self.number(compute.get("launch", 0.0), "compute.launch", zero=True),
+            device=self.device(table["device"]) if "device" in table else None,
+            carriers=self.carriers(table.get("carrier", {}), names, libraries),
             about=str(table.get("about", "")),
             source=self.source,
         )
@@ -398,16 +457,65 @@ class _Reader:
             self.keys(at, where, (), ("engine", *level_names))
             levels: dict[str, LibraryLevel] = {}
             for level, table in at.items():
-                if level == "engine":
-                    continue
-                inner = f"{where}.{level}"
-                self.keys(table, inner, (), ("latency", "gap", "bandwidth", "duplex", "efficiency"))
-                levels[level] = LibraryLevel(
-                    latency=self.number(table.get("latency", 0.0), f"{inner}.latency", zero=True),
-                    gap=self.number(table.get("gap", 0.0), f"{inner}.gap", zero=True),
-                    bandwidth=self.number(table.get("bandwidth", math.inf), f"{inner}.bandwidth"),
-                    duplex=self.number(table.get("duplex", math.inf), f"{inner}.duplex"),
-                    efficiency=self.share(table.get("efficiency", 1.0), f"{inner}.efficiency"),
-                )
+                if level != "engine":
+                    levels[level] = self.at_level(table, f"{where}.{level}")
             result[name] = Library(levels, self.number(at.get("engine", math.inf), f"{where}.engine"))
         return result
+
+    def at_level(self, table: Any, where: str) -> LibraryLevel:
+        self.keys(table, where, (), ("latency", "gap", "bandwidth", "duplex", "efficiency"))
+        return LibraryLevel(
+            latency=self.number(table.get("latency", 0.0), f"{where}.latency", zero=True),
+            gap=self.number(table.get("gap", 0.0), f"{where}.gap", zero=True),
+            bandwidth=self.number(table.get("bandwidth", math.inf), f"{where}.bandwidth"),
+            duplex=self.number(table.get("duplex", math.inf), f"{where}.duplex"),
+            efficiency=self.share(table.get("efficiency", 1.0), f"{where}.efficiency"),
+        )
+
+    def device(self, table: Any) -> Device:
+        rates, times = ("cache", "float64", "float32", "thread"), ("launch", "join", "host")
+        self.keys(table, "device", ("kind", "memory"), (*rates, *times, "cache_size", "at_once"))
+        kind = self.text(table["kind"], "device.kind")
+        if kind != "cpu" and kind not in vendors.names():
+            raise self.fail("device.kind", f"{value_shown(kind)}; there are cpu, {', '.join(vendors.names())}")
+        return Device(
+            kind=kind,
+            memory=self.number(table["memory"], "device.memory"),
+            cache_size=self.number(table.get("cache_size", 0.0), "device.cache_size", zero=True),
+            at_once=self.whole(table.get("at_once", 1), "device.at_once", MOST_AT_ONCE),
+            **{key: self.number(table[key], f"device.{key}") for key in rates if key in table},
+            **{key: self.number(table[key], f"device.{key}", zero=True) for key in times if key in table},
+        )
+
+    def carriers(
+        self, tables: Any, level_names: tuple[str, ...], libraries: dict[str, Library]
+    ) -> dict[str, Carrier]:
+        self.keys(tables, "carrier", (), tuple(tables) if isinstance(tables, dict) else ())
+        result: dict[str, Carrier] = {}
+        for name, table in tables.items():
+            where = f"carrier.{name}"
+            self.keys(table, where, (), ("before", "after", "holds", "queues", "library", *level_names))
+            levels = {
+                level: self.at_level(at, f"{where}.{level}")
+                for level, at in table.items()
+                if level in level_names
+            }
+            messages = Library(levels)
+            if "library" in table:
+                library = self.text(table["library"], f"{where}.library")
+                if library not in libraries:
+                    raise self.fail(f"{where}.library", f"no library '{library}'; there are {', '.join(libraries)}")
+                messages = replace(libraries[library], at={**libraries[library].at, **levels})
+            result[name] = Carrier(
+                messages,
+                self.number(table.get("before", 0.0), f"{where}.before", zero=True),
+                self.number(table.get("after", 0.0), f"{where}.after", zero=True),
+                self.number(table.get("holds", 0.0), f"{where}.holds", zero=True),
+                self.switch(table.get("queues", False), f"{where}.queues"),
+            )
+        return result
+
+    def switch(self, value: Any, key: str) -> bool:
+        if not isinstance(value, bool):
+            raise self.fail(key, f"{value_shown(value)}; true or false is needed")
+        return value

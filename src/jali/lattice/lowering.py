@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jali import settings
@@ -82,12 +82,7 @@ def _placement(
     placed: frozenset[int],
 ) -> Placement:
     program, reads, gpu = analysed.program, analysed.analysis.reads, lattice.gpu
-    phased = frozenset(
-        (slot, offset)
-        for slot, offsets in reads.items()
-        for offset in offsets
-        if fields[slot].boundary.matters(offset)
-    )
+    phased = phased_reads(analysed, fields)
     crossing = () if visit.apart else _crossing(analysed, phased, lattice)
     return Placement(
         visit.blocks.lanes,
@@ -133,21 +128,37 @@ def _code_bits(
     return max(layout.code_bits(layout.neighbours(list(offset), windings)) for offset, windings in tables)
 
 
+def phased_reads(analysed: Analysed, fields: Sequence[Field]) -> frozenset[tuple[int, tuple[int, ...]]]:
+    """(slot, offset) of reads that a boundary which is not periodic may change."""
+    return frozenset(
+        (slot, offset)
+        for slot, offsets in analysed.analysis.reads.items()
+        for offset in offsets
+        if fields[slot].boundary.matters(offset)
+    )
+
+
 def _crossing(
     analysed: Analysed, phased: frozenset[tuple[int, tuple[int, ...]]], lattice: Any
 ) -> tuple[tuple[int, ...], ...]:
-    """Offsets that can leave this rank's box and at which halo items may travel.
+    if not lattice.halo_items or lattice.communicator.size == 1:
+        return ()
+    return crossing_offsets(analysed, phased, lattice.grid)
+
+
+def crossing_offsets(
+    analysed: Analysed, phased: frozenset[tuple[int, tuple[int, ...]]], grid: Sequence[int]
+) -> tuple[tuple[int, ...], ...]:
+    """Offsets that can leave a rank's box on this grid of ranks and at which halo items may travel.
 
     A sender knows the boundary factor of its readers where the offset has one direction: all of them are then one rank's, on one side.
     """
-    if not lattice.halo_items or lattice.communicator.size == 1:
-        return ()
     return tuple(
         dict.fromkeys(
             offset
             for offsets in analysed.analysis.reads.values()
             for offset in offsets
-            if any(step and ranks > 1 for step, ranks in zip(offset, lattice.grid, strict=True))
+            if any(step and ranks > 1 for step, ranks in zip(offset, grid, strict=True))
             and (sum(map(bool, offset)) == 1 or not any(offset == at for _, at in phased))
         )
     )

@@ -1,0 +1,533 @@
+"""Updates run on machines that are only described: every halo policy, what its parts take, and which wins.
+
+An update is one transfer graph of all ranks (`jali._core.TransferGraph`), made of the same steps as the row takes on a
+device (core/halo/gpu_exchange) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
+and each rank's memory, which its kernels share with each other and with what it sends and receives. What is not known of
+a machine costs nothing. Nothing here is measured: kernels take what their bytes and operations take on the machine's
+`Device` (`kernel_seconds`), or as long as the caller says.
+
+A kernel of n sites takes `launch`, and then the root of the sum of squares of four times: that of its bytes from memory,
+of all its reads and writes through caches, of its operations, and of one thread's own reads. The first three are roofs,
+reached where they are far apart; the last is what few sites take. Fields that fit a cache come from memory in part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jali import _core
+from jali.comm.machine import GIGA, MICRO, Carrier, Device, Machine
+from jali.errors import LayoutError, ParameterError
+from jali.lattice.updates import Message, Part, SplitUpdate, Update, Work
+
+MOST_RANKS = 1 << 14
+EXCHANGE, BULK, BOUNDARY = (0, 0, 0), (1, 0, 0), (2, 0, 0)
+"""Marks of the simulator, whose first number says what goes first where memory is short: what devices' priorities do."""
+LONG_WAVES = 4
+"""Bulks of more waves of sites have their boundary beside their end (core/halo/gpu_launch)."""
+MEGA = 1e6
+
+
+@dataclass(frozen=True)
+class Span:
+    """Seconds from the start of an update."""
+
+    begin: float = 0.0
+    end: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it is."""
+        return self.end - self.begin
+
+    def shared(self, other: Span) -> float:
+        """Seconds that lie in both."""
+        return max(0.0, min(self.end, other.end) - max(self.begin, other.begin))
+
+
+@dataclass(frozen=True)
+class SimulatedRow:
+    """A halo policy. Seconds of the rank that ends last; `why_not` says why it cannot work on this machine, then all are 0.
+
+    `time` is the whole update, `host` what the host needs to put it on streams (which decides where it is longer than the rest).
+    `pack`, `transfer`, `bulk` and `boundary` say when those are under way, `exchange` all of the halos' way, `wait` how
+    long nothing is computed for want of halos.
+    """
+
+    policy: str
+    description: str
+    why_not: str = ""
+    time: float = 0.0
+    host: float = 0.0
+    wait: float = 0.0
+    pack: Span = Span()
+    transfer: Span = Span()
+    exchange: Span = Span()
+    bulk: Span = Span()
+    boundary: Span = Span()
+    bottleneck: str = ""
+
+    @property
+    def hidden(self) -> float:
+        """The part of the exchange during which the bulk is computed."""
+        return self.exchange.shared(self.bulk) / self.exchange.seconds if self.exchange.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class UpdateSimulation:
+    """All rows of an update on a machine, the fastest first and those that cannot work last. `compute` are the seconds of the
+    kernel over a rank's sites without any halo, of the slowest rank; bytes and messages are those that one rank sends."""
+
+    name: str
+    machine: Machine
+    extents: tuple[int, ...]
+    grid: tuple[int, ...]
+    precision: str
+    compute: float
+    sites: int
+    bulk_sites: int
+    sent: int
+    messages: int
+    rows: tuple[SimulatedRow, ...] = field(repr=False)
+
+    @property
+    def best(self) -> SimulatedRow:
+        """The row that wins."""
+        return self.rows[0]
+
+    def row(self, policy: str) -> SimulatedRow:
+        """The row of that name. Raises ParameterError."""
+        for row in self.rows:
+            if row.policy == policy:
+                return row
+        raise ParameterError(
+            f"no halo policy {policy!r} was simulated; there are {', '.join(row.policy for row in self.rows)}"
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """As plain values that JSON can hold: seconds, bytes."""
+        rows = []
+        for row in self.rows:
+            said: dict[str, Any] = {"policy": row.policy}
+            if row.why_not:
+                said["why_not"] = row.why_not
+            else:
+                said |= {"time": row.time, "host": row.host, "wait": row.wait, "hidden": row.hidden}
+                for name in ("pack", "transfer", "exchange", "bulk", "boundary"):
+                    span = getattr(row, name)
+                    said[name] = {"begin": span.begin, "end": span.end}
+                said["bottleneck"] = row.bottleneck
+            rows.append(said)
+        return {
+            "kernel": self.name,
+            "machine": {"name": self.machine.name, "nodes": self.machine.nodes},
+            "extents": list(self.extents),
+            "grid": list(self.grid),
+            "ranks": math.prod(self.grid),
+            "precision": self.precision,
+            "sites": self.sites,
+            "bulk_sites": self.bulk_sites,
+            "bytes_sent": self.sent,
+            "messages": self.messages,
+            "compute": self.compute,
+            "rows": rows,
+        }
+
+    def __str__(self) -> str:
+        machine, best = self.machine, self.best
+        lines = [
+            f"{self.name}, {self.precision}, {'x'.join(map(str, self.extents))} sites on {math.prod(self.grid)} ranks as "
+            f"{'x'.join(map(str, self.grid))}",
+            f"  on {machine.name} ({machine.nodes} node{'s' if machine.nodes > 1 else ''} of {machine.ranks_per_node}): "
+            f"a rank computes {self.sites} sites in {_us(self.compute)} us, {self.bulk_sites} of them need no halo; "
+            f"it sends {self.sent} bytes in {self.messages} messages",
+            "",
+            f"  {'us':<26}{'whole':>9}{'of alone':>10}{'pack':>9}{'transfer':>10}{'bulk':>9}{'wait':>9}{'boundary':>10}"
+            f"{'hidden':>8}",
+        ]
+        for row in self.rows:
+            if row.why_not:
+                lines.append(f"  {row.policy:<26} not here: {row.why_not}")
+                continue
+            after = row.boundary.end - max(row.boundary.begin, row.bulk.end)
+            parts = (row.pack.seconds, row.transfer.seconds, row.bulk.seconds, row.wait, after)
+            pack, transfer, bulk, wait, boundary = (_us(seconds) for seconds in parts)
+            lines.append(
+                f"  {row.policy:<26}{_us(row.time):>9}{self.compute / row.time:>10.1%}{pack:>9}{transfer:>10}{bulk:>9}{wait:>9}"
+                f"{boundary:>10}{row.hidden:>8.0%}"
+            )
+        if not best.why_not:
+            lines += ["", *(f"  {line}" for line in self._why(best))]
+        return "\n".join(lines)
+
+    def _why(self, best: SimulatedRow) -> list[str]:
+        lines = [f"{best.policy} wins: {best.description}"]
+        if best.bulk.seconds:
+            lines.append(
+                f"the bulk ({_us(best.bulk.seconds)} us) hides {_us(best.exchange.shared(best.bulk))} of the exchange's "
+                f"{_us(best.exchange.seconds)} us; {_us(best.wait)} us are waited for halos"
+            )
+        else:
+            lines.append(f"nothing is hidden: {_us(best.exchange.seconds)} us of exchange come before the kernel")
+        if best.bottleneck:
+            lines.append(f"the most loaded link is {best.bottleneck}")
+        if best.host >= best.time:
+            lines.append("the host decides: it takes as long to put the work on streams")
+        return lines
+
+
+def _us(seconds: float) -> str:
+    return f"{seconds / MICRO:.1f}"
+
+
+# ---- kernels -------------------------------------------------------------------------------------------
+
+
+def kernel_seconds(device: Device, work: Work, precision: str, kept: int) -> float:
+    """Seconds of a kernel after its launch; `kept` are the bytes of all that it goes over again and again, of which caches keep a part."""
+    if work.sites == 0:
+        return 0.0
+    from_memory = 1.0 if kept == 0 or not device.cache_size else min(1.0, kept / (device.cache_size * MEGA))
+    rate = device.float64 if precision == "float64" else device.float32
+    return math.hypot(
+        work.least * from_memory / (device.memory * GIGA),
+        work.moved / (device.cache * GIGA),
+        work.flops / (rate * GIGA),
+        work.moved / work.sites / (device.thread * GIGA),
+    )
+
+
+# ---- the graph of a row --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Steps:
+    """Nodes of one rank's update, by what they are."""
+
+    start: int = -1
+    pack: list[int] = field(default_factory=list)
+    transfer: list[int] = field(default_factory=list)  # that it receives
+    arrived: dict[int, int] = field(default_factory=dict)  # by direction
+    bulk: list[int] = field(default_factory=list)
+    boundary: list[int] = field(default_factory=list)
+    end: int = -1
+    enqueued: int = 0  # what the host puts on streams
+
+
+class _Row:
+    """The graph of one row: all ranks from a common start to the end of the update."""
+
+    def __init__(
+        self,
+        carried: tuple[str, bool, bool],
+        carrier: Carrier,
+        machine: Machine,
+        core: Any,
+        parts: Sequence[Part],
+        seconds: Callable[[Part, Work], float],
+    ):
+        self.name, self.overlap, self.per_direction = carried
+        self.carrier, self.machine, self.core, self.parts, self.seconds = carrier, machine, core, parts, seconds
+        assert machine.device is not None
+        self.device = machine.device
+        self.graph = _core.TransferGraph(len(parts))
+        self.steps = [_Steps() for _ in parts]
+        self.to: list[list[Message]] = [[] for _ in parts]
+        for part in parts:
+            for message in part.sent:
+                self.to[message.to].append(message)
+        self.nodes: dict[tuple[int, tuple[int, ...]], int] = {}  # of messages, by sender and slab
+
+    # -- nodes
+
+    def kernel(self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE) -> int:
+        """A launch and what it computes."""
+        self.steps[rank].enqueued += 1
+        launched = self.delay(rank, self.device.launch * MICRO, needs, mark)
+        return int(self.graph.add_kernel(rank, seconds, [launched], mark))
+
+    def delay(self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE) -> int:
+        """Time that passes."""
+        return int(self.graph.add_delay(rank, seconds, list(needs), mark))
+
+    def copied(self, size: int) -> float:
+        """Seconds in which a kernel reads and writes so many bytes."""
+        return 2 * size / (self.device.memory * GIGA)
+
+    def rate(self, source: int, to: int) -> float:
+        """Bytes per second of a message that has all links for itself."""
+        links, _ = self.core.path(source, to, self.name)
+        return float(min(self.core.capacity(link) for link in links))
+
+    def messages(self, ready: Callable[[int], list[int]], chained: bool = False) -> None:
+        """Every rank's messages; `chained`: one after the other."""
+        for part in self.parts:
+            before = ready(part.rank)
+            for message in part.sent:
+                node = self.graph.add_transfer(part.rank, message.to, message.bytes, before, EXCHANGE, self.name)
+                self.nodes[part.rank, message.key] = node
+                self.steps[message.to].transfer.append(node)
+                if chained:
+                    before = [node]
+
+    def own(self, rank: int) -> list[int]:
+        """The messages that a rank sends."""
+        return [self.nodes[rank, message.key] for message in self.parts[rank].sent]
+
+    def received(self, rank: int, upto: int) -> list[int]:
+        """The messages that a rank gets, of directions up to one."""
+        return [self.nodes[m.source, m.key] for m in self.to[rank] if m.direction <= upto]
+
+    # -- the two kinds of ranks
+
+    def on_devices(self) -> Any:
+        """What GpuExchange::run puts on streams."""
+        stores = self.name in ("remote-write", "buffered-write")
+        for part in self.parts:
+            rank, steps = part.rank, self.steps[part.rank]
+            steps.start = last = self.delay(rank, 0.0, [])
+            items = sum(message.items for message in part.sent)
+            if items:  # each is a kernel that reads what a whole site reads
+                last = self.kernel(rank, self.copied(items), [last])
+                steps.pack.append(last)
+            if stores:
+                last = self.delay(rank, self.device.launch * MICRO, [last])
+                steps.enqueued += 1
+            else:
+                last = self.kernel(rank, self.copied(sum(m.bytes for m in part.sent)), [last])
+            steps.pack.append(last)
+            waits = self.carrier.before * MICRO
+            if self.carrier.queues and self.overlap and part.bulk.sites:
+                waves = max(1.0, part.bulk.sites / self.device.at_once)
+                waits += self.seconds(part, part.bulk) / waves
+            if waits:
+                last = self.delay(rank, waits, [last])
+            if self.carrier.holds:
+                held = sum(m.bytes / self.rate(rank, m.to) for m in part.sent) * self.carrier.holds
+                self.graph.add_kernel(rank, held, [last], EXCHANGE)
+            steps.arrived[-1] = last
+            steps.enqueued += 0 if stores else len(part.sent)
+        self.messages(lambda rank: [self.steps[rank].arrived[-1]], chained=self.name == "copy-engine")
+        for part in self.parts:
+            self._boundary(part, places=self.name in ("buffered-write", "copy-engine"))
+        return self._run()
+
+    def _stages(self, part: Part) -> list[int]:
+        directions = sorted({m.direction for m in self.to[part.rank]} | set(part.boundary))
+        return directions if self.per_direction else directions[-1:]
+
+    def _boundary(self, part: Part, places: bool) -> None:
+        """Behind the messages: bulk on a stream of its own, arrivals and boundary on the first one."""
+        rank, steps, device = part.rank, self.steps[part.rank], self.device
+        stages = self._stages(part)
+        beside = self.overlap and part.bulk.sites > 0
+        side = steps.start
+        if beside:
+            side = self.delay(rank, device.join * MICRO, [side], BULK)
+            side = self.kernel(rank, self.seconds(part, part.bulk), [side], BULK)
+            steps.bulk.append(side)
+            steps.enqueued += 2
+        fills = part.bulk.sites > LONG_WAVES * device.at_once
+        main = self.own(rank)
+        for number, direction in enumerate(stages):
+            last = number + 1 == len(stages)
+            came = self.received(rank, direction)
+            arrived = self.delay(rank, self.carrier.after * MICRO, [*main, *came])
+            if places:
+                size = sum(m.bytes for m in self.to[rank] if m.direction == direction or not self.per_direction)
+                arrived = self.kernel(rank, self.copied(size), [arrived])
+            steps.arrived[direction] = arrived
+            main = [arrived]
+            if not self.overlap:
+                late = part.whole
+            elif not self.per_direction:
+                late = part.late
+            else:
+                late = part.boundary.get(direction, Work())
+            needs = [arrived]
+            if beside and not (last and fills):
+                needs.append(self.delay(rank, device.join * MICRO, [side], BOUNDARY))
+                steps.enqueued += 1
+            node = self.kernel(rank, self.seconds(part, late), needs, BOUNDARY)
+            steps.boundary.append(node)
+            if last:
+                main = [node]
+            else:
+                side = node
+        if beside and fills:
+            main.append(self.delay(rank, device.join * MICRO, [side], BOUNDARY))
+            steps.enqueued += 1
+        steps.end = self.delay(rank, 0.0, main)
+
+    def on_hosts(self) -> Any:
+        """What a schedule of core/halo/exchange does: threads that pack compute nothing meanwhile, nor do those that copy within a host."""
+        puts = self.name == "remote-write"
+        near = [
+            {m.key for m in part.sent if self.core.level_between(part.rank, m.to) > 0} for part in self.parts
+        ]
+        for part in self.parts:
+            rank, steps = part.rank, self.steps[part.rank]
+            steps.start = self.delay(rank, 0.0, [])
+            packed = sum(m.items if puts and m.key in near[rank] else m.bytes for m in part.sent)
+            last = self.kernel(rank, self.copied(packed), [steps.start])
+            steps.pack.append(last)
+            if self.carrier.before:
+                last = self.delay(rank, self.carrier.before * MICRO, [last])
+            steps.arrived[-1] = last
+        self.messages(lambda rank: [self.steps[rank].arrived[-1]])
+        for part in self.parts:
+            rank, steps = part.rank, self.steps[part.rank]
+            busy = [self.nodes[rank, key] for key in near[rank]]  # its threads are what copies
+            if not puts:
+                busy += [self.nodes[m.source, m.key] for m in self.to[rank] if m.key in near[m.source]]
+            main = [steps.arrived[-1], *busy]
+            if self.overlap and part.bulk.sites > 0:
+                main = [self.kernel(rank, self.seconds(part, part.bulk), main, BULK)]
+                steps.bulk += main
+            came = [*main, *self.received(rank, len(part.extents))]
+            arrived = self.delay(rank, self.carrier.after * MICRO, came)
+            unpacked = sum(m.bytes for m in self.to[rank] if not (puts and m.key in near[m.source]))
+            if unpacked:
+                arrived = self.kernel(rank, self.copied(unpacked), [arrived])
+            steps.arrived[len(part.extents)] = arrived
+            late = part.late if self.overlap else part.whole
+            node = self.kernel(rank, self.seconds(part, late), [arrived], BOUNDARY)
+            steps.boundary.append(node)
+            steps.end = node
+        return self._run()
+
+    def _run(self) -> Any:
+        self.graph.finish()
+        return _core.simulate_graph(self.graph, self.core)
+
+    # -- what came of it
+
+    def simulated(self, policy: str, description: str) -> SimulatedRow:
+        """The row, of the rank that ends last."""
+        found = self.on_hosts() if self.device.kind == "cpu" else self.on_devices()
+        begin, end = found.begin, found.end
+        rank = max(range(len(self.parts)), key=lambda r: end[self.steps[r].end])
+        steps = self.steps[rank]
+
+        def span(nodes: Iterable[int]) -> Span:
+            nodes = list(nodes)
+            return Span(min(begin[k] for k in nodes), max(end[k] for k in nodes)) if nodes else Span()
+
+        exchange = Span(0.0, max((end[k] for k in steps.arrived.values()), default=0.0))
+        bulk, boundary = span(steps.bulk), span(steps.boundary)
+        sent = [*steps.transfer, *self.own(rank)]
+        wait = max(0.0, boundary.begin - max(bulk.end, span(steps.pack).end))
+        host = steps.enqueued * self.device.host * MICRO
+        return SimulatedRow(
+            policy,
+            description,
+            time=max(end[steps.end], host),
+            host=host,
+            wait=wait,
+            pack=span(steps.pack),
+            transfer=span(sent),
+            exchange=exchange,
+            bulk=bulk,
+            boundary=boundary,
+            bottleneck=self.core.link_name(found.bottleneck) if found.bottleneck >= 0 else "",
+        )
+
+
+# ---- all rows ------------------------------------------------------------------------------------------
+
+
+def simulate_update(
+    update: Update,
+    machine: Machine,
+    extents: Sequence[int],
+    grid: Sequence[int],
+    policies: Sequence[str] = (),
+    site_seconds: float | None = None,
+) -> UpdateSimulation:
+    """Simulates an update of a lattice of these extents, split over a grid of ranks, with every halo policy, or those named.
+
+    The machine gets as many nodes as that takes; ranks fill them from the first on. `site_seconds` is what the kernel was measured to
+    take per site on one rank, in place of what its bytes and operations say. Raises ParameterError for a machine
+    without a `[device]`, for one rank and for more than 2^14; LayoutError where the lattice does not fit.
+    """
+    split = update.on(extents, grid)
+    device, ranks = machine.device, split.ranks
+    if device is None:
+        raise ParameterError(
+            f"machine '{machine.name}' does not say what its ranks compute; a table [device] with kind and memory does"
+        )
+    if not 1 < ranks <= MOST_RANKS:
+        raise ParameterError(
+            f"the grid {split.grid} has {ranks} rank{'s' if ranks > 1 else ''}; halos are simulated between 2 and {MOST_RANKS}"
+        )
+    machine = machine.with_nodes(-(-ranks // machine.ranks_per_node))
+    parts = [split.part(rank) for rank in range(ranks)]
+    if not split.ghosts:
+        raise LayoutError(f"{update.name} reads no ghosts that travel on a grid {split.grid}: there is nothing to simulate")
+    known: dict[tuple[tuple[int, ...], Work], float] = {}
+
+    def seconds(part: Part, work: Work) -> float:
+        key = (part.extents, work)
+        if key not in known:
+            modelled = kernel_seconds(device, work, update.precision, part.whole.least)
+            if site_seconds is not None and work.sites:
+                whole = kernel_seconds(device, part.whole, update.precision, part.whole.least)
+                alone = max(0.0, site_seconds * part.whole.sites - device.launch * MICRO)
+                modelled *= alone / whole
+            known[key] = modelled
+        return known[key]
+
+    core = machine.core_of_halos()
+    levels = {core.level_between(part.rank, m.to) for part in parts for m in part.sent}
+    rows = []
+    offered = _core.halo_policies(device.kind)
+    unknown = sorted(set(policies) - {name for name, *_ in offered})
+    if unknown:
+        raise ParameterError(
+            f"no halo policy {', '.join(unknown)} on {device.kind}; there are {', '.join(name for name, *_ in offered)}"
+        )
+    for name, description, _, carried_by, overlap, per_direction in offered:
+        if policies and name not in policies:
+            continue
+        why_not = why_not_carried(machine, carried_by, levels)
+        if why_not:
+            rows.append(SimulatedRow(name, description, why_not))
+            continue
+        carried = (carried_by, overlap, per_direction)
+        row = _Row(carried, machine.carriers[carried_by], machine, core, parts, seconds)
+        rows.append(row.simulated(name, description))
+    first = parts[0]
+    return UpdateSimulation(
+        name=update.name,
+        machine=machine,
+        extents=split.extents,
+        grid=split.grid,
+        precision=update.precision,
+        compute=max(seconds(part, part.whole) for part in parts) + device.launch * MICRO,
+        sites=first.whole.sites,
+        bulk_sites=first.bulk.sites,
+        sent=sum(m.bytes for m in first.sent),
+        messages=len(first.sent),
+        rows=tuple(sorted(rows, key=lambda row: (bool(row.why_not), row.time))),
+    )
+
+
+def why_not_carried(machine: Machine, carrier: str, levels: Iterable[int]) -> str:
+    """Why a carrier cannot bring messages over all these levels of a machine; empty: it can."""
+    if carrier not in machine.carriers:
+        return f"machine '{machine.name}' says nothing of it; a table [carrier.{carrier}] does"
+    for level in sorted(levels):
+        name = machine.level_names[level]
+        if name not in machine.carriers[carrier].messages.at:
+            return "not between nodes" if level == 0 else f"not between parts of a {name}"
+    return ""
+
+
+def load_machine(machine: Machine | str | Path) -> Machine:
+    """A machine, or that of a name or file."""
+    return machine if isinstance(machine, Machine) else Machine.load(machine)
