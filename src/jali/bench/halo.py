@@ -15,7 +15,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from jali.gauge import SU, GaugeField
 from jali.gauge.staples import staple_sum
 from jali.lattice.field import Field
 from jali.lattice.lattice import Lattice
+
+if TYPE_CHECKING:
+    from jali.lattice.bound_call import Call
 
 PARTS = ("pack", "transport", "bulk", "boundary")  # that can be left out
 
@@ -62,14 +65,16 @@ def laplace(X: Any, out: Any, x: Any) -> None:
 
 @dataclass
 class Case:
-    """A kernel on a lattice: `bind` makes its call under the settings of now, `changing` are the fields whose halos it needs each time."""
+    """A kernel on a lattice: `bind` makes its call under the settings of now, `changing` are the fields whose halos it needs each time,
+    `fixed` those that it reads and whose halos stay."""
 
     name: str
     lattice: Lattice
     precision: str
     changing: Sequence[Field]
-    bind: Callable[[], Callable[[], Any]]
+    bind: Callable[[], Call]
     out: Field
+    fixed: Sequence[Field] = ()
 
     def mark(self) -> None:
         """From now on the halos of the changing fields are stale, as if a kernel had written them."""
@@ -95,7 +100,9 @@ def _wilson(lattice: Lattice, precision: str) -> Case:
     psi, out = (lattice.field(jali.Spinor(3), precision=precision) for _ in range(2))
     shape = psi.local().shape
     psi.set_local(np.random.default_rng(lattice.rank).normal(size=(*shape, 2)).view(complex)[..., 0])
-    return Case("wilson", lattice, precision, [psi], lambda: wilson_hop.bind(out, psi, U.fields, 0.1), out)
+    return Case(
+        "wilson", lattice, precision, [psi], lambda: wilson_hop.bind(out, psi, U.fields, 0.1), out, U.fields
+    )
 
 
 def _laplace(lattice: Lattice, precision: str) -> Case:

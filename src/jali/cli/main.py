@@ -65,7 +65,8 @@ COMMANDS = {
     "convert": Command("jali.cli.convert", "rewrite a configuration file in another format"),
     "plan": Command("jali.cli.plan", "explain how a collective is done on a described machine, and draw it"),
     "simulate": Command(
-        "jali.cli.simulate", "simulate collectives on a described machine, up to thousands of ranks"
+        "jali.cli.simulate",
+        "simulate collectives, or updates with halos, on a described machine, up to thousands of ranks",
     ),
     "machine": Command("jali.cli.machine", "measure the machine that ranks run on, or show a described one"),
     "bench": Command(

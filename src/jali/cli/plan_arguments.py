@@ -22,17 +22,18 @@ UNITS = {
 }
 
 
-def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True) -> None:
-    """Collective, machine, size and the parameters of the plan."""
+def add_plan_arguments(parser: argparse.ArgumentParser, size: bool = True, others: str = "") -> None:
+    """Collective (or one of `others`), machine, size and the parameters of the plan."""
     parser.add_argument(
         "collective",
-        help="all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all",
+        help="all-reduce, all-gather, reduce-scatter, broadcast, reduce, gather, scatter, all-to-all"
+        + others,
     )
     parser.add_argument(
         "--machine",
         required=True,
         metavar="NAME",
-        help="delta, perlmutter, frontier, aurora, h200x8, or a TOML file",
+        help="delta, perlmutter, frontier, aurora, h100x8, h200x8, or a TOML file",
     )
     parser.add_argument(
         "--nodes", type=whole_argument, metavar="N", help="nodes of the machine (default: those of its file)"

@@ -1,4 +1,7 @@
-"""`jali simulate`: how long a collective takes on a described machine, for one size or many, one machine or growing ones."""
+"""`jali simulate`: how long a collective takes on a described machine, for one size or many, one machine or growing ones.
+
+`jali simulate halo`: an update of a split lattice with every halo policy (`jali.cli.simulate_halo`).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,20 @@ import json
 from typing import Any
 
 from jali import comm
+from jali.amounts import size_text, time_text
+from jali.cli import simulate_halo
 from jali.cli.plan_arguments import add_plan_arguments, plan_from, sizes_argument
 from jali.comm.machine import Machine
-from jali.comm.plan_text import simulation_facts, simulation_text, size_text, time_text
+from jali.comm.plan_text import simulation_facts, simulation_text
 from jali.errors import ParameterError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali simulate`."""
-    parser.description = "Simulate a collective on a machine, without the machine."
-    add_plan_arguments(parser, size=False)
+    parser.description = (
+        "Simulate a collective, or an update of a lattice with its halos, on a machine, without the machine."
+    )
+    add_plan_arguments(parser, size=False, others="; or halo")
     parser.add_argument(
         "--size",
         type=sizes_argument,
@@ -29,12 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="from 2 nodes on, doubling, up to --nodes (default: of the file)",
     )
+    simulate_halo.add_arguments(parser)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Simulate each case; one rank speaks for all."""
     if comm.current().rank != 0:
         return 0
+    if arguments.collective == "halo":
+        return simulate_halo.execute(arguments)
     most = arguments.nodes or Machine.load(arguments.machine).nodes
     if arguments.scaling and arguments.hierarchy is not None:
         raise ParameterError(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.comm.plan_text import size_text
+from jali.amounts import size_text
 from jali.comm.simulation import Result
 from jali.errors import ParameterError
 

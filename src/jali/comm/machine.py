@@ -349,7 +349,12 @@ class _Reader:
         return tuple(self.number(v, f"{key}[{k}]") for k, v in enumerate(value))
 
     def machine(self, table: dict[str, Any]) -> Machine:
-        self.keys(table, "", ("name", "library"), ("nodes", "about", "network", "level", "compute", "device", "carrier"))
+        self.keys(
+            table,
+            "",
+            ("name", "library"),
+            ("nodes", "about", "network", "level", "compute", "device", "carrier"),
+        )
         levels = self.levels(table.get("level", []))
         compute = self.keys(table.get("compute", {}), "compute", (), ("copy", "reduction", "launch"))
         per_node = math.prod(level.parts for level in levels)
@@ -477,7 +482,9 @@ class _Reader:
         self.keys(table, "device", ("kind", "memory"), (*rates, *times, "cache_size", "at_once"))
         kind = self.text(table["kind"], "device.kind")
         if kind != "cpu" and kind not in vendors.names():
-            raise self.fail("device.kind", f"{value_shown(kind)}; there are cpu, {', '.join(vendors.names())}")
+            raise self.fail(
+                "device.kind", f"{value_shown(kind)}; there are cpu, {', '.join(vendors.names())}"
+            )
         return Device(
             kind=kind,
             memory=self.number(table["memory"], "device.memory"),
@@ -504,7 +511,9 @@ class _Reader:
             if "library" in table:
                 library = self.text(table["library"], f"{where}.library")
                 if library not in libraries:
-                    raise self.fail(f"{where}.library", f"no library '{library}'; there are {', '.join(libraries)}")
+                    raise self.fail(
+                        f"{where}.library", f"no library '{library}'; there are {', '.join(libraries)}"
+                    )
                 messages = replace(libraries[library], at={**libraries[library].at, **levels})
             result[name] = Carrier(
                 messages,

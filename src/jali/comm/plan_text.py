@@ -1,4 +1,4 @@
-"""Simulations, runners-up, bytes and seconds of plans in words, and as plain values that JSON can hold."""
+"""Simulations and runners-up of plans in words, and as plain values that JSON can hold."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from jali.amounts import size_text, time_text
 from jali.comm.choice import Candidate
 from jali.comm.simulation import Result
 
@@ -51,20 +52,3 @@ def simulation_text(result: Result) -> list[str]:
 def runners_up_text(candidates: Sequence[Candidate], best: float) -> list[str]:
     """The plans that came next, with how much longer they take."""
     return [f"    {c.time / best:>6.2f} x  {c.parameters.describe()}" for c in candidates]
-
-
-def size_text(n: float) -> str:
-    """Bytes in words: 512 B, 16 KiB, 1.5 GiB."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(n) < 1024 or unit == "GiB":
-            break
-        n /= 1024
-    return f"{n:.4g} {unit}"
-
-
-def time_text(seconds: float) -> str:
-    """Seconds in words: 12 us, 3.4 ms, 1.2 s."""
-    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= scale or unit == "us":
-            return f"{seconds / scale:.3g} {unit}"
-    return f"{seconds} s"

@@ -1,7 +1,7 @@
 """A call of a site function, ready to run: the kernels of its programs, and which of their parameters come from which argument.
 
 What changes from run to run are numbers (parameters of scalars and of random numbers), set before the launches. Sums come back as they
-were asked for, or stay as Scalars; a thread that records a graph appends the launches to its tape instead.
+were asked for, or stay as Scalars; a thread that records a graph appends the launches to its tape instead. `Call` is what users hold.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import struct
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,12 +20,13 @@ from jali.codegen.builder import why_too_large
 from jali.codegen.lines import trace_error
 from jali.codegen.stage_cache import COUNTS
 from jali.codegen.stages import Traced, programs_of
-from jali.errors import RecordingError
+from jali.errors import ParameterError, RecordingError
 from jali.lattice.arguments import randoms_of, scalars_of
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import Domain
 from jali.lattice.expressions import PendingSum, constant, number
 from jali.lattice.field import Field
+from jali.lattice.launch_text import explain_launch
 from jali.lattice.lost import raise_on_all_ranks
 from jali.lattice.lowering import bind
 from jali.lattice.scalars import Scalar, address_of, scalars_of_parts, settle_arguments
@@ -39,6 +41,69 @@ from jali.lattice.sums import (
     values_as_asked,
 )
 from jali.lattice.tables import Tables
+from jali.lattice.updates import Update
+
+if TYPE_CHECKING:
+    from jali.comm.machine import Machine
+    from jali.lattice.update_simulation import UpdateSimulation
+
+
+class Call(functools.partial[Any]):
+    """A site function with its arguments, made by `SiteFunction.bind`: called, it runs. Its fields live as long as it."""
+
+    @property
+    def _bound(self) -> BoundCall:
+        bound: BoundCall = self.func.__self__  # type: ignore[attr-defined]
+        return bound
+
+    @property
+    def launches(self) -> list[Any]:
+        """The core's launches, one for each kernel: `check()` proves that one is in order, `describe()` says what it does."""
+        return [kernel.launch for kernel in self._bound.kernels]
+
+    def explain(self) -> str:
+        """What a run does: sites in bulk and boundary, which ghosts come from whom, which halo policy was taken and why not the
+        others, where fields lie, and the steps in order. Every rank of the lattice calls it; each gets its own."""
+        bound = self._bound
+        with bound.lock:
+            return "\n\n".join(explain_launch(kernel, bound.domain) for kernel in bound.kernels)
+
+    def simulate(
+        self,
+        machine: Machine | str | Path,
+        extents: Sequence[int] | None = None,
+        grid: Sequence[int] | None = None,
+        *,
+        fixed: Sequence[Field] = (),
+        policies: Sequence[str] = (),
+        site_seconds: float | None = None,
+        kernel: int | None = None,
+    ) -> UpdateSimulation:
+        """How long this call takes on a described machine, with every halo policy (or those named), and which one wins.
+
+        The lattice may have other `extents`, and another `grid` of ranks, than the one at hand; nothing of that size is made. `machine` is
+        one, its name or a file; ranks fill its nodes from the first on. `fixed` are fields that nothing writes between two calls, so
+        that their halos stay. `site_seconds` is what the kernel takes per site on one rank, where that was measured.
+        A function that writes at several offsets has several kernels, of which `kernel` says which. Raises
+        ParameterError and LayoutError for what does not fit.
+        """
+        from jali.lattice.update_simulation import load_machine, simulate_update
+
+        bound = self._bound
+        if kernel is None and len(bound.kernels) > 1:
+            raise ParameterError(
+                f"{bound.kernels[0].program.name} is {len(bound.kernels)} kernels, since it writes at several offsets; say which one: "
+                f"kernel=0 to {len(bound.kernels) - 1}"
+            )
+        update = Update.of(bound.kernels[kernel or 0], bound.domain, {field.serial for field in fixed})
+        return simulate_update(
+            update,
+            load_machine(machine),
+            bound.lattice.extents if extents is None else extents,
+            bound.lattice.grid if grid is None else grid,
+            policies,
+            site_seconds,
+        )
 
 
 class BoundCall:
@@ -57,6 +122,7 @@ class BoundCall:
         self.traced = traced
         self.watch = traced.watch
         self.lattice = lattice
+        self.domain = domain
         self.lock = lattice.lock  # numbers are set and the kernels run as one, whatever other threads do
         self.forget: Callable[[], None] | None = None  # what drops it when one of its fields goes
         distinct = list({f.serial: f for f in fields}.values())

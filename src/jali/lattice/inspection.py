@@ -9,6 +9,7 @@ from typing import Any
 from jali.codegen.pages import StagePage, page, pages_of
 from jali.lattice.binding import BoundKernel
 from jali.lattice.domain import ALL, Domain, as_domain
+from jali.lattice.launch_text import facts_of_halos
 from jali.lattice.sites import SiteFunction, SiteFunctionOn
 from jali.lattice.sums import Sums, as_bins, as_site_function
 from jali.notebook import facts
@@ -112,11 +113,11 @@ def inspect(
         fields=[f.name for f in kernel.fields],
         launch=kernel.chosen.launch,
         halo=kernel.chosen.halo,
-        stages={page.stage: page for page in [*pages_of(traced, kernel.binary), bound_page(kernel)]},
+        stages={page.stage: page for page in [*pages_of(traced, kernel.binary), bound_page(kernel, over)]},
     )
 
 
-def bound_page(kernel: BoundKernel) -> StagePage:
+def bound_page(kernel: BoundKernel, domain: Domain) -> StagePage:
     """The page of the last stage."""
     sites = kernel.sites
     return page(
@@ -129,5 +130,6 @@ def bound_page(kernel: BoundKernel) -> StagePage:
             "bytes least": kernel.cost.bytes_least,
             "launch": kernel.chosen.launch,
             "halos": kernel.chosen.halo,
+            **facts_of_halos(kernel, domain),
         },
     )

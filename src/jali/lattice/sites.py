@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from jali.codegen.stages import Traced
     from jali.codegen.types import Type
     from jali.lattice.binding import BoundKernel
-    from jali.lattice.bound_call import BoundCall
+    from jali.lattice.bound_call import BoundCall, Call
 
 # Launches that a site function remembers on a lattice; the oldest goes first. On every rank the same one, since binding it again
 # may be collective: counted are those that were bound, whether they are still there or not.
@@ -286,13 +286,15 @@ class SiteFunction:
 
     def bind(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
-    ) -> Callable[[], Any]:
+    ) -> Call:
         """A call with these arguments, bound anew, under the settings of now (halo policy, launch parameters).
 
-        The fields live as long as what is returned. For measurements; ordinary calls bind by themselves.
+        It can be run, explained and simulated; ordinary calls bind by themselves. The fields live as long as what is returned.
         """
+        from jali.lattice.bound_call import Call
+
         arguments = self.complete(arguments, named, sums is not None)
-        return functools.partial(self._bind(over, arguments, lattice, sums).run, arguments)
+        return Call(self._bind(over, arguments, lattice, sums).run, arguments)
 
     def types_of_sums(self, lattice: Any, *arguments: Any) -> list[Type]:
         """What the sums of such a call are, before anything is compiled. Raises TraceError for mistakes in the function."""

@@ -173,7 +173,9 @@ class UpdateSimulation:
                 f"{_us(best.exchange.seconds)} us; {_us(best.wait)} us are waited for halos"
             )
         else:
-            lines.append(f"nothing is hidden: {_us(best.exchange.seconds)} us of exchange come before the kernel")
+            lines.append(
+                f"nothing is hidden: {_us(best.exchange.seconds)} us of exchange come before the kernel"
+            )
         if best.bottleneck:
             lines.append(f"the most loaded link is {best.bottleneck}")
         if best.host >= best.time:
@@ -232,7 +234,13 @@ class _Row:
         seconds: Callable[[Part, Work], float],
     ):
         self.name, self.overlap, self.per_direction = carried
-        self.carrier, self.machine, self.core, self.parts, self.seconds = carrier, machine, core, parts, seconds
+        self.carrier, self.machine, self.core, self.parts, self.seconds = (
+            carrier,
+            machine,
+            core,
+            parts,
+            seconds,
+        )
         assert machine.device is not None
         self.device = machine.device
         self.graph = _core.TransferGraph(len(parts))
@@ -245,13 +253,17 @@ class _Row:
 
     # -- nodes
 
-    def kernel(self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE) -> int:
+    def kernel(
+        self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE
+    ) -> int:
         """A launch and what it computes."""
         self.steps[rank].enqueued += 1
         launched = self.delay(rank, self.device.launch * MICRO, needs, mark)
         return int(self.graph.add_kernel(rank, seconds, [launched], mark))
 
-    def delay(self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE) -> int:
+    def delay(
+        self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE
+    ) -> int:
         """Time that passes."""
         return int(self.graph.add_delay(rank, seconds, list(needs), mark))
 
@@ -269,7 +281,9 @@ class _Row:
         for part in self.parts:
             before = ready(part.rank)
             for message in part.sent:
-                node = self.graph.add_transfer(part.rank, message.to, message.bytes, before, EXCHANGE, self.name)
+                node = self.graph.add_transfer(
+                    part.rank, message.to, message.bytes, before, EXCHANGE, self.name
+                )
                 self.nodes[part.rank, message.key] = node
                 self.steps[message.to].transfer.append(node)
                 if chained:
@@ -339,7 +353,9 @@ class _Row:
             came = self.received(rank, direction)
             arrived = self.delay(rank, self.carrier.after * MICRO, [*main, *came])
             if places:
-                size = sum(m.bytes for m in self.to[rank] if m.direction == direction or not self.per_direction)
+                size = sum(
+                    m.bytes for m in self.to[rank] if m.direction == direction or not self.per_direction
+                )
                 arrived = self.kernel(rank, self.copied(size), [arrived])
             steps.arrived[direction] = arrived
             main = [arrived]
@@ -468,7 +484,9 @@ def simulate_update(
     machine = machine.with_nodes(-(-ranks // machine.ranks_per_node))
     parts = [split.part(rank) for rank in range(ranks)]
     if not split.ghosts:
-        raise LayoutError(f"{update.name} reads no ghosts that travel on a grid {split.grid}: there is nothing to simulate")
+        raise LayoutError(
+            f"{update.name} reads no ghosts that travel on a grid {split.grid}: there is nothing to simulate"
+        )
     known: dict[tuple[tuple[int, ...], Work], float] = {}
 
     def seconds(part: Part, work: Work) -> float:

@@ -82,7 +82,9 @@ class Part:
     def late(self) -> Work:
         """All of the boundary."""
         parts = self.boundary.values()
-        return Work(*(sum(getattr(work, name) for work in parts) for name in ("sites", "moved", "least", "flops")))
+        return Work(
+            *(sum(getattr(work, name) for work in parts) for name in ("sites", "moved", "least", "flops"))
+        )
 
 
 @dataclass(frozen=True)
