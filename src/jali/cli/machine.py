@@ -29,9 +29,13 @@ def execute(arguments: argparse.Namespace) -> int:
     """Measure, show or list; one rank speaks for all."""
     ranks = comm.current()
     if arguments.what == "measure":
+        from jali.bench.host_device import host_carriers, host_device
         from jali.comm.measure import measure
 
-        text = measure(ranks, arguments.output.stem if arguments.output else None)
+        several = ranks.size > 1  # else measure says what is missing
+        device = host_device(ranks) if several else None
+        carriers = host_carriers(ranks) if several else None
+        text = measure(ranks, arguments.output.stem if arguments.output else None, device, carriers)
         with together(ranks):
             if ranks.rank == 0 and arguments.output:
                 arguments.output.write_text(text)
@@ -70,4 +74,8 @@ def describe(machine: Machine) -> dict[str, Any]:
         "nics": len(machine.network.rated),
         "nic_gb_per_s": list(machine.network.rated),
         "libraries": [f"{name} ({', '.join(library.at)})" for name, library in machine.libraries.items()],
+        "computes_on": None if machine.device is None else machine.device.kind,
+        "carriers": [
+            f"{name} ({', '.join(carrier.messages.at)})" for name, carrier in machine.carriers.items()
+        ],
     }

@@ -3,7 +3,8 @@
 Between two ranks of one host, and between two hosts if there are several, for each library that connects them: half
 of a ping-pong is the latency, the time per message of a burst the gap, long messages one way and both ways give the
 bandwidths. Copies and reductions are timed on every rank at once, since they share the memory. A host's inside is
-described as one level of ports; NUMA nodes and caches are not told apart.
+described as one level of ports; NUMA nodes and caches are not told apart. What ranks compute is measured by whoever
+asks (`jali.bench.host_device`), who hands it in with what carries halos.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from __future__ import annotations
 import platform
 import time
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from jali import _core
 from jali.comm.communicator import Communicator
-from jali.comm.machine import GIGA, MICRO, Machine
+from jali.comm.machine import GIGA, MICRO, Device, LibraryLevel, Machine
 from jali.errors import ParameterError
 
 LONG = 8 << 20  # bytes of the messages that give bandwidths
@@ -37,8 +38,14 @@ class Link:
     duplex: float
 
 
-def measure(communicator: Communicator, name: str | None = None) -> str:
-    """The text of a machine file, the same on all ranks. Collective.
+def measure(
+    communicator: Communicator,
+    name: str | None = None,
+    device: Device | None = None,
+    carriers: Mapping[str, LibraryLevel] | None = None,
+) -> str:
+    """The text of a machine file, the same on all ranks; with what each of them computes, and what carries halos within a host, if that
+    is given. Collective.
 
     Raises ParameterError unless there are two ranks or more, as many on each host.
     """
@@ -59,7 +66,15 @@ def measure(communicator: Communicator, name: str | None = None) -> str:
             between[library] = _measure_pair(communicator, core, hosts[0][0], hosts[1][0])
     copy, reduction = _measure_memory(communicator)
     text = _write(
-        name or platform.node() or "measured", len(hosts), per_host, inside, between, copy, reduction
+        name or platform.node() or "measured",
+        len(hosts),
+        per_host,
+        inside,
+        between,
+        copy,
+        reduction,
+        device,
+        dict(carriers or {}),
     )
     text = communicator.broadcast_bytes(text.encode(), 0).decode()
     Machine.from_table(tomllib.loads(text), "what was measured")  # it must be readable
@@ -137,6 +152,8 @@ def _write(
     between: dict[str, Link],
     copy: float,
     reduction: float,
+    device: Device | None,
+    carriers: dict[str, LibraryLevel],
 ) -> str:
     wire = max((link.bandwidth for link in inside.values()), default=0.0) / GIGA
     both = max((link.duplex for link in inside.values()), default=0.0) / GIGA
@@ -174,4 +191,26 @@ def _write(
             lines += ["", f"[library.{library}.{level}]", f"latency = {link.latency / MICRO:.4g} # us"]
             lines += [f"gap = {link.gap / MICRO:.4g}", f"bandwidth = {link.bandwidth / GIGA:.4g} # GB/s"]
             lines += [f"duplex = {link.duplex / GIGA:.4g}"]
+    if device is not None:
+        lines += [*_device_lines(device), *_carrier_lines(carriers, between)]
     return "\n".join(lines) + "\n"
+
+
+def _device_lines(device: Device) -> list[str]:
+    lines = ["", "[device]", f'kind = "{device.kind}"']
+    lines += [f"memory = {device.memory:.4g} # GB/s, read and written, all ranks of a host at once"]
+    lines += [f"cache = {device.cache:.4g}", f"cache_size = {device.cache_size:.4g} # MB of this rank"]
+    lines += [f"float64 = {device.float64:.4g} # GFLOP/s", f"float32 = {device.float32:.4g}"]
+    return [*lines, f"launch = {device.launch:.4g} # us"]
+
+
+def _carrier_lines(near: dict[str, LibraryLevel], between: dict[str, Link]) -> list[str]:
+    """Within a host as halos were measured, packing to unpacking; between hosts as messages of the first library there."""
+    lines = []
+    for carrier, at in near.items():
+        lines += ["", f"[carrier.{carrier}.core]", f"latency = {at.latency:.4g} # us, of all halos of a rank"]
+        lines += [f"bandwidth = {at.bandwidth:.4g} # GB/s that a rank sends, packing and unpacking included"]
+        for far in list(between.values())[:1]:
+            lines += [f"[carrier.{carrier}.node]", f"latency = {far.latency / MICRO:.4g}"]
+            lines += [f"bandwidth = {far.bandwidth / GIGA:.4g}", f"duplex = {far.duplex / GIGA:.4g}"]
+    return lines

@@ -268,8 +268,9 @@ class _Row:
         return int(self.graph.add_delay(rank, seconds, list(needs), mark))
 
     def copied(self, size: int) -> float:
-        """Seconds in which a kernel reads and writes so many bytes."""
-        return 2 * size / (self.device.memory * GIGA)
+        """Seconds in which so many bytes are read and written: by a kernel, on hosts by a copy."""
+        on_host = self.device.kind == "cpu" and not math.isinf(self.machine.copy)
+        return 2 * size / ((self.machine.copy if on_host else self.device.memory) * GIGA)
 
     def rate(self, source: int, to: int) -> float:
         """Bytes per second of a message that has all links for itself."""
@@ -381,15 +382,15 @@ class _Row:
         steps.end = self.delay(rank, 0.0, main)
 
     def on_hosts(self) -> Any:
-        """What a schedule of core/halo/exchange does: threads that pack compute nothing meanwhile, nor do those that copy within a host."""
-        puts = self.name == "remote-write"
+        """What a schedule of core/halo/exchange does. Within a host a carrier's rate includes packing and unpacking, and the threads that
+        copy compute nothing meanwhile; between hosts messages travel by themselves, packed before and unpacked after."""
         near = [
             {m.key for m in part.sent if self.core.level_between(part.rank, m.to) > 0} for part in self.parts
         ]
         for part in self.parts:
             rank, steps = part.rank, self.steps[part.rank]
             steps.start = self.delay(rank, 0.0, [])
-            packed = sum(m.items if puts and m.key in near[rank] else m.bytes for m in part.sent)
+            packed = sum(m.items if m.key in near[rank] else m.bytes for m in part.sent)
             last = self.kernel(rank, self.copied(packed), [steps.start])
             steps.pack.append(last)
             if self.carrier.before:
@@ -398,16 +399,14 @@ class _Row:
         self.messages(lambda rank: [self.steps[rank].arrived[-1]])
         for part in self.parts:
             rank, steps = part.rank, self.steps[part.rank]
-            busy = [self.nodes[rank, key] for key in near[rank]]  # its threads are what copies
-            if not puts:
-                busy += [self.nodes[m.source, m.key] for m in self.to[rank] if m.key in near[m.source]]
+            busy = [self.nodes[rank, key] for key in near[rank]]
             main = [steps.arrived[-1], *busy]
             if self.overlap and part.bulk.sites > 0:
                 main = [self.kernel(rank, self.seconds(part, part.bulk), main, BULK)]
                 steps.bulk += main
             came = [*main, *self.received(rank, len(part.extents))]
             arrived = self.delay(rank, self.carrier.after * MICRO, came)
-            unpacked = sum(m.bytes for m in self.to[rank] if not (puts and m.key in near[m.source]))
+            unpacked = sum(m.bytes for m in self.to[rank] if m.key not in near[m.source])
             if unpacked:
                 arrived = self.kernel(rank, self.copied(unpacked), [arrived])
             steps.arrived[len(part.extents)] = arrived

@@ -1,0 +1,210 @@
+"""Claim: the simulation of updates with halos predicts what is measured, and which halo policy wins.
+
+Measured beside simulated, on the GPUs that are there or on hosts: every policy that is possible, several kernels and
+volumes, splits in one direction and, with four ranks, in two. Printed are the errors of the whole update twice: *alone* by what the
+machine's file says, and *told* what the kernel alone takes on one rank (its time per site, from the same run), with median and
+worst error of each, and for every case whether the policy predicted best takes at most 5 % longer than the one measured
+best. Aims: median 15 %, worst 35 %.
+
+`python benchmarks/halo_simulation.py` starts ranks itself: one for each GPU up to four, else two on this host (`--ranks`).
+GPUs get the machine file of their name, or `--machine`; hosts are measured first, as by `jali machine measure`. Times are medians
+over batches, on hosts the fastest batch of short ones, since others may use them; `--statistic` chooses. `--csv FILE` keeps all rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+CHILD = "JALI_BENCHMARK_CHILD"
+LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+FILES = {"H200": "h200x8", "H100": "h100x8", "A100": "perlmutter", "MI250X": "frontier"}
+"""Machine files by what names of devices contain."""
+NEAR = 1.05
+AIM, WORST = 0.15, 0.35
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A policy of a case: seconds measured, simulated by the file alone, and with the kernel's own time."""
+
+    case: str
+    policy: str
+    measured: float
+    alone: float
+    told: float
+
+    def errors(self) -> tuple[float, float]:
+        return self.alone / self.measured - 1, self.told / self.measured - 1
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", help="cpu, cuda or hip (default: a device if there is one)")
+    parser.add_argument("--ranks", type=int, help="default: GPUs up to four, 2 on hosts")
+    parser.add_argument("--machine", help="name or file (default: by the device's name; hosts are measured)")
+    parser.add_argument("--kernels", default="staple,wilson,plaquette,laplace")
+    parser.add_argument(
+        "--sizes", help="sites per rank in each direction (default 8,12,16,24,32; hosts 6,8,12)"
+    )
+    parser.add_argument("--precisions", default="float64")
+    parser.add_argument("--policies", default="", help="these rows (default: all possible)")
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--seconds", type=float, help="of a batch (default 0.02; hosts 0.001)")
+    parser.add_argument("--statistic", choices=("median", "fastest"), help="default median; hosts fastest")
+    parser.add_argument("--csv", type=Path)
+    options = parser.parse_args()
+    if os.environ.get(CHILD):
+        return child(options)
+    from jali import devices
+
+    kind = options.device or next((name for name in ("cuda", "hip") if devices.count(name)), "cpu")
+    ranks = options.ranks or (2 if kind == "cpu" else min(4, max(2, devices.count(kind))))
+    arguments = [*sys.argv[1:], "--device", kind]
+    command = [sys.executable, "-c", LAUNCH, str(ranks), sys.executable, __file__, *arguments]
+    return subprocess.run(command, env={**os.environ, CHILD: "1"}, check=False).returncode
+
+
+def child(options: argparse.Namespace) -> int:
+    import jali
+    from jali import comm, devices, settings
+    from jali.bench import halo
+    from jali.bench.host_device import host_carriers, host_device
+    from jali.comm.machine import Machine
+    from jali.comm.measure import measure
+
+    ranks = comm.current()
+    on_host = options.device == "cpu"
+    settings.use(tune="off")
+    notes = []
+    if on_host:
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[ranks.rank % len(cores)]})
+        settings.use(threads=1)
+    if options.machine:
+        machine = Machine.load(options.machine)
+    elif on_host:
+        machine = Machine.from_table(
+            tomllib.loads(measure(ranks, "this host", host_device(ranks), host_carriers(ranks))), "this host"
+        )
+    else:
+        name = devices.open_device(options.device, ranks).name
+        found = next((file for word, file in FILES.items() if word in name), None)
+        if found is None:
+            found = FILES["H200"]
+            notes.append(
+                f"no machine file is known for {name!r}: compared with {found}, so the errors say nothing; give --machine"
+            )
+        machine = Machine.load(found)
+    sizes = [int(n) for n in (options.sizes or ("6,8,12" if on_host else "8,12,16,24,32")).split(",")]
+    seconds = options.seconds or (0.001 if on_host else 0.02)
+    fastest = (options.statistic or ("fastest" if on_host else "median")) == "fastest"
+    rounds = options.rounds * (10 if fastest else 1)
+    grids = [(1, 1, 1, ranks.size)] + ([(1, 1, 2, ranks.size // 2)] if ranks.size in (4, 8) else [])
+    rows: list[Compared] = []
+    best: list[float] = []
+    say(
+        ranks,
+        f"{machine.name}, {ranks.size} ranks, {'fastest' if fastest else 'median'} of {rounds} batches of {seconds} s",
+    )
+    for note in notes:
+        say(ranks, note)
+    only = [name for name in options.policies.split(",") if name]
+    for kernel in options.kernels.split(","):
+        for size in sizes:
+            for grid in grids:
+                for precision in options.precisions.split(","):
+                    words = f"{kernel} {size}^4 {'x'.join(map(str, grid))} {precision}"
+                    case = halo.make_case(kernel, [size] * 4, grid, options.device, precision)
+                    report = halo.measure(case, only, rounds, seconds, parts=(), graphs=False)
+                    found = compare(case, report, machine, words, fastest)
+                    rows += found
+                    best.append(rung(found))
+                    for row in found:
+                        alone, told = row.errors()
+                        say(
+                            ranks,
+                            f"{words:38}{row.policy:26}{row.measured * 1e6:10.1f} us  alone {row.alone * 1e6:10.1f} {alone:+6.0%}"
+                            f"  told {row.told * 1e6:10.1f} {told:+6.0%}",
+                        )
+                    if found:
+                        say(
+                            ranks,
+                            f"{words:38}the policy predicted best takes {best[-1]:.3f} of the one measured best",
+                        )
+                    del case
+                    gc.collect()
+    if ranks.rank == 0:
+        if options.csv:
+            lines = [f"{r.case},{r.policy},{r.measured:.6g},{r.alone:.6g},{r.told:.6g}" for r in rows]
+            options.csv.write_text("\n".join(["case,policy,measured_s,alone_s,told_s", *lines]) + "\n")
+        summary(rows, best)
+        for note in notes:
+            print(note)
+    assert jali is not None
+    return 0
+
+
+def say(ranks: object, text: str) -> None:
+    if ranks.rank == 0:  # type: ignore[attr-defined]
+        print(text, flush=True)
+
+
+def compare(case: object, report: object, machine: object, words: str, fastest: bool) -> list[Compared]:
+    """What was measured of a case beside what is simulated."""
+
+    def seconds(row: object, name: str) -> float:
+        timing = row.times[name]  # type: ignore[attr-defined]
+        return min(timing.seconds) if fastest else timing.median
+
+    measured = [row for row in report.rows if row.times]  # type: ignore[attr-defined]
+    if not measured:
+        return []
+    computed = statistics.median(seconds(row, "compute") for row in measured)
+    per_site = computed / case.lattice.volume * case.lattice.communicator.size  # type: ignore[attr-defined]
+    call = case.bind()  # type: ignore[attr-defined]
+    names = [row.policy for row in measured]
+    alone = call.simulate(machine, fixed=case.fixed, policies=names)  # type: ignore[attr-defined]
+    told = call.simulate(machine, fixed=case.fixed, policies=names, site_seconds=per_site)  # type: ignore[attr-defined]
+    return [
+        Compared(
+            words, row.policy, seconds(row, "whole"), alone.row(row.policy).time, told.row(row.policy).time
+        )
+        for row in measured
+        if not alone.row(row.policy).why_not
+    ]
+
+
+def rung(rows: list[Compared]) -> float:
+    """Measured time of the policy predicted best over that of the one measured best."""
+    if not rows:
+        return 1.0
+    return min(rows, key=lambda row: row.alone).measured / min(row.measured for row in rows)
+
+
+def summary(rows: list[Compared], best: list[float]) -> None:
+    for number, words in enumerate(("by the machine's file alone", "told what the kernel takes on one rank")):
+        errors = [abs(row.errors()[number]) for row in rows]
+        median, worst = statistics.median(errors), max(errors)
+        print(
+            f"{words}: {len(errors)} rows, median error {median:.1%} (aim {AIM:.0%}), worst {worst:.1%} (aim {WORST:.0%}): "
+            f"{'pass' if median <= AIM and worst <= WORST else 'FAIL'}"
+        )
+    near = sum(ratio <= NEAR for ratio in best)
+    print(
+        f"predicted policy within 5 % of the best: {near} of {len(best)} cases, at worst {max(best) - 1:.1%} longer: "
+        f"{'pass' if near == len(best) else 'FAIL'}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
