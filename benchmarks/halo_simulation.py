@@ -14,6 +14,7 @@ over batches, on hosts the fastest batch of short ones, since others may use the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import statistics
@@ -65,17 +66,24 @@ def main() -> int:
     options = parser.parse_args()
     if os.environ.get(CHILD):
         return child(options)
-    from jali import devices
-
-    kind = options.device or next((name for name in ("cuda", "hip") if devices.count(name)), "cpu")
-    ranks = options.ranks or (2 if kind == "cpu" else min(4, max(2, devices.count(kind))))
+    kind = options.device or next((name for name in ("cuda", "hip") if devices_of(name)), "cpu")
+    ranks = options.ranks or (2 if kind == "cpu" else min(4, max(2, devices_of(kind))))
     arguments = [*sys.argv[1:], "--device", kind]
     command = [sys.executable, "-c", LAUNCH, str(ranks), sys.executable, __file__, *arguments]
     return subprocess.run(command, env={**os.environ, CHILD: "1"}, check=False).returncode
 
 
+def devices_of(kind: str) -> int:
+    """How many devices of a kind this process sees."""
+    from jali import _core
+    from jali.errors import DeviceError
+
+    with contextlib.suppress(DeviceError):
+        return int(_core.Gpu.count(kind))
+    return 0
+
+
 def child(options: argparse.Namespace) -> int:
-    import jali
     from jali import comm, devices, settings
     from jali.bench import halo
     from jali.bench.host_device import host_carriers, host_device
@@ -150,7 +158,6 @@ def child(options: argparse.Namespace) -> int:
         summary(rows, best)
         for note in notes:
             print(note)
-    assert jali is not None
     return 0
 
 

@@ -57,9 +57,10 @@ class Call(functools.partial[Any]):
         return bound
 
     @property
-    def launches(self) -> list[Any]:
-        """The core's launches, one for each kernel: `check()` proves that one is in order, `describe()` says what it does."""
-        return [kernel.launch for kernel in self._bound.kernels]
+    def kernels(self) -> list[BoundKernel]:
+        """What it runs, in order: one kernel, or one for each offset that is written. `kernel.launch.check()` proves that its halos are in
+        order."""
+        return self._bound.kernels
 
     def explain(self) -> str:
         """What a run does: sites in bulk and boundary, which ghosts come from whom, which halo policy was taken and why not the

@@ -16,7 +16,7 @@ from typing import Any
 
 from jali import _core
 from jali.codegen.formats import on_the_wire
-from jali.codegen.stages import halo_items
+from jali.codegen.stages import Analysed, halo_items
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.binding import BoundKernel
 from jali.lattice.lowering import crossing_offsets, phased_reads
@@ -112,7 +112,8 @@ class Update:
     moved: int
     least: int
     flops: int
-    kernel: BoundKernel
+    analysed: Analysed
+    phased: frozenset[tuple[int, Offset]]  # reads that a boundary may change
     items: bool
     wire: str
 
@@ -120,6 +121,7 @@ class Update:
     def of(kernel: BoundKernel, domain: Any, fixed: Collection[int] = ()) -> Update:
         """Of a bound kernel; `fixed` are the serial numbers of fields that nothing writes between two calls."""
         program, analysis, fields = kernel.program, kernel.text.analysis, kernel.fields
+        analysed = kernel.binary.source.lowered.analysed
         if kernel.variant.apart:
             raise ParameterError(
                 f"{program.name} reads fields of several lattices, or arrays, whose halos are exchanged before it begins; that is "
@@ -146,7 +148,8 @@ class Update:
             moved=kernel.cost.bytes_moved,
             least=kernel.cost.bytes_least,
             flops=kernel.cost.flops,
-            kernel=kernel,
+            analysed=analysed,
+            phased=phased_reads(analysed, fields),
             items=kernel.lattice.halo_items,
             wire=kernel.lattice.halo_wire,
         )
@@ -185,9 +188,9 @@ class SplitUpdate:
     @functools.cached_property
     def ghosts(self) -> tuple[Ghost, ...]:
         """What travels at each call, by slab; the same on all ranks. Raises LayoutError where boxes are too small for it."""
-        update, kernel = self.update, self.update.kernel
+        update = self.update
+        program = update.analysed.program
         geometry = _core.Geometry(self.partition, 0)
-        analysed = kernel.binary.source.lowered.analysed
         found: dict[tuple[str, Offset], Ghost] = {}
 
         def read(name: str, offset: Offset, site_bytes: int, item: bool) -> None:
@@ -200,10 +203,10 @@ class SplitUpdate:
 
         replaced: set[tuple[str, Offset]] = set()
         if update.items and self.ranks > 1:
-            crossing = crossing_offsets(analysed, phased_reads(analysed, kernel.fields), self.grid)
-            for item, _ in halo_items(analysed, crossing, update.wire):
-                offset = kernel.program.offset(item.offset)
-                replaced |= {(kernel.program.fields[slot].name, offset) for slot in item.slots}
+            crossing = crossing_offsets(update.analysed, update.phased, self.grid)
+            for item, _ in halo_items(update.analysed, crossing, update.wire):
+                offset = program.offset(item.offset)
+                replaced |= {(program.fields[slot].name, offset) for slot in item.slots}
                 wire = on_the_wire(item.reals, update.precision, update.wire)
                 read(f"item of {item.reals} reals at {offset}", offset, wire.site_bytes, True)
         for field in update.reads:

@@ -1,0 +1,284 @@
+"""Simulated updates: small machines by hand, invariants, what was measured, and what is refused."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+import jali
+from jali import _core
+from jali.bench.compare.rows import neighbours
+from jali.bench.halo import KERNELS, laplace
+from jali.comm.machine import Device, Machine
+from jali.errors import LayoutError, ParameterError
+from jali.lattice.update_simulation import kernel_seconds
+from jali.lattice.updates import Work
+
+US, GB = 1e-6, 1e9
+LEVELS = {"latency": 5.0, "bandwidth": 10.0}
+
+
+def machine(device=None, carriers=None, parts=8, **changes):
+    """One host of ranks on a switch that limits nothing; memory of 100 GB/s, all else free."""
+    return Machine.from_table(
+        {
+            "name": "by hand",
+            "level": [{"name": "gpu", "parts": parts, "wiring": "ports", "bandwidth": 1e6}],
+            "library": {"any": {"gpu": {}}},
+            "device": {"kind": "cuda", "memory": 100.0} | (device or {}),
+            "carrier": {"remote-write": {"gpu": LEVELS}} if carriers is None else carriers,
+        }
+        | changes,
+        "a test",
+    )
+
+
+@pytest.fixture(scope="module")
+def call():
+    """Laplacians of real numbers: 16 bytes of a site from memory at least, 80 moved."""
+    lattice = jali.Lattice(4, 4, 4, 4)
+    return laplace.bind(*(lattice.field(jali.Real()) for _ in range(2)))
+
+
+SITES = 8 * 8 * 8 * 8
+SENT = 8**3 * 8  # a slab
+
+
+def test_waiting_takes_launches_message_and_kernel_one_after_the_other(call):
+    found = call.simulate(
+        machine({"launch": 2.0}), (8, 8, 8, 16), (1, 1, 1, 2), policies=["remote-write-wait"]
+    )
+    # two slabs to the same rank, one after the other at 10 GB/s; what they take of memory is hidden
+    expected = 2 * US + 5 * US + 2 * SENT / (10 * GB) + 2 * US + 16 * SITES / (100 * GB)
+    assert found.best.time == pytest.approx(expected, rel=1e-6)
+    assert found.best.wait == pytest.approx(5 * US + 2 * SENT / (10 * GB), abs=2.1 * US)
+    assert found.compute == pytest.approx(2 * US + 16 * SITES / (100 * GB))
+    assert (found.sites, found.bulk_sites, found.sent, found.messages) == (SITES, 8**3 * 6, 2 * SENT, 2)
+
+
+def test_overlap_takes_the_longer_of_bulk_and_exchange_and_then_the_boundary(call):
+    bulk = 16 * (SITES * 6 // 8) / GB
+    boundary = 32 * (SITES // 4) / GB  # x in three layers, and out
+    exchange = 5 * US + 2 * SENT / (0.1 * GB)
+    for bandwidth, longer in ((1e5, bulk), (0.1, exchange)):
+        carriers = {"remote-write": {"gpu": LEVELS | {"bandwidth": bandwidth}}}
+        slow = machine({"memory": 1.0, "cache": 1000.0, "at_once": 10_000}, carriers)
+        found = call.simulate(slow, (8, 8, 8, 16), (1, 1, 1, 2), policies=["remote-write-overlap"])
+        assert found.best.time == pytest.approx(
+            longer + boundary, rel=0.01
+        )  # messages take a little of what is shared
+        assert found.best.bulk.seconds == pytest.approx(bulk, rel=0.01)
+        assert found.best.hidden == pytest.approx(min(1.0, bulk / found.best.exchange.end), rel=0.01)
+
+
+def test_kernels_reach_one_roof_where_the_others_are_free():
+    work = Work(sites=1000, moved=80_000, least=16_000, flops=9_000)
+    roofs = {"memory": 16_000, "cache": 80_000, "float64": 9_000, "thread": 80}
+    for name, amount in roofs.items():
+        device = Device("cuda", **{"memory": math.inf, name: 7.0})
+        assert kernel_seconds(device, work, "float64", 0) == pytest.approx(amount / (7 * GB))
+    together = Device("cuda", memory=7.0, cache=7.0, float64=7.0, thread=7.0)
+    assert kernel_seconds(together, work, "float64", 0) == pytest.approx(
+        math.sqrt(sum((amount / (7 * GB)) ** 2 for amount in roofs.values()))
+    )
+    cached = Device("cuda", memory=7.0, cache_size=1.0)
+    assert kernel_seconds(cached, work, "float64", 250_000) == pytest.approx(16_000 / (7 * GB) / 4)
+    assert kernel_seconds(cached, Work(), "float64", 1) == 0
+
+
+def test_the_host_decides_where_it_is_slower(call):
+    found = call.simulate(machine({"host": 1000.0}), (8, 8, 8, 16), (1, 1, 1, 2))
+    assert (
+        found.best.time == found.best.host == pytest.approx(2000 * US)
+    )  # a launch that packs, and the kernel
+    assert "the host decides" in str(found)
+
+
+def test_two_ranks_behind_one_card_take_twice_as_long(call):
+    def time(nics):
+        network = {"nics": nics, "rated": 1.0, "latency": 0.0}
+        carriers = {"nccl": {"node": {}, "gpu": {}}}
+        described = machine(
+            None, carriers, parts=2, nodes=2, network=network, library={"any": {"node": {}, "gpu": {}}}
+        )
+        # direction 0 stays in a node, direction 3 leaves it with both ranks
+        found = call.simulate(described, (16, 8, 8, 16), (2, 1, 1, 2), policies=["nccl-wait"])
+        return found.best.transfer.seconds
+
+    assert time(1) == pytest.approx(2 * time(2), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "policy", ["remote-write-overlap", "nccl-wait", "copy-engine-directions", "host-staged-overlap"]
+)
+def test_directions_of_a_cube_are_alike(call, policy):
+    times = {
+        call.simulate("h200x8", [8 * n for n in grid], grid, policies=[policy]).best.time
+        for grid in ((2, 1, 1, 1), (1, 2, 1, 1), (1, 1, 1, 2))
+    }
+    assert max(times) == pytest.approx(min(times), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["h200x8", "h100x8", "perlmutter", "frontier"])
+def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
+    found = call.simulate(name, (16, 16, 16, 32), (1, 1, 2, 2))
+    kind = Machine.load(name).device.kind
+    assert {row.policy for row in found.rows} == {row for row, *_ in _core.halo_policies(kind)}
+    done = [row for row in found.rows if not row.why_not]
+    assert [row.time for row in done] == sorted(row.time for row in done)
+    assert found.rows[: len(done)] == tuple(done)
+    for row in done:
+        assert row.time >= found.compute or row.bulk.seconds > 0
+        assert row.exchange.end <= row.boundary.end <= row.time * (1 + 1e-9)
+        assert 0 <= row.hidden <= 1
+    assert {row.why_not for row in found.rows if row.why_not} <= {
+        "machine 'h200x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
+        "machine 'h100x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
+    }
+
+
+def test_between_nodes_stores_are_not_possible_and_the_text_says_so(call):
+    found = call.simulate("perlmutter", (16, 16, 16, 64), (1, 1, 1, 8))
+    assert found.machine.nodes == 2
+    assert found.row("remote-write-overlap").why_not == "not between nodes"
+    assert "remote-write-overlap       not here: not between nodes" in str(found)
+    assert f"{found.best.policy} wins" in str(found)
+
+
+def test_a_thousand_ranks_are_simulated_from_a_lattice_of_a_few_sites():
+    case = KERNELS["wilson"](jali.Lattice(4, 4, 4, 4), "float32")
+    found = case.bind().simulate(
+        "perlmutter", (64, 64, 64, 128), (4, 4, 8, 8), fixed=case.fixed, policies=["nccl-overlap"]
+    )
+    assert found.machine.ranks == math.prod(found.grid) == 1024
+    assert found.sites == 64**3 * 128 // 1024
+    assert "NIC" in found.best.bottleneck
+    assert found.facts()["rows"][0]["policy"] == "nccl-overlap"
+
+
+def test_weak_scaling_over_many_ranks_of_a_node_is_that_of_two(call):
+    two, eight = (call.simulate("h200x8", (16, 16, 16, 16 * n), (1, 1, 1, n)) for n in (4, 8))
+    assert two.row("remote-write-overlap").time == pytest.approx(
+        eight.row("remote-write-overlap").time, rel=1e-6
+    )
+
+
+def test_a_kernel_that_was_measured_takes_what_was_measured(call):
+    told = call.simulate("h200x8", (16, 16, 16, 64), (1, 1, 1, 4), site_seconds=1e-9)
+    assert told.compute == pytest.approx(16**4 * 1e-9)
+
+
+def test_a_function_that_writes_at_two_offsets_is_asked_which_kernel_is_meant():
+    @jali.site_function
+    def both(X, out, other, x):
+        mu = X.directions()[0]
+        out[X] = x[X + mu]
+        other[X + mu] = x[X + 2 * mu]
+
+    lattice = jali.Lattice(8, 8)
+    two = both.bind(*(lattice.field(jali.Real()) for _ in range(3)))
+    with pytest.raises(
+        ParameterError, match="is 2 kernels, since it writes at several offsets; say which one: kernel=0 to 1"
+    ):
+        two.simulate("h200x8", (8, 8), (2, 1))
+    assert two.simulate("h200x8", (8, 8), (2, 1), kernel=1).best.time > 0
+
+
+def test_what_does_not_fit_is_refused(call):
+    with pytest.raises(ParameterError, match="machine 'delta' does not say what its ranks compute"):
+        call.simulate("delta", (8, 8, 8, 8), (1, 1, 1, 2))
+    with pytest.raises(ParameterError, match="has 1 rank; halos are simulated between 2 and 16384"):
+        call.simulate("h200x8")
+    with pytest.raises(
+        ParameterError, match="no halo policy teleport on cuda; there are remote-write-overlap"
+    ):
+        call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2), policies=["teleport"])
+    with pytest.raises(ParameterError, match="describes one host and no network"):
+        call.simulate(machine(), (8, 8, 8, 32), (1, 1, 1, 16))
+    with pytest.raises(LayoutError):
+        call.simulate("h200x8", (8, 8, 8, 2), (1, 1, 1, 4))
+    with pytest.raises(LayoutError, match="there is nothing to simulate"):
+        call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2), fixed=call.args[0])
+    with pytest.raises(ParameterError, match="no halo policy 'x' was simulated"):
+        call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2)).row("x")
+
+
+# ---- hosts ---------------------------------------------------------------------------------------------
+
+
+def host(**carriers):
+    kind = {"kind": "cpu", "memory": 100.0}
+    return machine(
+        kind, carriers or {"remote-write": {"gpu": LEVELS}, "messages": {"gpu": LEVELS | {"bandwidth": 1.0}}}
+    )
+
+
+def test_on_hosts_copies_within_a_host_are_not_hidden(call):
+    found = call.simulate(host(), (8, 8, 8, 16), (1, 1, 1, 2))
+    sent = 5 * US + 2 * SENT / (10 * GB)
+    whole = 16 * SITES / (100 * GB)
+    assert found.row("remote-write-wait").time == pytest.approx(sent + whole, rel=1e-6)
+    assert found.row("remote-write-overlap").time > sent + whole  # the boundary is read again
+    assert found.best.policy == "remote-write-wait"
+    assert [row.policy for row in found.rows][2:] == ["messages-wait", "messages-overlap"]
+
+
+# ---- beside measurements -------------------------------------------------------------------------------
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "performance.md"
+ONE, TWO = (1, 1, 1, 4), (1, 1, 2, 2)
+ALONE = 267 * US  # a staple sum of 32^4 sites on one GPU, in the run of the table of weak scaling
+
+
+def table_of(heading):
+    """The rows of a table of the documentation: names in quotes, first numbers of the other columns."""
+    text = DOCS.read_text().split(heading)[1].split("\n\n")
+    lines = next(part for part in text if part.startswith("|")).splitlines()[2:]
+    rows = {}
+    for line in lines:
+        name, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        numbers = [re.match(r"[\d.]+", cell) for cell in cells]
+        rows[name.replace("`", "")] = [float(n.group()) if n else None for n in numbers]
+    return rows
+
+
+def measured_on_four_gpus():
+    """(kernel, extents of a rank, grid, policy, seconds): on streams, from docs/performance.md."""
+    for policy, (one, _, two, _) in table_of("**Strong scaling**").items():
+        row = "host-staged-overlap" if policy.startswith("host-staged") else policy
+        yield "staple", (16,) * 4, ONE, row, one * US
+        yield "staple", (16,) * 4, TWO, row, two * US
+    for policy, (one, _, two, _) in table_of("**Weak scaling**").items():
+        if "tuned" not in policy:
+            yield "staple", (32,) * 4, ONE, policy, ALONE / one * 100
+            yield "staple", (32,) * 4, TWO, policy, ALONE / two * 100
+    for size, (stream, _, nccl, *_) in table_of("On four GPUs in a ring").items():
+        mebibytes = int(size.split()[0])
+        face = [1 << (int(math.log2(mebibytes << 14)) + k) // 3 for k in range(3)]
+        for policy, rate in (("remote-write-wait", stream), ("nccl-wait", nccl)):
+            yield "neighbours", (*face, 4), ONE, policy, 2 * (mebibytes << 20) / (rate * GB)
+
+
+def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_15():
+    """Exchanges alone (messages) are compared with the simulated exchange, updates with the whole."""
+    staple = KERNELS["staple"](jali.Lattice(4, 4, 4, 4), "float64")
+    lattice = jali.Lattice(4, 4, 4, 4)
+    x, y = lattice.field(jali.Matrix(2)), lattice.field(jali.Matrix(2))
+    calls = {"staple": staple.bind(), "neighbours": neighbours.bind(y, x)}
+    errors, updates = {}, {}
+    for kernel, local, grid, policy, seconds in measured_on_four_gpus():
+        extents = [n * g for n, g in zip(local, grid, strict=True)]
+        row = calls[kernel].simulate("h200x8", extents, grid, policies=[policy]).best
+        told = row.exchange.end if kernel == "neighbours" else row.time
+        errors[kernel, local, grid, policy] = told / seconds - 1
+        if kernel == "staple":
+            updates.setdefault((local, grid), []).append((told, seconds))
+    sizes = sorted(map(abs, errors.values()))
+    assert len(sizes) == 30
+    assert sizes[len(sizes) // 2] <= 0.15, errors
+    assert sizes[-1] <= 0.35, errors
+    for rows in updates.values():
+        _, taken = min(rows)
+        assert taken <= 1.05 * min(seconds for _, seconds in rows)
