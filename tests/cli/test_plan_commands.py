@@ -11,6 +11,7 @@ from jali_command import jali_here
 
 from jali.cli import progress
 
+HALO = ("simulate", "halo", "--machine", "h200x8", "--lattice", "16,16,16,32")
 PLAN = ("plan", "all-reduce", "--machine", "perlmutter", "--nodes", 2, "--size", "1MiB", "--hierarchy", "2,4")
 
 
@@ -63,6 +64,21 @@ def test_simulation_scales_over_nodes(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
+def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert jali_here(*HALO, "--grid", "1,1,2,2", "--kernel", "wilson", "--precision", "float32") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "wilson_hop, float32, 16x16x16x32 sites on 4 ranks as 1x1x2x2\n  on h200x8 (1 node of 8)"
+    )
+    assert " wins: " in out
+    assert "gpu-aware-mpi-wait         not here: machine 'h200x8' says nothing of it" in out
+    assert jali_here(*HALO, "--policies", "nccl-wait,remote-write-wait", "--site-ns", "1.0", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ranks"] == facts["grid"][0] * facts["grid"][1] * facts["grid"][2] * facts["grid"][3] == 8
+    assert {row["policy"] for row in facts["rows"]} == {"nccl-wait", "remote-write-wait"}
+    assert facts["compute"] == pytest.approx(facts["sites"] * 1e-9)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -72,6 +88,17 @@ def test_simulation_scales_over_nodes(capsys: pytest.CaptureFixture[str]) -> Non
         (("plan", "reduce", "--machine", "nowhere"), "no machine 'nowhere'"),
         (("plan", "reduce", "--machine", "delta", "--root", 99), "root 99 does not exist"),
         (("simulate", "reduce", "--machine", "delta", "--scaling", "--hierarchy", "4,4"), "leave it out"),
+        (HALO[:4], "give the sites of the whole lattice"),
+        ((*HALO, "--scaling"), "--scaling is for collectives"),
+        ((*HALO, "--kernel", "sort"), "no kernel 'sort' here; there are staple, plaquette, wilson, laplace"),
+        ((*HALO, "--grid", "1,1,1"), "is for 4 directions"),
+        ((*HALO, "--policies", "teleport"), "no halo policy teleport"),
+        ((*HALO, "--site-ns", "0"), "a positive number of nanoseconds is needed"),
+        (
+            ("simulate", "halo", "--machine", "delta", "--lattice", "8,8,8,8"),
+            "does not say what its ranks compute",
+        ),
+        (("simulate", "halo", "--machine", "h200x8", "--lattice", "8"), "needs 2 to 4 directions, not 1"),
         (("bench", "collectives"), "need MPI ranks"),
     ],
 )
@@ -102,6 +129,13 @@ def test_measured_machine_can_be_simulated(tmp_path: Path, capsys: pytest.Captur
     )
     short, long = json.loads(capsys.readouterr().out)
     assert 0 < short["time"] < long["time"]
+    words = ("simulate", "halo", "--machine", file, "--lattice", "8,8,8,16", "--grid", "1,1,1,2", "--json")
+    assert jali_here(*words) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["policy"] for row in rows if "time" in row and row["time"] > 0] == [
+        row["policy"] for row in rows
+    ]
+    assert len(rows) == 4
     assert jali_here("machine", "measure") == 2
     assert "2 ranks or more" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from jali import comm
 from jali.comm import bounds, measure
 from jali.comm.choice import choose
 from jali.comm.machine import Machine, shipped
-from jali.errors import ParameterError
+from jali.errors import ParameterError, PlanError
 
 GOOD = """
 name = "small"
@@ -34,7 +34,7 @@ def write(tmp_path, text):
     return path
 
 
-@pytest.mark.parametrize("name", ["aurora", "delta", "frontier", "h200x8", "perlmutter"])
+@pytest.mark.parametrize("name", ["aurora", "delta", "frontier", "h100x8", "h200x8", "perlmutter"])
 def test_shipped_machine_loads(name):
     machine = Machine.load(name)
     assert machine.name == name
@@ -81,6 +81,60 @@ def test_mistake_in_a_file_is_named(tmp_path, before, after, key):
     with pytest.raises(ParameterError, match=key) as caught:
         Machine.load(path)
     assert "machine.toml" in str(caught.value)
+
+
+COMPUTING = """
+[device]
+kind = "cuda"
+memory = 4000.0
+[carrier.nccl]
+library = "any"
+after = 2.0
+[carrier.remote-write.gpu]
+bandwidth = 340.0
+"""
+
+
+def test_what_computes_and_what_carries_halos_is_read(tmp_path):
+    machine = Machine.load(write(tmp_path, GOOD + COMPUTING))
+    assert (machine.device.kind, machine.device.memory, machine.device.join) == ("cuda", 4000.0, 0.0)
+    assert machine.carriers["nccl"].messages == machine.libraries["any"]
+    assert (machine.carriers["nccl"].after, machine.carriers["nccl"].queues) == (2.0, False)
+    core = machine.core_of_halos()
+    links, _ = core.path(0, 1, "remote-write")
+    assert {"rank 0 memory", "rank 1 memory"} <= {core.link_name(link) for link in links}
+    with pytest.raises(PlanError, match="does not work between nodes"):
+        core.path(0, 4, "remote-write")
+    links, _ = machine.core().path(0, 1)
+    assert not any("memory" in machine.core().link_name(link) for link in links)  # collectives as before
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ('kind = "cuda"', 'kind = "abacus"', r"device\.kind: 'abacus'; there are cpu, cuda, hip"),
+        ("memory = 4000.0", "", r"device\.memory: missing"),
+        ("memory = 4000.0", "memory = 4000.0\nspeed = 1.0", r"device\.speed: unknown key"),
+        ("memory = 4000.0", "memory = 4000.0\nlaunch = -1.0", r"device\.launch: -1\.0"),
+        ('library = "any"', 'library = "none"', r"carrier\.nccl\.library: no library 'none'; there are any"),
+        ("after = 2.0", "queues = 1", r"carrier\.nccl\.queues: 1; true or false is needed"),
+        ("after = 2.0", "later = 1.0", r"carrier\.nccl\.later: unknown key"),
+        (
+            "[carrier.remote-write.gpu]",
+            "[carrier.remote-write.rack]",
+            r"carrier\.remote-write\.rack: unknown key",
+        ),
+        (
+            "bandwidth = 340.0",
+            "bandwidth = 0.0",
+            r"carrier\.remote-write\.gpu\.bandwidth: 0\.0 must be positive",
+        ),
+    ],
+)
+def test_mistake_in_what_computes_is_named(tmp_path, before, after, key):
+    assert before in COMPUTING
+    with pytest.raises(ParameterError, match=key):
+        Machine.load(write(tmp_path, GOOD + COMPUTING.replace(before, after, 1)))
 
 
 @pytest.mark.parametrize(

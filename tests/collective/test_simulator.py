@@ -218,6 +218,56 @@ def test_a_rank_computes_one_thing_at_a_time():
     assert _core.simulate_graph(graph, core).time == pytest.approx(2.0)
 
 
+def with_memory(bandwidth=10e9, memory=100e9):
+    """Two hosts of one rank, whose kernels and messages share its memory."""
+    return _core.Machine(
+        "memories", 2, [], [(bandwidth, bandwidth, INF, 2**30, 1.0)], [0], 0.0,
+        [("any", INF, [(True, 0.0, 0.0, INF, INF, 1.0)])], INF, INF, 0.0, memory,
+    )  # fmt: skip
+
+
+def test_kernels_side_by_side_share_a_rank_and_those_of_other_ranks_do_not():
+    graph = _core.TransferGraph(2)
+    short, long = graph.add_kernel(0, 1.0), graph.add_kernel(0, 3.0)
+    other = graph.add_kernel(1, 3.0)
+    graph.finish()
+    found = _core.simulate_graph(graph, with_memory())
+    assert [found.end[k] for k in (short, long, other)] == pytest.approx([2.0, 4.0, 3.0])
+    assert found.time == pytest.approx(4.0)
+
+
+def test_the_more_urgent_kernel_goes_first_and_the_other_takes_what_is_left():
+    graph = _core.TransferGraph(1)
+    later = graph.add_kernel(0, 3.0, [], (2, 0, 0))
+    first = graph.add_kernel(0, 1.0, [], (1, 0, 0))
+    graph.finish()
+    found = _core.simulate_graph(graph, with_memory())
+    assert (found.end[first], found.end[later]) == pytest.approx((1.0, 4.0))
+
+
+def test_a_message_takes_its_part_of_the_memory_at_both_ends():
+    graph = _core.TransferGraph(2)
+    kernels = [graph.add_kernel(rank, 2.0, [], (1, 0, 0)) for rank in range(2)]
+    message = graph.add_transfer(0, 1, 10e9, [], (0, 0, 0))
+    graph.finish()
+    found = _core.simulate_graph(graph, with_memory())
+    assert found.end[message] == pytest.approx(1.0)  # its link, not the memory, decides
+    assert [found.end[k] for k in kernels] == pytest.approx([2.1, 2.1])
+
+
+def test_a_delay_uses_nothing_up_and_a_kernel_without_a_memory_takes_its_time():
+    graph = _core.TransferGraph(1)
+    kernel, delay = graph.add_kernel(0, 2.0), graph.add_delay(0, 1.0)
+    after = graph.add_kernel(0, 1.0, [kernel, delay])
+    graph.finish()
+    for memory, expected in ((100e9, 3.0), (INF, 3.0)):
+        found = _core.simulate_graph(graph, with_memory(memory=memory))
+        assert (found.begin[after], found.time) == pytest.approx((2.0, expected))
+        assert [kind for kind, *_ in found.critical_path] == ["kernel", "kernel"]
+    with pytest.raises(RuntimeError, match="rank 3 of 1 works"):
+        graph.add_delay(3, 1.0)
+
+
 def test_transfers_that_wait_for_each_other_are_reported():
     # Each rank receives before it sends.
     def schedule_of(rank):

@@ -13,8 +13,8 @@ import numpy as np
 
 import jali
 from jali import _core
-from jali.comm import Communicator
 from jali.bench import halo
+from jali.comm import Communicator
 from jali.comm.machine import GIGA, MICRO, Device, LibraryLevel
 from jali.lattice.lattice import Lattice
 from jali.lattice.prefetch import cache_share

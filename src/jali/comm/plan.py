@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali import _core
+from jali.amounts import size_text
 from jali.comm.bounds import COLLECTIVES as BOUNDED
 from jali.comm.bounds import bound
 from jali.comm.choice import Choice
 from jali.comm.machine import Machine
-from jali.amounts import size_text
 from jali.comm.plan_text import runners_up_text, simulation_facts, simulation_text
 from jali.comm.running_plan import RunningPlan
 from jali.comm.simulation import Result, simulate

@@ -23,7 +23,7 @@ def explain_launch(kernel: BoundKernel, domain: Any) -> str:
         f"{lattice.communicator.size} as {'x'.join(map(str, lattice.grid))}",
         f"  {_place(kernel)}",
         f"  a site: {kernel.cost.bytes_moved} bytes moved, {kernel.cost.bytes_least} at least, {kernel.cost.flops} flops",
-        *(f"  launch {kernel.chosen.launch}" for _ in range(bool(kernel.chosen.launch))),
+        *([f"  launch {kernel.chosen.launch}"] if kernel.chosen.launch else []),
         "",
         *_memory(kernel),
     ]

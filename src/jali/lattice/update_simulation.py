@@ -13,7 +13,6 @@ reached where they are far apart; the last is what few sites take. Fields that f
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from typing import Any
 from jali import _core
 from jali.comm.machine import GIGA, MICRO, Carrier, Device, Machine
 from jali.errors import LayoutError, ParameterError
-from jali.lattice.updates import Message, Part, SplitUpdate, Update, Work
+from jali.lattice.updates import Message, Part, Update, Work
 
 MOST_RANKS = 1 << 14
 EXCHANGE, BULK, BOUNDARY = (0, 0, 0), (1, 0, 0), (2, 0, 0)
