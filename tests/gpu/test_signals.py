@@ -101,9 +101,9 @@ def test_a_signal_follows_all_stores(probes):
     """Of the block's threads, of the other blocks that have retired, and of this one."""
     lines = probes["probe_signal"]
     device_fence = r"(membar\.gl|fence\.(acq_rel|sc)\.gpu)"
-    assert in_order(
-        lines, STORE_OF_DATA, BARRIER, device_fence, r"atom\S*\.add", rf"{RELEASE}", SET
-    ), "\n".join(lines)
+    assert in_order(lines, STORE_OF_DATA, BARRIER, device_fence, r"atom\S*\.add", rf"{RELEASE}", SET), (
+        "\n".join(lines)
+    )
     assert not in_order(lines, SET, STORE_OF_DATA)
     fences = [k for k, line in enumerate(lines) if re.search(RELEASE, line)]
     assert fences
@@ -154,7 +154,9 @@ def test_nothing_else_in_the_prelude_publishes_or_spins():
         if path.name in ("signals.hpp", "target_gpu.hpp"):  # which declares fences and pauses
             continue
         code = re.sub(r"//.*", "", path.read_text())
-        assert not re.search(r"\bpause\(\)|\.sys\b|\bld\.(volatile|acquire)|\bst\.(volatile|release)", code), path
+        assert not re.search(
+            r"\bpause\(\)|\.sys\b|\bld\.(volatile|acquire)|\bst\.(volatile|release)", code
+        ), path
         assert not re.search(r"volatile int64_t\*\)\s*(word|freed|arrived)", code), path
         if path.name not in ("builtin.hpp", "messages.hpp", "collective.hpp"):
             assert not re.search(r"\b(signal|wait\w*)\(", code), path
@@ -225,7 +227,9 @@ def test_a_word_that_another_rank_sets_is_found(made, use_settings):
     own = {int(word) for word in message["arrived"]}
     word = next(int(w) for w in other["arrived"] if int(w) not in own)
     data = checked.changed(names, records[0].memory[table], 0, "arrived", word)
-    with pytest.raises(RuntimeError, match=r"'signal_halos.* of rank 0 sets a word that rank 3 alone may set"):
+    with pytest.raises(
+        RuntimeError, match=r"'signal_halos.* of rank 0 sets a word that rank 3 alone may set"
+    ):
         _core.check_recorded([records[0].with_memory(table, data), *records[1:]])
 
 
@@ -376,9 +380,7 @@ def after_an_abort() -> None:
         lambda: lattice.gpu.launch_graph(graph),
     ]
     for call in refused:
-        with pytest.raises(
-            (DeviceError, RankError), match="give up what waits for other ranks .*had enough"
-        ):
+        with pytest.raises((DeviceError, RankError), match="give up what waits for other ranks .*had enough"):
             call()
     WHAT.append("refused")
     raise caught.value
@@ -406,7 +408,9 @@ TAKE_IT = ["remote-write-overlap", "buffered-write-wait", "copy-engine-direction
 
 @pytest.mark.skipif(REAL, reason="needs a driver of HIP's")
 @pytest.mark.parametrize("fine", [True, False])
-def test_rows_that_take_fine_grained_memory_refuse_where_there_is_none(fine, monkeypatch, tmp_path, use_settings):
+def test_rows_that_take_fine_grained_memory_refuse_where_there_is_none(
+    fine, monkeypatch, tmp_path, use_settings
+):
     use_fake_gpus(monkeypatch, 4, folder=tmp_path)
     use_fake_ccl(use_settings)
     if not fine:

@@ -26,7 +26,10 @@ def row(request: pytest.FixtureRequest) -> Vendor:
 
 
 def test_every_function_and_attribute_that_the_core_asks_for_is_named(row: Vendor) -> None:
-    needed, optional = members("JALI_GPU_FUNCTIONS"), members("JALI_GPU_OPTIONAL_FUNCTIONS") | {"launch_with", "allocate_with"}
+    needed, optional = (
+        members("JALI_GPU_FUNCTIONS"),
+        members("JALI_GPU_OPTIONAL_FUNCTIONS") | {"launch_with", "allocate_with"},
+    )
     assert len(needed) > 50
     assert needed <= row.functions.keys() <= needed | optional
     needed = members("JALI_GPU_ATTRIBUTES")
