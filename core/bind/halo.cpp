@@ -243,7 +243,7 @@ void bind_storage(nb::module_& m) {
         [](const std::string& device) {
             nb::list rows;
             for (const auto& row : halo_policies(device == "cpu" ? nullptr : &vendor_of(device)))
-                rows.append(nb::make_tuple(row.name, row.description, can_be_recorded(row.carrier),
+                rows.append(nb::make_tuple(row.name, row.description, row.transport->traits.recordable,
                                            row.carried_by, row.overlap, row.per_direction));
             return rows;
         },

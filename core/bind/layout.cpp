@@ -248,9 +248,7 @@ void bind_layout(nb::module_& m) {
                const std::string& name) -> std::string {
                 const HaloPolicy& row = halo_policy(name, l->vendor());
                 nb::gil_scoped_release released;
-                if (l->gpu()) return why_no_carrier(row.carrier, *l, communicator);
-                return row.carrier == HaloCarrier::remote_write ? exposed_memory(*communicator)->why_not()
-                                                                : "";
+                return l->why_not(*row.transport, *communicator);
             },
             "communicator"_a, "policy"_a,
             "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")

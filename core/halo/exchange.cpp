@@ -99,7 +99,7 @@ int HaloExchange::add_pack(Schedule& schedule, const Slab& slab, FieldStorage* f
 }
 
 HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
-                           const std::vector<char>& stale, HaloCarrier carrier, bool overlap,
+                           const std::vector<char>& stale, bool exposed, bool overlap,
                            std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
                            std::vector<FieldStorage*> written,
                            std::function<void(int part, const Progress*)> body)
@@ -114,7 +114,7 @@ HaloExchange::HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vect
                 kept_.push_back(requests[k].field);
         }
     }
-    if (carrier == HaloCarrier::remote_write) exposed_ = exposed_memory(*communicator_);
+    if (exposed) exposed_ = exposed_memory(*communicator_);
     const std::vector<std::vector<std::int64_t>>* first_ghosts = nullptr;
     if (exposed_) {
         first_ghosts = &layout_->first_ghosts(*communicator_);

@@ -2,7 +2,7 @@
 //
 // One message per slab, tagged by the slab's number, carries the stale parities of every field that is read
 // there. Messages are matched by slab, not by peer: with two ranks in a direction both neighbours are the
-// same peer. Where the neighbour's memory is reached (HaloCarrier::remote_write), its ghosts are packed into,
+// same peer. Where the neighbour's memory is exposed, its ghosts are packed into,
 // between two signals: that they may be written, and that they are. Else a message with one field lands in
 // its ghosts directly; otherwise it is unpacked. Ghost blocks are whole blocks of the sender, so packing
 // gathers blocks; for a halo item a kernel writes them. What the kernel's parts compute is the caller's
@@ -23,9 +23,9 @@ class HaloExchange {
   public:
     // `stale` is [request][parity]. `body` runs part 0 and, if `overlap`, part 1 of the kernel; the last part
     // runs after all arrivals. Requests and staleness must be the same on all ranks. `written` are the fields
-    // that the kernel writes. Collective where the carrier is remote_write. Throws TransportError.
+    // that the kernel writes. Collective where memory is `exposed`. Throws TransportError.
     HaloExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
-                 const std::vector<char>& stale, HaloCarrier carrier, bool overlap,
+                 const std::vector<char>& stale, bool exposed, bool overlap,
                  std::shared_ptr<Communicator> communicator, std::shared_ptr<ThreadPool> pool,
                  std::vector<FieldStorage*> written, std::function<void(int part, const Progress*)> body);
 

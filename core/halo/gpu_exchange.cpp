@@ -1,16 +1,16 @@
 #include "halo/gpu_exchange.hpp"
 #include "device/timeline.hpp"
-#include "halo/halo_kernels.hpp"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 namespace jali {
 
 namespace {
 
-constexpr unsigned await_threads = 64;
+std::size_t aligned(std::size_t bytes) {
+    return (bytes + 255) / 256 * 256;
+}
 
 } // namespace
 
@@ -18,59 +18,113 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
                          const std::vector<char>& stale, const HaloPolicy& policy,
                          std::shared_ptr<Communicator> communicator,
                          const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written)
-    : layout_(std::move(layout)), gpu_(layout_->gpu()), policy_(policy),
-      communicator_(std::move(communicator)) {
-    const std::string trouble = why_no_carrier(policy_.carrier, *layout_, communicator_);
+    : policy_(policy) {
+    halo_.layout = std::move(layout);
+    halo_.gpu = halo_.layout->gpu();
+    halo_.communicator = std::move(communicator);
+    const std::string& trouble = halo_.layout->why_not(*policy_.transport, *halo_.communicator);
     if (!trouble.empty()) throw GpuError("halo policy " + policy_.name + " is not possible here: " + trouble);
     make_messages(requests, stale);
-    for (const Message& message : messages_)
+    bool writes_packed = false;
+    for (const Message& message : halo_.messages)
         for (const Part& part : message.parts)
             for (const auto& [field, parities] : written)
-                writes_packed_ |= field.get() == part.field && (parities >> part.parity & 1);
-    before_ = std::make_unique<GpuEvent>(gpu_, false);
-    packed_ = std::make_unique<GpuEvent>(gpu_, false);
-    arrived_ = std::make_unique<GpuEvent>(gpu_, false);
-    side_done_ = std::make_unique<GpuEvent>(gpu_, false);
-    for (std::size_t s = 0; s + 1 < stages_.size(); ++s)
-        stage_arrived_.push_back(std::make_unique<GpuEvent>(gpu_, false));
-    if (!packs_into_receiver(policy_.carrier)) send_ = gpu_->allocate(send_bytes_, "halo messages sent");
-    if (policy_.carrier == HaloCarrier::host_staged) {
-        send_here_ = gpu_->allocate_pinned(send_bytes_, "halo messages sent");
-        receive_here_ = gpu_->allocate_pinned(receive_bytes_, "halo messages received");
-    } else if (policy_.carrier == HaloCarrier::library) {
-        ccl_ = CclCommunicator::shared(*communicator_, gpu_);
-    } else if (policy_.carrier == HaloCarrier::remote_write) {
-        for (std::size_t k = 0; k < requests.size(); ++k) {
-            FieldStorage* field = requests[k].field.get();
-            const bool sent = stale[2 * k] || stale[2 * k + 1];
-            if (sent && std::find(mapped_.begin(), mapped_.end(), field) == mapped_.end()) {
-                mapped_.push_back(field);
-                kept_.push_back(requests[k].field);
-            }
-        }
-        agree_on_ghosts();
-    } else if (uses_slots(policy_.carrier)) {
-        agree_on_places(policy_.carrier == HaloCarrier::copy_engine ? HaloChannel::copied_slots
-                                                                    : HaloChannel::stored_slots);
+                writes_packed |= field.get() == part.field && (parities >> part.parity & 1);
+    halo_.bulk_waits_for_packing = writes_packed && policy_.overlap;
+    for (std::size_t k = 0; k < requests.size(); ++k) {
+        const auto& field = requests[k].field;
+        const bool sent = stale[2 * k] || stale[2 * k + 1];
+        if (sent && std::find(halo_.fields.begin(), halo_.fields.end(), field) == halo_.fields.end())
+            halo_.fields.push_back(field);
     }
-    retired_ =
-        gpu_->allocate((messages_.size() + stages_.size() + 1) * sizeof(std::int64_t), "halo counters");
-    gpu_->fill(retired_.address(), 0, retired_.size());
+    before_ = std::make_unique<GpuEvent>(halo_.gpu, false);
+    side_done_ = std::make_unique<GpuEvent>(halo_.gpu, false);
+    for (std::size_t s = 0; s + 1 < halo_.stages.size(); ++s)
+        stage_arrived_.push_back(std::make_unique<GpuEvent>(halo_.gpu, false));
+    halo_.retired = halo_.gpu->allocate(
+        (halo_.messages.size() + halo_.stages.size() + 1) * sizeof(std::int64_t), "halo counters");
+    halo_.gpu->fill(halo_.retired.address(), 0, halo_.retired.size());
+    carrier_ = policy_.transport->make(halo_);
 }
 
 GpuExchange::~GpuExchange() {
     // The bulk's stream may still use what goes now, where an exchange was interrupted: memory returns to a
     // pool that only jali's own stream takes from.
     try {
-        gpu_->make_current();
-        side_done_->let_wait(gpu_->stream());
+        halo_.gpu->make_current();
+        side_done_->let_wait(halo_.gpu->stream());
     } catch (...) {
         return; // the device is lost, and said so
     }
 }
 
+void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale) {
+    const PlacedLayout& layout = *halo_.layout;
+    std::vector<int> directions; // of the boundary stages, in order
+    for (const Slab& slab : layout.slabs()) {
+        Message message;
+        message.slab = slab.number;
+        message.from = slab.box.from;
+        message.to = slab.box.to;
+        for (std::size_t k = 0; k < requests.size(); ++k) {
+            const auto& request = requests[k];
+            if (request.slab != slab.number) continue;
+            for (int parity = 0; parity < 2; ++parity) {
+                if (!stale[2 * k + parity]) continue;
+                FieldStorage* field = request.field.get();
+                filled_.push_back({field, slab.number, parity, 0});
+                if (slab.count[parity] == 0 && slab.send_count[parity] == 0) continue;
+                Part part{};
+                part.field = field;
+                part.parity = parity;
+                part.send_count = slab.send_count[parity];
+                part.receive_count = slab.count[parity];
+                part.send_sites = parity ? slab.send_count[0] : 0;
+                part.ghost = layout.first_ghost() + slab.first[parity];
+                part.send_offset = message.send_bytes;
+                part.receive_offset = message.receive_bytes;
+                message.send_bytes += halo_.send_bytes_of(part);
+                message.receive_bytes += halo_.receive_bytes_of(part);
+                message.parts.push_back(part);
+            }
+        }
+        if (message.parts.empty()) continue;
+        message.send_offset = halo_.send_bytes;
+        message.receive_offset = halo_.receive_bytes;
+        halo_.send_bytes += aligned(message.send_bytes);
+        halo_.receive_bytes += aligned(message.receive_bytes);
+        message.direction = slab.highest_direction();
+        directions.push_back(message.direction);
+        halo_.messages.push_back(std::move(message));
+    }
+    std::sort(directions.begin(), directions.end());
+    directions.erase(std::unique(directions.begin(), directions.end()), directions.end());
+    // a rank without a part in it goes through an exchange as well, so that all count alike
+    if (!policy_.per_direction || directions.empty()) directions.assign(1, layout.ndim() - 1);
+    for (int direction : directions) halo_.stages.emplace_back().direction = direction;
+    std::stable_sort(halo_.messages.begin(), halo_.messages.end(),
+                     [](const Message& a, const Message& b) { return a.direction < b.direction; });
+    for (const Message& message : halo_.messages) {
+        for (std::size_t s = 0; s < halo_.stages.size(); ++s) {
+            if (message.direction > halo_.stages[s].direction) continue;
+            ++halo_.stages[s].messages;
+            break;
+        }
+    }
+    // Producers write what they compute as fields of their own, from which it is packed.
+    std::size_t produced = 0;
+    for (Message& message : halo_.messages) {
+        for (Part& part : message.parts) {
+            if (part.field->producer() == nullptr) continue;
+            part.produced = static_cast<std::int64_t>(produced);
+            produced += aligned(halo_.send_bytes_of(part));
+        }
+    }
+    if (produced > 0) produced_ = halo_.gpu->allocate(produced, "halo items");
+}
+
 void GpuExchange::produce_items(void* stream) {
-    for (const Message& message : messages_) {
+    for (const Message& message : halo_.messages) {
         for (std::size_t next = 0; next < message.parts.size();) {
             const Part& part = message.parts[next++];
             const HaloProducer* producer = part.field->producer();
@@ -78,7 +132,7 @@ void GpuExchange::produce_items(void* stream) {
             // odd sites that follow the even ones without a gap are computed in the same launch
             std::int64_t count = part.send_count;
             const auto follows = [&](const Part& more) {
-                return more.field == part.field && count % layout_->group() == 0 &&
+                return more.field == part.field && count % halo_.layout->group() == 0 &&
                        more.send_sites == part.send_sites + count &&
                        more.produced ==
                            part.produced + count * static_cast<std::int64_t>(part.field->block_bytes());
@@ -89,77 +143,38 @@ void GpuExchange::produce_items(void* stream) {
             arguments[1] = static_cast<std::uint64_t>(count);
             std::uint64_t* parameters = arguments.data() + 2;
             std::copy(producer->parameters.begin(), producer->parameters.end(), parameters);
-            fill_device_parameters(parameters, *layout_);
-            parameters[0] =
-                layout_->on_device(layout_->slabs()[message.slab]) + part.send_sites * sizeof(std::int32_t);
+            fill_device_parameters(parameters, *halo_.layout);
+            parameters[0] = halo_.layout->on_device(halo_.layout->slabs()[message.slab]) +
+                            part.send_sites * sizeof(std::int32_t);
             for (const auto& [index, source] : producer->sources) parameters[index] = source->address();
             parameters[producer->output_parameter] = produced_.address() + part.produced;
             const std::int64_t blocks = (count + producer->threads - 1) / producer->threads;
-            const DeviceSpan span(*gpu_, stream, Phase::produce, part.field->label());
-            gpu_->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
-                         static_cast<unsigned>(producer->threads), std::as_bytes(std::span(arguments)),
-                         stream);
+            const DeviceSpan span(*halo_.gpu, stream, Phase::produce, part.field->label());
+            halo_.gpu->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
+                              static_cast<unsigned>(producer->threads), std::as_bytes(std::span(arguments)),
+                              stream);
         }
     }
 }
 
 void GpuExchange::pack(void* stream) {
+    const bool carries = policy_.transport->packs;
     PackArguments arguments{};
     arguments.parts = parts_.address();
     arguments.messages = sends_.address();
     arguments.jobs = send_jobs_.address();
-    arguments.count = static_cast<std::int64_t>(messages_.size());
+    arguments.count = static_cast<std::int64_t>(halo_.messages.size());
     arguments.job_count = send_job_count_;
-    arguments.busy = std::count_if(messages_.begin(), messages_.end(),
+    arguments.busy = std::count_if(halo_.messages.begin(), halo_.messages.end(),
                                    [](const Message& message) { return message.send_bytes > 0; });
-    arguments.retired = retired_.address();
-    const char* kernel = "gather_halos";
-    if (packs_into_receiver(policy_.carrier)) {
-        kernel = "pack_halos";
-        arguments.epoch = pad_->epoch(channel_);
-        arguments.watch = pad_->watch();
-        arguments.slot_bytes = static_cast<std::int64_t>(pad_->slot_bytes(channel_));
-    }
-    if (policy_.carrier == HaloCarrier::remote_write) {
-        arguments.opened = opened_.address();
-        arguments.opened_count = opened_count_;
-        arguments.awaited = awaited_.address();
-        arguments.awaited_count = awaited_count_;
-        arguments.last = ends_with_packing();
-    }
-    const bool remote = packs_into_receiver(policy_.carrier);
-    const char* name = !remote ? "pack" : arguments.last ? "pack, store and await" : "pack and store";
-    const DeviceSpan span(*gpu_, stream, remote ? Phase::transport : Phase::pack, name,
-                          watched() ? sent() : Work{});
-    gpu_->launch(gpu_->builtin(kernel), static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)),
-                 pack_blocks_.threads, arguments, stream, Urgency::first);
-}
-
-// The words of this stage have come, and with the last stage the exchange ends.
-void GpuExchange::await_stage(std::size_t s, void* stream) {
-    if (ends_with_packing()) return;
-    const Stage& stage = stages_[s];
-    ArrivalArguments arguments{awaited_.address() + stage.first_word * sizeof(GpuAddress), stage.words,
-                               pad_->epoch(channel_), s + 1 == stages_.size(), pad_->watch()};
-    const DeviceSpan span(*gpu_, stream, Phase::unpack, "await");
-    gpu_->launch(gpu_->builtin("await_halos"), 1, await_threads, arguments, stream, Urgency::first);
-}
-
-void GpuExchange::receive_stage(std::size_t s, void* stream) {
-    const Stage& stage = stages_[s];
-    ReceiveArguments arguments{sections_.address(),
-                               receive_jobs_.address() + stage.first_job * sizeof(HaloJob),
-                               stage.jobs,
-                               static_cast<std::int64_t>(pad_->slot_bytes(channel_)),
-                               pad_->epoch(channel_),
-                               retired_.address() + (messages_.size() + s) * sizeof(std::int64_t),
-                               senders_.address(),
-                               sender_count_,
-                               s + 1 == stages_.size(),
-                               pad_->watch()};
-    const DeviceSpan span(*gpu_, stream, Phase::unpack, "await and place", watched() ? received(s) : Work{});
-    gpu_->launch(gpu_->builtin("receive_halos"), static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)),
-                 halo_blocks.threads, arguments, stream, Urgency::first);
+    arguments.retired = halo_.retired_word(0);
+    if (carries) carrier_->prepare(arguments);
+    const char* name = !carries ? "pack" : arguments.last ? "pack, store and await" : "pack and store";
+    const DeviceSpan span(*halo_.gpu, stream, carries ? Phase::transport : Phase::pack, name,
+                          watched() ? halo_.sent() : Work{});
+    halo_.gpu->launch(halo_.gpu->builtin(carries ? "pack_halos" : "gather_halos"),
+                      static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)), pack_blocks_.threads,
+                      arguments, stream, Urgency::first);
 }
 
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
@@ -167,48 +182,43 @@ void GpuExchange::receive_stage(std::size_t s, void* stream) {
 // own stream as well, the others come behind the bulk, where they keep no exchange waiting.
 void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills) {
     const HaloSwitches on = halo_switches();
-    void* const main = gpu_->stream();
-    gpu_->make_current();
+    const HaloTransport& transport = *policy_.transport;
+    Gpu& gpu = *halo_.gpu;
+    void* const main = gpu.stream();
+    gpu.make_current();
     // What the host decides at each exchange would be decided once for all repetitions.
-    if (!can_be_recorded(policy_.carrier) && gpu_->is_capturing(main))
+    if (!transport.traits.recordable && gpu.is_capturing(main))
         throw GpuError("halo policy " + policy_.name +
                        " cannot be recorded in a graph; use one of the remote-write or buffered-write "
                        "policies, or one of the vendor's library");
-    layout_->refuse_if_aborted();
-    for (FieldStorage* field : mapped_) field->map_ghosts(*communicator_);
+    halo_.layout->refuse_if_aborted();
+    carrier_->begin();
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();
-    if (policy_.carrier == HaloCarrier::host_staged) arrived_->wait(); // pinned memory is free again
 
     const bool beside = policy_.overlap && on.bulk && bulk_if_any;
-    void* const side = beside ? layout_->bulk_stream() : main;
-    const auto carried_by = [&](HaloCarrier carrier) { return on.transport && policy_.carrier == carrier; };
+    void* const side = beside ? halo_.layout->bulk_stream() : main;
+    const auto arrived = [&](std::size_t s) {
+        if (s < stage_arrived_.size()) stage_arrived_[s]->record(main);
+    };
 
-    if (beside && !writes_packed_) before_->record(main);
+    if (beside && !halo_.bulk_waits_for_packing) before_->record(main);
     if (on.pack) produce_items(main);
     // a kernel that stores into the receiver's memory is the transport as well
-    if (packs_into_receiver(policy_.carrier) ? on.transport : on.pack) pack(main);
-    if (beside && writes_packed_) before_->record(main);
-    if (carried_by(HaloCarrier::library)) carry_by_ccl(main);
-    if (carried_by(HaloCarrier::copy_engine)) copy_to_slots(main);
-    if (carried_by(HaloCarrier::host_staged)) copy_to_host(main);
-    if (carried_by(HaloCarrier::host_staged) || carried_by(HaloCarrier::gpu_aware_mpi)) packed_->record(main);
+    if (transport.packs ? on.transport : on.pack) pack(main);
+    if (beside && halo_.bulk_waits_for_packing) before_->record(main);
+    const bool told = on.transport && carrier_->carry(main, arrived);
     if (beside) {
         before_->let_wait(side);
         bulk_if_any(side);
         side_done_->record(side);
     }
-    if (carried_by(HaloCarrier::gpu_aware_mpi)) carry_directly();
-    if (carried_by(HaloCarrier::host_staged)) {
-        carry_staged(main);
-        arrived_->record(main);
-    }
-    for (std::size_t s = 0; s < stages_.size(); ++s) {
-        if (carried_by(HaloCarrier::remote_write)) await_stage(s, main);
-        if (on.transport && uses_slots(policy_.carrier)) receive_stage(s, main);
-        const bool last = s + 1 == stages_.size();
+    if (on.transport) carrier_->carry_by_host(main);
+    for (std::size_t s = 0; s < halo_.stages.size(); ++s) {
+        if (on.transport) carrier_->receive(s, main);
+        const bool last = s + 1 == halo_.stages.size();
         if (beside && !last) {
-            if (!carried_by(HaloCarrier::library)) stage_arrived_[s]->record(main);
+            if (!told) arrived(s);
             stage_arrived_[s]->let_wait(side);
         }
         if (beside && last && !boundary_fills) side_done_->let_wait(main);
@@ -216,57 +226,55 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
         if (beside && !last) side_done_->record(side);
         if (beside && last && boundary_fills) side_done_->let_wait(main);
     }
-    if (pad_ && on.transport) pad_->note_exchange(channel_, main);
+    if (on.transport) carrier_->end(main);
     count();
 }
 
-void GpuExchange::copy_to_host(void* stream) {
-    const DeviceSpan span(*gpu_, stream, Phase::transport, "copy to the host", watched() ? sent() : Work{});
-    for (const Message& message : messages_)
-        if (message.send_bytes > 0)
-            gpu_->copy_out(send_here_.data() + message.send_offset, send_.address() + message.send_offset,
-                           message.send_bytes, stream);
-}
-
-void GpuExchange::copy_to_slots(void* stream) {
-    const DeviceSpan span(*gpu_, stream, Phase::transport, "copy", watched() ? sent() : Work{});
-    AwaitArguments await{sends_.address(), static_cast<std::int64_t>(messages_.size()), pad_->epoch(channel_),
-                         pad_->watch()};
-    gpu_->launch(gpu_->builtin("await_slots"), 1, halo_blocks.threads, await, stream, Urgency::first);
-    const std::uint64_t slot = pad_->enqueued(channel_) % 2 * pad_->slot_bytes(channel_);
-    for (const Message& message : messages_)
-        if (message.send_bytes > 0)
-            gpu_->copy(pad_->slot(channel_, message.to) + slot + message.their_offset,
-                       send_.address() + message.send_offset, message.send_bytes, stream);
-    SignalArguments signal{sends_.address(), static_cast<std::int64_t>(messages_.size()),
-                           pad_->epoch(channel_)};
-    gpu_->launch(gpu_->builtin("signal_halos"), 1, halo_blocks.threads, signal, stream, Urgency::first);
-}
-
-Work GpuExchange::carried(const Stage& stage) const {
-    std::size_t bytes = 0;
-    for (const Piece& piece : stage.pieces) bytes += piece.send_bytes;
-    const auto n = static_cast<std::int64_t>(bytes);
-    return {0, n, n, 0};
-}
-
-Work GpuExchange::sent() const {
-    std::size_t bytes = 0;
-    for (const Message& message : messages_) bytes += message.send_bytes;
-    const auto n = static_cast<std::int64_t>(bytes);
-    return {0, n, n, 0};
-}
-
-// What the messages of this stage hold; where they do not arrive by stages, of all.
-Work GpuExchange::received(std::size_t stage) const {
-    const bool all = policy_.carrier == HaloCarrier::host_staged;
-    std::size_t bytes = 0;
-    for (const Message& message : messages_)
-        if (all || message.direction <= stages_[stage].direction)
-            if (all || stage == 0 || message.direction > stages_[stage - 1].direction)
-                bytes += message.receive_bytes;
-    const auto n = static_cast<std::int64_t>(bytes);
-    return {0, n, n, 0};
+void GpuExchange::make_tables() {
+    std::vector<std::uint64_t> addresses = carrier_->addresses();
+    for (const Message& message : halo_.messages) {
+        for (const Part& part : message.parts) {
+            addresses.push_back(part.field->address());
+            addresses.push_back(HaloMessages::ghosts_of(part));
+            addresses.push_back(carrier_->place_of(message, part));
+        }
+    }
+    if (addresses == addresses_) return;
+    addresses_ = std::move(addresses);
+    const PlacedLayout& layout = *halo_.layout;
+    pack_blocks_ = policy_.overlap && policy_.transport->packs ? beside_bulk : halo_blocks;
+    std::vector<PackPart> parts;
+    std::vector<PackMessage> sends;
+    std::vector<HaloJob> jobs;
+    halo_.for_each([&](std::size_t, std::size_t number, const Message& message) {
+        const GpuAddress sites = halo_.layout->on_device(layout.slabs()[message.slab]);
+        PackMessage& send = sends.emplace_back(carrier_->words_of(message));
+        for (const Part& part : message.parts) {
+            const bool item = part.field->producer() != nullptr;
+            const GpuAddress source = item ? produced_.address() + part.produced : part.field->address();
+            const GpuAddress place = carrier_->place_of(message, part);
+            const auto group = static_cast<std::int64_t>(layout.group());
+            std::int64_t first = 0; // of a section, in every group
+            for (const MemorySection& section : part.field->memory().sections) {
+                const auto bytes = layout.whole_groups(part.send_count) * section.bytes();
+                send.jobs += deal_out(jobs, parts.size(), number, static_cast<std::size_t>(bytes),
+                                      halo_.send_bytes, pack_blocks_);
+                parts.push_back({source + first, item ? 0 : sites + part.send_sites * sizeof(std::int32_t),
+                                 part.send_count, section.units / section.packet_units,
+                                 section.packet_bytes(), group * part.field->site_bytes(),
+                                 part.field->borrowed() ? part.field->site_bytes() : 0, place + first});
+                first += group * section.bytes();
+            }
+        }
+    });
+    const auto upload = [&](const auto& rows) {
+        return halo_.gpu->upload(rows.data(), rows.size() * sizeof rows[0], "halo tables");
+    };
+    parts_ = upload(parts);
+    sends_ = upload(sends);
+    send_jobs_ = upload(jobs);
+    send_job_count_ = static_cast<std::int64_t>(jobs.size());
+    carrier_->make_tables();
 }
 
 void GpuExchange::count() {
@@ -276,7 +284,7 @@ void GpuExchange::count() {
         ++f.field->counters.exchanged;
         ++total.exchanged;
     }
-    for (const Message& message : messages_) {
+    for (const Message& message : halo_.messages) {
         if (message.send_bytes == 0) continue;
         ++total.messages;
         std::vector<FieldStorage*> seen;
@@ -290,7 +298,7 @@ void GpuExchange::count() {
             }
         }
     }
-    layout_->counters.add(total);
+    halo_.layout->counters.add(total);
     count_in_process(total);
 }
 

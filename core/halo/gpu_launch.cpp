@@ -211,22 +211,29 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
                                fills);
             return;
         } catch (const CannotMap& error) { // before anything was done
-            if (!definition_.any_policy) throw;
+            if (!definition_.any_policy || definition_.policy->transport->where_unmapped == nullptr) throw;
             drop_exchanges();
-            fall_back(HaloCarrier::buffered_write, error.what());
+            fall_back(definition_.policy->transport->where_unmapped, error.what());
         }
     }
 }
 
-// Another carrier in the same order, where no row was asked for; all ranks alike.
-void GpuLaunch::fall_back(HaloCarrier carrier, const std::string& trouble) {
+// Another transport in the same order, where no row was asked for; all ranks alike.
+void GpuLaunch::fall_back(const HaloTransport* transport, const std::string& trouble) {
     auto& d = definition_;
-    d.policy = &with_carrier(*d.policy, carrier, d.layout->vendor());
+    d.policy = &with_transport(*d.policy, *transport, d.layout->vendor());
     static std::atomic<bool> said{false};
     if (d.communicator->rank() != 0 || said.exchange(true)) return;
     std::fprintf(stderr, "jali: halos between devices go by way of %s (policy %s), since %s\n",
-                 carrier == HaloCarrier::host_staged ? "the host" : "buffers", d.policy->name.c_str(),
-                 trouble.c_str());
+                 transport->way, d.policy->name.c_str(), trouble.c_str());
+}
+
+void GpuLaunch::settle_transport(PlacedLayout& layout) {
+    const auto& d = definition_;
+    const HaloTransport& transport = *d.policy->transport;
+    if (!d.any_policy || transport.where_unreached == nullptr) return;
+    const std::string& trouble = layout.why_not(transport, *d.communicator);
+    if (!trouble.empty()) fall_back(transport.where_unreached, trouble);
 }
 
 // In checked mode what every rank gives its driver is looked at before the first run.
@@ -343,10 +350,7 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     if (!fresh) return plan;
     auto& d = definition_;
     try {
-        if (d.any_policy && needs_peers(d.policy->carrier)) {
-            const std::string& trouble = d.layout->why_no_pad(*d.communicator);
-            if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
-        }
+        settle_transport(*d.layout);
         const auto make = [&] {
             plan.exchange = std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy,
                                                           d.communicator, d.writes);
@@ -354,8 +358,8 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
         try {
             make();
         } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->carrier != HaloCarrier::remote_write) throw;
-            fall_back(HaloCarrier::buffered_write, error.what());
+            if (!d.any_policy || d.policy->transport->where_unmapped == nullptr) throw;
+            fall_back(d.policy->transport->where_unmapped, error.what());
             make();
         }
         const int stages = plan.exchange->stages();
@@ -393,16 +397,13 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
                                                           *d.policy, d.communicator, decltype(d.writes)());
     };
     if (apart_plans_.count(key) == 0) {
-        if (d.any_policy && needs_peers(d.policy->carrier)) {
-            const std::string& trouble = halos.layout->why_no_pad(*d.communicator);
-            if (!trouble.empty()) fall_back(HaloCarrier::host_staged, trouble);
-        }
+        settle_transport(*halos.layout);
         try {
             make();
         } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->carrier != HaloCarrier::remote_write) throw;
+            if (!d.any_policy || d.policy->transport->where_unmapped == nullptr) throw;
             drop_exchanges();
-            fall_back(HaloCarrier::buffered_write, error.what());
+            fall_back(d.policy->transport->where_unmapped, error.what());
             make();
         }
     }

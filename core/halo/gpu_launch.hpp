@@ -55,7 +55,8 @@ class GpuLaunch : public Launch {
 
     Plan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
-    void fall_back(HaloCarrier carrier, const std::string& trouble);
+    void fall_back(const HaloTransport* transport, const std::string& trouble);
+    void settle_transport(PlacedLayout& layout);
     void prepare_sums();
     void check_once();
     GpuAddress run_kernel(); // and its halos; returns the order of the contributions to sums

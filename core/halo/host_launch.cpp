@@ -67,18 +67,18 @@ void HostLaunch::prepare_sums() {
 }
 
 // Where nobody's memory is reached halos are messages, unless a row was asked for by name; all ranks alike.
-void HostLaunch::settle_carrier() {
+void HostLaunch::settle_transport() {
     auto& d = definition_;
-    if (d.policy->carrier != HaloCarrier::remote_write) return;
-    const std::string& trouble = exposed_memory(*d.communicator)->why_not();
+    const HaloTransport& transport = *d.policy->transport;
+    const std::string& trouble = d.layout->why_not(transport, *d.communicator);
     if (trouble.empty()) return;
     if (!d.any_policy)
         throw TransportError("halo policy " + d.policy->name + " is not possible here: " + trouble);
-    d.policy = &with_carrier(*d.policy, HaloCarrier::messages, nullptr);
+    d.policy = &with_transport(*d.policy, *transport.where_unreached, nullptr);
 }
 
 HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
-    settle_carrier();
+    settle_transport();
     auto [found, fresh] = plans_.try_emplace(stale);
     Plan& plan = found->second;
     if (!fresh) return plan;
@@ -97,8 +97,8 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
     std::vector<FieldStorage*> written;
     for (const auto& [field, parities] : d.writes) written.push_back(field.get());
     plan.exchange = std::make_unique<HaloExchange>(
-        d.layout, requests_, stale, d.policy->carrier, d.policy->overlap, d.communicator, d.pool,
-        std::move(written),
+        d.layout, requests_, stale, d.policy->transport->traits.maps_memory, d.policy->overlap,
+        d.communicator, d.pool, std::move(written),
         [this, &plan](int part, const Progress* progress) { run_part(plan, part, progress); });
     return plan;
 }
@@ -120,11 +120,11 @@ void HostLaunch::run_with_halos(Plan& plan) {
 }
 
 void HostLaunch::exchange_apart(const ApartHalos& halos) {
-    settle_carrier();
+    settle_transport();
     auto& exchange = apart_plans_[{halos.layout.get(), halos.stale}];
     if (!exchange)
         exchange = std::make_unique<HaloExchange>(halos.layout, halos.requests, halos.stale,
-                                                  definition_.policy->carrier, false,
+                                                  definition_.policy->transport->traits.maps_memory, false,
                                                   definition_.communicator, definition_.pool,
                                                   std::vector<FieldStorage*>(), [](int, const Progress*) {});
     if (halo_switches().transport) return exchange->run();

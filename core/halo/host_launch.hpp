@@ -19,7 +19,7 @@ class HostLaunch : public Launch {
 
     // The schedule of a run in which all ghosts that it reads are stale; null if it reads none.
     HaloExchange* full_exchange();
-    void settle_carrier();
+    void settle_transport();
     void check() override;
     std::string describe() override;
 

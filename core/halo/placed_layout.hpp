@@ -6,11 +6,11 @@
 #include "device/gpu.hpp"
 #include "halo/halo_pad.hpp"
 #include "halo/layout.hpp"
+#include "transport/transport.hpp"
 
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -70,7 +70,8 @@ class PlacedLayout : public Layout {
     // how they tell each other of halos. The first call of pad is collective; it throws GpuError on all
     // ranks where devices cannot reach each other.
     void* bulk_stream();
-    const std::string& why_no_pad(Communicator& communicator); // empty: there can be one; collective at first
+    // Of a transport, for these ranks; see there. Collective at first.
+    const std::string& why_not(const Transport& transport, Communicator& communicator);
     const std::shared_ptr<HaloPad>& pad(const std::shared_ptr<Communicator>& communicator);
     void refuse_if_aborted() const { // throws GpuError where an exchange was given up
         if (pad_) pad_->refuse_if_aborted();
@@ -93,7 +94,7 @@ class PlacedLayout : public Layout {
     std::unique_ptr<GpuStream> bulk_stream_;
     std::shared_ptr<HaloPad> pad_;
     std::vector<std::vector<std::int64_t>> first_ghosts_;
-    std::optional<std::string> why_no_pad_;
+    std::map<std::string (*)(const std::shared_ptr<Gpu>&, Communicator&), std::string> why_not_;
     Memory send_space_, receive_space_;
 };
 

@@ -9,23 +9,10 @@ namespace jali {
 
 namespace {
 
-struct Carrier {
-    HaloCarrier carrier;
-    const char *name, *words; // no name: the vendor's
-};
-
-constexpr Carrier carriers[] = {
-    {HaloCarrier::remote_write, "remote-write", "the pack kernel stores into the neighbour's ghosts"},
-    {HaloCarrier::buffered_write, "buffered-write",
-     "the pack kernel stores into a buffer at the neighbour, which places it"},
-    {HaloCarrier::copy_engine, "copy-engine",
-     "packed here, copied into a buffer at the neighbour by a copy engine"},
-    {HaloCarrier::library, "",
-     "packed here, sent by the vendor's library straight into the neighbour's ghosts"},
-    {HaloCarrier::gpu_aware_mpi, "gpu-aware-mpi",
-     "packed here, sent by an MPI library that takes addresses of devices"},
-    {HaloCarrier::host_staged, "host-staged", "packed here, sent as messages by way of pinned host memory"},
-};
+constexpr const HaloTransport* of_devices[] = {&halos_by_remote_write,  &halos_by_buffered_write,
+                                               &halos_by_copy_engine,   &halos_by_library,
+                                               &halos_by_gpu_aware_mpi, &halos_by_staging};
+constexpr const HaloTransport* of_hosts[] = {&halos_by_exposed_memory, &halos_by_messages_of_hosts};
 
 struct Order {
     const char* name;
@@ -40,46 +27,32 @@ constexpr Order orders[] = {
      "sites that need no arriving halo are computed meanwhile, the others direction by direction"},
 };
 
-std::string name_of(const Carrier& carrier, const GpuVendor& vendor) {
-    if (*carrier.name) return carrier.name;
-    return vendor.ccl.setting.empty() ? "library" : vendor.ccl.setting; // which bears the library's name
+std::string name_of(const HaloTransport& transport, const GpuVendor* vendor) {
+    if (*transport.name || vendor == nullptr) return transport.name;
+    return vendor->ccl.setting.empty() ? "library" : vendor->ccl.setting; // which bears the library's name
 }
 
-std::vector<HaloPolicy> rows_of(const GpuVendor& vendor) {
+std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports, const GpuVendor* vendor) {
     std::vector<HaloPolicy> rows;
-    for (const Carrier& c : carriers)
+    for (const HaloTransport* t : transports)
         for (const Order& o : orders)
-            rows.push_back({name_of(c, vendor) + "-" + o.name, c.carrier, o.overlap, o.per_direction,
-                            std::string(c.words) + "; " + o.words, name_of(c, vendor)});
-    return rows;
-}
-
-std::vector<HaloPolicy> rows_of_hosts() {
-    constexpr Carrier on_hosts[] = {
-        {HaloCarrier::remote_write, "remote-write",
-         "packed straight into the ghosts of neighbours on this host, sent as messages to others"},
-        {HaloCarrier::messages, "messages", "packed here, sent as messages"},
-    };
-    std::vector<HaloPolicy> rows;
-    for (const Carrier& c : on_hosts)
-        for (const Order& o : orders)
-            if (!o.per_direction)
-                rows.push_back({std::string(c.name) + "-" + o.name, c.carrier, o.overlap, false,
-                                std::string(c.words) + "; " + o.words, c.name});
+            if (vendor != nullptr || !o.per_direction)
+                rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction,
+                                std::string(t->words) + "; " + o.words, name_of(*t, vendor)});
     return rows;
 }
 
 } // namespace
 
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
-    static const std::vector<HaloPolicy> hosts = rows_of_hosts();
+    static const std::vector<HaloPolicy> hosts = rows_of(of_hosts, nullptr);
     if (vendor == nullptr) return hosts;
     static std::mutex mutex;
     static std::map<const GpuVendor*, std::vector<HaloPolicy>>
         of_vendors; // rows of vendors stay where they are
     std::lock_guard lock(mutex);
     auto& rows = of_vendors[vendor];
-    if (rows.empty()) rows = rows_of(*vendor);
+    if (rows.empty()) rows = rows_of(of_devices, vendor);
     return rows;
 }
 
@@ -98,9 +71,10 @@ const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor) 
                                 ", auto, auto-graph");
 }
 
-const HaloPolicy& with_carrier(const HaloPolicy& row, HaloCarrier carrier, const GpuVendor* vendor) {
+const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& transport,
+                                 const GpuVendor* vendor) {
     for (const HaloPolicy& other : halo_policies(vendor))
-        if (other.carrier == carrier && other.overlap == row.overlap &&
+        if (other.transport == &transport && other.overlap == row.overlap &&
             other.per_direction == row.per_direction)
             return other;
     throw std::logic_error("halo policy " + row.name + " has no counterpart");

@@ -1,11 +1,11 @@
 // Ways of doing a halo exchange, as rows of a table: a new way is a new row.
 //
-// A row says who carries what was packed, whether the bulk is computed meanwhile, and, on devices, whether
-// the boundary is one launch or one for each direction, as soon as its halos are there. All rows give the
-// same bits.
+// A row says which transport carries (halo_transport.hpp), whether the bulk is computed meanwhile, and, on
+// devices, whether the boundary is one launch or one for each direction, as soon as its halos are there. All
+// rows give the same bits.
 #pragma once
 
-#include "device/vendor.hpp"
+#include "halo/halo_transport.hpp"
 
 #include <span>
 #include <string>
@@ -13,36 +13,9 @@
 
 namespace jali {
 
-enum class HaloCarrier {
-    messages,       // of the communicator, between hosts
-    host_staged,    // from a device, by way of pinned host memory, as messages of the communicator
-    copy_engine,    // packed here, brought into a buffer at the receiver by a copy engine
-    remote_write,   // the pack kernel writes into the receiver's ghosts
-    buffered_write, // the pack kernel writes into a buffer at the receiver
-    library,        // packed here, sent and received by the vendor's library: NCCL or RCCL
-    gpu_aware_mpi,  // packed here, sent and received by an MPI library that reaches into devices
-};
-
-// Carried through slots at the receiver (halo_pad.hpp).
-constexpr bool uses_slots(HaloCarrier carrier) {
-    return carrier == HaloCarrier::copy_engine || carrier == HaloCarrier::buffered_write;
-}
-// The kernel that packs is the transport as well.
-constexpr bool packs_into_receiver(HaloCarrier carrier) {
-    return carrier == HaloCarrier::remote_write || carrier == HaloCarrier::buffered_write;
-}
-// Takes devices that reach each other's memory.
-constexpr bool needs_peers(HaloCarrier carrier) {
-    return carrier == HaloCarrier::remote_write || uses_slots(carrier);
-}
-// Nothing is decided by the host at each exchange, so that it may be part of a graph.
-constexpr bool can_be_recorded(HaloCarrier carrier) {
-    return packs_into_receiver(carrier) || carrier == HaloCarrier::library;
-}
-
 struct HaloPolicy {
     std::string name;
-    HaloCarrier carrier;
+    const HaloTransport* transport;
     bool overlap;       // the bulk is computed while halos travel
     bool per_direction; // boundary in disjoint sets of sites, each launched when its halos are there
     std::string description;
@@ -57,8 +30,9 @@ std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor);
 // the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor);
 
-// The row that differs from this one by its carrier alone.
-const HaloPolicy& with_carrier(const HaloPolicy& row, HaloCarrier carrier, const GpuVendor* vendor);
+// The row that differs from this one by its transport alone.
+const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& transport,
+                                 const GpuVendor* vendor);
 
 // Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
 bool any_halo_policy(const std::string& name);

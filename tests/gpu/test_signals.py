@@ -162,6 +162,17 @@ def test_nothing_else_in_the_prelude_publishes_or_spins():
             assert not re.search(r"\b(signal|wait\w*)\(", code), path
 
 
+def test_transports_of_halos_are_told_apart_by_traits():
+    """Who exchanges, launches or binds names none of them: a transport is one file, with its row in one table."""
+    halo = Path(__file__).resolve().parents[2] / "core" / "halo"
+    files = [*halo.glob("*.?pp"), *halo.with_name("bind").glob("*.cpp")]
+    naming = {path.name for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
+    carriers = {path.name for path in files if re.search(r"^const HaloTransport ", path.read_text(), re.M)}
+    assert len(carriers) == 7  # six between devices, one file for hosts
+    assert naming == carriers | {"policy.cpp", "halo_transport.hpp"}
+    assert not [path.name for path in files if re.search(r"policy\w*(\.|->)name\s*==", path.read_text())]
+
+
 # ---- words -----------------------------------------------------------------------------------------------
 
 

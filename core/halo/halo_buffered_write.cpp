@@ -1,0 +1,37 @@
+// Buffered write: the pack kernel stores into a slot at the neighbour, which places it.
+#include "halo/halo_slots.hpp"
+
+namespace jali {
+
+namespace {
+
+class BufferedWrite : public SlotCarrier {
+  public:
+    explicit BufferedWrite(HaloMessages& halo) : SlotCarrier(halo, HaloChannel::stored_slots) {}
+
+    GpuAddress place_of(const HaloMessages::Message& message, const HaloMessages::Part& part) const override {
+        return slot_of(message) + part.send_offset;
+    }
+    void prepare(PackArguments& arguments) const override {
+        arguments.epoch = pad_->epoch(channel_);
+        arguments.watch = pad_->watch();
+        arguments.slot_bytes = static_cast<std::int64_t>(pad_->slot_bytes(channel_));
+    }
+};
+
+std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+    return std::make_unique<BufferedWrite>(halo);
+}
+
+} // namespace
+
+const HaloTransport halos_by_buffered_write{
+    {"buffered-write", "the pack kernel stores into a buffer at the neighbour, which places it",
+     traits_of_pads(true), SymmetricBuffer::why_not},
+    true,
+    &halos_by_staging,
+    nullptr,
+    "buffers",
+    make};
+
+} // namespace jali

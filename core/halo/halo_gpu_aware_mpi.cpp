@@ -1,0 +1,63 @@
+// GPU-aware MPI: packed here, sent by an MPI library that takes addresses of devices, into the neighbour's
+// ghosts.
+#include "halo/halo_by_host.hpp"
+#include "halo/halo_packed.hpp"
+
+namespace jali {
+
+namespace {
+
+class GpuAwareMpi : public PackedHere<HaloCarrier> {
+  public:
+    explicit GpuAwareMpi(HaloMessages& halo) : PackedHere(halo), packed_(halo.gpu, false) {}
+
+    void make_tables() override { pieces_ = halo_.pieces(send_.address()); }
+    bool carry(void* stream, const Arrived&) override {
+        packed_.record(stream);
+        return false;
+    }
+    void carry_by_host(void*) override {
+        HostMessages between(*halo_.communicator);
+        {
+            const HostSpan span(Phase::wait, "device");
+            packed_.wait(); // and what used the ghosts before is done as well
+        }
+        const HostSpan span(Phase::transport, "messages between devices", watched() ? halo_.sent() : Work{});
+        for (const auto& of_stage : pieces_)
+            for (const HaloMessages::Piece& piece : of_stage)
+                between.receive(reinterpret_cast<void*>(piece.to), piece.receive_bytes, piece.sender,
+                                piece.slab);
+        for (const auto& of_stage : pieces_)
+            for (const HaloMessages::Piece& piece : of_stage)
+                between.send(reinterpret_cast<const void*>(piece.from), piece.send_bytes, piece.receiver,
+                             piece.slab);
+        between.wait();
+    }
+
+  private:
+    GpuEvent packed_;
+    std::vector<std::vector<HaloMessages::Piece>> pieces_;
+};
+
+std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+    return std::make_unique<GpuAwareMpi>(halo);
+}
+
+std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+    return communicator.why_not_from_devices(gpu->kind());
+}
+
+} // namespace
+
+const HaloTransport halos_by_gpu_aware_mpi{
+    {"gpu-aware-mpi",
+     "packed here, sent by an MPI library that takes addresses of devices",
+     {.host_waits = true},
+     why_not},
+    false,
+    nullptr,
+    nullptr,
+    "MPI",
+    make};
+
+} // namespace jali

@@ -1,0 +1,32 @@
+// Transports of halos between hosts: memory that processes expose to each other, and messages. What they do
+// is steps of a schedule (exchange.hpp).
+#include "halo/halo_transport.hpp"
+#include "transport/exposed_memory.hpp"
+
+namespace jali {
+
+const HaloTransport halos_by_exposed_memory{
+    {"remote-write",
+     "packed straight into the ghosts of neighbours on this host, sent as messages to others",
+     {.host_waits = true, .one_sided = true, .maps_memory = true},
+     [](const std::shared_ptr<Gpu>&, Communicator& communicator) {
+         return exposed_memory(communicator)->why_not();
+     }},
+    true,
+    &halos_by_messages_of_hosts,
+    nullptr,
+    "exposed memory",
+    nullptr};
+
+const HaloTransport halos_by_messages_of_hosts{
+    {"messages",
+     "packed here, sent as messages",
+     {.host_waits = true},
+     [](const std::shared_ptr<Gpu>&, Communicator&) { return std::string(); }},
+    false,
+    nullptr,
+    nullptr,
+    "messages",
+    nullptr};
+
+} // namespace jali

@@ -1,0 +1,74 @@
+// The vendor's library, NCCL or RCCL: packed here, sent and received in groups on the stream, straight into
+// the neighbour's ghosts.
+//
+// Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
+#include "halo/halo_packed.hpp"
+#include "transport/ccl.hpp"
+
+#include <optional>
+
+namespace jali {
+
+namespace {
+
+class Library : public PackedHere<HaloCarrier> {
+  public:
+    explicit Library(HaloMessages& halo)
+        : PackedHere(halo), ccl_(CclCommunicator::shared(*halo.communicator, halo.gpu)) {}
+
+    void make_tables() override { pieces_ = halo_.pieces(send_.address()); }
+    bool carry(void* stream, const Arrived& arrived) override {
+        for (std::size_t s = 0; s < pieces_.size(); ++s) {
+            std::optional<DeviceSpan> span(std::in_place, *halo_.gpu, stream, Phase::transport,
+                                           "send and receive", watched() ? carried(s) : Work{});
+            ccl_->group_start();
+            try {
+                for (const HaloMessages::Piece& piece : pieces_[s]) {
+                    ccl_->send(piece.from, piece.send_bytes, DataType::uint8, piece.receiver, stream);
+                    ccl_->receive(piece.to, piece.receive_bytes, DataType::uint8, piece.sender, stream);
+                }
+            } catch (...) {
+                ccl_->group_drop();
+                throw;
+            }
+            ccl_->group_end();
+            span.reset();
+            arrived(s);
+        }
+        return true;
+    }
+
+  private:
+    Work carried(std::size_t stage) const {
+        std::int64_t bytes = 0;
+        for (const HaloMessages::Piece& piece : pieces_[stage])
+            bytes += static_cast<std::int64_t>(piece.send_bytes);
+        return {0, bytes, bytes, 0};
+    }
+
+    std::shared_ptr<CclCommunicator> ccl_;
+    std::vector<std::vector<HaloMessages::Piece>> pieces_;
+};
+
+std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+    return std::make_unique<Library>(halo);
+}
+
+std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+    return CclCommunicator::why_not(communicator, gpu);
+}
+
+} // namespace
+
+const HaloTransport halos_by_library{
+    {"",
+     "packed here, sent by the vendor's library straight into the neighbour's ghosts",
+     {.recordable = true, .device_per_rank = true},
+     why_not},
+    false,
+    nullptr,
+    nullptr,
+    "the vendor's library",
+    make};
+
+} // namespace jali

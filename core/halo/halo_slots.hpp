@@ -1,0 +1,51 @@
+// Carriers that use a layout's pad (halo_pad.hpp), and those of them that go through slots at the receiver.
+#pragma once
+
+#include "halo/halo_pad.hpp"
+#include "halo/halo_transport.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace jali {
+
+constexpr TransportTraits traits_of_pads(bool recordable) {
+    return {.recordable = recordable, .one_sided = true, .maps_memory = true, .device_per_rank = true};
+}
+
+// Collective at first. Throws LayoutError, on all ranks, where the layout has more slabs than the pad words.
+std::shared_ptr<HaloPad> pad_for(const HaloMessages& halo);
+
+// The words of a message that rank `me` sends.
+PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMessages::Message& message,
+                         int me);
+
+// Messages arrive in slots of this rank, used in turn, and a launch places them.
+class SlotCarrier : public HaloCarrier {
+  public:
+    SlotCarrier(HaloMessages& halo, HaloChannel channel); // collective
+    std::vector<std::uint64_t> addresses() const override;
+    PackMessage words_of(const HaloMessages::Message& message) const override;
+    void make_tables() override;
+    void receive(std::size_t stage, void* stream) override;
+    void end(void* stream) override { pad_->note_exchange(channel_, stream); }
+
+  protected:
+    // Of a message in the receiver's first slot.
+    GpuAddress slot_of(const HaloMessages::Message& message) const;
+
+    HaloChannel channel_;
+    std::shared_ptr<HaloPad> pad_;
+
+  private:
+    struct Stage {
+        std::int64_t first_job = 0, jobs = 0;
+    };
+    std::vector<std::int64_t> their_offsets_; // [slab]: its place in the receiver's slot
+    std::vector<Stage> stages_;
+    GpuMemory sections_, jobs_, senders_; // words of all who may send
+    std::int64_t sender_count_ = 0;
+};
+
+} // namespace jali
