@@ -196,7 +196,7 @@ def test_ranks_with_different_libraries_are_told_so(
 ) -> None:
     use_settings(nccl=None)
     monkeypatch.setattr(
-        "jali.comm.ccl.find_library", lambda kind: ccl_library if current().rank == 1 else fake_ccl
+        "jali.comm.ccl_library.find_library", lambda kind: ccl_library if current().rank == 1 else fake_ccl
     )
 
     def run() -> str:

@@ -13,7 +13,7 @@ from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
 
 from jali import _core, comm
 from jali.comm import DeviceArray, algorithms
-from jali.comm.calls import Call
+from jali.comm.calls import Call, composition_of
 from jali.comm.device_collectives import DeviceCollectives
 from jali.devices import open_device
 
@@ -191,7 +191,7 @@ def test_checked_mode_proves_every_collective_once_and_changes_nothing(monkeypat
 
     def counted(self: DeviceCollectives, call: tuple[Any, ...], plan: Any, arrays: Any) -> Any:
         of = Call._make(call)
-        told.append((self.owner.rank, of.collective, int(of.elements)))
+        told.append((self._ranks.rank, of.collective, int(of.elements)))
         return original(self, call, plan, arrays)
 
     monkeypatch.setattr(DeviceCollectives, "recorded", counted)
@@ -253,7 +253,7 @@ def against(name: str, plan: dict[str, Any], meaning: dict[str, Any]) -> str:
         other = other._replace(root=0)
     c, of = comm.current(), there()
     made = of.plan_of((mine, False))
-    composition = of.owner.composition(other, algorithms.algorithm(way, name))
+    composition = composition_of(other, of.size, algorithms.algorithm(way, name).form)
     record = made.recorded(arrays_for(made), composition, other.reproducible, c.core)
     try:
         record.check_together(c.core)
@@ -287,7 +287,7 @@ def test_a_plan_that_is_not_reproducible_is_told_from_one_that_is():
         of, c = there(), comm.current()
         made = of.plan_of((call_of(name, way, 100), False))
         call = call_of(name, way, 100, reproducible=True)
-        composition = of.owner.composition(call, algorithms.algorithm(way, name))
+        composition = composition_of(call, of.size, algorithms.algorithm(way, name).form)
         try:
             made.recorded(arrays_for(made), composition, True, c.core).check_together(c.core)
         except RuntimeError as error:

@@ -37,10 +37,11 @@ def running_nodes(node: ast.AST) -> Iterator[ast.AST]:
             yield from (child, *running_nodes(child))
 
 
-def imports_of(text: str, package: str = "jali") -> set[str]:
-    """Modules of jali that a module of `package` imports when it runs."""
+def imports_of(text: str, package: str = "jali", types: bool = False) -> set[str]:
+    """Modules of jali that a module of `package` imports when it runs; with `types` also those that it only names in signatures."""
     found = set()
-    for node in running_nodes(ast.parse(text)):
+    tree = ast.parse(text)
+    for node in ast.walk(tree) if types else running_nodes(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -71,6 +72,23 @@ def circle_in(graph: dict[str, set[str]]) -> list[str]:
 
 def test_no_import_leads_back():
     assert circle_in(IMPORTS) == []
+
+
+# A plan is made from a composition, which makes it; it runs and draws itself.
+OF_PLANS = {f"jali.comm.{name}" for name in ("composition", "drawing", "plan", "planning", "running_plan")}
+
+
+def test_what_a_communicator_is_made_of_knows_no_communicator_not_even_in_signatures():
+    named = {
+        name: imports_of(path.read_text(), package_of(name), types=True) - {name}
+        for name, path in MODULES.items()
+        if name.startswith("jali.comm.")
+    }
+    assert named["jali.comm.communicator"] >= {"jali.comm.collectives", "jali.comm.device_messages"}
+    graph = {name: others & named.keys() for name, others in named.items()}
+    for name in OF_PLANS:
+        graph[name] -= OF_PLANS
+    assert circle_in(graph) == []
 
 
 def within(package: str) -> dict[str, set[str]]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from jali import _core
 from jali.comm import checking
 from jali.comm.device_arrays import DeviceArray, DeviceView
-from jali.comm.elements import Array
+from jali.comm.elements import SIZES, Array, element_name
 
 EXCHANGE = "exchange"  # as counts: each rank knows only its own
 
@@ -46,6 +46,31 @@ def compare_collective(core: _core.Communicator, fields: tuple[Any, ...], arrays
             "algorithm": call.algorithm or "chosen",
             "reproducible": call.reproducible,
         },
+    )
+
+
+def payload(call: Call, ranks: int) -> int:
+    """Bytes of the largest buffer of a call."""
+    size = SIZES[element_name(call.dtype)]
+    if isinstance(call.elements, tuple):
+        parts = ranks if call.collective == "all_to_all" else 1
+        return size * sum(call.elements) // parts
+    whole = call.collective in ("all_reduce", "broadcast", "reduce")
+    return size * call.elements * (1 if whole else ranks)
+
+
+def composition_of(call: Call, ranks: int, form: str) -> _core.Composition:
+    """What a call means, in one of the forms of its collective."""
+    return _core.standard_composition(
+        ranks,
+        call.collective,
+        form,
+        element_name(call.dtype),
+        list(call.elements) if isinstance(call.elements, tuple) else [call.elements],
+        root=call.root,
+        operation="user" if callable(call.op) else call.op,
+        user=call.op if callable(call.op) else None,
+        in_place=call.in_place,
     )
 
 

@@ -12,25 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from jali import _core, recording
+from jali.comm.ccl_library import library_communicator
+from jali.comm.communicator import Communicator
 from jali.comm.device_arrays import DeviceArray, DeviceView, stream_handle, view_of
 from jali.comm.elements import SIZES, element_name
 from jali.errors import ParameterError
 from jali.vendors import vendor
-
-if TYPE_CHECKING:
-    from jali.comm.communicator import Communicator
-
-
-def find_library(kind: str) -> str:
-    """The vendor's library in an installed Python package, such as nvidia-nccl; empty if there is none (the core looks further)."""
-    ccl = vendor(kind).ccl
-    return next(iter(ccl.packaged()), "") if ccl else ""
 
 
 class CclCommunicator:
@@ -61,7 +54,7 @@ class CclCommunicator:
         self.communicator = communicator
         self.gpu = gpu
         self.rank, self.size = communicator.rank, communicator.size
-        self.core = _core.CclCommunicator(communicator.core, gpu, find_library(gpu.kind))
+        self.core = library_communicator(communicator.core, gpu)
         self._groups = 0  # that are open
         self._calls: list[_Arrays] = []  # in them
 

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import json
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from jali import _core, recording
 from jali.comm import algorithms
-from jali.comm.calls import Call, compare_collective, on_device
-from jali.comm.elements import SIZES, check_operation, element_name
+from jali.comm.calls import Call, compare_collective, composition_of, on_device, payload
+from jali.comm.elements import check_operation
 from jali.comm.hosts import host_identity
 from jali.comm.kept_plans import KeepsPlans
 
 if TYPE_CHECKING:
-    from jali.comm.communicator import Communicator
     from jali.comm.device_collectives import DeviceCollectives
 
 
@@ -54,25 +53,28 @@ class Request:
 class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
     """The collectives of one communicator; made at its first collective call, which is collective anyway."""
 
-    def __init__(self, communicator: Communicator, what: str = "setting up collectives") -> None:
+    def __init__(
+        self,
+        core: _core.Communicator,
+        sharing_memory: Callable[[], _core.Communicator],
+        planned_calls: _core.PlannedCalls,
+        checked: bool,
+        what: str,
+    ) -> None:
+        """`sharing_memory` makes the same ranks' communicator for which those of one host share memory, `planned_calls` are of calls on
+        devices, `what` says in errors which call makes this."""
         super().__init__()
-        self._communicator = weakref.ref(communicator)  # which owns this: memory of devices goes when it goes
-        self.rank, self.size = communicator.rank, communicator.size
-        self.checked = communicator.checked
-        communicator.core.barrier(what)  # ranks that call something else hear of it
-        self.carriers = _carriers(communicator)
+        self._core = core
+        self._planned_calls = planned_calls
+        self.rank, self.size = core.rank, core.size
+        self.checked = checked
+        core.barrier(what)  # ranks that call something else hear of it
+        self.carriers = _carriers(core, sharing_memory)
         self.space = _core.MessageSpace(self.carriers)
-        self.hosts = _hosts(communicator)
+        self.hosts = _hosts(core)
         # for calls under way several times
         self._more: dict[tuple[Any, ...], list[_core.PersistentPlan]] = {}
         self._on_devices: dict[_core.Gpu, DeviceCollectives] = {}
-
-    @property
-    def communicator(self) -> Communicator:
-        """Whose collectives these are."""
-        communicator = self._communicator()
-        assert communicator is not None, "a communicator that is gone has no collectives"
-        return communicator
 
     def start(
         self,
@@ -84,7 +86,7 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
     ) -> Any:
         """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
         if checked or (checked is None and self.checked):
-            compare_collective(self.communicator.core, call, arrays)
+            compare_collective(self._core, call, arrays)
         if on_device(arrays):
             return self._start_on_device(call, arrays, result, blocking, checked)
         plan = self._plans.get(call)
@@ -103,23 +105,14 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         """The row of the table that this call uses here."""
         name = call.algorithm or algorithms.forced(call.collective)
         if name is None:
-            name = algorithms.choose(call.collective, self.payload(call), [len(host) for host in self.hosts])
+            name = algorithms.choose(
+                call.collective, payload(call, self.size), [len(host) for host in self.hosts]
+            )
         return algorithms.algorithm(name, call.collective)
-
-    def payload(self, call: Call) -> int:
-        """Bytes of the largest buffer of a call."""
-        size = SIZES[element_name(call.dtype)]
-        if isinstance(call.elements, tuple):
-            parts = self.size if call.collective == "all_to_all" else 1
-            return size * sum(call.elements) // parts
-        whole = call.collective in ("all_reduce", "broadcast", "reduce")
-        return size * call.elements * (1 if whole else self.size)
 
     def agree_on_counts(self, mine: Iterable[int]) -> list[tuple[int, ...]]:
         """What every rank passed, in rank order."""
-        told = self.communicator.core.gather_bytes(
-            json.dumps([int(n) for n in mine]).encode(), "counts of a collective"
-        )
+        told = self._core.gather_bytes(json.dumps([int(n) for n in mine]).encode(), "counts of a collective")
         return [tuple(json.loads(text)) for text in told]
 
     def _spare(self, call: tuple[Any, ...]) -> _core.PersistentPlan:
@@ -139,39 +132,27 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         call = Call._make(fields)
         check_operation(call.op, call.dtype)
         row = self.algorithm_of(call)
-        composition = self.composition(call, row)
-        payload = self.payload(call)
+        composition = composition_of(call, self.size, row.form)
+        nbytes = payload(call, self.size)
         parameters = _core.PlanParameters(
             self._hierarchy(row),
             stripe=len(self.hosts[0]) if row.striped and call.collective in ("broadcast", "reduce") else 1,
             ring=self.size if row.ring else 1,
-            depth=algorithms.depth_of(row, payload),
+            depth=algorithms.depth_of(row, nbytes),
             reproducible=call.reproducible,
         )
         schedule = _core.plan_rank(composition, parameters, self.rank)
-        what = f"{call.collective} of {payload} bytes ({row.name})"
+        what = f"{call.collective} of {nbytes} bytes ({row.name})"
         return _core.PersistentPlan(schedule, self.space, what)
-
-    def composition(self, call: Call, row: algorithms.Algorithm) -> _core.Composition:
-        """What a call means, in the form of a row."""
-        return _core.standard_composition(
-            self.size,
-            call.collective,
-            row.form,
-            element_name(call.dtype),
-            list(call.elements) if isinstance(call.elements, tuple) else [call.elements],
-            root=call.root,
-            operation="user" if callable(call.op) else call.op,
-            user=call.op if callable(call.op) else None,
-            in_place=call.in_place,
-        )
 
     def on_device(self, gpu: _core.Gpu) -> DeviceCollectives:
         """The collectives on arrays of a device; the first use is collective."""
         if gpu not in self._on_devices:
             from jali.comm.device_collectives import DeviceCollectives
 
-            self._on_devices[gpu] = DeviceCollectives(self, gpu)
+            self._on_devices[gpu] = DeviceCollectives(
+                self._core, gpu, self._planned_calls, weakref.WeakMethod(self.start)
+            )
         return self._on_devices[gpu]
 
     def _start_on_device(
@@ -201,22 +182,23 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         return _core.Hierarchy(self.size)
 
 
-def _carriers(communicator: Communicator) -> list[tuple[str, _core.Communicator]]:
+def _carriers(
+    core: _core.Communicator, sharing_memory: Callable[[], _core.Communicator]
+) -> list[tuple[str, _core.Communicator]]:
     """Libraries by name; the first is used where a plan names none."""
-    core = communicator.core
     carriers = [(core.transport, core.duplicate())]
     if core.transport == "mpi":
-        shared = communicator.sharing_memory().core
+        shared = sharing_memory()
         if shared.transport == "shm":
             carriers.insert(0, ("shm", shared.duplicate()))
     return carriers
 
 
-def _hosts(communicator: Communicator) -> list[list[int]]:
+def _hosts(core: _core.Communicator) -> list[list[int]]:
     """Ranks of each host, hosts in the order of their first ranks."""
-    if communicator.transport != "mpi":
-        return [list(range(communicator.size))]
+    if core.transport != "mpi":
+        return [list(range(core.size))]
     hosts: dict[bytes, list[int]] = {}
-    for rank, name in enumerate(communicator.core.gather_bytes(host_identity().encode(), "hosts of ranks")):
+    for rank, name in enumerate(core.gather_bytes(host_identity().encode(), "hosts of ranks")):
         hosts.setdefault(name, []).append(rank)
     return list(hosts.values())

@@ -77,19 +77,22 @@ class Communicator:
         """What the collectives of this communicator keep; the first use is collective."""
         if self._collectives is None:
             recording.refuse_call("the first collective of a communicator")
-            from jali.comm.collectives import Collectives
-
             self._compare("collectives")
-            self._collectives = Collectives(self)
+            self._collectives = self._make_collectives("setting up collectives")
         return self._collectives
+
+    def _make_collectives(self, what: str) -> Collectives:
+        from jali.comm.collectives import Collectives
+
+        return Collectives(
+            self.core, lambda: self.sharing_memory().core, self.planned_calls, self.checked, what
+        )
 
     def _first(self, call: tuple[Any, ...], arrays: tuple[Any, ...], checked: bool | None) -> Collectives:
         """The same, made by this call on arrays."""
         if checked or (checked is None and self.checked):
             compare_collective(self.core, call, arrays)
-        from jali.comm.collectives import Collectives
-
-        self._collectives = Collectives(self, f"the first {call[0]}")
+        self._collectives = self._make_collectives(f"the first {call[0]}")
         return self._collectives
 
     def _compare(self, call: str, **details: Any) -> None:
@@ -583,7 +586,7 @@ class Communicator:
 
             recording.refuse_call("device_messages")
             self._compare("device_messages")
-            self._device_messages[gpu] = DeviceMessages(self, gpu)
+            self._device_messages[gpu] = DeviceMessages(self.core, gpu)
         return self._device_messages[gpu]
 
     # --- control plane ----------------------------------------------------------------------------------------

@@ -8,24 +8,21 @@ Work goes on jali's stream, in order with the streams of the arrays' owners; nob
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jali import _core, recording, settings
 from jali.codegen import cache
 from jali.comm import algorithms
-from jali.comm.calls import Call
+from jali.comm.calls import Call, composition_of, payload
+from jali.comm.ccl_library import library_communicator
 from jali.comm.device_arrays import element_dtype
 from jali.comm.elements import SIZES, check_operation
 from jali.comm.kept_plans import KeepsPlans
 from jali.errors import DeviceError, ParameterError
 from jali.vendors import library_of, names
-
-if TYPE_CHECKING:
-    from jali.comm.collectives import Collectives
 
 STAGED = "host-staged"
 Key = tuple[tuple[Any, ...], bool]  # a call, and whether overflows are counted
@@ -55,31 +52,32 @@ class DeviceRequest:
 class DeviceCollectives(KeepsPlans[Key, Plan]):
     """What the collectives of one communicator keep for one device. Made at the first such call, which is collective."""
 
-    def __init__(self, owner: Collectives, gpu: _core.Gpu) -> None:
+    def __init__(
+        self,
+        ranks: _core.Communicator,
+        gpu: _core.Gpu,
+        planned_calls: _core.PlannedCalls,
+        start_on_host: Callable[[], Callable[..., Any] | None],
+    ) -> None:
+        """`start_on_host` gives what starts the host's collectives of the same ranks, as `start` does these; it owns this."""
         super().__init__()
-        self._owner = weakref.ref(owner)  # which owns this
+        self._ranks = ranks
+        self._start_on_host = start_on_host
         self.gpu = gpu
-        self.size = owner.size
+        self.size = ranks.size
         self.library = library_of(gpu.kind)  # the name of the vendor's
         self._libraries_of_others = {library_of(name) for name in names()} - {self.library, ""}
         self.why_not_peer = ""
         self.queues: _core.CollectiveQueues | None = None
-        self._core = owner.communicator.core.duplicate()
+        self._core = ranks.duplicate()
         try:
             self.queues = _core.CollectiveQueues(gpu, self._core)
         except DeviceError as error:
             self.why_not_peer = str(error)
-        self._ccl: Any = None
+        self._ccl: _core.CclCommunicator | None = None
         self.why_not_ccl = ""
-        self._planned_calls = owner.communicator.planned_calls
+        self._planned_calls = planned_calls
         self._proved: set[Key] = set()
-
-    @property
-    def owner(self) -> Collectives:
-        """The collectives of the communicator."""
-        owner = self._owner()
-        assert owner is not None, "a communicator that is gone has no collectives"
-        return owner
 
     def start(
         self,
@@ -94,7 +92,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         plan = self.plan_of((call, checked))
         if checked and (call, checked) not in self._proved and not self.gpu.recording:
             if isinstance(plan, _core.GpuPlan):  # neither the library's collectives nor the host's
-                self.recorded(call, plan, arrays).check_together(self.owner.communicator.core)
+                self.recorded(call, plan, arrays).check_together(self._ranks)
             self._proved.add((call, checked))
         plan(arrays)
         _core.let_owners_go_on(arrays)
@@ -107,14 +105,16 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
     ) -> _core.RecordedCalls:
         """What the driver is given for some runs of a call's plan on arrays, which are as before afterwards. Collective."""
         of = Call._make(call)
-        composition = self.owner.composition(of, algorithms.algorithm(self.algorithm_of(of), of.collective))
-        return plan.recorded(arrays, composition, of.reproducible, self.owner.communicator.core)
+        row = algorithms.algorithm(self.algorithm_of(of), of.collective)
+        composition = composition_of(of, self.size, row.form)
+        return plan.recorded(arrays, composition, of.reproducible, self._ranks)
 
     def report_overflows(self, call: tuple[Any, ...]) -> None:
         """Raise ParameterError on all ranks if a 16-bit result of a checked call overflowed; waits for the device."""
         if self.queues is None or call[1] not in ("fp16", "bf16"):
             return
-        counts = self.owner.communicator.all_reduce_sum([self.queues.take_overflows()])
+        counts = np.array([self.queues.take_overflows()])
+        self._ranks.all_reduce_sum(counts, "overflows of a collective")
         if counts[0]:
             error = ParameterError(
                 f"{call[0]}: {int(counts[0])} results are too large for {call[1]} and became infinite; "
@@ -133,8 +133,8 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
                 )
             return algorithms.algorithm(name, call.collective, on_device=True).name
         if self.queues is not None and not callable(call.op):
-            return algorithms.choose_on_device(call.collective, self.owner.payload(call), self.size)
-        if not callable(call.op) and self._combines_by_ccl(call):
+            return algorithms.choose_on_device(call.collective, payload(call, self.size), self.size)
+        if self._combines_by_ccl(call):
             return self.library
         return STAGED
 
@@ -164,7 +164,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
 
     def _plan(self, call: Call, name: str, checked: bool = False) -> _core.GpuPlan:
         row = algorithms.algorithm(name, call.collective)
-        composition = self.owner.composition(call, row)
+        composition = composition_of(call, self.size, row.form)
         parameters = _core.PlanParameters(
             _core.Hierarchy.binary(self.size) if row.hierarchy == "binary" else _core.Hierarchy(self.size),
             libraries=[self.carrier],
@@ -172,7 +172,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
             reproducible=call.reproducible,
             pack_below=0,
         )
-        what = f"{call.collective} of {self.owner.payload(call)} bytes on devices ({name})"
+        what = f"{call.collective} of {payload(call, self.size)} bytes on devices ({name})"
         return self.plan(composition, parameters, what, checked)
 
     @property
@@ -192,14 +192,14 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
     ) -> _core.GpuPlan:
         """This rank's part of a composition, ready to run: libraries "remote-write" and the vendor's. Collective where it is the first
         that uses the library. Raises PlanError, DeviceError."""
-        schedule = _core.plan_rank(composition, parameters, self.owner.rank)
+        schedule = _core.plan_rank(composition, parameters, self._ranks.rank)
         if self.library not in schedule.libraries and self.queues is None:
             raise DeviceError(f"{what} goes through the memory of peers, but {self.why_not_peer}")
-        ccl = self.ccl.core if self.library in schedule.libraries else None
+        ccl = self.ccl if self.library in schedule.libraries else None
         if self.queues is not None:
             stages = self.queues.compile(schedule, composition)
         else:
-            stages = _core.compile_for_device(schedule, self.size, self.owner.rank, composition, self.gpu)
+            stages = _core.compile_for_device(schedule, self.size, self._ranks.rank, composition, self.gpu)
         wire = stages[0].program.wire  # the same in all: it depends on the composition
         combining = next((stage.program for stage in stages if stage.program.combines), None)
         if combining is not None:
@@ -211,20 +211,18 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
     # --- the vendor's library ----------------------------------------------------------------------------------
 
     @property
-    def ccl(self) -> Any:
+    def ccl(self) -> _core.CclCommunicator:
         """The communicator of NCCL or RCCL; the first use is collective, and raises DeviceError where there is none."""
         if self._ccl is None:
-            from jali.comm.ccl import CclCommunicator
-
-            self._ccl = CclCommunicator(self.owner.communicator, self.gpu)
+            self._ccl = library_communicator(self._ranks, self.gpu)
         return self._ccl
 
     def _combines_by_ccl(self, call: Call) -> bool:
-        if self.why_not_ccl:
+        if self.why_not_ccl or callable(call.op):
             return False
         try:
             if call.collective in ("all_reduce", "reduce", "reduce_scatter"):
-                self.ccl.core.check_combines(call.dtype, call.op)
+                self.ccl.check_combines(call.dtype, call.op)
                 return not call.reproducible and not isinstance(call.elements, tuple)
             return bool(self.ccl)
         except DeviceError as error:
@@ -243,7 +241,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
             raise ParameterError(
                 f"algorithm {self.library!r} does not say in which order it combines; leave reproducible out"
             )
-        core, size, rank = self.ccl.core, self.size, self.owner.rank
+        core, size, rank = self.ccl, self.size, self._ranks.rank
         kind, count = call.dtype, call.elements
         uneven = isinstance(count, tuple)
         counts = list(count) if isinstance(count, tuple) else [count] * size
@@ -291,7 +289,7 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         if call.dtype == "bf16" and host.dtype.name != "bfloat16":
             host = host._replace(dtype="bf16")
 
-        gpu, kind, owner = self.gpu, element_dtype(call.dtype), self._owner
+        gpu, kind, start_on_host = self.gpu, element_dtype(call.dtype), self._start_on_host
 
         def go(arrays: tuple[Any, ...]) -> None:
             here: list[Any] = []
@@ -302,9 +300,9 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
                 raw = np.empty(array.nbytes, np.uint8)
                 gpu.download_address(array.address, raw)
                 here.append(raw.view(kind))
-            collectives = owner()
-            assert collectives is not None
-            collectives.start(tuple(host), tuple(here), None, True, False)
+            start = start_on_host()
+            assert start is not None
+            start(tuple(host), tuple(here), None, True, False)
             for array, copy in zip(arrays, here, strict=True):
                 if array is not None:
                     gpu.upload_address(array.address, copy.view(np.uint8))

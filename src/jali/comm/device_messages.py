@@ -13,19 +13,17 @@ import hashlib
 import json
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from jali import _core, recording, settings
 from jali.codegen import cache
+from jali.comm.ccl_library import library_communicator
 from jali.comm.device_arrays import DeviceArray, stream_handle, view_of
 from jali.errors import DeviceError, ParameterError
 from jali.vendors import library_of, vendor
-
-if TYPE_CHECKING:
-    from jali.comm.communicator import Communicator
 
 STORE_UP_TO = 4 << 20  # bytes; longer messages go by the copy engine, which is faster but begins later
 TOLD_BYTES = 4096  # of what one end tells the other
@@ -151,26 +149,24 @@ class PersistentMessage:
 class DeviceMessages:
     """What the persistent messages of a communicator share on one device. Made at their first use, which is collective."""
 
-    def __init__(self, communicator: Communicator, gpu: _core.Gpu) -> None:
-        self.gpu, self.rank, self.size = gpu, communicator.rank, communicator.size
-        self._ranks = communicator.core
+    def __init__(self, ranks: _core.Communicator, gpu: _core.Gpu) -> None:
+        self.gpu, self.rank, self.size = gpu, ranks.rank, ranks.size
+        self._ranks = ranks
         gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
-        communicator.core.barrier("setting up device messages")  # says what is made
-        self._control = communicator.core.duplicate()
-        self._data = communicator.core.duplicate()
+        ranks.barrier("setting up device messages")  # says what is made
+        self._control = ranks.duplicate()
+        self._data = ranks.duplicate()
         self.ends = _core.MessageEnds(gpu, self._control)
         self.library = library_of(gpu.kind)
         self._forced = self._checked(settings.current().message_way or None)  # the same on all ranks
-        self._ccl: Any = None
+        self._ccl: _core.CclCommunicator | None = None
         self.why_not_ccl = (
             "devices reach each other's memory; "
             f"jali.tune.experiment(message_way={self.library!r}) on all ranks makes it"
         )
         if self._forced == self.library or not self.ends.all_reached:
-            from jali.comm.ccl import CclCommunicator
-
             try:
-                self._ccl = CclCommunicator(communicator, gpu)
+                self._ccl = library_communicator(ranks, gpu)
             except DeviceError as error:  # the same on all ranks
                 self.why_not_ccl = str(error)
         # What other ranks tell: expected, come before its end was made here, and ends that wait for it.
@@ -333,7 +329,8 @@ class DeviceMessages:
                 self._start_local(message, handle)
         by_ccl = [m for m in others if m._way == self.library]
         if by_ccl:
-            core = self._ccl.core
+            core = self._ccl
+            assert core is not None
             core.group_start()
             # the library knows no tags: between two ranks, in their order
             for m in sorted(by_ccl, key=lambda m: m.tag):
