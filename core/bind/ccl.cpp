@@ -4,12 +4,14 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
@@ -69,6 +71,16 @@ void bind_ccl(nb::module_& m) {
         .def("group_start", &CclCommunicator::group_start)
         .def("group_end", &CclCommunicator::group_end, Released())
         .def("group_drop", &CclCommunicator::group_drop)
+        .def(
+            "exchange",
+            [](CclCommunicator& self,
+               const std::vector<std::tuple<GpuAddress, std::size_t, int, bool>>& messages, Handle stream) {
+                std::vector<CclMessage> all;
+                for (const auto& [at, bytes, peer, sends] : messages) all.push_back({at, bytes, peer, sends});
+                self.exchange(all, stream_of(stream));
+            },
+            "messages"_a, "stream"_a = nb::none(), Released(),
+            "Messages that go on at once: (address, bytes, peer, whether it is sent).")
         .def(
             "send",
             [](CclCommunicator& self, GpuAddress from, std::size_t count, const std::string& type, int to,

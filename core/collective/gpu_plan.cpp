@@ -254,15 +254,10 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
         std::copy(buffers.begin(), buffers.end(), stage.arguments.buffers);
         if (!stage.plan.messages.empty()) {
             const auto at = [&](const Region& r) { return stage.arguments.buffers[r.buffer] + r.offset; };
-            ccl_->group_start();
-            for (const DeviceMessage& m : stage.plan.messages) {
-                if (m.sends) {
-                    ccl_->send(at(m.region), m.region.bytes, DataType::uint8, m.peer, stream);
-                } else {
-                    ccl_->receive(at(m.region), m.region.bytes, DataType::uint8, m.peer, stream);
-                }
-            }
-            ccl_->group_end();
+            std::vector<CclMessage> messages;
+            for (const DeviceMessage& m : stage.plan.messages)
+                messages.push_back({at(m.region), m.region.bytes, m.peer, m.sends});
+            ccl_->exchange(messages, stream);
         }
         if (stage.arguments.instructions == 0) continue;
         gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads,

@@ -21,17 +21,12 @@ class Library : public PackedHere<HaloCarrier> {
         for (std::size_t s = 0; s < pieces_.size(); ++s) {
             std::optional<DeviceSpan> span(std::in_place, *halo_.gpu, stream, Phase::transport,
                                            "send and receive", watched() ? carried(s) : Work{});
-            ccl_->group_start();
-            try {
-                for (const HaloMessages::Piece& piece : pieces_[s]) {
-                    ccl_->send(piece.from, piece.send_bytes, DataType::uint8, piece.receiver, stream);
-                    ccl_->receive(piece.to, piece.receive_bytes, DataType::uint8, piece.sender, stream);
-                }
-            } catch (...) {
-                ccl_->group_drop();
-                throw;
+            std::vector<CclMessage> messages;
+            for (const HaloMessages::Piece& piece : pieces_[s]) {
+                messages.push_back({piece.from, piece.send_bytes, piece.receiver, true});
+                messages.push_back({piece.to, piece.receive_bytes, piece.sender, false});
             }
-            ccl_->group_end();
+            ccl_->exchange(messages, stream);
             span.reset();
             arrived(s);
         }

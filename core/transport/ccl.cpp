@@ -111,6 +111,17 @@ void CclCommunicator::combine(Kind kind, GpuAddress from, GpuAddress to, std::si
         add({kind, from, to, count * row.parts, row.number, number_of(operation), root, handle(stream)});
 }
 
+void CclCommunicator::exchange(std::span<const CclMessage> messages, Stream stream) {
+    std::vector<CclCall> calls;
+    for (const CclMessage& m : messages) {
+        check_rank(m.peer, "rank");
+        if (m.bytes == 0) continue;
+        calls.push_back({m.sends ? Kind::send : Kind::receive, m.sends ? m.at : 0, m.sends ? 0 : m.at,
+                         m.bytes, ccl_uint8, 0, m.peer, handle(stream)});
+    }
+    ranks_->issue(std::move(calls));
+}
+
 void CclCommunicator::send(GpuAddress from, std::size_t count, DataType type, int to_rank, Stream stream) {
     check_rank(to_rank, "rank");
     if (count > 0) move(Kind::send, from, 0, count * size_of(type), to_rank, handle(stream));

@@ -18,6 +18,13 @@
 
 namespace jali {
 
+struct CclMessage {
+    GpuAddress at; // of what is sent, or where it arrives
+    std::size_t bytes;
+    int peer;
+    bool sends;
+};
+
 // What one user puts on the group that all share; groups of operations that one has begun are its own.
 // Errors as those of CclGroup.
 class CclCommunicator {
@@ -44,6 +51,10 @@ class CclCommunicator {
     void group_start() { ++depth_; }
     void group_end();
     void group_drop() noexcept; // leaves all groups; what was in them does not happen
+
+    // Messages that go on at once, whatever group is open. Those between two ranks match in this order; empty
+    // ones are none.
+    void exchange(std::span<const CclMessage> messages, Stream stream = {});
 
     // Counts are elements. `from` and `to` may be the same where the whole of one is the whole of the other;
     // gathers and scatters also take this rank's part of the larger one in place.

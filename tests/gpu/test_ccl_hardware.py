@@ -175,12 +175,33 @@ def check_other_libraries(gpus: CclCommunicator) -> None:
                 assert float(half.float().mean()) == gpus.size
 
 
+def check_symmetric(gpus: CclCommunicator) -> None:
+    """Sums between windows, and windows that are made, dropped and made again; or why there are none."""
+    if gpus.why_not_symmetric():
+        print(f"no symmetric windows: {gpus.why_not_symmetric()}", flush=True)
+        return
+    for count in (1, 1000, 3 << 20):
+        numbers = np.arange(count, dtype=np.float32) % 64 + gpus.rank
+        try:
+            x, out = gpus.symmetric((count,), "fp32"), gpus.symmetric((count,), "fp32")
+        except DeviceError as error:  # found when it is tried
+            print(error, flush=True)
+            assert gpus.why_not_symmetric()
+            return
+        gpus.gpu.upload_address(x.address, numbers.view(np.uint8))
+        wanted = gpus.size * (np.arange(count) % 64) + sum(range(gpus.size))
+        for _ in range(2):
+            gpus.gpu.fill(out.memory, 0)
+            np.testing.assert_array_equal(gpus.all_reduce(x, out).to_host(), wanted)
+
+
 CHECKS: tuple[Callable[[CclCommunicator], None], ...] = (
     check_reductions,
     check_moves,
     check_uneven_parts,
     check_messages,
     check_refusals,
+    check_symmetric,
     check_other_libraries,
 )
 

@@ -329,15 +329,9 @@ class DeviceMessages:
                 self._start_local(message, handle)
         by_ccl = [m for m in others if m._way == self.library]
         if by_ccl:
-            core = self._ccl
-            assert core is not None
-            core.group_start()
-            # the library knows no tags: between two ranks, in their order
-            for m in sorted(by_ccl, key=lambda m: m.tag):
-                (core.send if m.sends else core.receive)(
-                    m._view.address, m._view.nbytes, "uint8", m.peer, handle
-                )
-            core.group_end()
+            assert self._ccl is not None
+            by_ccl.sort(key=lambda m: m.tag)  # the library knows no tags: between two ranks, in their order
+            self._ccl.exchange([(m._view.address, m._view.nbytes, m.peer, m.sends) for m in by_ccl], handle)
         if staged:
             self._receive_staged([m for m in staged if not m.sends], handle)
         for owner in theirs:
