@@ -75,9 +75,11 @@ TYPE_CHECKING = False  # as of `typing`, which is not imported before `early`
 if TYPE_CHECKING:
     from jali import tune as tune
     from jali.lattice.block_sums import block_sums
+    from jali.lattice.bound_call import Call
     from jali.lattice.inspection import KernelReport, inspect
     from jali.lattice.loading import load
     from jali.lattice.saving import save
+    from jali.lattice.update_simulation import SimulatedRow, UpdateSimulation
 
 __all__ = [
     "ALL",
@@ -87,6 +89,7 @@ __all__ = [
     "SU",
     "Algebra",
     "Boundary",
+    "Call",
     "Colouring",
     "CompileError",
     "Complex",
@@ -108,11 +111,13 @@ __all__ = [
     "Real",
     "RecordingError",
     "Scalar",
+    "SimulatedRow",
     "SiteFunction",
     "Spinor",
     "StorageError",
     "TraceError",
     "UnsetError",
+    "UpdateSimulation",
     "Vector",
     "__version__",
     "acos",
@@ -154,7 +159,10 @@ __all__ = [
 
 # Names that are imported later, and where they are.
 _LATER = {
+    "Call": "jali.lattice.bound_call",
     "KernelReport": "jali.lattice.inspection",
+    "SimulatedRow": "jali.lattice.update_simulation",
+    "UpdateSimulation": "jali.lattice.update_simulation",
     "block_sums": "jali.lattice.block_sums",
     "inspect": "jali.lattice.inspection",
     "load": "jali.lattice.loading",

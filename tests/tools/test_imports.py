@@ -97,6 +97,7 @@ def within(package: str) -> dict[str, set[str]]:
 
 
 BELOW = {
+    "amounts",
     "errors",
     "files",
     "notebook",

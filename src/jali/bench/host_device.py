@@ -85,7 +85,7 @@ def host_carriers(ranks: Communicator) -> dict[str, LibraryLevel]:
     found: dict[str, list[tuple[int, float]]] = {carried_by: [] for carried_by in rows}
     for size in HALOS:
         case = halo.make_case("staple", [size] * 4, (1, 1, 1, ranks.size), "cpu")
-        report = halo.measure(case, tuple(rows.values()), rounds=30, seconds=1e-3, parts=(), graphs=False)
+        report = halo.measure(case, tuple(rows.values()), rounds=100, seconds=5e-4, parts=(), graphs=False)
         for carried_by, policy in rows.items():
             row = report.row(policy)
             if row is not None:
