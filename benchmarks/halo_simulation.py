@@ -1,14 +1,15 @@
 """Claim: the simulation of updates with halos predicts what is measured, and which halo policy wins.
 
 Measured beside simulated, on the GPUs that are there or on hosts: every policy that is possible, several kernels and
-volumes, splits in one direction and, with four ranks, in two. Printed are the errors of the whole update twice: *alone* by what the
-machine's file says, and *told* what the kernel alone takes on one rank (its time per site, from the same run), with median and
-worst error of each, and for every case whether the policy predicted best takes at most 5 % longer than the one measured
-best. Aims: median 15 %, worst 35 %.
+volumes, splits in one direction and, with four ranks, in two. Printed are the errors of the whole update twice: *alone*
+by what the machine's file says, and *told* what the kernel alone takes on one rank (its time per site, from the same
+run), with median and worst error of each, and for every case whether the policy predicted best takes at most 5 % longer
+than the one measured best. Aims: median 15 %, worst 35 %.
 
-`python benchmarks/halo_simulation.py` starts ranks itself: one for each GPU up to four, else two on this host (`--ranks`).
-GPUs get the machine file of their name, or `--machine`; hosts are measured first, as by `jali machine measure`. Times are medians
-over batches, on hosts the fastest batch of short ones, since others may use them; `--statistic` chooses. `--csv FILE` keeps all rows.
+`python benchmarks/halo_simulation.py` starts ranks itself: one for each GPU up to four, else two on this host
+(`--ranks`). GPUs get the machine file of their name, or `--machine`; hosts are measured first, as by `jali machine
+measure`. Times are medians over batches, on hosts the fastest batch of short ones, since others may use them;
+`--statistic` chooses. `--csv FILE` keeps all rows.
 """
 
 from __future__ import annotations
@@ -110,7 +111,8 @@ def child(options: argparse.Namespace) -> int:
         if found is None:
             found = FILES["H200"]
             notes.append(
-                f"no machine file is known for {name!r}: compared with {found}, so the errors say nothing; give --machine"
+                f"no machine file is known for {name!r}: compared with {found}, so the errors say nothing; "
+                "give --machine"
             )
         machine = Machine.load(found)
     sizes = [int(n) for n in (options.sizes or ("6,8,12" if on_host else "8,12,16,24,32")).split(",")]
@@ -141,7 +143,8 @@ def child(options: argparse.Namespace) -> int:
                         alone, told = row.errors()
                         say(
                             ranks,
-                            f"{words:38}{row.policy:26}{row.measured * 1e6:10.1f} us  alone {row.alone * 1e6:10.1f} {alone:+6.0%}"
+                            f"{words:38}{row.policy:26}{row.measured * 1e6:10.1f} us  "
+                            f"alone {row.alone * 1e6:10.1f} {alone:+6.0%}"
                             f"  told {row.told * 1e6:10.1f} {told:+6.0%}",
                         )
                     if found:
@@ -203,8 +206,8 @@ def summary(rows: list[Compared], best: list[float]) -> None:
         errors = [abs(row.errors()[number]) for row in rows]
         median, worst = statistics.median(errors), max(errors)
         print(
-            f"{words}: {len(errors)} rows, median error {median:.1%} (aim {AIM:.0%}), worst {worst:.1%} (aim {WORST:.0%}): "
-            f"{'pass' if median <= AIM and worst <= WORST else 'FAIL'}"
+            f"{words}: {len(errors)} rows, median error {median:.1%} (aim {AIM:.0%}), worst {worst:.1%} "
+            f"(aim {WORST:.0%}): {'pass' if median <= AIM and worst <= WORST else 'FAIL'}"
         )
     near = sum(ratio <= NEAR for ratio in best)
     print(

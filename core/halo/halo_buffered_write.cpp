@@ -27,7 +27,7 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 
 const HaloTransport halos_by_buffered_write{
     {"buffered-write", "the pack kernel stores into a buffer at the neighbour, which places it",
-     traits_of_pads(true), SymmetricBuffer::why_not},
+     traits_of_pads(true, true), SymmetricBuffer::why_not},
     true,
     &halos_by_staging,
     nullptr,

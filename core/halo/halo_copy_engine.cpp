@@ -47,7 +47,7 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 
 const HaloTransport halos_by_copy_engine{
     {"copy-engine", "packed here, copied into a buffer at the neighbour by a copy engine",
-     traits_of_pads(false), SymmetricBuffer::why_not},
+     traits_of_pads(false, true), SymmetricBuffer::why_not},
     false,
     &halos_by_staging,
     nullptr,

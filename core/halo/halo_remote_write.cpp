@@ -96,7 +96,7 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 
 const HaloTransport halos_by_remote_write{{"remote-write",
                                            "the pack kernel stores into the neighbour's ghosts",
-                                           traits_of_pads(true), SymmetricBuffer::why_not},
+                                           traits_of_pads(true, false), SymmetricBuffer::why_not},
                                           true,
                                           &halos_by_staging,
                                           &halos_by_buffered_write,

@@ -10,8 +10,12 @@
 
 namespace jali {
 
-constexpr TransportTraits traits_of_pads(bool recordable) {
-    return {.recordable = recordable, .one_sided = true, .maps_memory = true, .device_per_rank = true};
+constexpr TransportTraits traits_of_pads(bool recordable, bool buffered) {
+    return {.recordable = recordable,
+            .one_sided = true,
+            .maps_memory = true,
+            .buffered = buffered,
+            .device_per_rank = true};
 }
 
 // Collective at first. Throws LayoutError, on all ranks, where the layout has more slabs than the pad words.

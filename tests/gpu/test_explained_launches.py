@@ -1,4 +1,4 @@
-"""Launches on devices are explained, and the simulation is held against what devices measure, on devices that are fake."""
+"""Launches on devices are explained, and the simulation is held against what fake devices measure."""
 
 import re
 import sys

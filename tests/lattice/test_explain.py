@@ -1,4 +1,5 @@
-"""What `explain` says of a launch: sites, ghosts and their peers, the policy and the reasons against others, memory, steps."""
+"""What `explain` says of a launch: sites, ghosts and their peers, the policy and the reasons against others, memory,
+steps."""
 
 import re
 
@@ -21,7 +22,8 @@ def test_a_split_launch_is_explained_on_every_rank(use_settings):
     for rank, (text, _) in enumerate(jali.virtual_ranks(2, explained, "staple", (4, 4, 4, 8), (1, 1, 1, 2))):
         other = 1 - rank
         assert text.startswith(
-            f"staple_sum over ALL of Lattice(4, 4, 4, 16), float64, on rank {rank} of 2 as 1x1x1x2\n  a box of 4x4x4x8 on the host"
+            f"staple_sum over ALL of Lattice(4, 4, 4, 16), float64, on rank {rank} of 2 as 1x1x1x2\n"
+            "  a box of 4x4x4x8 on the host"
         )
         assert "512 sites: 384 in the bulk, 128 in the boundary (128 in direction 3;" in text
         assert re.search(rf"slab \(0, 0, 0, \+1\) +9 KiB +{other}   U\[0\] 9 KiB", text)

@@ -1,4 +1,5 @@
-"""What an update is on a rank, from geometry alone, against counting sites one by one and against what exchanges really send."""
+"""What an update is on a rank, from geometry alone, against counting sites one by one and against what exchanges really
+send."""
 
 import itertools
 

@@ -1,4 +1,5 @@
-"""What a rank of this host computes, and what carries its halos, measured by all ranks at once, as machine files say it.
+"""What a rank of this host computes, and what carries its halos, measured by all ranks at once, as machine files say
+it.
 
 Halos are measured as they are, from packing to unpacking, at two sizes: what remains at none is the latency.
 """
@@ -33,8 +34,8 @@ def nothing_much(X: Any, x: Any) -> None:
 
 
 def host_device(ranks: Communicator) -> Device:
-    """Memory, caches and arithmetic of the slowest rank, all working at once with their threads: the best of a few tries, as of links.
-    Collective. Raises CompileError without a compiler.
+    """Memory, caches and arithmetic of the slowest rank, all working at once with their threads: the best of a few
+    tries, as of links. Collective. Raises CompileError without a compiler.
     """
     threads = ranks.threads
     rates: list[Callable[[], float]] = [
@@ -76,11 +77,12 @@ def _calls_per_second() -> Callable[[], float]:
 
 
 def host_carriers(ranks: Communicator) -> dict[str, LibraryLevel]:
-    """Latency and bandwidth of halos between ranks of a host, by carrier; none where ranks are on several hosts. Collective."""
+    """Latency and bandwidth of halos between ranks of a host, by carrier; none where ranks are on several hosts.
+    Collective."""
     if len(ranks.collectives.hosts) > 1:
         return {}
     rows = {
-        carried_by: name for name, _, _, carried_by, overlap, _ in _core.halo_policies("cpu") if not overlap
+        carried_by: name for name, _, _, carried_by, overlap, *_ in _core.halo_policies("cpu") if not overlap
     }
     found: dict[str, list[tuple[int, float]]] = {carried_by: [] for carried_by in rows}
     for size in HALOS:

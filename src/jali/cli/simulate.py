@@ -1,4 +1,4 @@
-"""`jali simulate`: how long a collective takes on a described machine, for one size or many, one machine or growing ones.
+"""`jali simulate`: how long a collective takes on a described machine, for one size or many, one machine or more.
 
 `jali simulate halo`: an update of a split lattice with every halo policy (`jali.cli.simulate_halo`).
 """

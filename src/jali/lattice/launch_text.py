@@ -1,7 +1,8 @@
-"""What a launch does, as text: its sites, the ghosts that it reads, the policy that brings them and why not another, its steps.
+"""What a launch does, as text: its sites, the ghosts that it reads, the policy that brings them and why not another,
+its steps.
 
-The form is that of `jali.comm.Plan.explain`. Sites and slabs come from geometry (`jali.lattice.updates`), steps and reasons from the
-core's launch, on a device from what its driver is given.
+The form is that of `jali.comm.Plan.explain`. Sites and slabs come from geometry (`jali.lattice.updates`), steps and
+reasons from the core's launch, on a device from what its driver is given.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def explain_launch(kernel: BoundKernel, domain: Any) -> str:
         f"{kernel.program.name} over {domain} of {lattice}, {kernel.program.precision}, on rank {lattice.rank} of "
         f"{lattice.communicator.size} as {'x'.join(map(str, lattice.grid))}",
         f"  {_place(kernel)}",
-        f"  a site: {kernel.cost.bytes_moved} bytes moved, {kernel.cost.bytes_least} at least, {kernel.cost.flops} flops",
+        f"  a site: {kernel.cost.bytes_moved} bytes moved, {kernel.cost.bytes_least} at least, "
+        f"{kernel.cost.flops} flops",
         *([f"  launch {kernel.chosen.launch}"] if kernel.chosen.launch else []),
         "",
         *_memory(kernel),
@@ -87,8 +89,8 @@ def _sites(part: Part) -> list[str]:
         return [f"  {part.whole.sites} sites, none of which reads a ghost"]
     late = ", ".join(f"{work.sites} in direction {d}" for d, work in part.boundary.items())
     return [
-        f"  {part.whole.sites} sites: {part.bulk.sites} in the bulk, {part.late.sites} in the boundary ({late}; a site that reads "
-        "ghosts of several counts in the last)"
+        f"  {part.whole.sites} sites: {part.bulk.sites} in the bulk, {part.late.sites} in the boundary ({late}; a site "
+        "that reads ghosts of several counts in the last)"
     ]
 
 

@@ -2,13 +2,14 @@
 
 An update is one transfer graph of all ranks (`jali._core.TransferGraph`), made of the same steps as the row takes on a
 device (core/halo/gpu_exchange) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
-and each rank's memory, which its kernels share with each other and with what it sends and receives. What is not known of
-a machine costs nothing. Nothing here is measured: kernels take what their bytes and operations take on the machine's
+and each rank's memory, which its kernels share with each other and with what it sends and receives. What is not known
+of a machine costs nothing. Nothing here is measured: kernels take what their bytes and operations take on the machine's
 `Device` (`kernel_seconds`), or as long as the caller says.
 
-A kernel of n sites takes `launch`, and then the root of the sum of squares of four times: that of its bytes from memory,
-of all its reads and writes through caches, of its operations, and of one thread's own reads. The first three are roofs,
-reached where they are far apart; the last is what few sites take. Fields that fit a cache come from memory in part.
+A kernel of n sites takes `launch`, and then the root of the sum of squares of four times: that of its bytes from
+memory, of all its reads and writes through caches, of its operations, and of one thread's own reads. The first three
+are roofs, reached where they are far apart; the last is what few sites take. Fields that fit a cache come from memory
+in part.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jali import _core
-from jali.comm.machine import GIGA, MICRO, Carrier, Device, Machine
+from jali.comm.machine import GIGA, MICRO, Device, Machine
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.updates import Message, Part, Update, Work
 
 MOST_RANKS = 1 << 14
 EXCHANGE, BULK, BOUNDARY = (0, 0, 0), (1, 0, 0), (2, 0, 0)
-"""Marks of the simulator, whose first number says what goes first where memory is short: what devices' priorities do."""
+"""Marks of the simulator, whose first number says what goes first where memory is short: what devices' priorities
+do."""
 LONG_WAVES = 4
 """Bulks of more waves of sites have their boundary beside their end (core/halo/gpu_launch)."""
 MEGA = 1e6
@@ -51,11 +53,12 @@ class Span:
 
 @dataclass(frozen=True)
 class SimulatedRow:
-    """A halo policy. Seconds of the rank that ends last; `why_not` says why it cannot work on this machine, then all are 0.
+    """A halo policy. Seconds of the rank that ends last; `why_not` says why it cannot work on this machine, then all
+    are 0.
 
-    `time` is the whole update, `host` what the host needs to put it on streams (which decides where it is longer than the rest).
-    `pack`, `transfer`, `bulk` and `boundary` say when those are under way, `exchange` all of the halos' way, `wait` how
-    long nothing is computed for want of halos.
+    `time` is the whole update, `host` what the host needs to put it on streams (which decides where it is longer than
+    the rest). `pack`, `transfer`, `bulk` and `boundary` say when those are under way, `exchange` all of the halos' way,
+    `wait` how long nothing is computed for want of halos.
     """
 
     policy: str
@@ -79,8 +82,9 @@ class SimulatedRow:
 
 @dataclass(frozen=True)
 class UpdateSimulation:
-    """All rows of an update on a machine, the fastest first and those that cannot work last. `compute` are the seconds of the
-    kernel over a rank's sites without any halo, of the slowest rank; bytes and messages are those that one rank sends."""
+    """All rows of an update on a machine, the fastest first and those that cannot work last. `compute` are the seconds
+    of the kernel over a rank's sites without any halo, of the slowest rank; bytes and messages are those that one rank
+    sends."""
 
     name: str
     machine: Machine
@@ -140,10 +144,10 @@ class UpdateSimulation:
     def __str__(self) -> str:
         machine, best = self.machine, self.best
         lines = [
-            f"{self.name}, {self.precision}, {'x'.join(map(str, self.extents))} sites on {math.prod(self.grid)} ranks as "
-            f"{'x'.join(map(str, self.grid))}",
-            f"  on {machine.name} ({machine.nodes} node{'s' if machine.nodes > 1 else ''} of {machine.ranks_per_node}): "
-            f"a rank computes {self.sites} sites in {_us(self.compute)} us, {self.bulk_sites} of them need no halo; "
+            f"{self.name}, {self.precision}, {'x'.join(map(str, self.extents))} sites on {math.prod(self.grid)} ranks "
+            f"as {'x'.join(map(str, self.grid))}",
+            f"  on {machine.name} ({machine.nodes} node{'s' if machine.nodes > 1 else ''} of {machine.ranks_per_node})"
+            f": a rank computes {self.sites} sites in {_us(self.compute)} us, {self.bulk_sites} of them need no halo; "
             f"it sends {self.sent} bytes in {self.messages} messages",
             "",
             f"  {'us':<26}{'whole':>9}{'of alone':>10}{'pack':>9}{'transfer':>10}{'bulk':>9}{'wait':>9}{'boundary':>10}"
@@ -157,8 +161,8 @@ class UpdateSimulation:
             parts = (row.pack.seconds, row.transfer.seconds, row.bulk.seconds, row.wait, after)
             pack, transfer, bulk, wait, boundary = (_us(seconds) for seconds in parts)
             lines.append(
-                f"  {row.policy:<26}{_us(row.time):>9}{self.compute / row.time:>10.1%}{pack:>9}{transfer:>10}{bulk:>9}{wait:>9}"
-                f"{boundary:>10}{row.hidden:>8.0%}"
+                f"  {row.policy:<26}{_us(row.time):>9}{self.compute / row.time:>10.1%}{pack:>9}{transfer:>10}"
+                f"{bulk:>9}{wait:>9}{boundary:>10}{row.hidden:>8.0%}"
             )
         if not best.why_not:
             lines += ["", *(f"  {line}" for line in self._why(best))]
@@ -168,8 +172,8 @@ class UpdateSimulation:
         lines = [f"{best.policy} wins: {best.description}"]
         if best.bulk.seconds:
             lines.append(
-                f"the bulk ({_us(best.bulk.seconds)} us) hides {_us(best.exchange.shared(best.bulk))} of the exchange's "
-                f"{_us(best.exchange.seconds)} us; {_us(best.wait)} us are waited for halos"
+                f"the bulk ({_us(best.bulk.seconds)} us) hides {_us(best.exchange.shared(best.bulk))} of the "
+                f"exchange's {_us(best.exchange.seconds)} us; {_us(best.wait)} us are waited for halos"
             )
         else:
             lines.append(
@@ -190,7 +194,8 @@ def _us(seconds: float) -> str:
 
 
 def kernel_seconds(device: Device, work: Work, precision: str, kept: int) -> float:
-    """Seconds of a kernel after its launch; `kept` are the bytes of all that it goes over again and again, of which caches keep a part."""
+    """Seconds of a kernel after its launch; `kept` are the bytes of all that it goes over again and again, of which
+    caches keep a part."""
     if work.sites == 0:
         return 0.0
     from_memory = 1.0 if kept == 0 or not device.cache_size else min(1.0, kept / (device.cache_size * MEGA))
@@ -220,26 +225,32 @@ class _Steps:
     enqueued: int = 0  # what the host puts on streams
 
 
+class _Policy(NamedTuple):
+    """A row of the core's table."""
+
+    name: str
+    description: str
+    recordable: bool
+    carrier: str
+    overlap: bool
+    per_direction: bool
+    stores: bool  # the kernel that packs is the transport
+    mailbox: bool  # which somebody empties
+
+
 class _Row:
     """The graph of one row: all ranks from a common start to the end of the update."""
 
     def __init__(
         self,
-        carried: tuple[str, bool, bool],
-        carrier: Carrier,
+        policy: _Policy,
         machine: Machine,
         core: Any,
         parts: Sequence[Part],
         seconds: Callable[[Part, Work], float],
     ):
-        self.name, self.overlap, self.per_direction = carried
-        self.carrier, self.machine, self.core, self.parts, self.seconds = (
-            carrier,
-            machine,
-            core,
-            parts,
-            seconds,
-        )
+        self.policy, self.carrier = policy, machine.carriers[policy.carrier]
+        self.machine, self.core, self.parts, self.seconds = machine, core, parts, seconds
         assert machine.device is not None
         self.device = machine.device
         self.graph = _core.TransferGraph(len(parts))
@@ -273,7 +284,7 @@ class _Row:
 
     def rate(self, source: int, to: int) -> float:
         """Bytes per second of a message that has all links for itself."""
-        links, _ = self.core.path(source, to, self.name)
+        links, _ = self.core.path(source, to, self.policy.carrier)
         return float(min(self.core.capacity(link) for link in links))
 
     def messages(self, ready: Callable[[int], list[int]], chained: bool = False) -> None:
@@ -282,7 +293,7 @@ class _Row:
             before = ready(part.rank)
             for message in part.sent:
                 node = self.graph.add_transfer(
-                    part.rank, message.to, message.bytes, before, EXCHANGE, self.name
+                    part.rank, message.to, message.bytes, before, EXCHANGE, self.policy.carrier
                 )
                 self.nodes[part.rank, message.key] = node
                 self.steps[message.to].transfer.append(node)
@@ -301,7 +312,7 @@ class _Row:
 
     def on_devices(self) -> Any:
         """What GpuExchange::run puts on streams."""
-        stores = self.name in ("remote-write", "buffered-write")
+        stores = self.policy.stores
         for part in self.parts:
             rank, steps = part.rank, self.steps[part.rank]
             steps.start = last = self.delay(rank, 0.0, [])
@@ -316,7 +327,7 @@ class _Row:
                 last = self.kernel(rank, self.copied(sum(m.bytes for m in part.sent)), [last])
             steps.pack.append(last)
             waits = self.carrier.before * MICRO
-            if self.carrier.queues and self.overlap and part.bulk.sites:
+            if self.carrier.queues and self.policy.overlap and part.bulk.sites:
                 waves = max(1.0, part.bulk.sites / self.device.at_once)
                 waits += self.seconds(part, part.bulk) / waves
             if waits:
@@ -326,20 +337,20 @@ class _Row:
                 self.graph.add_kernel(rank, held, [last], EXCHANGE)
             steps.arrived[-1] = last
             steps.enqueued += 0 if stores else len(part.sent)
-        self.messages(lambda rank: [self.steps[rank].arrived[-1]], chained=self.name == "copy-engine")
+        self.messages(lambda rank: [self.steps[rank].arrived[-1]], chained=self.policy.mailbox and not stores)
         for part in self.parts:
-            self._boundary(part, places=self.name in ("buffered-write", "copy-engine"))
+            self._boundary(part)
         return self._run()
 
     def _stages(self, part: Part) -> list[int]:
         directions = sorted({m.direction for m in self.to[part.rank]} | set(part.boundary))
-        return directions if self.per_direction else directions[-1:]
+        return directions if self.policy.per_direction else directions[-1:]
 
-    def _boundary(self, part: Part, places: bool) -> None:
+    def _boundary(self, part: Part) -> None:
         """Behind the messages: bulk on a stream of its own, arrivals and boundary on the first one."""
         rank, steps, device = part.rank, self.steps[part.rank], self.device
         stages = self._stages(part)
-        beside = self.overlap and part.bulk.sites > 0
+        beside = self.policy.overlap and part.bulk.sites > 0
         side = steps.start
         if beside:
             side = self.delay(rank, device.join * MICRO, [side], BULK)
@@ -352,16 +363,18 @@ class _Row:
             last = number + 1 == len(stages)
             came = self.received(rank, direction)
             arrived = self.delay(rank, self.carrier.after * MICRO, [*main, *came])
-            if places:
+            if self.policy.mailbox:
                 size = sum(
-                    m.bytes for m in self.to[rank] if m.direction == direction or not self.per_direction
+                    m.bytes
+                    for m in self.to[rank]
+                    if m.direction == direction or not self.policy.per_direction
                 )
                 arrived = self.kernel(rank, self.copied(size), [arrived])
             steps.arrived[direction] = arrived
             main = [arrived]
-            if not self.overlap:
+            if not self.policy.overlap:
                 late = part.whole
-            elif not self.per_direction:
+            elif not self.policy.per_direction:
                 late = part.late
             else:
                 late = part.boundary.get(direction, Work())
@@ -381,8 +394,9 @@ class _Row:
         steps.end = self.delay(rank, 0.0, main)
 
     def on_hosts(self) -> Any:
-        """What a schedule of core/halo/exchange does. Within a host a carrier's rate includes packing and unpacking, and the threads that
-        copy compute nothing meanwhile; between hosts messages travel by themselves, packed before and unpacked after."""
+        """What a schedule of core/halo/exchange does. Within a host a carrier's rate includes packing and unpacking,
+        and the threads that copy compute nothing meanwhile; between hosts messages travel by themselves, packed before
+        and unpacked after."""
         near = [
             {m.key for m in part.sent if self.core.level_between(part.rank, m.to) > 0} for part in self.parts
         ]
@@ -400,7 +414,7 @@ class _Row:
             rank, steps = part.rank, self.steps[part.rank]
             busy = [self.nodes[rank, key] for key in near[rank]]
             main = [steps.arrived[-1], *busy]
-            if self.overlap and part.bulk.sites > 0:
+            if self.policy.overlap and part.bulk.sites > 0:
                 main = [self.kernel(rank, self.seconds(part, part.bulk), main, BULK)]
                 steps.bulk += main
             came = [*main, *self.received(rank, len(part.extents))]
@@ -409,7 +423,7 @@ class _Row:
             if unpacked:
                 arrived = self.kernel(rank, self.copied(unpacked), [arrived])
             steps.arrived[len(part.extents)] = arrived
-            late = part.late if self.overlap else part.whole
+            late = part.late if self.policy.overlap else part.whole
             node = self.kernel(rank, self.seconds(part, late), [arrived], BOUNDARY)
             steps.boundary.append(node)
             steps.end = node
@@ -421,7 +435,7 @@ class _Row:
 
     # -- what came of it
 
-    def simulated(self, policy: str, description: str) -> SimulatedRow:
+    def simulated(self) -> SimulatedRow:
         """The row, of the rank that ends last."""
         found = self.on_hosts() if self.device.kind == "cpu" else self.on_devices()
         begin, end = found.begin, found.end
@@ -438,8 +452,8 @@ class _Row:
         wait = max(0.0, boundary.begin - max(bulk.end, span(steps.pack).end))
         host = steps.enqueued * self.device.host * MICRO
         return SimulatedRow(
-            policy,
-            description,
+            self.policy.name,
+            self.policy.description,
             time=max(end[steps.end], host),
             host=host,
             wait=wait,
@@ -463,11 +477,12 @@ def simulate_update(
     policies: Sequence[str] = (),
     site_seconds: float | None = None,
 ) -> UpdateSimulation:
-    """Simulates an update of a lattice of these extents, split over a grid of ranks, with every halo policy, or those named.
+    """Simulates an update of a lattice of these extents, split over a grid of ranks, with every halo policy, or those
+    named.
 
-    The machine gets as many nodes as that takes; ranks fill them from the first on. `site_seconds` is what the kernel was measured to
-    take per site on one rank, in place of what its bytes and operations say. Raises ParameterError for a machine
-    without a `[device]`, for one rank and for more than 2^14; LayoutError where the lattice does not fit.
+    The machine gets as many nodes as that takes; ranks fill them from the first on. `site_seconds` is what the kernel
+    was measured to take per site on one rank, in place of what its bytes and operations say. Raises ParameterError for
+    a machine without a `[device]`, for one rank and for more than 2^14; LayoutError where the lattice does not fit.
     """
     split = update.on(extents, grid)
     device, ranks = machine.device, split.ranks
@@ -477,7 +492,8 @@ def simulate_update(
         )
     if not 1 < ranks <= MOST_RANKS:
         raise ParameterError(
-            f"the grid {split.grid} has {ranks} rank{'s' if ranks > 1 else ''}; halos are simulated between 2 and {MOST_RANKS}"
+            f"the grid {split.grid} has {ranks} rank{'s' if ranks > 1 else ''}; halos are simulated between 2 and "
+            f"{MOST_RANKS}"
         )
     machine = machine.with_nodes(-(-ranks // machine.ranks_per_node))
     parts = [split.part(rank) for rank in range(ranks)]
@@ -501,22 +517,21 @@ def simulate_update(
     core = machine.core_of_halos()
     levels = {core.level_between(part.rank, m.to) for part in parts for m in part.sent}
     rows = []
-    offered = _core.halo_policies(device.kind)
-    unknown = sorted(set(policies) - {name for name, *_ in offered})
+    offered = [_Policy(*row) for row in _core.halo_policies(device.kind)]
+    unknown = sorted(set(policies) - {policy.name for policy in offered})
     if unknown:
         raise ParameterError(
-            f"no halo policy {', '.join(unknown)} on {device.kind}; there are {', '.join(name for name, *_ in offered)}"
+            f"no halo policy {', '.join(unknown)} on {device.kind}; there are "
+            f"{', '.join(policy.name for policy in offered)}"
         )
-    for name, description, _, carried_by, overlap, per_direction in offered:
-        if policies and name not in policies:
+    for policy in offered:
+        if policies and policy.name not in policies:
             continue
-        why_not = why_not_carried(machine, carried_by, levels)
+        why_not = why_not_carried(machine, policy.carrier, levels)
         if why_not:
-            rows.append(SimulatedRow(name, description, why_not))
-            continue
-        carried = (carried_by, overlap, per_direction)
-        row = _Row(carried, machine.carriers[carried_by], machine, core, parts, seconds)
-        rows.append(row.simulated(name, description))
+            rows.append(SimulatedRow(policy.name, policy.description, why_not))
+        else:
+            rows.append(_Row(policy, machine, core, parts, seconds).simulated())
     first = parts[0]
     return UpdateSimulation(
         name=update.name,

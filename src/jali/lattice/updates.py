@@ -1,9 +1,10 @@
-"""What an update is on each rank of a split lattice: sites in bulk and boundary, what work they are, which ghosts travel.
+"""What an update is on each rank of a split lattice: sites in bulk and boundary, what work they are, which ghosts
+travel.
 
-An `Update` is made from a bound kernel, of any lattice; `Update.on(extents, grid)` says what it is on a lattice of other
-extents over other ranks, from geometry alone: nothing is allocated, so the ranks may be thousands that nobody has. The
-bulk is a box, since a site is in it if all its reads stay inside, and an intersection of shifted boxes is one. Shares of
-colourings other than even and odd are those of their number of colours.
+An `Update` is made from a bound kernel, of any lattice; `Update.on(extents, grid)` says what it is on a lattice of
+other extents over other ranks, from geometry alone: nothing is allocated, so the ranks may be thousands that nobody
+has. The bulk is a box, since a site is in it if all its reads stay inside, and an intersection of shifted boxes is one.
+Shares of colourings other than even and odd are those of their number of colours.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Offset = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel does at some sites: bytes moved into registers and back, bytes that memory must give at least, operations."""
+    """What a kernel does at some sites: bytes moved into registers and back, bytes that memory must give at least,
+    operations."""
 
     sites: int = 0
     moved: int = 0
@@ -36,7 +38,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Ghost:
-    """A field, or a halo item, that is read beyond a rank's box: in the slab `key`, so many bytes of a site, at sites of `parities`."""
+    """A field, or a halo item, that is read beyond a rank's box: in the slab `key`, so many bytes of a site, at sites
+    of `parities`."""
 
     name: str
     key: Offset
@@ -47,7 +50,8 @@ class Ghost:
 
 @dataclass(frozen=True)
 class Message:
-    """What a rank sends for one slab: to whom, the bytes of each field or item in it, and after which direction it is awaited."""
+    """What a rank sends for one slab: to whom, the bytes of each field or item in it, and after which direction it is
+    awaited."""
 
     key: Offset
     source: int
@@ -68,8 +72,8 @@ class Message:
 
 @dataclass(frozen=True)
 class Part:
-    """One rank's part of an update: the kernel over `whole`, or over `bulk` and then, direction by direction, over the sites of
-    `boundary` that are late because of it."""
+    """One rank's part of an update: the kernel over `whole`, or over `bulk` and then, direction by direction, over the
+    sites of `boundary` that are late because of it."""
 
     rank: int
     extents: tuple[int, ...]
@@ -124,8 +128,8 @@ class Update:
         analysed = kernel.binary.source.lowered.analysed
         if kernel.variant.apart:
             raise ParameterError(
-                f"{program.name} reads fields of several lattices, or arrays, whose halos are exchanged before it begins; that is "
-                "not simulated"
+                f"{program.name} reads fields of several lattices, or arrays, whose halos are exchanged before it begins; "
+                "that is not simulated"
             )
         reads = tuple(
             Read(
@@ -155,7 +159,8 @@ class Update:
         )
 
     def on(self, extents: Sequence[int], grid: Sequence[int]) -> SplitUpdate:
-        """This update of a lattice of these extents on so many ranks in each direction. Raises LayoutError where they do not fit."""
+        """This update of a lattice of these extents on so many ranks in each direction. Raises LayoutError where they
+        do not fit."""
         if len(extents) != self.ndim or len(grid) != self.ndim:
             raise LayoutError(
                 f"{self.name} is for {self.ndim} directions; extents {tuple(extents)} and grid {tuple(grid)} are not"
@@ -187,7 +192,8 @@ class SplitUpdate:
 
     @functools.cached_property
     def ghosts(self) -> tuple[Ghost, ...]:
-        """What travels at each call, by slab; the same on all ranks. Raises LayoutError where boxes are too small for it."""
+        """What travels at each call, by slab; the same on all ranks. Raises LayoutError where boxes are too small for
+        it."""
         update = self.update
         program = update.analysed.program
         geometry = _core.Geometry(self.partition, 0)
@@ -233,7 +239,8 @@ class SplitUpdate:
         ]
 
         def sites(full: int) -> int:
-            """Of the domain in the box that has the whole extent in directions below `full`, and its inner part in the others."""
+            """Of the domain in the box that has the whole extent in directions below `full`, and its inner part in the
+            others."""
             ranges = [(0, extents[d]) if d < full else inner[d] for d in range(ndim)]
             volume = math.prod(end - begin for begin, end in ranges)
             if update.parities == 3:
@@ -255,7 +262,8 @@ class SplitUpdate:
         return work(counts[-1], update.least), work(counts[0], update.least), boundary
 
     def _least_in_layers(self, direction: int) -> int:
-        """Bytes that a site in few layers of a direction needs at least: its reads in other layers are of no use to their neighbours."""
+        """Bytes that a site in few layers of a direction needs at least: its reads in other layers are of no use to
+        their neighbours."""
         update = self.update
         read = sum(
             field.site_bytes * len({offset[direction] for offset in field.offsets}) for field in update.reads
