@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 import jali
-from jali import _core
+from jali import ALL, _core
 from jali.bench.compare.rows import neighbours
 from jali.bench.halo import KERNELS, laplace
 from jali.comm.machine import Device, Machine
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.update_simulation import kernel_seconds
-from jali.lattice.updates import Work
+from jali.lattice.updates import Update, Work
 
 US, GB = 1e-6, 1e9
 LEVELS = {"latency": 5.0, "bandwidth": 10.0}
@@ -282,3 +282,38 @@ def test_four_gpus_are_predicted_within_35_percent_and_half_of_the_rows_within_1
     for rows in updates.values():
         _, taken = min(rows)
         assert taken <= 1.05 * min(seconds for _, seconds in rows)
+
+
+BACK_ON_THE_HOST = 15 * US  # what a value takes to come back, as docs/performance.md says
+
+
+def measured_on_one_gpu():
+    """(kernel, sites in each direction, seconds), from docs/performance.md."""
+    table = table_of("## One GPU")
+    for name, words, host in (
+        ("axpy", "axpy", 0.0),
+        ("staple", "staple sum", 0.0),
+        ("plaquette", "plaquette, its value back on the host", BACK_ON_THE_HOST),
+    ):
+        for size, seconds in zip((32, 48, 64), table[words][::2], strict=True):
+            yield name, size, seconds * US - host
+
+
+def test_kernels_on_one_gpu_are_predicted_within_35_percent_and_half_of_them_within_15():
+    device = Machine.load("h200x8").device
+    matrix = 18 * 8
+    updates = {
+        kernel: Update.of(KERNELS[kernel](jali.Lattice(4, 4, 4, 4), "float64").bind().kernels[0], ALL)
+        for kernel in ("staple", "plaquette")
+    }
+    costs = {name: (update.moved, update.least, update.flops) for name, update in updates.items()}
+    costs["axpy"] = (3 * matrix, 3 * matrix, 36)
+    errors = {}
+    for kernel, size, seconds in measured_on_one_gpu():
+        moved, least, flops = (size**4 * cost for cost in costs[kernel])
+        told = kernel_seconds(device, Work(size**4, moved, least, flops), "float64", least)
+        errors[kernel, size] = (told + device.launch * US) / seconds - 1
+    sizes = sorted(map(abs, errors.values()))
+    assert len(sizes) == 9
+    assert sizes[len(sizes) // 2] <= 0.15, errors
+    assert sizes[-1] <= 0.35, errors
