@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
+import struct
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import test_checked_launches as checked
+from collective_machine import HEAD, SMALL
 from fake_driver import REAL, until_idle, use_fake_ccl, use_fake_gpus
-from test_checked_messages import ring
+from test_checked_messages import Arguments, Out, ring
 
 import jali
 from jali import _core, comm
@@ -406,6 +410,118 @@ def test_nothing_can_be_read_or_repeated_after_an_abort(made, use_settings):
     until_idle()
 
 
+# ---- kernels that give up, each run as one thread by itself ----------------------------------------------
+
+
+def one_thread(folder: Path, head: str, text: str) -> ctypes.CDLL:
+    """Kernels compiled for the host; each takes a pointer to a pointer to its arguments."""
+    source, library = folder / "kernels.cpp", folder / "kernels.so"
+    source.write_text("#define JALI_ONE_THREAD 1\n" + head + gpu_prelude() + text)
+    flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w"]
+    subprocess.run([*os.environ.get("CXX", "c++").split(), *flags, "-o", library, source], check=True)
+    return ctypes.CDLL(str(library))
+
+
+def launch(kernel: Any, arguments: bytes | ctypes.Structure) -> None:
+    held = ctypes.create_string_buffer(bytes(arguments), len(bytes(arguments)))
+    kernel(ctypes.byref(ctypes.c_void_p(ctypes.addressof(held))))
+
+
+def report_of(watch: np.ndarray, word: int) -> tuple[int, int, int]:
+    """What the page of the host says of waits for a word: its address, whose kernel, the epoch."""
+    place = 2 + 2 * (word // 8 % 128)
+    return int(watch[place]), int(watch[place + 1]) >> 56, int(watch[place + 1]) & (1 << 56) - 1
+
+
+def test_a_message_that_is_given_up_is_neither_put_nor_signalled(tmp_path):
+    kernel = one_thread(tmp_path, *cache.builtin_source()).pass_messages
+    source, target = np.arange(32, dtype=np.int8), np.zeros(32, np.int8)
+    words, watch = (
+        np.zeros(4, np.int64),
+        np.zeros(2 + 2 * 128, np.int64),
+    )  # credit, arrived, starts, blocks done
+    at = [int(words.ctypes.data) + 8 * k for k in range(4)]
+    arguments = Arguments(outgoing=1, watch=watch.ctypes.data)
+    for name, value in zip(
+        Out._fields_, (source.ctypes.data, target.ctypes.data, 32, *at, 7, 16, 0, 1), strict=True
+    ):
+        setattr(arguments.sent[0], name[0], value)
+    watch[0] = 1
+    launch(kernel, arguments)
+    assert not target.any()
+    assert not words.any()
+    assert report_of(watch, at[0]) == (at[0], 5, 1)
+    watch[:], words[0] = 0, 1
+    launch(kernel, arguments)
+    assert np.array_equal(target, source)
+    assert words.tolist() == [1, 1, 1, 0]
+    assert not watch.any()
+
+
+def test_a_halo_that_is_given_up_is_neither_stored_nor_signalled(tmp_path):
+    kernel = one_thread(tmp_path, *cache.builtin_source()).pack_halos
+    source, target = np.arange(64.0), np.zeros(64)
+    words, watch = np.zeros(8, np.int64), np.zeros(2 + 2 * 128, np.int64)
+    credit, arrived, epoch, retired, awaited = (int(words.ctypes.data) + 8 * k for k in (0, 1, 2, 3, 5))
+    part = np.array([source.ctypes.data, 0, 32, 1, 16, 512, 0, target.ctypes.data], np.int64)
+    message = np.array([1, arrived, credit, 1], np.int64)
+    job = np.array([0, 0, 0, 1], np.int32)
+    waits = np.array([awaited], np.int64)
+    tables = [x.ctypes.data for x in (part, message, job)]
+    pack = [*tables, 1, 1, 1, 0, epoch, retired, 0, 0, waits.ctypes.data, 1, 1, watch.ctypes.data]
+    arguments = np.array(pack, np.int64).tobytes()
+    watch[0] = 1
+    launch(kernel, arguments)
+    assert not target.any()
+    assert not words.any()
+    assert report_of(watch, credit) == (credit, 1, 1)
+    words[0] = 1  # there is credit, and what this rank waits for does not come
+    launch(kernel, arguments)
+    assert np.array_equal(target, source)
+    assert words[1] == 1
+    assert words[2] == 0  # the exchange has not ended
+    assert report_of(watch, awaited) == (awaited, 1, 1)
+    words[5], words[1] = 1, 0
+    launch(kernel, arguments)
+    assert words.tolist()[:4] == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("wire", ["flagged", "slotted"])
+def test_a_collective_that_is_given_up_neither_stores_nor_counts(wire, tmp_path):
+    kernel = one_thread(tmp_path, *cache.collective_source(wire, "fp32", "sum")).collective
+    memory, out = np.zeros(256, np.int64), np.zeros(4, np.float32)  # arrived, freed, queues
+    numbers, watch = np.zeros(4, np.int64), np.zeros(2 + 2 * 128, np.int64)
+    bases = np.array([memory.ctypes.data] * 2, np.int64)
+    head = dict.fromkeys(HEAD, 0)
+    head |= {"buffer 0": out.ctypes.data, "table_words": 15, "instructions": 1, "sources": 1, "waits": 1}
+    head |= {"actions": 1, "iterations": 1, "channels": 1, "ranks": 2, "slots": 4, "slot_bytes": 64}
+    head |= {"memories": bases.ctypes.data, "own_memory": memory.ctypes.data, "numbers": numbers.ctypes.data}
+    head |= {"freed": 256, "queues": 512, "watch": watch.ctypes.data, "overflows": memory.ctypes.data + 2040}
+    table = struct.pack("<qii qq iiiiiiii q", 0, 0, 0, 16, 16, 0, 1, 0, 0, 0, 1, 1, 1, 1)  # into buffer 0
+    table += struct.pack("<qii", 0, ~1, 0)  # from a message of rank 1
+    table += struct.pack("<iiii", 1, 1, 0, 0) + struct.pack("<iiii", 0, 1, 0, 0)  # frees it, waits for it
+    table += struct.pack("<iiii", 0, 0, 0, 1)  # which is received
+    head["table_words"] = len(table) // 8
+    arguments = struct.pack(f"<{len(HEAD)}q", *head.values()) + table.ljust(8 * SMALL, b"\0")
+    slot, arrived = 512 // 8 + 4 * 64 // 8, 4  # of rank 1, its first
+    if wire == "slotted":
+        memory[slot : slot + 2] = np.array([1, 2, 3, 4], np.float32).view(np.int64)
+    watch[0] = 1
+    launch(kernel, arguments)
+    assert not numbers.any()
+    assert not memory[32:64].any()  # nothing was freed
+    if wire == "flagged":
+        assert not out.any()
+    word = int(memory.ctypes.data) + 8 * (arrived if wire == "slotted" else slot)
+    assert report_of(watch, word) == (word, 6, 1)
+    watch[:], memory[arrived] = 0, 1
+    if wire == "flagged":
+        memory[slot : slot + 4] = np.array([1, 2, 3, 4], np.float32).view(np.uint32) | np.int64(1) << 32
+    launch(kernel, arguments)
+    assert out.tolist() == [1, 2, 3, 4]
+    assert numbers.tolist() == [0, 0, 0, 1]
+
+
 # ---- memory that kernels read while others write ---------------------------------------------------------
 
 
@@ -435,3 +551,27 @@ def test_rows_that_take_fine_grained_memory_refuse_where_there_is_none(
             assert all("take fine-grained memory of their own (NOT_SUPPORTED" in why for why in reasons[:3])
             assert reasons[3] == ""
     assert jali.virtual_ranks(2, why_not, "cuda", TAKE_IT) == [[""] * 3] * 2
+    for reached, reason in jali.virtual_ranks(2, ends_of_messages):
+        assert reached is fine
+        assert ("take fine-grained memory" in reason) is not fine
+
+
+def ends_of_messages() -> tuple[bool, str]:
+    """Whether all ranks can pass messages between their devices, and why not with the other one."""
+    c = comm.current()
+    gpu = _core.Gpu.open("hip", c.rank)
+    gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
+    ends = _core.MessageEnds(gpu, c.core)
+    return ends.all_reached, ends.why_not(1 - c.rank)
+
+
+def test_every_rule_of_the_memory_model_is_held_by_a_test():
+    tests = Path(__file__).resolve().parents[1]
+    page = (tests.parent / "docs" / "memory-model.md").read_text()
+    rules = [line for line in page.splitlines() if line.startswith("| ") and "| `" in line]
+    assert len(rules) == 12
+    known = "".join(path.read_text() for path in tests.rglob("test_*.py"))
+    for rule in rules:
+        names = re.findall(r"`(test_\w+)`", rule)
+        assert names or "tests/gpu/test_checked_*.py" in rule, rule
+        assert [name for name in names if f"def {name}(" not in known] == []

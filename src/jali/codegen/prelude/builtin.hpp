@@ -262,8 +262,8 @@ JALI_INLINE bool do_pack_job(const pack_arguments& a, const halo_job& job, int64
 // The end of an exchange, by one block: all has arrived, and is counted.
 JALI_INLINE void await_words(const int64_t* const* words, int64_t count, int64_t epoch, int64_t* counted, int64_t step,
                              int64_t* watch) {
-    wait_for_all(words, count, epoch + 1, step, watch);
-    if (counted != nullptr && thread_in_block() == 0) *counted = epoch + 1;
+    const bool came = wait_for_all(words, count, epoch + 1, step, watch);
+    if (came && counted != nullptr && thread_in_block() == 0) *counted = epoch + 1;
 }
 
 JALI_KERNEL_FOR(1024, pack_halos, pack_arguments) {

@@ -122,6 +122,12 @@ struct located {
     bool message;
 };
 
+// Of a block: some thread of it has given up, so that nothing is signalled or counted any more.
+JALI_INLINE bool& gave_up() {
+    JALI_SHARED bool some;
+    return some;
+}
+
 struct channel_state {
     const collective_arguments* a;
     const instruction* instructions;
@@ -151,7 +157,7 @@ struct channel_state {
         return {target ? slot(peer, int(a->rank), n) : slot(int(a->rank), peer, n), uint32_t(n + 1), true};
     }
     JALI_MEMBER void act(const deed& d) const {
-        if (iteration + d.ahead >= a->iterations) return;
+        if (iteration + d.ahead >= a->iterations || gave_up()) return;
         const int64_t n = number(d.peer, d.packet, d.kind) + d.ahead * per_iteration[2 * d.peer];
         const int me = int(a->rank);
         if (d.kind == 0) {
@@ -164,9 +170,9 @@ struct channel_state {
         const int64_t n = number(d.peer, d.packet, d.kind == 0 ? 1 : 0);
         const int me = int(a->rank);
         if (d.kind == 0) {
-            wait(arrived(me, d.peer, n), n + 1, IN_COLLECTIVE, a->watch);
+            if (!wait(arrived(me, d.peer, n), n + 1, IN_COLLECTIVE, a->watch)) gave_up() = true;
         } else if (n >= a->slots) {
-            wait(freed(me, d.peer), n + 1 - a->slots, IN_COLLECTIVE, a->watch);
+            if (!wait(freed(me, d.peer), n + 1 - a->slots, IN_COLLECTIVE, a->watch)) gave_up() = true;
         }
     }
 };
@@ -231,7 +237,10 @@ JALI_INLINE void do_flagged_slice(const channel_state& s, const instruction& i, 
                 }
                 return place;
             };
-            wait_for_flags(IN_COLLECTIVE, s.a->watch, look, missing);
+            if (!wait_for_flags(IN_COLLECTIVE, s.a->watch, look, missing)) {
+                gave_up() = true;
+                return;
+            }
             if (i.sources == 1 && i.divide_by == 1) break; // only moves
             JALI_UNROLL
             for (int u = 0; u < AT_ONCE; ++u) {
@@ -260,7 +269,8 @@ JALI_INLINE void do_flagged(const channel_state& s) {
         for (int k = warp % together; k < together; k += warps) {
             const instruction& i = s.instructions[round + k];
             const int64_t begin = s.channel * i.chunk;
-            if (begin >= i.bytes) continue; // nothing is in this slice, though its message is counted
+            // nothing is in this slice, though its message is counted; or nothing that could be trusted
+            if (begin >= i.bytes || gave_up()) continue;
             const int helpers = warps > together ? (warps - 1 - k) / together + 1 : 1; // warps that do this one
             do_flagged_slice(s, i, begin, i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk,
                              int64_t(warp / together) * width + thread % width, int64_t(helpers) * width);
@@ -402,6 +412,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
             table = table_here;
         }
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) memories[k] = a.memories[k];
+        if (thread_in_block() == 0) gave_up() = false;
         meet();
         const int32_t* per_iteration = (const int32_t*)(table + a.table_words - a.ranks);
         after_previous();
@@ -413,7 +424,8 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
             // all messages fit their queues: one look at the beginning tells whether there is room
             const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + channel * a.ranks + k;
             const int64_t wanted = numbers[2 * k] + per_iteration[2 * k] - a.slots;
-            if (per_iteration[2 * k] > 0 && seen(freed) < wanted) wait(freed, wanted, IN_COLLECTIVE, a.watch);
+            if (per_iteration[2 * k] > 0 && seen(freed) < wanted && !wait(freed, wanted, IN_COLLECTIVE, a.watch))
+                gave_up() = true;
 #endif
         }
         meet();
@@ -435,7 +447,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
 #endif
         let_next_begin(); // nobody is waited for any more
         meet();
-        for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) {
+        for (int64_t k = thread_in_block(); k < a.ranks && !gave_up(); k += threads_in_block()) {
             const int64_t received = numbers[2 * k + 1] + a.iterations * s.per_iteration[2 * k + 1];
             lasting[2 * k] = numbers[2 * k] + a.iterations * s.per_iteration[2 * k];
             lasting[2 * k + 1] = received;

@@ -107,12 +107,14 @@ JALI_INLINE bool wait(const int64_t* word, int64_t epoch, int64_t step, int64_t*
 }
 // All threads of a block, of which one waits.
 JALI_INLINE bool wait_in_block(const int64_t* word, int64_t epoch, int64_t step, int64_t* watch) {
-    return meet_first(thread_in_block() != 0 || wait(word, epoch, step, watch));
+    return meet_all(thread_in_block() != 0 || wait(word, epoch, step, watch));
 }
 // All threads of a block, for all these words.
-JALI_INLINE void wait_for_all(const int64_t* const* words, int64_t count, int64_t epoch, int64_t step, int64_t* watch) {
-    for (int64_t k = thread_in_block(); k < count; k += threads_in_block()) wait(words[k], epoch, step, watch);
-    meet();
+JALI_INLINE bool wait_for_all(const int64_t* const* words, int64_t count, int64_t epoch, int64_t step, int64_t* watch) {
+    bool came = true;
+    for (int64_t k = thread_in_block(); k < count; k += threads_in_block())
+        came &= wait(words[k], epoch, step, watch);
+    return meet_all(came);
 }
 
 // ---- words that are data as well -------------------------------------------------------------------------
@@ -155,18 +157,19 @@ JALI_INLINE bool look_flagged(const char* from, uint32_t flag, bytes16& what) {
     what = q.all;
     return there;
 }
-// One thread, until `look()` has found all flags, or the host has given up; `missing(flag)` is where one of them is not.
+// One thread, until `look()` has found all flags, or the host has given up: then false. `missing(flag)` is where one of them is not.
 template <class Look, class Missing>
-JALI_INLINE void wait_for_flags(int64_t step, int64_t* watch, Look look, Missing missing) {
+JALI_INLINE bool wait_for_flags(int64_t step, int64_t* watch, Look look, Missing missing) {
     const char* told = nullptr;
     for (uint32_t looks = 1; !look(); ++looks) {
         if (looks % 4096 == 0) {
             uint32_t flag = 0;
             told = missing(flag);
-            if (given_up(told, flag, step, watch)) return;
+            if (given_up(told, flag, step, watch)) return false;
         }
         pause();
     }
     if (told != nullptr) waits_no_longer(told, watch);
+    return true;
 }
 

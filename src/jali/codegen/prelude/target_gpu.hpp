@@ -205,16 +205,18 @@ JALI_INLINE void fence_device() { __threadfence(); }
 JALI_INLINE void fence_system() { __threadfence_system(); }
 JALI_INLINE void pause() {}
 #endif
-// All threads of a block meet, and know what its first thread says; all others say yes.
-JALI_INLINE bool meet_first(bool yes) {
+// All threads of a block meet, and know whether all of them say yes.
+JALI_INLINE bool meet_all(bool yes) {
 #if defined(__CUDACC_RTC__)
     return __syncthreads_and(yes);
 #else
-    JALI_SHARED bool said;
-    if (thread_in_block() == 0) said = yes;
+    JALI_SHARED bool all;
+    if (thread_in_block() == 0) all = true;
     meet();
-    yes = said;
-    meet(); // before it says something else
+    if (!yes) all = false;
+    meet();
+    yes = all;
+    meet(); // before they ask again
     return yes;
 #endif
 }
