@@ -318,3 +318,19 @@ def test_kernels_on_one_gpu_are_predicted_within_35_percent_and_half_of_them_wit
     assert len(sizes) == 9
     assert sizes[len(sizes) // 2] <= 0.15, errors
     assert sizes[-1] <= 0.35, errors
+
+
+def test_every_message_with_halo_items_costs_a_launch_that_computes_them():
+    case = KERNELS["wilson"](jali.Lattice(4, 4, 4, 4), "float64")
+    wilson = case.bind()
+
+    def packing(grid):
+        slow = machine({"launch": 100.0}, {"nccl": {"gpu": {}}})
+        extents = [8 * n for n in grid]
+        return wilson.simulate(
+            slow, extents, grid, fixed=case.fixed, policies=["nccl-wait"]
+        ).best.pack.seconds
+
+    # two items and a packing kernel, the first of which begins when it has been launched
+    assert packing((1, 1, 1, 2)) == pytest.approx(2 * 100 * US, rel=0.05)
+    assert packing((1, 1, 2, 2)) - packing((1, 1, 1, 2)) == pytest.approx(2 * 100 * US, rel=0.05)

@@ -316,10 +316,12 @@ class _Row:
         for part in self.parts:
             rank, steps = part.rank, self.steps[part.rank]
             steps.start = last = self.delay(rank, 0.0, [])
-            items = sum(message.items for message in part.sent)
-            if items:  # each is a kernel that reads what a whole site reads
-                last = self.kernel(rank, self.copied(items), [last])
-                steps.pack.append(last)
+            for message in part.sent:
+                if (
+                    message.items
+                ):  # computed by a launch for each message, of whose reads the item stands for all
+                    last = self.kernel(rank, self.copied(message.items), [last])
+                    steps.pack.append(last)
             if stores:
                 last = self.delay(rank, self.device.launch * MICRO, [last])
                 steps.enqueued += 1
