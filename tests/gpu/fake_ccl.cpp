@@ -205,6 +205,10 @@ struct Comm {
     std::string history; // of windows, the same on all ranks
 
     std::string above() const { return fs::path(folder).parent_path().string(); }
+    void note_window(const std::string& text) {
+        history += text;
+        std::ofstream(above() + "/windows-" + std::to_string(rank), std::ios::app) << text << '\n';
+    }
     void fault(const std::string& text) const {
         std::ofstream(above() + "/fault-" + std::to_string(rank), std::ios::app) << text << '\n';
     }
@@ -641,7 +645,7 @@ API int ncclCommWindowRegister(void* handle, void* memory, std::size_t bytes, vo
             return usage;
         }
     }
-    comm->history += '+';
+    comm->note_window("+" + std::to_string(window->number));
     *made = window.get();
     comm->windows[window.get()] = std::move(window);
     return success;
@@ -658,7 +662,7 @@ API int ncclCommWindowDeregister(void* handle, void* made) {
         comm->fault("the memory of window " + std::to_string(window.number) + " went before it");
     for (const Group* group : comm->groups)
         if (!group->over) comm->fault("window " + std::to_string(window.number) + " went while in use");
-    comm->history += '-' + std::to_string(window.number);
+    comm->note_window("-" + std::to_string(window.number));
     comm->windows.erase(found);
     return success;
 }

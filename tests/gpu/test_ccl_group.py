@@ -270,15 +270,22 @@ def test_symmetric_memory_is_used_again_when_all_ranks_have_let_it_go() -> None:
     on_ranks(2, body)
 
 
-def test_windows_wait_for_what_uses_them_on_any_stream_before_they_go(fake_driver: Path) -> None:
+def test_windows_wait_for_what_uses_them_on_any_stream_before_they_go(
+    fake_driver: Path, tmp_path: Path
+) -> None:
     def body(gpus: CclCommunicator) -> None:
         stream = another_stream(fake_driver)
         x, out = filled(gpus, np.ones(7), "fp64"), gpus.symmetric((7,), "fp64")
         gpus.gpu.let_wait(stream)
-        gpus.all_reduce(x, out, stream=stream)
+        busy = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p), ctypes.c_void_p(300_000)  # us
+        assert ctypes.CDLL(str(fake_driver)).cuLaunchHostFunc(ctypes.c_void_p(stream), *busy) == 0
+        gpus.core.all_reduce(
+            x.address, out.address, 7, "fp64", "sum", stream
+        )  # jali's stream does not wait for it
         del x, out
         gc.collect()
         gpus.symmetric((5 << 20,), "uint8")
+        assert (tmp_path / f"windows-{gpus.rank}").read_text().split() == ["+0", "+1", "-0", "-1", "+2"]
 
     on_ranks(2, body)
 

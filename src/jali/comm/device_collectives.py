@@ -193,9 +193,10 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
         """This rank's part of a composition, ready to run: libraries "remote-write" and the vendor's. Collective where it is the first
         that uses the library. Raises PlanError, DeviceError."""
         schedule = _core.plan_rank(composition, parameters, self._ranks.rank)
-        if self.library not in schedule.libraries and self.queues is None:
+        by_library = bool(self.library) and self.library in schedule.libraries
+        if not by_library and self.queues is None:
             raise DeviceError(f"{what} goes through the memory of peers, but {self.why_not_peer}")
-        ccl = self.ccl if self.library in schedule.libraries else None
+        ccl = self.ccl if by_library else None
         if self.queues is not None:
             stages = self.queues.compile(schedule, composition)
         else:

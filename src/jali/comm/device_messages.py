@@ -196,7 +196,7 @@ class DeviceMessages:
         return PersistentMessage(self, x, peer, tag, sends, self._checked(way))
 
     def _checked(self, way: str | None) -> str | None:
-        ways = (*_PEER, self.library, _STAGED)
+        ways = [name for name in (*_PEER, self.library, _STAGED) if name]
         if way is not None and way not in ways:
             raise ParameterError(
                 f"way={way}: ways of a message on {self.gpu.kind} devices are {', '.join(ways)}"
