@@ -27,7 +27,7 @@ FILES = {"cuda": ("cuda_driver", "nvrtc"), "hip": ("hip_driver", "hiprtc")}  # s
 
 def make_fake_driver(*options: str) -> Path:
     """The fake driver, compiled once for all processes that run this text of it; `options` are the compiler's."""
-    return _build(SOURCE, "-std=c++17", "-pthread", *options)
+    return _build(SOURCE, "-std=c++20", "-pthread", *options)
 
 
 def make_fake_ccl(*options: str) -> Path:

@@ -3,17 +3,20 @@
 //
 // Streams are as lazy as they may be: what is put on one runs when somebody waits for it, not before, and
 // only as much of other streams runs as events ask for. So a missing wait shows. (A device does go on while
-// its host waits for something else: what has been left alone for a while runs, too.) Copies must stay inside
-// one allocation. Who loads a kernel waits until its device is idle, and no copy into the device's memory can
-// be put on any stream meanwhile, which is what real drivers do. Kernels run as one thread. Numbers of
-// devices: JALI_FAKE_GPUS (1); memory of each: JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that
-// other processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports no IPC handles,
-// with JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say
-// the same of memory with handles. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do
-// nothing, for tests that want the texts only.
+// its host waits for something else: what has been left alone for a while runs, too.) With JALI_FAKE_SEED=n
+// the order of all that is not ordered is chosen as nobody would. A kernel has the blocks that were asked
+// for, each of one thread. Copies must stay inside one allocation. Who loads a kernel waits until its device
+// is idle, and no copy into the device's memory can be put on any stream meanwhile, which is what real
+// drivers do. Numbers of devices: JALI_FAKE_GPUS (1); multiprocessors of each, for 2048 threads:
+// JALI_FAKE_MULTIPROCESSORS (4); memory: JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that other
+// processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports no IPC handles, with
+// JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the
+// same of memory with handles. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
+// for tests that want the texts only.
 //
-// Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, memory with handles in
-// fake_gpu_virtual.hpp, the compiler in fake_gpu_compiler.hpp. One file is compiled, this one.
+// Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, what runs in
+// fake_gpu_scheduler.hpp, memory with handles in fake_gpu_virtual.hpp, the compiler in fake_gpu_compiler.hpp.
+// One file is compiled, this one.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -61,17 +64,23 @@ BOTH(cuDeviceGetName, hipDeviceGetName, (char* name, int length, int device), (n
     return 0;
 }
 API cuDeviceGetAttribute(int* value, int which, int) {
-    static const std::map<int, int> values{{10, 32}, {16, 4}, {38, 1 << 20}, {39, 2048},
-                                           {75, 9},  {76, 0}, {13, 1000000}, {8, 49152},
-                                           {50, 0},  {33, 1}, {34, 0}};
+    const std::map<int, int> values{{10, 32},      {16, number("JALI_FAKE_MULTIPROCESSORS", 4)},
+                                    {38, 1 << 20}, {39, 2048},
+                                    {75, 9},       {76, 0},
+                                    {13, 1000000}, {8, 49152},
+                                    {50, 0},       {33, 1},
+                                    {34, 0}};
     if (!values.count(which)) return 1;
     *value = values.at(which);
     return 0;
 }
 API hipDeviceGetAttribute(int* value, int which, int) {
-    static const std::map<int, int> values{{87, 64}, {63, 4}, {19, 1 << 20}, {57, 2048},
-                                           {23, 9},  {61, 0}, {5, 1000000},  {74, 65536},
-                                           {69, 0},  {67, 1}, {68, 0}};
+    const std::map<int, int> values{{87, 64},      {63, number("JALI_FAKE_MULTIPROCESSORS", 4)},
+                                    {19, 1 << 20}, {57, 2048},
+                                    {23, 9},       {61, 0},
+                                    {5, 1000000},  {74, 65536},
+                                    {69, 0},       {67, 1},
+                                    {68, 0}};
     if (!values.count(which)) return 1;
     *value = values.at(which);
     return 0;
@@ -97,7 +106,7 @@ BOTH(cuCtxSetCurrent, hipCtxSetCurrent, (void* context), (context)) {
     return 0;
 }
 BOTH(cuCtxSynchronize, hipDeviceSynchronize, (), ()) {
-    run_all(current);
+    Scheduler::get().run_all(current);
     return sticky;
 }
 BOTH(cuMemGetInfo_v2, hipMemGetInfo, (std::size_t* free, std::size_t* total), (free, total)) {
@@ -124,7 +133,8 @@ API hipExtMallocWithFlags(Address* address, std::size_t bytes, unsigned flags) {
     return flags != 1 || number("JALI_FAKE_NO_FINE", 0) ? 801 : hipMalloc(address, bytes);
 }
 BOTH(cuMemFree_v2, hipFree, (Address address), (address)) {
-    run_all(current); // not what other devices do: their work may wait for what this thread does next
+    Scheduler::get().run_all(
+        current); // not what other devices do: their work may wait for what this thread does next
     GUARD;
     const auto found = blocks.find(address);
     if (found == blocks.end()) return 1;
@@ -146,45 +156,41 @@ BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync,
      (Address to, const void* from, std::size_t bytes, void* stream), (to, from, bytes, stream)) {
     if (!allocated(to, bytes)) return 1;
-    return put(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
+    return put(stream, copying(reinterpret_cast<void*>(to), from, bytes));
 }
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
     if (!allocated(from, bytes)) return 1;
-    return put(stream, [=] { std::memcpy(to, reinterpret_cast<void*>(from), bytes); });
+    return put(stream, copying(to, reinterpret_cast<void*>(from), bytes));
 }
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
     if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
     std::lock_guard lock(loading_beside(to));
-    return put(stream,
-               [=] { std::memmove(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+    return put(stream, copying(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes));
 }
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
     if (!allocated(to, bytes)) return 1;
-    return put(stream, [=] { std::memset(reinterpret_cast<void*>(to), value, bytes); });
+    return put(stream, {"a fill", whole([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); })});
 }
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
      (stream, flags, priority)) {
-    GUARD;
     (void)flags;
-    (void)priority;
-    streams.push_back(new Stream(current));
-    *stream = streams.back();
+    *stream = Scheduler::get().make_stream(current, priority);
     return 0;
 }
 BOTH(cuStreamSynchronize, hipStreamSynchronize, (void* stream), (stream)) {
     if (capturing) return 900;
-    stream_of(stream)->run_to(position_of(stream));
+    Scheduler::get().run_to(stream_of(stream), position_of(stream));
     return sticky;
 }
 BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
     {
         GUARD;
         Stream* s = stream_of(stream);
-        if (sticky || (s->waiting.empty() && !s->busy)) return sticky;
-        s->ring();
+        if (sticky || s->done == s->last()) return sticky;
+        Scheduler::get().want(s, s->last());
     }
     give_way();
     return 600;
@@ -193,9 +199,15 @@ BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned
      (stream, event, flags)) {
     GUARD;
     (void)flags;
+    if (capturing && capturing->events.count(event)) {
+        auto& after = capturing->streams[stream_of(stream)];
+        const auto& more = capturing->events[event];
+        after.insert(after.end(), more.begin(), more.end());
+        return 0;
+    }
     const Event at = *static_cast<Event*>(event);
     if (!at.stream) return 0;
-    return put(stream, [at] { at.stream->run_to(at.position); });
+    return put(stream, {.name = "a wait for an event", .other = at.stream, .position = at.position});
 }
 BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, int* greatest),
      (least, greatest)) {
@@ -205,7 +217,7 @@ BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, 
 }
 BOTH(cuLaunchHostFunc, hipLaunchHostFunc, (void* stream, void (*function)(void*), void* argument),
      (stream, function, argument)) {
-    return put(stream, [=] { function(argument); });
+    return put(stream, {"a function of the host's", whole([=] { function(argument); }), true});
 }
 BOTH(cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned flags), (event, flags)) {
     Event* made = new Event;
@@ -219,20 +231,28 @@ BOTH(cuEventDestroy_v2, hipEventDestroy, (void* event), (event)) {
 }
 BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)) {
     GUARD;
-    if (capturing) return 0; // a recorded graph runs in the order it was made
+    if (capturing) {
+        capturing->events[event] = capturing->streams[stream_of(stream)];
+        return 0;
+    }
     Event* e = static_cast<Event*>(event);
     e->stream = stream_of(stream);
     if (e->timed) {
         ++timed_events;
         const auto time = std::make_shared<double>(0);
         e->time = time;
-        put(stream, [time] {
-            *time =
-                std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-        });
+        const auto look = [time] {
+            *time = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+        };
+        put(stream, {"a look at the clock", whole(look)});
     }
     e->position = e->stream->last();
     return sticky;
+}
+// Devices are as new, after nothing moved on them.
+extern "C" __attribute__((visibility("default"))) void fakeRecover() {
+    GUARD;
+    sticky = 0;
 }
 extern "C" __attribute__((visibility("default"))) long fakeTimedEvents() {
     GUARD;
@@ -243,7 +263,7 @@ BOTH(cuEventQuery, hipEventQuery, (void* event), (event)) {
         GUARD;
         Event* e = static_cast<Event*>(event);
         if (sticky || !e->stream || e->stream->done >= e->position) return sticky;
-        e->stream->ring();
+        Scheduler::get().want(e->stream, e->stream->last());
     }
     give_way();
     return 600;
@@ -254,7 +274,7 @@ BOTH(cuEventSynchronize, hipEventSynchronize, (void* event), (event)) {
         GUARD;
         e = *static_cast<Event*>(event);
     }
-    if (e.stream) e.stream->run_to(e.position);
+    if (e.stream) Scheduler::get().run_to(e.stream, e.position);
     return sticky;
 }
 BOTH(cuEventElapsedTime, hipEventElapsedTime, (float* ms, void* from, void* to), (ms, from, to)) {
@@ -272,7 +292,7 @@ BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (m
         one = &loading[current];
     }
     std::lock_guard lock(*one);
-    if (!capturing) run_all(current);
+    if (!capturing) Scheduler::get().run_all(current);
     // an image of the compiler below: a word that says so, its length, then a shared object
     Image head;
     std::memcpy(&head, image, sizeof head);
@@ -287,19 +307,21 @@ BOTH(cuModuleLoadData, hipModuleLoadData, (void** module, const void* image), (m
         return 200;
     *module = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!*module) std::fprintf(stderr, "%s\n", dlerror());
-    return *module ? 0 : 200; // the file stays open, so that no other gets its name
+    if (!*module) return 200; // the file stays open, so that no other gets its name
+    *static_cast<BlockHere**>(dlsym(*module, "jali_here")) = Scheduler::get().here();
+    return 0;
 }
 BOTH(cuModuleGetFunction, hipModuleGetFunction, (void** function, void* module, const char* name),
      (function, module, name)) {
     if (module == nullptr) {
-        *function = new Function{[](void**) {}, 0};
+        *function = new Function{name, [](void**) {}, 0};
         return 0;
     }
     void* entry = dlsym(module, name);
     const auto* bytes =
         static_cast<const unsigned long*>(dlsym(module, (std::string(name) + "_bytes").c_str()));
     if (!entry || !bytes) return 500;
-    *function = new Function{reinterpret_cast<void (*)(void**)>(entry), *bytes};
+    *function = new Function{name, reinterpret_cast<void (*)(void**)>(entry), *bytes};
     return 0;
 }
 BOTH(cuFuncGetAttribute, hipFuncGetAttribute, (int* value, int which, void* function),
@@ -316,46 +338,56 @@ BOTH(cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlo
     *count = 2048 / threads;
     return 0;
 }
+namespace {
+int launch(void* function, const unsigned* g, const unsigned* b, void* stream, void** parameters, int urgency,
+           bool early) {
+    if (!has_current) return 201;
+    if (g[0] == 0 || g[1] != 1 || g[2] != 1 || b[0] == 0 || b[0] > 1024 || b[1] != 1 || b[2] != 1) return 1;
+    const auto* f = static_cast<const Function*>(function);
+    const auto* bytes = static_cast<const char*>(parameters[0]);
+    // any number of blocks does the work; so many make a difference
+    const auto grid = std::min(g[0], static_cast<unsigned>(number("JALI_FAKE_BLOCKS", 256)));
+    const KernelCall call{f, grid, b[0], {bytes, bytes + f->bytes}, urgency, early};
+    return put(stream, {.name = "'" + f->name + "'", .kernel = std::make_shared<const KernelCall>(call)});
+}
+} // namespace
 BOTH(cuLaunchKernel, hipModuleLaunchKernel,
      (void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
       unsigned shared, void* stream, void** parameters, void** extra),
      (function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra)) {
     (void)shared;
     (void)extra;
-    if (!has_current) return 201;
-    if (gx == 0 || gy != 1 || gz != 1 || bx == 0 || bx > 1024 || by != 1 || bz != 1) return 1;
-    const Function* f = static_cast<Function*>(function);
-    const auto* bytes = static_cast<const char*>(parameters[0]);
-    std::vector<char> copy(bytes, bytes + f->bytes);
-    return put(stream, [entry = f->entry, copy]() mutable {
-        void* argument = copy.data();
-        entry(&argument);
-    });
+    const unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+    return launch(function, grid, block, stream, parameters, stream_of(stream)->urgency, false);
 }
-// In order all the same: how early a kernel may begin is up to the driver.
 struct Launch {
     unsigned grid[3], block[3], shared_bytes;
     void* stream;
     const int* attributes;
     unsigned count;
 };
-extern "C" int cuLaunchKernelEx(const Launch* launch, void* function, void** parameters, void** extra) {
-    const auto& [g, b, shared, stream, attributes, count] = *launch;
+extern "C" int cuLaunchKernelEx(const Launch* asked, void* function, void** parameters, void**) {
+    int urgency = stream_of(asked->stream)->urgency;
+    bool early = false;
     const int words = 18; // of an attribute: its number, 4 bytes of nothing, its value
-    for (unsigned k = 0; k < count; ++k) {
-        const int* attribute = attributes + words * k;
-        const bool early = attribute[0] == 6 && attribute[2] == 1;
-        const bool priority = attribute[0] == 8 && attribute[2] >= -5 && attribute[2] <= 0;
-        if (!early && !priority) return 1;
+    for (unsigned k = 0; k < asked->count; ++k) {
+        const int* attribute = asked->attributes + words * k;
+        if (attribute[0] == 6 && attribute[2] == 1) {
+            early = true;
+        } else if (attribute[0] == 8 && attribute[2] >= -5 && attribute[2] <= 0) {
+            urgency = attribute[2];
+        } else {
+            return 1;
+        }
     }
-    return cuLaunchKernel(function, g[0], g[1], g[2], b[0], b[1], b[2], shared, stream, parameters, extra);
+    return launch(function, asked->grid, asked->block, asked->stream, parameters, urgency, early);
 }
 BOTH(cuStreamBeginCapture_v2, hipStreamBeginCapture, (void* stream, int mode), (stream, mode)) {
     GUARD;
     (void)stream;
     (void)mode;
     if (capturing) return 901;
-    capturing = new Graph;
+    capturing = std::make_shared<Graph>();
     return 0;
 }
 BOTH(cuStreamIsCapturing, hipStreamIsCapturing, (void* stream, int* status), (stream, status)) {
@@ -368,27 +400,24 @@ BOTH(cuStreamEndCapture, hipStreamEndCapture, (void* stream, void** graph), (str
     GUARD;
     (void)stream;
     if (!capturing) return 401;
-    *graph = capturing;
-    capturing = nullptr;
+    *graph = new std::shared_ptr<const Graph>(std::move(capturing));
     return 0;
 }
 BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
      (void** instance, void* graph, unsigned long long flags), (instance, graph, flags)) {
     (void)flags;
-    *instance = new Graph(*static_cast<Graph*>(graph));
+    *instance = new std::shared_ptr<const Graph>(*static_cast<std::shared_ptr<const Graph>*>(graph));
     return 0;
 }
 BOTH(cuGraphLaunch, hipGraphLaunch, (void* instance, void* stream), (instance, stream)) {
-    for (const auto& work : static_cast<Graph*>(instance)->work)
-        if (int error = put(stream, work)) return error;
-    return 0;
+    return put(stream, {.name = "a graph", .graph = *static_cast<std::shared_ptr<const Graph>*>(instance)});
 }
 BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (void* instance), (instance)) {
-    delete static_cast<Graph*>(instance);
+    delete static_cast<std::shared_ptr<const Graph>*>(instance);
     return 0;
 }
 BOTH(cuGraphDestroy, hipGraphDestroy, (void* graph), (graph)) {
-    delete static_cast<Graph*>(graph);
+    delete static_cast<std::shared_ptr<const Graph>*>(graph);
     return 0;
 }
 BOTH(cuDeviceCanAccessPeer, hipDeviceCanAccessPeer, (int* can, int device, int peer), (can, device, peer)) {
@@ -481,13 +510,12 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {
     static const std::map<int, const char*> names{
-        {1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"}, {100, "NO_DEVICE"},    {200, "INVALID_IMAGE"},
-        {500, "NOT_FOUND"},   {600, "NOT_READY"},   {801, "NOT_SUPPORTED"}};
+        {1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"}, {100, "NO_DEVICE"},      {200, "INVALID_IMAGE"},
+        {500, "NOT_FOUND"},   {600, "NOT_READY"},   {702, "LAUNCH_TIMEOUT"}, {801, "NOT_SUPPORTED"}};
     *text = names.count(error) ? names.at(error) : "SOME_ERROR";
     return 0;
 }
 BOTH(cuGetErrorString, hipDrvGetErrorString, (int error, const char** text), (error, text)) {
-    (void)error;
-    *text = "as the fake driver says";
+    *text = error == 702 && sticky == 702 ? trouble.c_str() : "as the fake driver says";
     return 0;
 }

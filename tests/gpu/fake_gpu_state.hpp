@@ -1,11 +1,11 @@
-// What the fake driver of fake_gpu.cpp remembers: streams with their late work, events, graphs, memory.
+// What the fake driver of fake_gpu.cpp remembers: events, memory, what is being captured.
 // Part of fake_gpu.cpp and included nowhere else.
 #pragma once
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <deque>
+#include <cstring>
 #include <functional>
 #include <map>
 #include <memory>
@@ -15,81 +15,25 @@
 #include <utility>
 #include <vector>
 
-#include <poll.h>
-#include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/types.h>
 #include <unistd.h>
+
+#include "fake_gpu_scheduler.hpp"
 
 namespace {
 
 using Address = std::uint64_t;
-std::recursive_mutex big_lock;
-#define GUARD std::lock_guard<std::recursive_mutex> guard(big_lock)
 
-int number(const char* name, int otherwise) {
-    const char* text = std::getenv(name);
-    return text && *text ? std::atoi(text) : otherwise;
-}
-
-struct Stream;
 struct Event {
     Stream* stream = nullptr; // where it was recorded last, and after how many of its operations
     std::uint64_t position = 0;
     bool timed = false;
     std::shared_ptr<double> time; // when the stream came to it
 };
-struct Stream {
-    explicit Stream(int of = -1) : device(of) {}
-    const int device; // -1: the default stream, of all
-    std::deque<std::function<void()>> waiting;
-    std::uint64_t done = 0;
-    bool lively = false;                       // a thread looks after it
-    bool busy = false;                         // some thread is running an operation of this stream
-    const int bell = eventfd(0, EFD_NONBLOCK); // somebody asks how far it is
-    void ring() const {
-        const std::uint64_t once = 1;
-        if (write(bell, &once, sizeof once) < 0) return; // rung often enough
-    }
-    bool listen(int milliseconds) const {
-        pollfd wait{bell, POLLIN, 0};
-        std::uint64_t times;
-        return poll(&wait, 1, milliseconds) > 0 && read(bell, &times, sizeof times) > 0;
-    }
-    std::uint64_t last() const { return done + waiting.size() + busy; }
-    // Without the lock while an operation runs: it may wait for another device, and that one for our host.
-    void run_to(std::uint64_t position) {
-        std::unique_lock<std::recursive_mutex> lock(big_lock);
-        while (done < position && (busy || !waiting.empty())) {
-            if (busy) {
-                lock.unlock();
-                sched_yield();
-                lock.lock();
-                continue;
-            }
-            auto work = std::move(waiting.front());
-            waiting.pop_front();
-            busy = true;
-            lock.unlock();
-            work();
-            lock.lock();
-            busy = false;
-            ++done;
-        }
-    }
-};
-struct Graph {
-    std::vector<std::function<void()>> work;
-};
-struct Function {
-    void (*entry)(void**);
-    std::size_t bytes;
-};
 
-Stream default_stream;
-std::vector<Stream*> streams{&default_stream};
-thread_local Graph* capturing = nullptr; // ranks may be threads, and each records for itself
-long timed_events = 0;                   // recorded so far
+Stream& default_stream = *Scheduler::get().make_stream(-1, 0);
+thread_local std::shared_ptr<Graph> capturing; // ranks may be threads, and each records for itself
+long timed_events = 0;                         // recorded so far
 struct Block {
     std::size_t bytes;
     int file; // other processes map it through /proc
@@ -124,7 +68,6 @@ struct Virtual {
 std::map<Address, Virtual> virtuals;
 constexpr std::size_t virtual_unit = std::size_t{2} << 20;
 std::size_t in_use = 0;
-int sticky = 0; // an error that every later call returns, as after a fault in a kernel
 
 // Who asks in a loop would keep the lock from those who work.
 void give_way() {
@@ -135,41 +78,35 @@ Stream* stream_of(void* handle) {
     // 1 and 2 are the drivers' names for the default streams
     return reinterpret_cast<std::uintptr_t>(handle) > 2 ? static_cast<Stream*>(handle) : &default_stream;
 }
-// Runs what nobody waits for, late, or when somebody asks for it; each stream by itself, as on a device.
-void go_on(Stream* stream) {
-    for (;;) {
-        const bool asked = stream->listen(20);
-        std::uint64_t old;
-        {
-            GUARD;
-            old = stream->last();
-        }
-        if (!asked) stream->listen(20);
-        stream->run_to(old);
-    }
-}
-void run_all(int device = -1) {
-    std::vector<std::pair<Stream*, std::uint64_t>> all;
-    {
-        GUARD;
-        for (Stream* stream : streams)
-            if (device < 0 || stream->device < 0 || stream->device == device)
-                all.push_back({stream, stream->last()});
-    }
-    for (auto [stream, position] : all) stream->run_to(position);
-}
-
-int put(void* handle, std::function<void()> work) {
+int put(void* handle, Operation operation) {
     GUARD;
-    if (!stream_of(handle)->lively) std::thread(go_on, stream_of(handle)).detach();
-    stream_of(handle)->lively = true;
     if (sticky) return sticky;
     if (capturing) {
-        capturing->work.push_back(std::move(work));
+        capturing->add(stream_of(handle), std::move(operation));
     } else {
-        stream_of(handle)->waiting.push_back(std::move(work));
+        Scheduler::get().put(stream_of(handle), std::move(operation));
     }
     return 0;
+}
+// What is done at once.
+std::function<bool()> whole(std::function<void()> work) {
+    return [work = std::move(work)] {
+        work();
+        return true;
+    };
+}
+// Of bytes that lie where both sides can be reached; where turns are chosen, perhaps in two pieces.
+Operation copying(void* to, const void* from, std::size_t bytes) {
+    auto *target = static_cast<char*>(to), *end = target + bytes;
+    const auto* source = static_cast<const char*>(from);
+    const bool apart = end <= source || source + bytes <= target;
+    return {"a copy", [=, at = std::size_t{0}]() mutable {
+                const std::size_t now =
+                    at == 0 && apart && Scheduler::get().once_in(2) ? bytes / 2 : bytes - at;
+                std::memmove(target + at, source + at, now);
+                at += now;
+                return at == bytes;
+            }};
 }
 Physical::~Physical() {
     in_use -= charged;

@@ -96,11 +96,11 @@ JALI_INLINE bool wait(const int64_t* word, int64_t epoch, int64_t step, int64_t*
     bool told = false;
     // the host's memory is far away, so it is asked now and then only
     for (uint32_t looks = 1; seen(word) < epoch; ++looks) {
-        if (looks % 4096 == 0) {
+        if (looks % LOOKS_AT_HOST == 0) {
             told = true;
             if (given_up(word, epoch, step, watch)) return false;
         }
-        pause();
+        pause(word, epoch);
     }
     if (told) waits_no_longer(word, watch);
     return acquired(word) >= epoch;
@@ -162,7 +162,7 @@ template <class Look, class Missing>
 JALI_INLINE bool wait_for_flags(int64_t step, int64_t* watch, Look look, Missing missing) {
     const char* told = nullptr;
     for (uint32_t looks = 1; !look(); ++looks) {
-        if (looks % 4096 == 0) {
+        if (looks % LOOKS_AT_HOST == 0) {
             uint32_t flag = 0;
             told = missing(flag);
             if (given_up(told, flag, step, watch)) return false;

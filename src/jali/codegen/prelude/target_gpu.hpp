@@ -1,10 +1,10 @@
 // The target GPU: how functions and kernels are declared, numbers of fixed width, threads, atomics.
 //
 // One thread computes one site at a time, so JALI_LANES is 1. CUDA (NVRTC) and HIP (hipRTC) have the same
-// words for nearly everything; JALI_ONE_THREAD is neither: a host compiler that runs a kernel as one thread,
-// with which the tests exercise these paths where there is no GPU. Kernels take one structure and go through
-// their work with a stride, so that any number of threads does all of it. AMD's side has never run on
-// hardware.
+// words for nearly everything; JALI_ONE_THREAD is neither: a host compiler, and somebody who runs the blocks of a
+// kernel, of one thread each, in turns, with which the tests exercise these paths where there is no GPU. Kernels
+// take one structure and go through their work with a stride, so that any number of threads does all of it.
+// AMD's side has never run on hardware.
 
 #define JALI_GPU 1
 #if defined(JALI_ONE_THREAD)
@@ -16,7 +16,7 @@
     extern "C" __attribute__((visibility("default"))) const unsigned long name##_bytes = sizeof(type);       \
     extern "C" __attribute__((visibility("default"))) void name(void** p) { name##_thread(*(const type*)p[0]); } \
     static void name##_thread(const type& a)
-#define JALI_SHARED static thread_local // ranks may be threads of one process
+#define JALI_SHARED // a block is one thread
 #elif defined(__HIPCC_RTC__) || defined(__HIP__)
 #define JALI_DEVICE __device__
 #define JALI_UNROLL _Pragma("unroll")
@@ -35,7 +35,21 @@
 // (Gpu::launch). after_previous() returns when that one has ended and what it stored is there; the next one is let in when
 // all threads have come to let_next_begin() or ended, which no kernel may say that still waits for another device: a large
 // kernel behind it would take all places, and what the other device waits for might find none.
-#if defined(__CUDACC_RTC__) && __CUDA_ARCH__ >= 900
+#if defined(JALI_ONE_THREAD)
+// Which block runs now, and what it says to who runs it: that it waits, until a word has come to a value (or, of null, until
+// something has changed); that another may run instead; and what the two functions below are for.
+struct jali_block_here {
+    __INT64_TYPE__ block, blocks;
+    void (*pause)(const __INT64_TYPE__* word, __INT64_TYPE__ value);
+    void (*turn)();
+    void (*after_previous)();
+    void (*let_next_begin)();
+};
+extern "C" __attribute__((visibility("default"))) const jali_block_here* jali_here;
+const jali_block_here* jali_here; // set when the kernels are loaded
+static JALI_MEMBER void after_previous() { jali_here->after_previous(); }
+static JALI_MEMBER void let_next_begin() { jali_here->let_next_begin(); }
+#elif defined(__CUDACC_RTC__) && __CUDA_ARCH__ >= 900
 static JALI_MEMBER void after_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 static JALI_MEMBER void let_next_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 #else
@@ -144,8 +158,8 @@ JALI_INLINE double nan_of_target() { return __longlong_as_double(0x7ff8000000000
 #if defined(JALI_ONE_THREAD)
 JALI_INLINE int64_t thread_in_block() { return 0; }
 JALI_INLINE int64_t threads_in_block() { return 1; }
-JALI_INLINE int64_t block_in_grid() { return 0; }
-JALI_INLINE int64_t blocks_in_grid() { return 1; }
+JALI_INLINE int64_t block_in_grid() { return jali_here->block; }
+JALI_INLINE int64_t blocks_in_grid() { return jali_here->blocks; }
 JALI_INLINE void meet() {}
 JALI_INLINE void add_atomically(int64_t* target, int64_t value) { *target += value; }
 JALI_INLINE int64_t count_atomically(int64_t* target) { return (*target)++; }
@@ -156,10 +170,12 @@ JALI_INLINE int lanes_of_warp() { return 1; }
 JALI_INLINE bool first_of_warp() { return true; }
 JALI_INLINE int64_t sum_of_warp(int64_t x) { return x; }
 JALI_INLINE int most_of_warp(int x) { return x; }
-JALI_INLINE void fence_device() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-JALI_INLINE void fence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
-extern "C" int sched_yield(void);
-JALI_INLINE void pause() { sched_yield(); }
+JALI_INLINE void fence_device() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    jali_here->turn();
+}
+JALI_INLINE void fence_system() { fence_device(); }
+JALI_INLINE void pause(const int64_t* word = nullptr, int64_t value = 0) { jali_here->pause(word, value); }
 #else
 JALI_INLINE int64_t thread_in_block() { return threadIdx.x; }
 JALI_INLINE int64_t threads_in_block() { return blockDim.x; }
@@ -203,7 +219,14 @@ JALI_INLINE int most_of_warp(int x) {
 }
 JALI_INLINE void fence_device() { __threadfence(); }
 JALI_INLINE void fence_system() { __threadfence_system(); }
-JALI_INLINE void pause() {}
+JALI_INLINE void pause(const int64_t* = nullptr, int64_t = 0) {}
+#endif
+// Who waits asks the host, whose memory is far away, once in so many looks whether it has given up; where blocks take turns
+// a look is rare.
+#if defined(JALI_ONE_THREAD)
+const uint32_t LOOKS_AT_HOST = 16;
+#else
+const uint32_t LOOKS_AT_HOST = 4096;
 #endif
 // All threads of a block meet, and know whether all of them say yes.
 JALI_INLINE bool meet_all(bool yes) {
