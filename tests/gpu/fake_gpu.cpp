@@ -156,23 +156,26 @@ BOTH(cuMemFreeHost, hipHostFree, (void* address), (address)) {
 BOTH(cuMemcpyHtoDAsync_v2, hipMemcpyHtoDAsync,
      (Address to, const void* from, std::size_t bytes, void* stream), (to, from, bytes, stream)) {
     if (!allocated(to, bytes)) return 1;
-    return put(stream, copying(reinterpret_cast<void*>(to), from, bytes));
+    return copy(stream, to, reinterpret_cast<Address>(from), bytes);
 }
 BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
     if (!allocated(from, bytes)) return 1;
-    return put(stream, copying(to, reinterpret_cast<void*>(from), bytes));
+    return copy(stream, reinterpret_cast<Address>(to), from, bytes);
 }
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
     if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
     std::lock_guard lock(loading_beside(to));
-    return put(stream, copying(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes));
+    return copy(stream, to, from, bytes);
 }
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
     if (!allocated(to, bytes)) return 1;
-    return put(stream, {"a fill", whole([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); })});
+    return counted([=](const std::vector<char>*) {
+        return put(stream,
+                   {"a fill", whole([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); })});
+    });
 }
 BOTH(cuStreamCreateWithPriority, hipStreamCreateWithPriority, (void** stream, unsigned flags, int priority),
      (stream, flags, priority)) {
@@ -195,10 +198,9 @@ BOTH(cuStreamQuery, hipStreamQuery, (void* stream), (stream)) {
     give_way();
     return 600;
 }
-BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags),
-     (stream, event, flags)) {
+namespace {
+int let_wait(void* stream, void* event) {
     GUARD;
-    (void)flags;
     if (capturing && capturing->events.count(event)) {
         auto& after = capturing->streams[stream_of(stream)];
         const auto& more = capturing->events[event];
@@ -208,6 +210,31 @@ BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned
     const Event at = *static_cast<Event*>(event);
     if (!at.stream) return 0;
     return put(stream, {.name = "a wait for an event", .other = at.stream, .position = at.position});
+}
+int record(Event* event, void* stream) {
+    GUARD;
+    if (capturing) {
+        capturing->events[event] = capturing->streams[stream_of(stream)];
+        return 0;
+    }
+    event->stream = stream_of(stream);
+    if (event->timed) {
+        ++timed_events;
+        const auto time = std::make_shared<double>(0);
+        event->time = time;
+        const auto look = [time] {
+            *time = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
+        };
+        put(stream, {"a look at the clock", whole(look)});
+    }
+    event->position = event->stream->last();
+    return sticky;
+}
+} // namespace
+BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags),
+     (stream, event, flags)) {
+    (void)flags;
+    return counted([=](const std::vector<char>*) { return let_wait(stream, event); });
 }
 BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, int* greatest),
      (least, greatest)) {
@@ -230,24 +257,20 @@ BOTH(cuEventDestroy_v2, hipEventDestroy, (void* event), (event)) {
     return 0;
 }
 BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)) {
-    GUARD;
-    if (capturing) {
-        capturing->events[event] = capturing->streams[stream_of(stream)];
-        return 0;
+    return counted([=](const std::vector<char>*) { return record(static_cast<Event*>(event), stream); });
+}
+// From now on calls of this thread are counted: launches, copies, fills, events recorded and waited for.
+// Number `call` of them becomes something else (Change); a negative one takes back all that was said before,
+// as does counting anew.
+extern "C" __attribute__((visibility("default"))) void fakeChange(long call, int deed, const char* bytes,
+                                                                  long size) {
+    if (call < 0) {
+        changes.clear();
+        counted_calls = 0;
+        held_back = nullptr;
+        return;
     }
-    Event* e = static_cast<Event*>(event);
-    e->stream = stream_of(stream);
-    if (e->timed) {
-        ++timed_events;
-        const auto time = std::make_shared<double>(0);
-        e->time = time;
-        const auto look = [time] {
-            *time = std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
-        };
-        put(stream, {"a look at the clock", whole(look)});
-    }
-    e->position = e->stream->last();
-    return sticky;
+    changes[call] = {static_cast<Change::Deed>(deed), {bytes, bytes + size}};
 }
 // Devices are as new, after nothing moved on them.
 extern "C" __attribute__((visibility("default"))) void fakeRecover() {
@@ -347,8 +370,12 @@ int launch(void* function, const unsigned* g, const unsigned* b, void* stream, v
     const auto* bytes = static_cast<const char*>(parameters[0]);
     // any number of blocks does the work; so many make a difference
     const auto grid = std::min(g[0], static_cast<unsigned>(number("JALI_FAKE_BLOCKS", 256)));
-    const KernelCall call{f, grid, b[0], {bytes, bytes + f->bytes}, urgency, early};
-    return put(stream, {.name = "'" + f->name + "'", .kernel = std::make_shared<const KernelCall>(call)});
+    KernelCall kernel{f, grid, b[0], {bytes, bytes + f->bytes}, urgency, early};
+    return counted([=](const std::vector<char>* other) mutable {
+        if (other != nullptr) kernel.arguments = *other;
+        return put(stream,
+                   {.name = "'" + f->name + "'", .kernel = std::make_shared<const KernelCall>(kernel)});
+    });
 }
 } // namespace
 BOTH(cuLaunchKernel, hipModuleLaunchKernel,
@@ -510,12 +537,13 @@ BOTH(cuPointerGetAttribute, hipPointerGetAttribute, (void* value, int which, Add
 }
 BOTH(cuGetErrorName, hipDrvGetErrorName, (int error, const char** text), (error, text)) {
     static const std::map<int, const char*> names{
-        {1, "INVALID_VALUE"}, {2, "OUT_OF_MEMORY"}, {100, "NO_DEVICE"},      {200, "INVALID_IMAGE"},
-        {500, "NOT_FOUND"},   {600, "NOT_READY"},   {702, "LAUNCH_TIMEOUT"}, {801, "NOT_SUPPORTED"}};
+        {1, "INVALID_VALUE"},    {2, "OUT_OF_MEMORY"},   {100, "NO_DEVICE"},
+        {200, "INVALID_IMAGE"},  {500, "NOT_FOUND"},     {600, "NOT_READY"},
+        {702, "LAUNCH_TIMEOUT"}, {719, "LAUNCH_FAILED"}, {801, "NOT_SUPPORTED"}};
     *text = names.count(error) ? names.at(error) : "SOME_ERROR";
     return 0;
 }
 BOTH(cuGetErrorString, hipDrvGetErrorString, (int error, const char** text), (error, text)) {
-    *text = error == 702 && sticky == 702 ? trouble.c_str() : "as the fake driver says";
+    *text = error == sticky && !trouble.empty() ? trouble.c_str() : "as the fake driver says";
     return 0;
 }

@@ -35,6 +35,7 @@
 #include <utility>
 #include <vector>
 
+#include <signal.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -137,7 +138,7 @@ struct Stream {
     std::uint64_t done = 0, wanted = 0; // operations; up to where somebody waits
     Clock::time_point alone{};          // since when nobody has looked after what waits
     double rank = 0.5;
-    bool eager = false;
+    bool eager = false, drawn = false; // drawn: rank and eager are of this seed
     std::uint64_t begun() const { return done + running.size(); }
     std::uint64_t last() const { return begun() + waiting.size(); }
 };
@@ -159,7 +160,7 @@ class Scheduler {
         GUARD;
         if (stream->waiting.empty()) stream->alone = Clock::now();
         stream->waiting.push_back(std::move(operation));
-        if (seed_ != 0 && stream->eager) wake();
+        if (seed_ != 0 && (stream->eager || !stream->drawn)) wake();
     }
     // Somebody asks how far it is: it shall not stand still.
     void want(Stream* stream, std::uint64_t position) {
@@ -191,7 +192,16 @@ class Scheduler {
   private:
     Scheduler() {
         here_ = {0, 1, pause, turn, after_previous, let_next_begin};
-        std::thread([this] { run(); }).detach();
+        for (int which : {SIGFPE, SIGSEGV, SIGBUS}) {
+            struct sigaction ours{};
+            ours.sa_handler = fault;
+            ours.sa_flags = SA_NODEFER;
+            sigaction(which, &ours, &before_[which]);
+        }
+        std::thread([this] {
+            thread_ = std::this_thread::get_id();
+            run();
+        }).detach();
     }
     struct Move {
         enum { begin, begin_node, piece, start, go_on } kind;
@@ -204,6 +214,11 @@ class Scheduler {
 
     // Only from the scheduler's thread.
     double chance() { return std::uniform_real_distribution<>()(random_); }
+    void draw(Stream& stream) {
+        stream.rank = chance();
+        stream.eager = seed_ != 0 && chance() < 0.5;
+        stream.drawn = true;
+    }
     void wake() {
         asked_ = true;
         asked_for_.notify_all();
@@ -217,7 +232,8 @@ class Scheduler {
             if (const int seed = number("JALI_FAKE_SEED", 0); seed != seed_) {
                 seed_ = seed;
                 random_.seed(static_cast<unsigned>(seed));
-                for (Stream* stream : streams_) stream->eager = seed != 0 && chance() < 0.5;
+                restless_ = 2 << static_cast<int>(chance() * 6);
+                for (Stream* stream : streams_) stream->drawn = false;
             }
             places_ = 2048L * number("JALI_FAKE_MULTIPROCESSORS", 4);
             running_.remove_if([](const Running& r) { return r.done; });
@@ -269,6 +285,7 @@ class Scheduler {
         for (int round = 0; round < 2; ++round) {
             for (Stream* s : streams_) {
                 if (s->waiting.empty()) continue;
+                if (!s->drawn) draw(*s);
                 if (now - s->alone > std::chrono::milliseconds(30))
                     s->wanted = std::max(s->wanted, s->last());
                 if (s->wanted <= s->begun() && !(seed_ != 0 && s->eager)) continue;
@@ -329,19 +346,19 @@ class Scheduler {
 
     std::size_t choose() {
         if (seed_ == 0) return turns_++ % moves_.size();
-        if (once_in(16)) return static_cast<std::size_t>(chance() * static_cast<double>(moves_.size()));
+        if (once_in(2 * restless_))
+            return static_cast<std::size_t>(chance() * static_cast<double>(moves_.size()));
         const auto best = std::max_element(moves_.begin(), moves_.end(),
                                            [](const Move& a, const Move& b) { return a.rank < b.rank; });
         return static_cast<std::size_t>(best - moves_.begin());
     }
     void do_move(const Move& move, std::unique_lock<std::recursive_mutex>& lock) {
         progress();
-        if (move.stream != nullptr && once_in(8)) {
-            move.stream->rank = chance();
-            move.stream->eager = chance() < 0.5;
+        if (move.stream != nullptr && once_in(restless_)) {
+            draw(*move.stream);
         }
-        if (move.running != nullptr && once_in(8)) move.running->rank = chance();
-        if (move.fibre != nullptr && once_in(8)) move.fibre->rank = chance();
+        if (move.running != nullptr && once_in(restless_)) move.running->rank = chance();
+        if (move.fibre != nullptr && once_in(restless_)) move.fibre->rank = chance();
         switch (move.kind) {
         case Move::begin: {
             Running* r = begin(std::move(move.stream->waiting.front()), move.stream);
@@ -453,8 +470,16 @@ class Scheduler {
         here_.block = f.block;
         here_.blocks = r.operation.kernel->grid;
         lock.unlock();
+        inside_ = true;
         swapcontext(&own_, &f.context);
+        inside_ = false;
         lock.lock();
+        if (faulted_) {
+            faulted_ = false;
+            f.ended = true;
+            stop(719, "a fault in kernel '" + r.operation.kernel->function->name + "'");
+            return true;
+        }
         if (!f.ended) return false;
         stacks_.push_back(f.stack);
         if (!f.let_in) ++r.let_in;
@@ -471,6 +496,7 @@ class Scheduler {
         for (Fibre* f : all) {
             const std::int64_t* word = f->word;
             if (go_on(*f, lock) || !f->waits || f->word != word) progress();
+            if (sticky != 0) return; // all blocks have gone
         }
     }
     static void run_block() {
@@ -480,6 +506,15 @@ class Scheduler {
         kernel.function->entry(&argument);
         mine->ended = true;
         leave(mine);
+    }
+    // A fault in a kernel, such as a division by zero, is the device's; others are what they were before.
+    static void fault(int which) {
+        Scheduler& s = get();
+        if (std::this_thread::get_id() == s.thread_ && s.inside_) {
+            s.faulted_ = true;
+            setcontext(&s.own_);
+        }
+        sigaction(which, &s.before_[which], nullptr); // it comes again
     }
     static void leave(Fibre* mine) { swapcontext(&mine->context, &get().own_); }
     static void pause(const std::int64_t* word, std::int64_t value) {
@@ -535,9 +570,13 @@ class Scheduler {
             if (!s->waiting.empty())
                 text << " stream " << s->number << " of device " << s->device << " has not begun "
                      << s->waiting.front().name << ";";
-        trouble = text.str();
+        stop(702, text.str());
+    }
+    // The devices are lost: nothing that was put on them comes to its end.
+    void stop(int error, const std::string& said) {
+        trouble = said;
         std::fprintf(stderr, "%s\n", trouble.c_str());
-        sticky = 702;
+        sticky = error;
         for (Running& r : running_)
             for (Fibre& f : r.fibres) munmap(f.stack, stack_bytes);
         for (Stream* s : streams_) {
@@ -550,7 +589,10 @@ class Scheduler {
             if (r->operation.apart) lost_.splice(lost_.end(), running_, r);
             r = next;
         }
-        running_.clear();
+        for (Running& r : running_) {
+            r.fibres.clear();
+            r.done = true; // goes with the next move
+        }
         moved_.notify_all();
         progress();
     }
@@ -562,12 +604,15 @@ class Scheduler {
     std::condition_variable_any asked_for_, moved_;
     bool asked_ = false;
     long places_ = 0; // threads of a device
-    int seed_ = 0;
+    int seed_ = 0, restless_ = 2;
     std::size_t turns_ = 0;
     std::mt19937 random_;
     Clock::time_point last_move_ = Clock::now();
     BlockHere here_{};
     Fibre* now_ = nullptr;
+    bool inside_ = false, faulted_ = false;
+    std::map<int, struct sigaction> before_;
+    std::thread::id thread_;
     ucontext_t own_;
 };
 

@@ -108,6 +108,40 @@ Operation copying(void* to, const void* from, std::size_t bytes) {
                 return at == bytes;
             }};
 }
+// What a test makes of calls of its thread (fakeChange): the kinds that are recorded as well, counted from
+// when it said so.
+struct Change {
+    enum Deed { drop, hold_back, repeat, other_bytes } deed; // hold_back: it is made behind the next one
+    std::vector<char> bytes; // of a kernel's argument, or: to, from and size of a copy
+};
+thread_local std::map<long, Change> changes;
+thread_local long counted_calls = 0;
+thread_local std::function<int()> held_back;
+int counted(const std::function<int(const std::vector<char>* other)>& call) {
+    const auto found = changes.empty() ? changes.end() : changes.find(counted_calls++);
+    const auto before = std::exchange(held_back, nullptr);
+    int error = 0;
+    if (found == changes.end()) {
+        error = call(nullptr);
+    } else if (found->second.deed == Change::other_bytes) {
+        error = call(&found->second.bytes);
+    } else if (found->second.deed == Change::repeat) {
+        error = call(nullptr);
+        if (error == 0) error = call(nullptr);
+    } else if (found->second.deed == Change::hold_back) {
+        held_back = [call] { return call(nullptr); };
+    }
+    return error == 0 && before ? before() : error;
+}
+// A copy of bytes between these places, perhaps other ones.
+int copy(void* stream, Address to, Address from, std::size_t bytes) {
+    return counted([=](const std::vector<char>* other) {
+        Address places[] = {to, from, bytes};
+        if (other != nullptr) std::memcpy(places, other->data(), sizeof places);
+        return put(stream, copying(reinterpret_cast<void*>(places[0]), reinterpret_cast<void*>(places[1]),
+                                   places[2]));
+    });
+}
 Physical::~Physical() {
     in_use -= charged;
     close(file);

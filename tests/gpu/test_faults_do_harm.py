@@ -1,0 +1,282 @@
+"""Faults that the checker finds in what drivers are given do harm when the fake driver receives them, and others do none.
+
+Each fault is made in one run of a series that waits for nothing on the host, while the blocks of all kernels, copies
+and streams go on in orders that nobody would choose (fake_gpu_scheduler.hpp): with some seed bits are others than on
+the host, a kernel meets a fault, or nothing moves. So the checker is held against something that knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import test_checked_launches as launches
+import test_checked_messages as messages
+import test_faults_in_collectives as collectives
+from fake_driver import REAL
+from seeded_faults import Seeded, outcome
+from test_checked_collectives import call_of, there
+from test_checked_launches import Made, made
+
+import jali
+from jali import _core, comm
+from jali.comm import DeviceArray
+
+__all__ = ["made"]  # a fixture: four devices, and what is launched on them
+
+pytestmark = pytest.mark.skipif(REAL, reason="faults are made by the fake driver")
+SEEDS = 40  # of which most faults need one to three
+PATIENCE = 1  # seconds after which a device on which nothing moves says so
+Made_faults = Iterator[tuple[str, Any]]
+Body = Callable[[int | None], "list[str] | bool"]
+
+
+@jali.site_function
+def both_ways(X, y, x):
+    rho, sigma = X.directions()[2:]
+    y[X] = 0.25 * (x[X + sigma] - x[X - sigma] + x[X + rho] + 0.5 * x[X - rho])
+
+
+@jali.site_function
+def mixed_in(X, x, y):
+    x[X] = y[X] + 0.5 * x[X]
+
+
+class Halos:
+    """A field goes around: kernels with halos in turn with such as have none."""
+
+    steps, at = (
+        5,
+        2,
+    )  # in the third of five runs the fault is made; an exchange of the same slot as in the record
+
+    def __init__(self, made: Made, shape: str) -> None:
+        self.made = made
+        self.ranks, self.extents, self.grid, _ = launches.SHAPES[shape]
+        self.right: list[Any] = []
+        self.right = self.run(jali.Lattice(*self.extents, device="cpu"), lambda record: None)
+
+    def run(self, lattice: jali.Lattice, faulty: Callable[[Any], Seeded | None]) -> list[Any]:
+        x, y = (lattice.field(jali.Complex()) for _ in range(2))
+        x[...] = np.random.default_rng(7).normal(size=lattice.extents) + 1j
+        self.made.launches.clear()
+        both_ways(y, x)
+        mixed_in(x, y)
+        fault = faulty(lambda: self.made.launches[0].recorded())
+        for step in range(self.steps):
+            if fault is not None and step == self.at:
+                with fault.made(2):
+                    both_ways(y, x)
+            else:
+                both_ways(y, x)
+            mixed_in(x, y)
+        return [x[...], y[...]]
+
+    def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
+        return list(launches.mutants(Seeded(record), 2))
+
+    def body(self, number: int | None) -> bool:
+        lattice = jali.Lattice(*self.extents, grid=self.grid, device="cuda")
+        found = self.run(lattice, lambda record: chosen(self, record(), number, lattice.gpu))
+        return all(np.array_equal(a, b) for a, b in zip(found, self.right, strict=True))
+
+    def record(self) -> _core.RecordedCalls:
+        records: list[_core.RecordedCalls] = []
+        lattice = jali.Lattice(*self.extents, grid=self.grid, device="cuda")
+        self.run(lattice, lambda record: records.append(record()))
+        return records[0]
+
+
+class Messages:
+    """Arrays whose contents change on the stream go around a ring."""
+
+    steps, at = 5, 2
+
+    def __init__(self, way: str, ranks: int) -> None:
+        self.way, self.ranks = way, ranks
+
+    def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
+        return list(messages.mutants(Seeded(record), 2))
+
+    def record(self) -> _core.RecordedCalls:
+        return messages.recorded(self.way)
+
+    def body(self, number: int | None) -> bool:
+        c = comm.current()
+        ring = messages.ring(self.way)[:4]
+        owner, gpu = ring[0].owner, ring[0].owner.gpu
+        size = messages.SIZE
+
+        def contents(rank: int) -> list[Any]:
+            return list(np.random.default_rng(rank % c.size).integers(0, 99, (self.steps, size), np.int8))
+
+        sources = [DeviceArray.from_host(one, gpu) for one in contents(c.rank)]
+        results = [[DeviceArray.from_host(np.zeros(size, np.int8), gpu) for _ in range(2)] for _ in sources]
+        fault = chosen(self, owner.recorded(ring), number, gpu)
+        for step, source in enumerate(sources):
+            gpu.copy_address(ring[0].array.address, source.address, size)
+            if fault is not None and step == self.at:
+                with fault.made(2):
+                    owner.start(ring)
+            else:
+                owner.start(ring)
+            for result, message in zip(results[step], ring[1::2], strict=True):
+                gpu.copy_address(result.address, message.array.address, size)
+        return all(
+            np.array_equal(of.to_host(), wanted)
+            for both, wanted in zip(results, contents(c.rank - 1), strict=True)
+            for of in both
+        )
+
+
+class Collectives:
+    """An all-reduce over and over."""
+
+    steps, at = 5, 2
+
+    def __init__(self, shape: str) -> None:
+        self.shape = shape
+        self.name, self.way, self.count, self.ranks, self.more = collectives.SHAPES[shape]
+
+    def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
+        """Of the order of launches, and of words in their tables; not of where memory lies, which is this process's."""
+        wire = "flagged" if self.shape.startswith("flagged") else "slotted"
+        kept = r"(no|last|first|second) .*|(instructions|iterations) [+-]1|(waits|actions) \d+ .*|(instructions|sources) \d+ (to )?(where|packet|first_source|sources|waits|actions|meets): .*"
+        return [
+            (what, make())
+            for what, make in collectives.mutants(Seeded(record), wire, self.ranks)
+            if re.fullmatch(kept, what)
+        ]
+
+    def _plan(self) -> Any:
+        return there().plan_of((call_of(self.name, self.way, self.count, **self.more), False))
+
+    def record(self) -> _core.RecordedCalls:
+        return collectives.recorded(self.name, self.way, self.count, **self.more)
+
+    def body(self, number: int | None) -> bool:
+        c, plan, gpu = comm.current(), self._plan(), there().gpu
+        call = call_of(self.name, self.way, self.count, **self.more)
+        rng = np.random.default_rng(3)
+        inputs = rng.integers(0, 9, (self.steps, c.size, self.count)).astype(np.float32)
+        x = DeviceArray.from_host(inputs[0, c.rank], gpu)
+        out = DeviceArray.from_host(inputs[0, c.rank], gpu)
+        fault = chosen(self, there().recorded(call, plan, (x, out)), number, gpu)
+        results = [DeviceArray.from_host(inputs[0, 0], gpu) for _ in inputs]
+        sources = [DeviceArray.from_host(of[c.rank], gpu) for of in inputs]
+        for step, source in enumerate(sources):
+            gpu.copy_address(x.address, source.address, x.nbytes)
+            if fault is not None and 1 <= step <= 3:
+                with fault.made(step):
+                    plan.run((x, out))
+            else:
+                plan.run((x, out))
+            gpu.copy_address(results[step].address, out.address, out.nbytes)
+        return all(np.array_equal(r.to_host(), i.sum(0)) for r, i in zip(results, inputs, strict=True))
+
+
+def chosen(of: Any, record: _core.RecordedCalls, number: int | None, gpu: _core.Gpu) -> Seeded | None:
+    """The fault of this number, which rank 0 makes."""
+    fault = None
+    if number is not None and comm.current().rank == 0:
+        fault = of.faults(record)[number][1]
+        gpu.synchronize()
+        fault.change_tables()
+    comm.current().barrier()
+    return fault
+
+
+def harm(of: Any, number: int, seeds: range, patch: pytest.MonkeyPatch) -> str:
+    """What becomes of a fault with the first seed that shows it, or 'right'."""
+    found = "right"
+    for seed in seeds:
+        patch.setenv("JALI_FAKE_SEED", str(seed))
+        found = outcome(lambda: all(jali.virtual_ranks(of.ranks, of.body, number)))
+        if found != "right":
+            break
+    return found
+
+
+def hold(of: Any, every: int, harmless: list[tuple[str, str]], patch: pytest.MonkeyPatch) -> None:
+    """What the checker finds does harm, but for what `harmless` names, with the reason; what it does not find does none."""
+    for seed in range(4):  # without a fault
+        patch.setenv("JALI_FAKE_SEED", str(seed))
+        assert all(jali.virtual_ranks(of.ranks, of.body, None))
+    patch.setenv("JALI_FAKE_PATIENCE", str(PATIENCE))
+    records = jali.virtual_ranks(of.ranks, of.record)
+    unlike: list[tuple[str, bool, str]] = []
+    told = set()
+    made = 0
+    for number, (what, fault) in list(enumerate(of.faults(records[0])))[::every]:
+        if not fault.can_be_made():
+            continue
+        made += 1
+        try:
+            _core.check_recorded([fault.recorded(), *records[1:]])
+            found = False
+        except RuntimeError:
+            found = True
+        said = harm(of, number, range(1, SEEDS + 1 if found else 4), patch)
+        told.add(said)
+        if found != (said != "right") and not (found and any(re.fullmatch(h, what) for h, _ in harmless)):
+            unlike.append((what, found, said))
+    assert unlike == []
+    assert made >= 8
+    assert len(told) >= 2
+
+
+ONLY_TOLD = [
+    (".*pack_halos: count -1", "only the checker reads how many messages there are: kernels go by jobs"),
+    ("word .: other address", "a rank that is told twice, where nobody sends to itself, hears the same"),
+]
+
+
+@pytest.mark.parametrize(
+    ("policy", "shape", "every"),
+    [
+        ("remote-write-overlap", "pair", 5),
+        ("copy-engine-overlap", "pair", 11),
+        *(
+            pytest.param(policy, shape, 1, marks=pytest.mark.full)
+            for policy, shape in (
+                ("remote-write-overlap", "pair"),
+                ("remote-write-directions", "square"),
+                ("buffered-write-overlap", "pair"),
+                ("copy-engine-directions", "pair"),
+                ("host-staged-overlap", "pair"),
+            )
+        ),
+    ],
+)
+def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_settings):
+    use_settings(halo_policy=policy)
+    hold(Halos(made, shape), every, ONLY_TOLD, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("way", "ranks", "every"),
+    [
+        ("store", 2, 2),
+        *(pytest.param(*of, 1, marks=pytest.mark.full) for of in (("store", 3), ("copy", 2), ("copy", 3))),
+    ],
+)
+def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
+    hold(Messages(way, ranks), every, [], monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("shape", "every"),
+    [
+        ("slotted pair", 11),
+        *(
+            pytest.param(shape, 5, marks=pytest.mark.full)
+            for shape in ("slotted pair", "flagged pair", "flagged rounds")
+        ),
+    ],
+)
+def test_faults_in_collectives_do_harm(shape, every, made, monkeypatch, use_settings):
+    use_settings(device_queues=collectives.SMALL_QUEUES)
+    hold(Collectives(shape), every, [], monkeypatch)
