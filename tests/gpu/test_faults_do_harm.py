@@ -8,7 +8,7 @@ the host, a kernel meets a fault, or nothing moves. So the checker is held again
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,6 @@ __all__ = ["made"]  # a fixture: four devices, and what is launched on them
 pytestmark = pytest.mark.skipif(REAL, reason="faults are made by the fake driver")
 SEEDS = 40  # of which most faults need one to three
 PATIENCE = 1  # seconds after which a device on which nothing moves says so
-Made_faults = Iterator[tuple[str, Any]]
-Body = Callable[[int | None], "list[str] | bool"]
 
 
 @jali.site_function
@@ -133,9 +131,9 @@ class Messages:
 
 
 class Collectives:
-    """An all-reduce over and over."""
+    """An all-reduce over and over, with the calls of all runs of the record in the second and those after it."""
 
-    steps, at = 5, 2
+    steps = 8
 
     def __init__(self, shape: str) -> None:
         self.shape = shape
@@ -144,7 +142,10 @@ class Collectives:
     def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
         """Of the order of launches, and of words in their tables; not of where memory lies, which is this process's."""
         wire = "flagged" if self.shape.startswith("flagged") else "slotted"
-        kept = r"(no|last|first|second) .*|(instructions|iterations) [+-]1|(waits|actions) \d+ .*|(instructions|sources) \d+ (to )?(where|packet|first_source|sources|waits|actions|meets): .*"
+        kept = (
+            r"(no|last|first|second) .*|(instructions|iterations) [+-]1|(waits|actions) \d+ (kind|packet): -?\d for .*|"
+            r"instructions \d+ ((to )?where|first_source|waits): -?\d for .*|sources \d+ (where|packet): -?\d for .*"
+        )
         return [
             (what, make())
             for what, make in collectives.mutants(Seeded(record), wire, self.ranks)
@@ -169,11 +170,11 @@ class Collectives:
         sources = [DeviceArray.from_host(of[c.rank], gpu) for of in inputs]
         for step, source in enumerate(sources):
             gpu.copy_address(x.address, source.address, x.nbytes)
-            if fault is not None and 1 <= step <= 3:
+            if fault is not None and step > 0:
                 with fault.made(step):
-                    plan.run((x, out))
+                    plan.run([x.address, out.address])
             else:
-                plan.run((x, out))
+                plan.run([x.address, out.address])
             gpu.copy_address(results[step].address, out.address, out.nbytes)
         return all(np.array_equal(r.to_host(), i.sum(0)) for r, i in zip(results, inputs, strict=True))
 
@@ -228,6 +229,13 @@ def hold(of: Any, every: int, harmless: list[tuple[str, str]], patch: pytest.Mon
     assert len(told) >= 2
 
 
+# Faults that the checker refuses and that do no harm here, and why.
+FREED_OTHERWISE = [
+    (
+        r"actions [13] .*",
+        "a slot that is freed too early or never is missed only by who is a whole ring ahead",
+    ),
+]
 ONLY_TOLD = [
     (".*pack_halos: count -1", "only the checker reads how many messages there are: kernels go by jobs"),
     ("word .: other address", "a rank that is told twice, where nobody sends to itself, hears the same"),
@@ -270,13 +278,13 @@ def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
 @pytest.mark.parametrize(
     ("shape", "every"),
     [
-        ("slotted pair", 11),
+        ("slotted pair", 9),
         *(
-            pytest.param(shape, 5, marks=pytest.mark.full)
+            pytest.param(shape, 1, marks=pytest.mark.full)
             for shape in ("slotted pair", "flagged pair", "flagged rounds")
         ),
     ],
 )
 def test_faults_in_collectives_do_harm(shape, every, made, monkeypatch, use_settings):
     use_settings(device_queues=collectives.SMALL_QUEUES)
-    hold(Collectives(shape), every, [], monkeypatch)
+    hold(Collectives(shape), every, FREED_OTHERWISE if shape.startswith("slotted") else [], monkeypatch)

@@ -1,0 +1,178 @@
+"""In orders of streams, blocks and copies that nobody would choose devices give the bits of the host.
+
+The fake driver's scheduler (fake_gpu_scheduler.hpp) draws them from a seed. What it does to programs that are wrong is
+in test_faults_do_harm.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+import test_checked_collectives as collectives
+import test_device_messages as messages
+import test_graphs as graphs
+import test_halos_between_devices as halos
+from fake_driver import REAL
+from seeded_faults import fake_driver
+from test_halos_between_devices import four_devices, reference
+
+import jali
+from jali import comm
+from jali.comm import DeviceArray
+from jali.errors import DeviceError, RankError
+from jali.tune import experiment
+
+__all__ = ["four_devices", "reference"]  # fixtures
+
+pytestmark = pytest.mark.skipif(REAL, reason="real devices choose for themselves")
+MANY = [pytest.param(seed, marks=pytest.mark.full) for seed in range(3, 20)]
+SEEDS = [1, 2, *MANY]
+
+
+@pytest.fixture(autouse=True)
+def unkind(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JALI_FAKE_SEED", str(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("policy", halos.OF_THREADS)
+def test_halos(policy, seed, reference, use_settings):
+    use_settings(halo_policy=policy)
+    assert jali.virtual_ranks(2, halos.results, "cuda")[seed % 2] == reference
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "policy",
+    ["remote-write-overlap", "remote-write-directions", "buffered-write-overlap", "copy-engine-directions"],
+)
+def test_halos_between_four_ranks_whose_devices_have_few_places(
+    policy, seed, reference, use_settings, monkeypatch
+):
+    """Two blocks that pack fill a device."""
+    monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", "1")
+    use_settings(halo_policy=policy)
+    assert jali.virtual_ranks(4, halos.results, "cuda", (1, 1, 2, 2))[seed % 4] == reference
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fields_that_come_and_go(seed, use_settings):
+    use_settings(halo_policy="remote-write-overlap")
+    expected = halos.comings_and_goings("cpu", (1, 1, 1, 1))
+    assert jali.virtual_ranks(2, halos.comings_and_goings, "cuda", (1, 1, 1, 2)) == [expected] * 2
+
+
+def round_and_round() -> bool:
+    """An array goes around all ranks, twice at a time, through a copy on the stream."""
+    c = comm.current()
+    numbers = np.random.default_rng(3).integers(0, 99, (c.size, 5003), np.int8)
+    x, y = (messages.on_device(numbers[c.rank]) for _ in range(2))
+    both = [
+        c.persistent_send(x, (c.rank + 1) % c.size, 0),
+        c.persistent_receive(y, (c.rank - 1) % c.size, 0),
+    ]
+    for _ in range(3 * c.size + 1):
+        both[0].owner.start(both)
+        x.gpu.copy_address(x.address, y.address, x.nbytes)
+    return np.array_equal(y.to_host(), numbers[c.rank - 1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("way", ["store", "copy", "ccl"])
+def test_messages(way, seed):
+    with experiment(message_way=way):
+        assert comm.virtual_ranks(3, round_and_round) == [True] * 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_collectives(seed, use_settings):
+    """All of them, each compared with that of the host."""
+    use_settings(device_queues=collectives.QUEUES)
+    comm.virtual_ranks(3 + seed % 2, collectives.calls_in_checked_mode)
+
+
+def collectives_in_a_row() -> bool:
+    """Launches that may begin before the one in front of them has ended."""
+    c = comm.current()
+    numbers = np.random.default_rng(1).integers(0, 9, (c.size, 3000)).astype(np.float32)
+    x = DeviceArray.from_host(numbers[c.rank], messages.open_gpu())
+    y = DeviceArray.from_host(numbers[c.rank], x.gpu)
+    for _ in range(4):
+        c.all_reduce(x, y)
+        c.all_reduce(y, x, op="max")
+    return np.array_equal(x.to_host(), numbers.sum(0) * c.size**3)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_collectives_in_a_row(ranks, seed, use_settings):
+    use_settings(device_queues=collectives.QUEUES)
+    assert comm.virtual_ranks(ranks, collectives_in_a_row) == [True] * ranks
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_graphs(seed):
+    lattices = [jali.Lattice(6, 4, device="cuda") for _ in range(2)]
+    a, b, n, step = graphs.power_iteration(lattices[0])
+    for _ in range(7):
+        step()
+    c, d, m, recorded = graphs.power_iteration(lattices[1])
+    jali.graph(recorded, lattices[1]).run(7)
+    assert float(m) == float(n) == 7
+    assert np.array_equal(a[...], c[...])
+    assert np.array_equal(b[...], d[...])
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("seed", [1, *(pytest.param(s, marks=pytest.mark.full) for s in (2, 3, 4))])
+@pytest.mark.parametrize("policy", ["remote-write-overlap", "buffered-write-directions"])
+def test_processes_and_their_graphs(policy, seed, reference, fake_environment):
+    text = 'print(t.in_a_graph(), hashlib.sha256(repr(t.results("cuda")).encode()).hexdigest(), flush=True)'
+    wanted = hashlib.sha256(repr(reference).encode()).hexdigest()
+    environment = {**fake_environment, "JALI_FAKE_SEED": str(seed)}
+    assert halos.on_processes(text, policy, environment) == ["True", wanted] * 2
+
+
+def alone() -> Any:
+    """Only rank 0 exchanges."""
+    lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    shifted(y, x)
+    lattice.gpu.synchronize()
+    comm.current().barrier()
+    if comm.current().rank == 0:
+        x.storage.mark_written(3)
+        shifted(y, x)
+        lattice.gpu.synchronize()
+    comm.current().barrier()
+
+
+@jali.site_function
+def shifted(X, y, x):
+    y[X] = x[X + X.directions()[2]]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_who_waits_for_what_is_told_when_nothing_moves(seed, monkeypatch, use_settings):
+    use_settings(halo_policy="remote-write-overlap")
+    monkeypatch.setenv("JALI_FAKE_PATIENCE", "1")
+    try:
+        with pytest.raises(
+            (DeviceError, RankError),
+            match=r"nothing moves on the fake devices: 'pack_halos' on device 0, stream \d+: "
+            r"block 0 of 2 waits for a word to come from 1 to 2",
+        ):
+            jali.virtual_ranks(2, alone)
+    finally:
+        fake_driver().fakeRecover()
+    assert all(jali.virtual_ranks(2, lambda: shifted_once() is None))
+
+
+def shifted_once() -> None:
+    lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    shifted(y, x)
+    assert y.local().size
