@@ -267,8 +267,8 @@ def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_se
 @pytest.mark.parametrize(
     ("way", "ranks", "every"),
     [
-        ("store", 2, 2),
-        *(pytest.param(*of, 1, marks=pytest.mark.full) for of in (("store", 3), ("copy", 2), ("copy", 3))),
+        ("remote-write", 2, 2),
+        *(pytest.param(*of, 1, marks=pytest.mark.full) for of in (("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3))),
     ],
 )
 def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):

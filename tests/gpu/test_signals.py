@@ -357,7 +357,7 @@ def test_the_watchdog_names_the_message_of_a_collective(flagged, made, use_setti
 
 def messages_that_stand_still() -> None:
     c = comm.current()
-    messages = ring("store")[:4]
+    messages = ring("remote-write")[:4]
     c.start(messages)
     for message in messages:
         message.array.to_host()

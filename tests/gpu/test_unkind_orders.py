@@ -81,7 +81,7 @@ def round_and_round() -> bool:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("way", ["store", "copy", "ccl"])
+@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
 def test_messages(way, seed):
     with experiment(message_way=way):
         assert comm.virtual_ranks(3, round_and_round) == [True] * 3
