@@ -2,7 +2,6 @@
 #include "transport/patience.hpp"
 
 #include <cstring>
-#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -17,7 +16,7 @@ constexpr int most_reports = 128, first_report = 2, epoch_bits = 56;
 constexpr std::size_t page_bytes = (first_report + 2 * most_reports) * sizeof(std::int64_t);
 
 constexpr auto grace = std::chrono::seconds(1);                 // for what came later on the stream
-constexpr auto time_to_report = std::chrono::milliseconds(100); // a wait looks at the page far more often
+constexpr auto time_to_report = std::chrono::seconds(1); // a wait looks at the page far more often
 
 } // namespace
 
@@ -40,13 +39,11 @@ AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
                 return "rank " + std::to_string(communicator_->rank()) + " " + waiting +
                        (known.empty() ? "" : " (it " + known + ")");
             });
-        } catch (const std::exception&) {
-            // it may be that only what came later, and has nothing to do with these ranks, is still under way
-            const auto now = std::chrono::steady_clock::now();
-            if (recorded_late_ && !first_failure_) first_failure_ = now;
-            if (first_failure_ && now - *first_failure_ < grace) return;
-            abort_with(std::current_exception());
-        } catch (...) { // an exception of the interpreter, such as an interrupt
+        } catch (const RankFailure&) {
+            give_up_in_time();
+        } catch (const TransportError&) {
+            give_up_in_time();
+        } catch (...) { // an interrupt
             abort();
             throw;
         }
@@ -79,24 +76,27 @@ void AbortWatch::abort() {
     if (why_aborted_->empty()) *why_aborted_ = "it was interrupted";
 }
 
-// And throws this, with what the device waits for.
-void AbortWatch::abort_with(const std::exception_ptr& error) {
+// In the handler of an error of the ranks: throws it, with what the device waits for. It may be that only
+// what came later, and has nothing to do with these ranks, is still under way: then it does so some time
+// later.
+void AbortWatch::give_up_in_time() {
+    const auto now = std::chrono::steady_clock::now();
+    if (recorded_late_ && !first_failure_) first_failure_ = now;
+    if (first_failure_ && now - *first_failure_ < grace) return;
     abort();
-    const auto begin = std::chrono::steady_clock::now();
     std::string known = reports();
-    while (known.empty() && !pending_.reached() &&
-           std::chrono::steady_clock::now() - begin < time_to_report) {
+    while (known.empty() && !pending_.reached() && std::chrono::steady_clock::now() - now < time_to_report) {
         pause_core();
         known = reports();
     }
     try {
-        std::rethrow_exception(error);
+        throw;
     } catch (RankFailure& failure) {
         *why_aborted_ = "rank " + std::to_string(failure.rank) + " failed: " + failure.what();
         if (!known.empty()) failure.here = "rank " + std::to_string(communicator_->rank()) + " " + known;
         throw;
-    } catch (const std::exception& other) {
-        *why_aborted_ = other.what();
+    } catch (const TransportError& error) {
+        *why_aborted_ = error.what();
         throw;
     }
 }

@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -51,7 +50,7 @@ class AbortWatch {
 
   private:
     void abort();
-    [[noreturn]] void abort_with(const std::exception_ptr& error);
+    void give_up_in_time();
     void record_noted();
 
     std::shared_ptr<Gpu> gpu_;
