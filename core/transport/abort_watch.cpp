@@ -15,7 +15,7 @@ constexpr const char* kernels[] = {
 constexpr int most_reports = 128, first_report = 2, epoch_bits = 56;
 constexpr std::size_t page_bytes = (first_report + 2 * most_reports) * sizeof(std::int64_t);
 
-constexpr auto grace = std::chrono::seconds(1);                 // for what came later on the stream
+constexpr auto grace = std::chrono::seconds(1);          // for what came later on the stream
 constexpr auto time_to_report = std::chrono::seconds(1); // a wait looks at the page far more often
 
 } // namespace

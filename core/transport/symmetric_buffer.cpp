@@ -33,8 +33,16 @@ std::string SymmetricBuffer::why_not(const std::shared_ptr<Gpu>& gpu, Communicat
     if (met[DevicePlaces::no_way] > 0)
         return "the driver lets some device of a process not reach another's memory";
     if (met[DevicePlaces::same_device] > 0) return "ranks of one process share a device";
-    const std::string trouble = agree_on_fine_memory(*gpu, communicator);
-    return trouble.empty() ? agree_on_handle_type(gpu, communicator) : trouble;
+    std::string trouble = agree_on_fine_memory(*gpu, communicator);
+    if (trouble.empty()) trouble = agree_on_handle_type(gpu, communicator);
+    if (!trouble.empty()) return trouble;
+    bool processes = false;
+    for (int r = 0; r < communicator.size(); ++r) processes = processes || !places.same_process(r);
+    if (processes && gpu->vendor().fine_grained != 0 && gpu->handle_type() == HandleType::descriptor)
+        return "kernels that wait for other devices take fine-grained memory, which has no handle of the "
+               "type "
+               "virtual";
+    return "";
 }
 
 SymmetricBuffer::SymmetricBuffer(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,

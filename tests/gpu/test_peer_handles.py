@@ -124,9 +124,16 @@ def everything(device: str, way: str, rows: tuple[str, ...] = ROWS) -> None:
     ],
 )
 def test_processes_map_memory_with_handles(device: str, how: str, fake_environment: dict[str, str]) -> None:
-    text = f"t.everything({device!r}, 'virtual')"
+    text = f"t.everything({device!r}, 'virtual')" if device == "cuda" else "t.why_not('hip')"
     environment = {**fake_environment, **SECOND_WAY[how]}
     assert on_processes(text, environment).split() == ["True", "True"]
+
+
+def why_not(device: str) -> None:
+    """Memory with handles is tried and works, and is not of the kind that signals take."""
+    lattice = jali.Lattice(8, 12, device=device)
+    reason = lattice.layout("float64").why_not_halo_policy(comm.current().core, ROWS[0])
+    print("fine-grained memory, which has no handle of the type virtual" in reason, flush=True)
 
 
 @pytest.mark.mpi
