@@ -13,6 +13,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -156,8 +157,13 @@ void bind_gpu(nb::module_& m) {
             "record", [](Gpu& gpu, GpuEvent& event) { event.record(gpu.stream()); }, "event"_a,
             "The event is reached when the work so far has been done.")
         .def(
-            "launch_graph", [](Gpu& gpu, GpuGraph& graph) { graph.launch(gpu.stream()); }, "graph"_a,
-            nb::call_guard<nb::gil_scoped_release>()) // a full queue is waited for
+            "launch_graph",
+            [](Gpu& gpu, GpuGraph& graph, std::optional<std::uintptr_t> stream) {
+                graph.launch(stream ? reinterpret_cast<void*>(*stream) : gpu.stream());
+            },
+            "graph"_a, "stream"_a = nb::none(),
+            nb::call_guard<nb::gil_scoped_release>(), // a full queue is waited for
+            "On a stream (jali's). Launches of one graph wait for each other.")
         .def(
             "copy",
             [](Gpu& gpu, const GpuMemory& to, const GpuMemory& from) {

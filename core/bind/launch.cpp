@@ -241,10 +241,11 @@ void bind_launch(nb::module_& m) {
             "Proves that it is in order; RuntimeError says what is wrong. Collective on devices, where all "
             "ranks are looked at together.")
         .def(
-            "recorded", [](BoundLaunch& self) { return LaunchTrial(*self.launch).record(); },
-            nb::keep_alive<0, 1>(), nb::call_guard<nb::gil_scoped_release>(),
-            "What the driver is given for a few runs in which every ghost that is read is stale. "
-            "Collective.");
+            "recorded",
+            [](BoundLaunch& self, bool in_graph) { return LaunchTrial(*self.launch).record(in_graph); },
+            "in_graph"_a = false, nb::keep_alive<0, 1>(), nb::call_guard<nb::gil_scoped_release>(),
+            "What the driver is given for a few runs in which every ghost that is read is stale, perhaps "
+            "repetitions of a graph. Collective.");
     nb::class_<LaunchTrial>(
         m, "LaunchTrial",
         "A launch run for the clock; what it changes is put back by finish(), at the latest "

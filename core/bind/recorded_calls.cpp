@@ -136,6 +136,24 @@ void bind_recorded_calls(nb::module_& m) {
             "call"_a, "to"_a, "source"_a, "bytes"_a, nb::keep_alive<0, 1>(),
             "The same, and a copy or message moved other bytes.")
         .def(
+            "with_occupancy",
+            [](const RecordedCalls& self, std::size_t call, std::int64_t resident, std::uint64_t device) {
+                RecordedCalls other = self;
+                other.calls.at(call).resident = resident;
+                other.calls.at(call).device = device;
+                return other;
+            },
+            "call"_a, "resident"_a, "device"_a, nb::keep_alive<0, 1>(),
+            "The same on another device, or on one with other places.")
+        .def(
+            "occupancy",
+            [](const RecordedCalls& self, std::size_t call) {
+                const DriverCall& of = self.calls.at(call);
+                return std::tuple(of.blocks, of.resident, of.device);
+            },
+            "call"_a,
+            "Of a launch: its blocks, how many find a place at a time, and the number of the device.")
+        .def(
             "places",
             [](const RecordedCalls& self, std::size_t call) {
                 const DriverCall& of = self.calls.at(call);

@@ -1,4 +1,5 @@
 // core/settings in Python; jali.settings is what people use.
+#include "settings/notice.hpp"
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
 #include "device/ranges.hpp"
@@ -65,6 +66,8 @@ void bind_settings(nb::module_& m) {
             return std::make_pair(std::move(read.settings), std::move(read.notes));
         },
         "environment"_a, "Settings from variables by name, and notes. Raises ParameterError.");
+    m.def("tell_once", &tell_once, "words"_a,
+          "'jali: ' and these words on stderr, once in a process however often it is said.");
     m.def("setting_rows", [] {
         nb::list rows;
         for (const SettingRow& row : setting_rows()) rows.append(nb::cast(&row, nb::rv_policy::reference));

@@ -1,10 +1,9 @@
 #include "collective/gpu_plan.hpp"
 #include "device/timeline.hpp"
+#include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -18,15 +17,12 @@ namespace {
 constexpr std::pair<std::string_view, const char*> renamed[] = {{"lanes", "channels"},
                                                                 {"bytes_per_lane", "bytes_per_channel"}};
 
-// The name of today of a size; who uses an older one is told so, once.
+// The name of today of a size; who uses an older one is told so.
 std::string name_of_today(const std::string& name) {
-    static std::atomic<bool> told{false};
     for (const auto& [old, today] : renamed) {
         if (name != old) continue;
-        if (!told.exchange(true))
-            std::fprintf(stderr,
-                         "jali: device_queues: '%s' is called '%s'; the next release knows it only so\n",
-                         name.c_str(), today);
+        tell_once("device_queues: '" + name + "' is called '" + today +
+                  "'; the next release knows it only so");
         return today;
     }
     return name;

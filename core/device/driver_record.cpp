@@ -1,25 +1,22 @@
 #include "device/driver_record.hpp"
 
-#include <stdexcept>
-
 namespace jali {
 
 thread_local DriverRecord* DriverRecord::current_ = nullptr;
 
-DriverRecord::DriverRecord() {
-    if (current_ != nullptr)
-        throw std::logic_error("this thread's calls of the driver are being recorded already");
+DriverRecord::DriverRecord() : before_(current_) {
     current_ = this;
 }
 
 void DriverRecord::stop() {
-    if (current_ == this) current_ = nullptr;
+    if (current_ == this) current_ = before_;
 }
 
 const char* name_of(DriverCall::Kind kind) {
-    constexpr const char* names[] = {"launch",      "copy",      "fill",    "record event", "wait for event",
-                                     "host waits",  "send",      "receive", "complete",     "ccl send",
-                                     "ccl receive", "end group", "refused", "mark"};
+    constexpr const char* names[] = {"launch",         "copy",       "fill",        "record event",
+                                     "wait for event", "host waits", "send",        "receive",
+                                     "complete",       "ccl send",   "ccl receive", "end group",
+                                     "begin graph",    "end graph",  "refused",     "mark"};
     return names[static_cast<int>(kind)];
 }
 

@@ -1,8 +1,9 @@
 // What a thread gives to a device's driver, and to the libraries that carry messages, call by call.
 //
-// Nothing is recorded unless somebody asks: a call then looks at one pointer. What is recorded is what the
-// driver receives, so that whoever checks it (core/schedule/call_decoder) checks what runs. Memory is named
-// by its addresses; what lies there may have changed when somebody looks.
+// Nothing is recorded unless somebody asks, or a graph is made, which keeps its calls: a call then looks at
+// one pointer. What is recorded is what the driver receives, so that whoever checks it
+// (core/schedule/call_decoder) checks what runs. Memory is named by its addresses; what lies there may have
+// changed when somebody looks.
 #pragma once
 
 #include "device/gpu_api.hpp"
@@ -29,13 +30,18 @@ struct DriverCall {
         ccl_send, // a message of the library's; parts of a group are followed by group_end
         ccl_receive,
         group_end,
-        refused, // what cannot be told, such as a graph
+        begin_graph, // a graph is launched on `stream`: what follows was put on `captured` and other streams
+        end_graph,
+        refused, // what cannot be told
         mark,    // somebody who records says something
     };
     Kind kind;
     std::string name = {}; // of a kernel
-    void *stream = nullptr, *event = nullptr, *function = nullptr;
+    void *stream = nullptr, *event = nullptr, *function = nullptr, *captured = nullptr;
     unsigned blocks = 0, threads = 0;
+    std::int64_t resident =
+        0; // blocks that find a place at a time, of a launch that has the device for itself
+    std::uint64_t device = 0;              // Gpu::number
     std::vector<std::byte> arguments = {}; // of a launch
     std::uint64_t to = 0, from = 0, bytes = 0;
     int peer = -1, tag = 0;
@@ -45,7 +51,7 @@ const char* name_of(DriverCall::Kind kind);
 
 class DriverRecord {
   public:
-    DriverRecord(); // of this thread, from now on; records do not nest
+    DriverRecord(); // of this thread, from now on until it stops; meanwhile an earlier one gets nothing
     ~DriverRecord() { stop(); }
     DriverRecord(const DriverRecord&) = delete;
     void stop();
@@ -58,6 +64,7 @@ class DriverRecord {
 
   private:
     static thread_local DriverRecord* current_;
+    DriverRecord* before_;
 };
 
 } // namespace jali

@@ -1,7 +1,7 @@
 #include "device/gpu.hpp"
-#include "device/driver_record.hpp"
 #include "device/pause.hpp"
 #include "device/timeline.hpp"
+#include "settings/notice.hpp"
 #include "settings/settings.hpp"
 
 #include <algorithm>
@@ -260,6 +260,12 @@ std::string Gpu::identity() const {
     return text;
 }
 
+std::uint64_t Gpu::number() const {
+    std::uint64_t number = 0xcbf29ce484222325; // FNV-1a
+    for (const char c : identity()) number = (number ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    return number;
+}
+
 void Gpu::make_current() const {
     const int error = api_.context_set(context_);
     if (error != gpu_success) api_.fail(error, "using " + name_);
@@ -373,6 +379,9 @@ void Gpu::launch(const GpuFunction& function, unsigned blocks, unsigned threads,
                             .function = function.handle,
                             .blocks = blocks,
                             .threads = threads,
+                            .resident = static_cast<std::int64_t>(multiprocessors()) *
+                                        occupancy(function, static_cast<int>(threads)),
+                            .device = number(),
                             .arguments = {arguments.begin(), arguments.end()}});
     int error = gpu_success;
     void* parameters[] = {const_cast<std::byte*>(arguments.data())}; // which the driver copies
@@ -490,9 +499,12 @@ void GpuGraph::begin(void* stream) {
     checks_of_graph.clear();
     constexpr int relaxed = 2; // other threads and libraries go on as they like
     gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
+    captured_ = stream;
+    record_ = std::make_unique<DriverRecord>();
 }
 
 void GpuGraph::end(void* stream) {
+    record_->stop();
     const GpuApi& api = gpu_->api();
     void* graph = nullptr;
     before_ = std::exchange(checks_of_graph, {});
@@ -505,6 +517,7 @@ void GpuGraph::end(void* stream) {
 }
 
 void GpuGraph::abandon(void* stream) noexcept {
+    record_->stop();
     void* graph = nullptr;
     if (gpu_->api().capture_end(stream, &graph) == gpu_success && graph != nullptr)
         gpu_->api().graph_destroy(graph);
@@ -515,12 +528,26 @@ GpuGraph::~GpuGraph() {
     if (instance_ != nullptr) gpu_->api().graph_instance_destroy(instance_);
 }
 
+void GpuGraph::follow(void* last, void* stream) const {
+    GpuEvent done(gpu_, false);
+    done.record(last);
+    if (!done.reached())
+        tell_once(
+            "a graph is launched on another stream while its last launch still runs; it waits for that one, "
+            "since both count and fill the same memory");
+    done.let_wait(stream);
+}
+
 void GpuGraph::launch(void* stream) {
     gpu_->make_current();
     for (const auto& check : before_) check();
-    if (DriverRecord::on())
-        DriverRecord::note(
-            {.kind = DriverCall::Kind::refused, .name = "the launch of a graph", .stream = stream});
+    if (launched_ != nullptr && launched_ != stream) follow(launched_, stream);
+    launched_ = stream;
+    if (DriverRecord::on()) {
+        DriverRecord::note({.kind = DriverCall::Kind::begin_graph, .stream = stream, .captured = captured_});
+        for (const DriverCall& call : record_->calls) DriverRecord::note(call);
+        DriverRecord::note({.kind = DriverCall::Kind::end_graph, .stream = stream});
+    }
     const DeviceSpan span(*gpu_, stream, Phase::graph, "graph");
     gpu_->api().check(gpu_->api().graph_launch(instance_, stream), "launching a graph");
 }

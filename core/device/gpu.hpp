@@ -6,6 +6,7 @@
 // GpuError with the driver's words; running out of memory becomes OutOfMemory, which says who holds what.
 #pragma once
 
+#include "device/driver_record.hpp"
 #include "device/gpu_api.hpp"
 #include "device/handle_type.hpp"
 #include "device/ledger.hpp"
@@ -132,15 +133,20 @@ class GpuGraph {
     }
     ~GpuGraph();
     GpuGraph(const GpuGraph&) = delete;
+    // Launches of one graph share what its kernels count and fill: one on another stream waits for the last
+    // one, and where that still runs the user is told once.
     void launch(void* stream);
 
   private:
+    void follow(void* last, void* stream) const;
     void begin(void* stream);
     void end(void* stream);
     void abandon(void* stream) noexcept;
     std::shared_ptr<Gpu> gpu_;
     void* instance_ = nullptr;
     std::vector<std::function<void()>> before_; // see Gpu::before_replays
+    void *captured_ = nullptr, *launched_ = nullptr; // on which streams, the second time the last one
+    std::unique_ptr<DriverRecord> record_;           // its calls
 };
 
 class Gpu : public std::enable_shared_from_this<Gpu> {
@@ -234,6 +240,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // Whether blocks of an earlier urgency get free places first, whatever their streams (CUDA since 11.8).
     bool knows_urgency() const;
     int occupancy(const GpuFunction& function, int threads) const; // blocks per multiprocessor
+    std::uint64_t number() const; // of the physical device: equal for two processes that share it
 
     // Lets kernels of another device of this process reach this one's memory; returns the driver's answer.
     int let_reach(const Gpu& other) const;

@@ -2,12 +2,11 @@
 #include "halo/exchange.hpp"
 #include "halo/launch_trial.hpp"
 #include "schedule/recorded_calls.hpp"
+#include "settings/notice.hpp"
 #include "settings/settings.hpp"
 #include "sum/binned.hpp"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <numeric>
 
@@ -222,10 +221,9 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
 void GpuLaunch::fall_back(const HaloTransport* transport, const std::string& trouble) {
     auto& d = definition_;
     d.policy = &with_transport(*d.policy, *transport, d.layout->vendor());
-    static std::atomic<bool> said{false};
-    if (d.communicator->rank() != 0 || said.exchange(true)) return;
-    std::fprintf(stderr, "jali: halos between devices go by way of %s (policy %s), since %s\n",
-                 transport->way, d.policy->name.c_str(), trouble.c_str());
+    if (d.communicator->rank() != 0) return;
+    tell_once("halos between devices go by way of " + std::string(transport->way) + " (policy " +
+              d.policy->name + "), since " + trouble);
 }
 
 void GpuLaunch::settle_transport(PlacedLayout& layout) {

@@ -108,7 +108,7 @@ std::vector<double> LaunchTrial::exchange(int series, int runs) {
     return seconds;
 }
 
-RecordedCalls LaunchTrial::record() {
+RecordedCalls LaunchTrial::record(bool in_graph) {
     const auto& d = launch_.definition_;
     const std::shared_ptr<Gpu>& gpu = d.layout->gpu();
     if (gpu == nullptr) throw LayoutError("launch: calls are recorded on a device, not on the host");
@@ -134,7 +134,14 @@ RecordedCalls LaunchTrial::record() {
     };
     restore();
     launch_.prepare();
-    record_runs(recorded, gpu, *d.communicator, once);
+    if (in_graph) {
+        once(); // what is made at the first time is no part of a graph
+        GpuGraph graph(gpu, gpu->stream(), once);
+        record_runs(recorded, gpu, *d.communicator, [&] { graph.launch(gpu->stream()); });
+        gpu->synchronize();
+    } else {
+        record_runs(recorded, gpu, *d.communicator, once);
+    }
     for (Held& held : held_) held.version = 0;
     for (const auto& halos : launch_.apart_)
         for (const HaloRequest& request : halos.requests)

@@ -30,8 +30,8 @@ class LaunchTrial {
     // when the trial began; after one run that does not count. Collective.
     std::vector<double> exchange(int series, int runs);
     // What the driver is given for a few runs in which everything that the launch asks of its halos is stale;
-    // on a device. All its ghosts are stale afterwards. Collective.
-    RecordedCalls record();
+    // on a device, perhaps as repetitions of a graph. All its ghosts are stale afterwards. Collective.
+    RecordedCalls record(bool in_graph = false);
     void finish(); // puts everything back
 
   private:

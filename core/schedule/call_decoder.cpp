@@ -41,7 +41,7 @@ int CallDecoder::add(std::string name, std::vector<std::int32_t> after) {
 }
 
 int CallDecoder::begin(std::string name, void* stream) {
-    std::vector<std::int32_t> after = streams_[stream];
+    std::vector<std::int32_t> after = this->after(stream);
     after.insert(after.end(), host_.begin(), host_.end());
     const int moment = add(std::move(name), std::move(after));
     streams_[stream] = {moment};
@@ -140,8 +140,14 @@ std::vector<std::uint64_t> CallDecoder::numbers_of(const DriverCall& call) {
 }
 
 void CallDecoder::launch(const DriverCall& call) {
-    for (const auto& family : families_)
-        if (family->launch(call)) return;
+    const std::size_t first = moments_.moments.size();
+    for (const auto& family : families_) {
+        if (!family->launch(call)) continue;
+        for (std::size_t m = first; m < moments_.moments.size(); ++m)
+            moments_.moments[m].launch = static_cast<std::int32_t>(moments_.launches.size());
+        moments_.launches.push_back({call.device, call.blocks, call.resident});
+        return;
+    }
     throw ScheduleError("what kernel '" + call.name + "' touches is not known here");
 }
 
@@ -172,18 +178,18 @@ void CallDecoder::decode(const DriverCall& call) {
         writes(begin("fill", call.stream), {stretch(call.to, call.bytes)});
         return;
     case Kind::record: {
-        auto& after = events_[call.event] = streams_[call.stream];
+        auto& after = events_[call.event] = this->after(call.stream);
         after.insert(after.end(), host_.begin(), host_.end());
         return;
     }
     case Kind::let_wait: {
         const auto& event = events_[call.event]; // one that was recorded before has come
-        auto& after = streams_[call.stream];
+        auto& after = this->after(call.stream);
         after.insert(after.end(), event.begin(), event.end());
         return;
     }
     case Kind::host_waits:
-        of_host("the host waits", call.event != nullptr ? events_[call.event] : streams_[call.stream]);
+        of_host("the host waits", call.event != nullptr ? events_[call.event] : after(call.stream));
         return;
     case Kind::send:
     case Kind::receive:
@@ -202,11 +208,32 @@ void CallDecoder::decode(const DriverCall& call) {
         group_ = -1;
         return close(1, end("end of the library's group", call.stream, std::move(after)));
     }
+    case Kind::begin_graph:
+        return begin_graph(call);
+    case Kind::end_graph:
+        return end_graph(call);
     case Kind::mark:
         return mark(call);
     case Kind::refused:
         throw ScheduleError("what " + call.name + " touches is not known here");
     }
+}
+
+// A graph begins after what is on its stream, and ends when all that is in it has.
+void CallDecoder::begin_graph(const DriverCall& call) {
+    if (!root_.empty()) throw ScheduleError("a graph is launched inside of another");
+    root_ = {begin("start of a graph", call.stream)};
+    streams_outside_ = std::exchange(streams_, {{call.captured, root_}});
+    events_outside_ = std::exchange(events_, {});
+}
+
+void CallDecoder::end_graph(const DriverCall& call) {
+    std::vector<std::int32_t> all;
+    for (const auto& [stream, after] : streams_) all.insert(all.end(), after.begin(), after.end());
+    root_.clear();
+    streams_ = std::exchange(streams_outside_, {});
+    events_ = std::exchange(events_outside_, {});
+    end("end of a graph", call.stream, std::move(all));
 }
 
 void CallDecoder::mark(const DriverCall& call) {

@@ -75,12 +75,16 @@ class CallDecoder {
     void wait(int moment, GpuAddress word, std::int64_t value, std::int64_t first, bool exactly);
 
   private:
+    using After = std::vector<std::int32_t>; // moments
     static void check_size(const DriverCall& call, std::size_t bytes);
     int of_host(std::string name, std::vector<std::int32_t> after);
     void decode(const DriverCall& call);
     void launch(const DriverCall& call);
     void transfer(const DriverCall& call, bool sends, int channel, int opened);
     void close(int channel, int closed);
+    After& after(void* stream) { return streams_.try_emplace(stream, root_).first->second; }
+    void begin_graph(const DriverCall& call);
+    void end_graph(const DriverCall& call);
     void mark(const DriverCall& call);
 
     RecordedCalls& recorded_;
@@ -88,7 +92,11 @@ class CallDecoder {
     RankMoments moments_;
     std::vector<std::unique_ptr<KernelFamily>> families_;
     int run_ = -1, group_ = -1;
-    std::map<void*, std::vector<std::int32_t>> streams_, events_; // what follows them follows these
+    std::map<void*, After> streams_, events_; // what follows them follows these
+    // While a graph runs, its streams and events are its own; what nothing in it comes before follows its
+    // root.
+    After root_;
+    std::map<void*, After> streams_outside_, events_outside_;
     std::vector<std::int32_t> host_, transfers_;
     std::map<GpuAddress, std::int64_t> counts_;
     std::set<std::pair<std::uint64_t, std::uint64_t>> known_; // words

@@ -34,6 +34,7 @@ class MessageKernels : public KernelFamily {
             passed.push_back(moment);
         }
         const int done = d_.end(call.name + ": end", call.stream, std::move(passed));
+        if ((a.steps & step_take) != 0) d_.at(done).ahead = 1; // the first block
         if ((a.steps & step_take) != 0)
             for (std::int64_t m = 0; m < a.incoming; ++m) {
                 const std::int64_t number = d_.count_at(a.in[m].count) + 1;

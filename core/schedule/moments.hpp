@@ -86,9 +86,18 @@ struct Said {
     std::int32_t moment = 0;
 };
 
+// A launch holds places of a device for its blocks. `resident`: how many find a place at a time if nothing
+// else runs; 0: not known.
+struct LaunchPlaces {
+    std::uint64_t device = 0;
+    std::int64_t blocks = 0, resident = 0;
+};
+
 struct Moment {
     std::string name;
-    std::vector<std::int32_t> after;         // earlier moments of this rank
+    std::int32_t launch = -1;        // of RankMoments::launches
+    std::int32_t ahead = 0;          // blocks that wait here though others of the launch may not have begun
+    std::vector<std::int32_t> after; // earlier moments of this rank
     std::vector<std::int32_t> reads, writes; // numbers of footprints
     std::vector<SignalWord> waits, signals;  // before and after all else in it
     std::vector<Holding> expects, holds;     // before and after it writes
@@ -119,12 +128,15 @@ struct RankMoments {
     std::vector<CombiningOperation> operations;
     std::vector<Value> values;
     std::vector<Said> said;
+    std::vector<LaunchPlaces> launches;
 
     std::vector<std::byte> to_bytes() const;
     static RankMoments from_bytes(std::span<const std::byte> bytes); // throws ScheduleError
 };
 
-// Throws ScheduleError that names the moments and their ranks.
+// Throws ScheduleError that names the moments and their ranks. Blocks that wait keep their places on the
+// device: where they may hold so many that another launch finds none, that one is taken to begin after they
+// have waited.
 void prove(std::span<const RankMoments> of_ranks);
 
 } // namespace jali

@@ -20,10 +20,11 @@ class Prover {
         match_passages();
         match_words();
         compare_what_is_said();
-        sort();
+        order_ = sorted(followers_, "");
         before_ = HappensBefore(followers_, order_);
         check_order_of_signals();
         check_order_of_accesses();
+        check_places();
         HeldContents held(ranks_, [this](int n) { return name(n); });
         for (int n : order_) {
             const auto arrived = arrivals_.find(n);
@@ -131,21 +132,22 @@ class Prover {
                 in_order_.push_back({at->second, std::next(at)->second});
     }
 
-    void sort() {
+    std::vector<int> sorted(const std::vector<std::vector<int>>& followers,
+                            const std::string& trouble) const {
         const auto n = static_cast<int>(places_.size());
-        std::vector<int> missing(n, 0);
-        for (const auto& all : followers_)
+        std::vector<int> missing(n, 0), order;
+        for (const auto& all : followers)
             for (int f : all) ++missing[f];
         for (int k = 0; k < n; ++k)
-            if (missing[k] == 0) order_.push_back(k);
-        for (std::size_t at = 0; at < order_.size(); ++at)
-            for (int f : followers_[order_[at]])
-                if (--missing[f] == 0) order_.push_back(f);
-        if (static_cast<int>(order_.size()) == n) return;
+            if (missing[k] == 0) order.push_back(k);
+        for (std::size_t at = 0; at < order.size(); ++at)
+            for (int f : followers[order[at]])
+                if (--missing[f] == 0) order.push_back(f);
+        if (static_cast<int>(order.size()) == n) return order;
         // backwards along what is missing until a moment comes again
         std::vector<std::vector<int>> before(n);
         for (int k = 0; k < n; ++k)
-            for (int f : followers_[k])
+            for (int f : followers[k])
                 if (missing[k] > 0 && missing[f] > 0) before[f].push_back(k);
         int at = static_cast<int>(std::find_if(missing.begin(), missing.end(), [](int m) { return m > 0; }) -
                                   missing.begin());
@@ -157,7 +159,68 @@ class Prover {
         std::string circle = name(at);
         for (int next = before[at].front(); next != at; next = before[next].front())
             circle += ", which waits for " + name(next);
-        throw ScheduleError("nothing can go on: " + circle + ", which waits for the first");
+        throw ScheduleError(trouble + "nothing can go on: " + circle + ", which waits for the first");
+    }
+
+    // What finds no place while others wait begins after these have waited; there must be no circle either.
+    void check_places() const {
+        struct Launch {
+            LaunchPlaces places;
+            int first, last; // moments
+            std::vector<int> waits;
+            double share() const { // of the device, that blocks may hold
+                return static_cast<double>(std::min(places.blocks, places.resident)) /
+                       static_cast<double>(places.resident);
+            }
+        };
+        std::map<std::uint64_t, std::vector<Launch>> of_devices;
+        for (std::size_t r = 0; r < ranks_.size(); ++r) {
+            std::map<std::int32_t, Launch> mine;
+            for (std::size_t m = 0; m < ranks_[r].moments.size(); ++m) {
+                const Moment& at = ranks_[r].moments[m];
+                if (at.launch < 0) continue;
+                const int n = number_of(static_cast<int>(r), static_cast<int>(m));
+                Launch& launch = mine.try_emplace(at.launch, Launch{ranks_[r].launches[at.launch], n, n, {}})
+                                     .first->second;
+                launch.last = n;
+                if (at.waits.empty()) continue;
+                launch.waits.push_back(n);
+                const auto& [device, blocks, resident] = launch.places;
+                if (at.ahead > 0 && blocks > resident && at.ahead >= resident && resident > 0)
+                    throw ScheduleError(name(n) + " holds " + std::to_string(at.ahead) + " of the " +
+                                        std::to_string(resident) +
+                                        " places of its device while it waits, and " +
+                                        std::to_string(blocks) + " blocks need one");
+            }
+            for (const auto& [number, launch] : mine)
+                if (launch.places.resident > 0) of_devices[launch.places.device].push_back(launch);
+        }
+        auto followers = followers_;
+        const auto together = [&](const Launch& a, const Launch& b) {
+            return &a == &b || (!before_(a.last, b.first) && !before_(b.last, a.first));
+        };
+        std::string who;
+        for (const auto& [device, launches] : of_devices) {
+            for (const Launch& launch : launches) {
+                std::vector<const Launch*> beside;
+                for (const Launch& other : launches)
+                    if (&other != &launch && !other.waits.empty() && together(other, launch) &&
+                        !before_(launch.first, other.first))
+                        beside.push_back(&other);
+                for (const Launch* other : beside) {
+                    double held = 0;
+                    for (const Launch* more : beside)
+                        if (together(*more, *other)) held += more->share();
+                    if (held <= 1 - 1 / static_cast<double>(launch.places.resident)) continue;
+                    for (const int wait : other->waits) followers[wait].push_back(launch.first);
+                    if (who.empty())
+                        who = "blocks that wait may hold all places of a device (" + name(other->first) +
+                              ": " + std::to_string(other->places.blocks) + " blocks, of which " +
+                              std::to_string(other->places.resident) + " find one), and then ";
+                }
+            }
+        }
+        if (!who.empty()) sorted(followers, who);
     }
 
     void check_order_of_signals() const {

@@ -7,9 +7,10 @@
 // the order of all that is not ordered is chosen as nobody would. A kernel has the blocks that were asked
 // for, each of one thread. Copies must stay inside one allocation. Who loads a kernel waits until its device
 // is idle, and no copy into the device's memory can be put on any stream meanwhile, which is what real
-// drivers do. Numbers of devices: JALI_FAKE_GPUS (1); multiprocessors of each, for 2048 threads:
-// JALI_FAKE_MULTIPROCESSORS (4); memory: JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that other
-// processes may map: JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports no IPC handles, with
+// drivers do. Numbers of devices: JALI_FAKE_GPUS (1); multiprocessors of each: JALI_FAKE_MULTIPROCESSORS
+// (4), for JALI_FAKE_THREADS (2048) each, with JALI_FAKE_ONE_DEVICE=1 of all together; memory:
+// JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that other processes may map:
+// JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports no IPC handles, with
 // JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the
 // same of memory with handles. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
 // for tests that want the texts only.
@@ -358,7 +359,7 @@ BOTH(cuOccupancyMaxActiveBlocksPerMultiprocessor, hipModuleOccupancyMaxActiveBlo
     (void)function;
     (void)shared;
     if (!has_current) return 201;
-    *count = 2048 / threads;
+    *count = number("JALI_FAKE_THREADS", 2048) / threads;
     return 0;
 }
 namespace {

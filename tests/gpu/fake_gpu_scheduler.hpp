@@ -235,7 +235,8 @@ class Scheduler {
                 restless_ = 2 << static_cast<int>(chance() * 6);
                 for (Stream* stream : streams_) stream->drawn = false;
             }
-            places_ = 2048L * number("JALI_FAKE_MULTIPROCESSORS", 4);
+            places_ = long{number("JALI_FAKE_THREADS", 2048)} * number("JALI_FAKE_MULTIPROCESSORS", 4);
+            one_device_ = number("JALI_FAKE_ONE_DEVICE", 0) != 0;
             running_.remove_if([](const Running& r) { return r.done; });
             find_moves();
             if (!moves_.empty()) {
@@ -275,14 +276,17 @@ class Scheduler {
     }
     bool ready(const Operation& operation) {
         if (operation.other == nullptr || operation.other->done >= operation.position) return true;
-        operation.other->wanted = std::max(operation.other->wanted, operation.position);
+        if (operation.other->wanted < operation.position) {
+            operation.other->wanted = operation.position;
+            others_wanted_ = true;
+        }
         return false;
     }
     void find_moves() {
-        moves_.clear();
         const auto now = Clock::now();
-        // twice, since those that are looked at first may want others
-        for (int round = 0; round < 2; ++round) {
+        do { // once more where those that are looked at first want others
+            others_wanted_ = false;
+            moves_.clear();
             for (Stream* s : streams_) {
                 if (s->waiting.empty()) continue;
                 if (!s->drawn) draw(*s);
@@ -295,25 +299,25 @@ class Scheduler {
                         !let_in(*s->running.front()))
                         continue;
                 }
-                if (ready(s->waiting.front()) && round == 1)
+                if (ready(s->waiting.front()))
                     moves_.push_back({Move::begin, s->rank, s, nullptr, 0, nullptr});
             }
-        }
-        for (Running& r : running_) {
-            if (r.done) continue;
-            if (r.operation.graph) {
-                for (std::size_t n = 0; n < r.missing.size(); ++n)
-                    if (r.missing[n] == 0 && ready(r.operation.graph->nodes[n].operation))
-                        moves_.push_back(
-                            {Move::begin_node, r.rank, r.stream, &r, static_cast<int>(n), nullptr});
-            } else if (r.operation.kernel) {
-                if (has_place(r)) moves_.push_back({Move::start, r.rank, r.stream, &r, 0, nullptr});
-                for (Fibre& f : r.fibres)
-                    if (can_go_on(f)) moves_.push_back({Move::go_on, f.rank, r.stream, &r, 0, &f});
-            } else if (!r.operation.apart || r.apart_done) {
-                moves_.push_back({Move::piece, r.rank, r.stream, &r, 0, nullptr});
+            for (Running& r : running_) {
+                if (r.done) continue;
+                if (r.operation.graph) {
+                    for (std::size_t n = 0; n < r.missing.size(); ++n)
+                        if (r.missing[n] == 0 && ready(r.operation.graph->nodes[n].operation))
+                            moves_.push_back(
+                                {Move::begin_node, r.rank, r.stream, &r, static_cast<int>(n), nullptr});
+                } else if (r.operation.kernel) {
+                    if (has_place(r)) moves_.push_back({Move::start, r.rank, r.stream, &r, 0, nullptr});
+                    for (Fibre& f : r.fibres)
+                        if (can_go_on(f)) moves_.push_back({Move::go_on, f.rank, r.stream, &r, 0, &f});
+                } else if (!r.operation.apart || r.apart_done) {
+                    moves_.push_back({Move::piece, r.rank, r.stream, &r, 0, nullptr});
+                }
             }
-        }
+        } while (others_wanted_);
     }
     static bool can_go_on(const Fibre& f) {
         if (f.behind) return f.launch->whole != nullptr || f.launch->stream->running.front() == f.launch;
@@ -328,7 +332,9 @@ class Scheduler {
         bool before = true; // in running_, of which those that were begun earlier come first
         for (const Running& other : running_) {
             if (&other == &r) before = false;
-            if (!other.operation.kernel || other.done || other.stream->device != r.stream->device) continue;
+            if (!other.operation.kernel || other.done ||
+                (other.stream->device != r.stream->device && !one_device_))
+                continue;
             const KernelCall& its = *other.operation.kernel;
             taken += static_cast<long>(other.fibres.size()) * its.threads;
             if (&other != &r && other.next < its.grid &&
@@ -354,9 +360,7 @@ class Scheduler {
     }
     void do_move(const Move& move, std::unique_lock<std::recursive_mutex>& lock) {
         progress();
-        if (move.stream != nullptr && once_in(restless_)) {
-            draw(*move.stream);
-        }
+        if (move.stream != nullptr && once_in(restless_)) draw(*move.stream);
         if (move.running != nullptr && once_in(restless_)) move.running->rank = chance();
         if (move.fibre != nullptr && once_in(restless_)) move.fibre->rank = chance();
         switch (move.kind) {
@@ -602,8 +606,9 @@ class Scheduler {
     std::vector<Move> moves_;
     std::vector<void*> stacks_;
     std::condition_variable_any asked_for_, moved_;
-    bool asked_ = false;
-    long places_ = 0; // threads of a device
+    bool asked_ = false, others_wanted_ = false;
+    long places_ = 0;         // threads of a device
+    bool one_device_ = false; // all share their places
     int seed_ = 0, restless_ = 2;
     std::size_t turns_ = 0;
     std::mt19937 random_;

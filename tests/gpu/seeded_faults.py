@@ -48,6 +48,21 @@ class Seeded:
             record = getattr(record, name)(*arguments)
         return record
 
+    def in_every_run(self, run: int) -> Seeded:
+        """The same in all runs of the record, which are alike: what is changed in `run` is a part of a graph."""
+        begins = [
+            k for k, (kind, name, _) in enumerate(self.record.calls) if (kind, name) == ("mark", "begin")
+        ]
+        size = begins[1] - begins[0]
+        changes = []
+        for other in reversed(range(len(begins))):  # later calls first, since others move up
+            for name, arguments in self.changes:
+                shift = 0 if name == "with_memory" else (other + 1 - run) * size
+                places = 2 if name == "with_call_moved" else 1
+                moved = (*(a + shift for a in arguments[:places]), *arguments[places:])
+                changes.append((name, arguments if name == "with_memory" else moved))
+        return replace(self, changes=tuple(changes))
+
     def can_be_made(self) -> bool:
         """Whether the driver sees the difference."""
         kinds = [kind for kind, _, _ in self.record.calls]

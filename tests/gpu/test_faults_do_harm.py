@@ -7,6 +7,7 @@ the host, a kernel meets a fault, or nothing moves. So the checker is held again
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any
@@ -86,6 +87,31 @@ class Halos:
         lattice = jali.Lattice(*self.extents, grid=self.grid, device="cuda")
         self.run(lattice, lambda record: records.append(record()))
         return records[0]
+
+
+class Graphs(Halos):
+    """The same, and the kernel with its halo is the repetition of a graph, which has the fault in it."""
+
+    def run(self, lattice: jali.Lattice, faulty: Callable[[Any], Seeded | None]) -> list[Any]:
+        if lattice.gpu is None:
+            return super().run(lattice, faulty)
+        x, y = (lattice.field(jali.Complex()) for _ in range(2))
+        x[...] = np.random.default_rng(7).normal(size=lattice.extents) + 1j
+        self.made.launches.clear()
+        both_ways(y, x)
+        mixed_in(x, y)
+        fault = faulty(lambda: self.made.launches[0].recorded(in_graph=True))
+        with contextlib.nullcontext() if fault is None else fault.made(2):
+            graph = _core.GpuGraph(lattice.gpu, lambda: both_ways(y, x))
+        for _ in range(self.steps):
+            lattice.gpu.launch_graph(graph)
+            mixed_in(x, y)
+        return [x[...], y[...]]
+
+    def faults(self, record: _core.RecordedCalls) -> list[tuple[str, Seeded]]:
+        return [
+            (what, fault.in_every_run(2)) for what, fault in super().faults(record) if "graph" not in what
+        ]
 
 
 class Messages:
@@ -262,6 +288,25 @@ ONLY_TOLD = [
 def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_settings):
     use_settings(halo_policy=policy)
     hold(Halos(made, shape), every, ONLY_TOLD, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("policy", "shape", "every"),
+    [
+        ("remote-write-overlap", "pair", 5),
+        *(
+            pytest.param(policy, shape, 1, marks=pytest.mark.full)
+            for policy, shape in (
+                ("remote-write-overlap", "pair"),
+                ("remote-write-directions", "ring"),
+                ("buffered-write-overlap", "pair"),
+            )
+        ),
+    ],
+)
+def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_settings):
+    use_settings(halo_policy=policy)
+    hold(Graphs(made, shape), every, ONLY_TOLD, monkeypatch)
 
 
 @pytest.mark.parametrize(

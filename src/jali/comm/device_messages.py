@@ -224,9 +224,12 @@ class DeviceMessages:
         if not closed:
             rule = f"'remote-write' is for up to {STORE_UP_TO} bytes"
             return _PEER[nbytes > STORE_UP_TO], f"{nbytes} bytes, and {rule}"
-        if self._ccl is not None:
-            return self.library, closed
-        return _STAGED, f"{closed}; {self.why_not_ccl}"
+        found = (
+            (self.library, closed) if self._ccl is not None else (_STAGED, f"{closed}; {self.why_not_ccl}")
+        )
+        if self.rank < peer:  # one of the two says so
+            _core.tell_once(f"messages between devices go by way of {found[0]!r}, since {found[1]}")
+        return found
 
     # --- how two ends meet ------------------------------------------------------------------------------------
 
