@@ -1,8 +1,8 @@
 // core/settings in Python; jali.settings is what people use.
-#include "settings/notice.hpp"
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
 #include "device/ranges.hpp"
+#include "settings/notice.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>

@@ -204,12 +204,14 @@ class LaunchKernels : public KernelFamily {
             if (remote) {
                 if (message.credit != 0) decoder_.wait(writes, message.credit, epoch + message.ahead);
                 decoder_.signal(writes, message.arrived, epoch + 1);
+                decoder_.at(writes).waiting = of_message[m];
             }
             packed.push_back(writes);
         }
         const bool last = remote && a.last != 0;
         const int done = decoder_.end(call.name + ": end", call.stream, std::move(packed));
         if (!last) return;
+        decoder_.at(done).waiting = 1;
         if (busy != a.busy)
             throw ScheduleError("'" + call.name + "' ends after " + std::to_string(a.busy) + " of " +
                                 std::to_string(busy) + " messages");

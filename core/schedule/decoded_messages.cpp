@@ -22,6 +22,7 @@ class MessageKernels : public KernelFamily {
             const OutgoingMessage& message = a.out[m];
             const int moment = d_.add(call.name + ", message " + std::to_string(m), {start});
             const std::int64_t number = d_.read_count(start, message.count) + 1; // before it waits
+            d_.at(moment).waiting = message.blocks;
             if ((message.deeds & deed_await) != 0) d_.wait(moment, message.ready, number);
             if ((message.deeds & deed_put) != 0) {
                 const auto bytes = static_cast<std::uint64_t>(message.bytes);
@@ -34,7 +35,8 @@ class MessageKernels : public KernelFamily {
             passed.push_back(moment);
         }
         const int done = d_.end(call.name + ": end", call.stream, std::move(passed));
-        if ((a.steps & step_take) != 0) d_.at(done).ahead = 1; // the first block
+        d_.at(done).waiting = 1; // the first one
+        d_.at(done).ahead = true;
         if ((a.steps & step_take) != 0)
             for (std::int64_t m = 0; m < a.incoming; ++m) {
                 const std::int64_t number = d_.count_at(a.in[m].count) + 1;

@@ -95,9 +95,10 @@ struct LaunchPlaces {
 
 struct Moment {
     std::string name;
-    std::int32_t launch = -1;        // of RankMoments::launches
-    std::int32_t ahead = 0;          // blocks that wait here though others of the launch may not have begun
-    std::vector<std::int32_t> after; // earlier moments of this rank
+    std::int32_t launch = -1;                // of RankMoments::launches
+    std::int64_t waiting = 0;                // blocks that wait here; 0: all of the launch
+    bool ahead = false;                      // they wait though others of the launch may not have begun
+    std::vector<std::int32_t> after;         // earlier moments of this rank
     std::vector<std::int32_t> reads, writes; // numbers of footprints
     std::vector<SignalWord> waits, signals;  // before and after all else in it
     std::vector<Holding> expects, holds;     // before and after it writes

@@ -166,12 +166,8 @@ class Prover {
     void check_places() const {
         struct Launch {
             LaunchPlaces places;
-            int first, last; // moments
+            int first; // moment
             std::vector<int> waits;
-            double share() const { // of the device, that blocks may hold
-                return static_cast<double>(std::min(places.blocks, places.resident)) /
-                       static_cast<double>(places.resident);
-            }
         };
         std::map<std::uint64_t, std::vector<Launch>> of_devices;
         for (std::size_t r = 0; r < ranks_.size(); ++r) {
@@ -180,43 +176,51 @@ class Prover {
                 const Moment& at = ranks_[r].moments[m];
                 if (at.launch < 0) continue;
                 const int n = number_of(static_cast<int>(r), static_cast<int>(m));
-                Launch& launch = mine.try_emplace(at.launch, Launch{ranks_[r].launches[at.launch], n, n, {}})
-                                     .first->second;
-                launch.last = n;
+                const LaunchPlaces& places = ranks_[r].launches[at.launch];
+                Launch& launch = mine.try_emplace(at.launch, Launch{places, n, {}}).first->second;
                 if (at.waits.empty()) continue;
                 launch.waits.push_back(n);
-                const auto& [device, blocks, resident] = launch.places;
-                if (at.ahead > 0 && blocks > resident && at.ahead >= resident && resident > 0)
-                    throw ScheduleError(name(n) + " holds " + std::to_string(at.ahead) + " of the " +
-                                        std::to_string(resident) +
+                if (at.ahead && places.resident > 0 && places.blocks > places.resident &&
+                    at.waiting >= places.resident)
+                    throw ScheduleError(name(n) + " holds " + std::to_string(at.waiting) + " of the " +
+                                        std::to_string(places.resident) +
                                         " places of its device while it waits, and " +
-                                        std::to_string(blocks) + " blocks need one");
+                                        std::to_string(places.blocks) + " blocks need one");
             }
             for (const auto& [number, launch] : mine)
                 if (launch.places.resident > 0) of_devices[launch.places.device].push_back(launch);
         }
         auto followers = followers_;
-        const auto together = [&](const Launch& a, const Launch& b) {
-            return &a == &b || (!before_(a.last, b.first) && !before_(b.last, a.first));
-        };
         std::string who;
         for (const auto& [device, launches] : of_devices) {
             for (const Launch& launch : launches) {
-                std::vector<const Launch*> beside;
-                for (const Launch& other : launches)
-                    if (&other != &launch && !other.waits.empty() && together(other, launch) &&
-                        !before_(launch.first, other.first))
-                        beside.push_back(&other);
-                for (const Launch* other : beside) {
-                    double held = 0;
-                    for (const Launch* more : beside)
-                        if (together(*more, *other)) held += more->share();
-                    if (held <= 1 - 1 / static_cast<double>(launch.places.resident)) continue;
-                    for (const int wait : other->waits) followers[wait].push_back(launch.first);
-                    if (who.empty())
-                        who = "blocks that wait may hold all places of a device (" + name(other->first) +
-                              ": " + std::to_string(other->places.blocks) + " blocks, of which " +
-                              std::to_string(other->places.resident) + " find one), and then ";
+                const auto beside = [&](int wait) { // while this wait goes on the launch may want to begin
+                    return !before_(wait, launch.first) && !before_(launch.first, wait);
+                };
+                const auto held = [&](int wait) { // of the device, by all that may wait at the same time
+                    double all = 0;
+                    for (const Launch& other : launches) {
+                        if (&other == &launch) continue;
+                        std::int64_t blocks = 0;
+                        for (const int n : other.waits)
+                            if (n == wait || (beside(n) && !before_(n, wait) && !before_(wait, n)))
+                                blocks += moment(n).waiting > 0 ? moment(n).waiting : other.places.blocks;
+                        blocks = std::min({blocks, other.places.blocks, other.places.resident});
+                        all += static_cast<double>(blocks) / static_cast<double>(other.places.resident);
+                    }
+                    return all;
+                };
+                for (const Launch& other : launches) {
+                    for (const int wait : other.waits) {
+                        if (&other == &launch || !beside(wait) ||
+                            held(wait) <= 1 - 1 / static_cast<double>(launch.places.resident))
+                            continue;
+                        followers[wait].push_back(launch.first);
+                        if (who.empty())
+                            who = "blocks that wait may hold all places of a device (" + name(wait) + ": " +
+                                  std::to_string(other.places.blocks) + " blocks, of which " +
+                                  std::to_string(other.places.resident) + " find one), and then ";
+                    }
                 }
             }
         }
