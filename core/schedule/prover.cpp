@@ -124,6 +124,7 @@ class Prover {
                     throw ScheduleError(name(static_cast<int>(n)) + " waits for a word to become " +
                                         std::to_string(w.value) + ", which nobody sets");
                 edge(found->second, static_cast<int>(n));
+                signals_of_[static_cast<int>(n)].push_back(found->second);
             }
         }
         // The values of a word must come in their order, else a wait for a smaller one may see the larger.
@@ -178,7 +179,10 @@ class Prover {
                 const int n = number_of(static_cast<int>(r), static_cast<int>(m));
                 const LaunchPlaces& places = ranks_[r].launches[at.launch];
                 Launch& launch = mine.try_emplace(at.launch, Launch{places, n, {}}).first->second;
-                if (at.waits.empty()) continue;
+                const auto signals = signals_of_.find(n);
+                const auto comes_later = [&](int signal) { return !before_(signal, launch.first); };
+                if (signals == signals_of_.end() || std::ranges::none_of(signals->second, comes_later))
+                    continue;
                 launch.waits.push_back(n);
                 if (at.ahead && places.resident > 0 && places.blocks > places.resident &&
                     at.waiting >= places.resident)
@@ -194,8 +198,9 @@ class Prover {
         std::string who;
         for (const auto& [device, launches] : of_devices) {
             for (const Launch& launch : launches) {
-                const auto beside = [&](int wait) { // while this wait goes on the launch may want to begin
-                    return !before_(wait, launch.first) && !before_(launch.first, wait);
+                // while this wait goes on the launch may want to begin
+                const auto beside = [&](int wait, const Launch& other) {
+                    return !before_(wait, launch.first) && !before_(launch.first, other.first);
                 };
                 const auto held = [&](int wait) { // of the device, by all that may wait at the same time
                     double all = 0;
@@ -203,7 +208,7 @@ class Prover {
                         if (&other == &launch) continue;
                         std::int64_t blocks = 0;
                         for (const int n : other.waits)
-                            if (n == wait || (beside(n) && !before_(n, wait) && !before_(wait, n)))
+                            if (n == wait || (beside(n, other) && !before_(n, wait) && !before_(wait, n)))
                                 blocks += moment(n).waiting > 0 ? moment(n).waiting : other.places.blocks;
                         blocks = std::min({blocks, other.places.blocks, other.places.resident});
                         all += static_cast<double>(blocks) / static_cast<double>(other.places.resident);
@@ -212,7 +217,7 @@ class Prover {
                 };
                 for (const Launch& other : launches) {
                     for (const int wait : other.waits) {
-                        if (&other == &launch || !beside(wait) ||
+                        if (&other == &launch || !beside(wait, other) ||
                             held(wait) <= 1 - 1 / static_cast<double>(launch.places.resident))
                             continue;
                         followers[wait].push_back(launch.first);
@@ -293,7 +298,8 @@ class Prover {
     std::vector<std::vector<int>> followers_;
     HappensBefore before_;
     std::vector<std::pair<int, int>> in_order_;
-    std::map<int, Move> arrivals_; // by the moment that receives
+    std::map<int, std::vector<int>> signals_of_; // of what waits
+    std::map<int, Move> arrivals_;               // by the moment that receives
 };
 
 } // namespace
