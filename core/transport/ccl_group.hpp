@@ -10,8 +10,8 @@
 // the same one. On a device operations run one after the other in the order in which they were issued: the
 // library lets a stream wait for the operation before if that is on another one, also where one of them is
 // recorded in a graph (enqueue.cc of NVIDIA/nccl: a kernel waits for the communicator's own stream, which
-// waits for the kernel), so that no events of ours are needed. An operation is issued by one host thread at a
-// time.
+// waits for the kernel; graphs: unless NCCL_GRAPH_MIXING_SUPPORT is 0), so that no events of ours are needed.
+// An operation is issued by one host thread at a time.
 //
 // The host waits with wait() or synchronize(), which listen for failures of all ranks and lose patience after
 // the watchdog's time; so does Gpu::synchronize() while there is a group on the device. A bare wait of the
