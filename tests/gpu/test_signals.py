@@ -423,10 +423,17 @@ def test_nothing_can_be_read_or_repeated_after_an_abort(made, use_settings):
 # ---- kernels that give up, each run as one thread by itself ----------------------------------------------
 
 
+# A grid of one block, which nobody else takes turns with.
+ALONE = """
+static const jali_block_here alone{0, 1, [](const int64_t*, int64_t) {}, [] {}, [] {}, [] {}};
+__attribute__((constructor)) static void run_alone() { jali_here = &alone; }
+"""
+
+
 def one_thread(folder: Path, head: str, text: str) -> ctypes.CDLL:
     """Kernels compiled for the host; each takes a pointer to a pointer to its arguments."""
     source, library = folder / "kernels.cpp", folder / "kernels.so"
-    source.write_text("#define JALI_ONE_THREAD 1\n" + head + gpu_prelude() + text)
+    source.write_text("#define JALI_ONE_THREAD 1\n" + head + gpu_prelude() + text + ALONE)
     flags = ["-std=c++17", "-O1", "-ffp-contract=off", "-fPIC", "-shared", "-w"]
     subprocess.run([*os.environ.get("CXX", "c++").split(), *flags, "-o", library, source], check=True)
     return ctypes.CDLL(str(library))
