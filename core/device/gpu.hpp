@@ -144,7 +144,7 @@ class GpuGraph {
     void abandon(void* stream) noexcept;
     std::shared_ptr<Gpu> gpu_;
     void* instance_ = nullptr;
-    std::vector<std::function<void()>> before_; // see Gpu::before_replays
+    std::vector<std::function<void()>> before_;      // see Gpu::before_replays
     void *captured_ = nullptr, *launched_ = nullptr; // on which streams, the second time the last one
     std::unique_ptr<DriverRecord> record_;           // its calls
 };

@@ -313,7 +313,10 @@ def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_s
     ("way", "ranks", "every"),
     [
         ("remote-write", 2, 2),
-        *(pytest.param(*of, 1, marks=pytest.mark.full) for of in (("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3))),
+        *(
+            pytest.param(*of, 1, marks=pytest.mark.full)
+            for of in (("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3))
+        ),
     ],
 )
 def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):

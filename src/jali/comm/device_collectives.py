@@ -157,8 +157,10 @@ class DeviceCollectives(KeepsPlans[Key, Plan]):
             check_operation(call.op, element_dtype(call.dtype))
         name = self.algorithm_of(call)
         named = call.algorithm or algorithms.forced(call.collective, on_device=True)
-        if self.queues is None and named is None and self.owner.rank == 0:
-            trouble = self.why_not_peer if name == self.library else f"{self.why_not_peer}; {self.why_not_ccl}"
+        if self.queues is None and named is None and self._ranks.rank == 0:
+            trouble = (
+                self.why_not_peer if name == self.library else f"{self.why_not_peer}; {self.why_not_ccl}"
+            )
             _core.tell_once(f"collectives on devices go by way of {name!r}, since {trouble}")
         if name == self.library:
             return self._by_ccl(call)
