@@ -130,7 +130,17 @@ struct channel_state {
     const int32_t* per_iteration; // [rank][2]: sent, received
     const int64_t* numbers;       // [rank][2] at the beginning
     char* const* memories;        // [rank]
-    bool* gave_up; // some thread of the block has, so that nothing is signalled or counted any more
+    // Some thread of the block has, so that nothing is signalled or counted any more. On devices at a fixed place: a pointer
+    // to it would be one register too many.
+#if defined(JALI_ONE_THREAD)
+    mutable bool gave_up_here = false;
+    JALI_MEMBER bool& gave_up() const { return gave_up_here; }
+#else
+    JALI_MEMBER bool& gave_up() const {
+        JALI_SHARED bool some;
+        return some;
+    }
+#endif
     int64_t channel, iteration;
 
     JALI_MEMBER int64_t number(int peer, int packet, int received) const {
@@ -152,7 +162,7 @@ struct channel_state {
         return {target ? slot(peer, int(a->rank), n) : slot(int(a->rank), peer, n), uint32_t(n + 1), true};
     }
     JALI_MEMBER void act(const deed& d) const {
-        if (iteration + d.ahead >= a->iterations || *gave_up) return;
+        if (iteration + d.ahead >= a->iterations || gave_up()) return;
         const int64_t n = number(d.peer, d.packet, d.kind) + d.ahead * per_iteration[2 * d.peer];
         const int me = int(a->rank);
         if (d.kind == 0) {
@@ -165,9 +175,9 @@ struct channel_state {
         const int64_t n = number(d.peer, d.packet, d.kind == 0 ? 1 : 0);
         const int me = int(a->rank);
         if (d.kind == 0) {
-            if (!wait(arrived(me, d.peer, n), n + 1, IN_COLLECTIVE, a->watch)) *gave_up = true;
+            if (!wait(arrived(me, d.peer, n), n + 1, IN_COLLECTIVE, a->watch)) gave_up() = true;
         } else if (n >= a->slots) {
-            if (!wait(freed(me, d.peer), n + 1 - a->slots, IN_COLLECTIVE, a->watch)) *gave_up = true;
+            if (!wait(freed(me, d.peer), n + 1 - a->slots, IN_COLLECTIVE, a->watch)) gave_up() = true;
         }
     }
 };
@@ -233,7 +243,7 @@ JALI_INLINE void do_flagged_slice(const channel_state& s, const instruction& i, 
                 return place;
             };
             if (!wait_for_flags(IN_COLLECTIVE, s.a->watch, look, missing)) {
-                *s.gave_up = true;
+                s.gave_up() = true;
                 return;
             }
             if (i.sources == 1 && i.divide_by == 1) break; // only moves
@@ -265,7 +275,7 @@ JALI_INLINE void do_flagged(const channel_state& s) {
             const instruction& i = s.instructions[round + k];
             const int64_t begin = s.channel * i.chunk;
             // nothing is in this slice, though its message is counted; or nothing that could be trusted
-            if (begin >= i.bytes || *s.gave_up) continue;
+            if (begin >= i.bytes || s.gave_up()) continue;
             const int helpers = warps > together ? (warps - 1 - k) / together + 1 : 1; // warps that do this one
             do_flagged_slice(s, i, begin, i.bytes - begin < i.chunk ? i.bytes - begin : i.chunk,
                              int64_t(warp / together) * width + thread % width, int64_t(helpers) * width);
@@ -399,8 +409,8 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
     JALI_SHARED int64_t table_here[TABLE_WORDS];
     JALI_SHARED int64_t numbers[2 * MOST_RANKS];
     JALI_SHARED char* memories[MOST_RANKS];
-    JALI_SHARED bool gave_up;
     for (int64_t channel = block_in_grid(); channel < a.channels; channel += blocks_in_grid()) {
+        channel_state s;
         const int64_t* table = a.table;
         if (a.table_words <= TABLE_WORDS) {
             const int64_t* from = a.table_words <= SMALL_TABLE_WORDS ? a.small_table : a.table;
@@ -408,7 +418,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
             table = table_here;
         }
         for (int64_t k = thread_in_block(); k < a.ranks; k += threads_in_block()) memories[k] = a.memories[k];
-        if (thread_in_block() == 0) gave_up = false;
+        if (thread_in_block() == 0) s.gave_up() = false;
         meet();
         const int32_t* per_iteration = (const int32_t*)(table + a.table_words - a.ranks);
         after_previous();
@@ -421,11 +431,10 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
             const int64_t* freed = (const int64_t*)(a.own_memory + a.freed) + channel * a.ranks + k;
             const int64_t wanted = numbers[2 * k] + per_iteration[2 * k] - a.slots;
             if (per_iteration[2 * k] > 0 && seen(freed) < wanted && !wait(freed, wanted, IN_COLLECTIVE, a.watch))
-                gave_up = true;
+                s.gave_up() = true;
 #endif
         }
         meet();
-        channel_state s;
         s.a = &a;
         s.instructions = (const instruction*)table;
         s.sources = (const operand*)(s.instructions + a.instructions);
@@ -434,7 +443,6 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
         s.per_iteration = (const int32_t*)(s.waits + a.waits);
         s.numbers = numbers;
         s.memories = memories;
-        s.gave_up = &gave_up;
         s.channel = channel;
         s.iteration = 0;
 #if defined(JALI_FLAGGED)
@@ -444,7 +452,7 @@ JALI_EARLY_KERNEL(collective, collective_arguments) {
 #endif
         let_next_begin(); // nobody is waited for any more
         meet();
-        for (int64_t k = thread_in_block(); k < a.ranks && !gave_up; k += threads_in_block()) {
+        for (int64_t k = thread_in_block(); k < a.ranks && !s.gave_up(); k += threads_in_block()) {
             const int64_t received = numbers[2 * k + 1] + a.iterations * s.per_iteration[2 * k + 1];
             lasting[2 * k] = numbers[2 * k] + a.iterations * s.per_iteration[2 * k];
             lasting[2 * k + 1] = received;
