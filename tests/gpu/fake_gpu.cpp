@@ -275,8 +275,7 @@ extern "C" __attribute__((visibility("default"))) void fakeChange(long call, int
 }
 // Devices are as new, after nothing moved on them.
 extern "C" __attribute__((visibility("default"))) void fakeRecover() {
-    GUARD;
-    sticky = 0;
+    Scheduler::get().recover();
 }
 extern "C" __attribute__((visibility("default"))) long fakeTimedEvents() {
     GUARD;

@@ -186,6 +186,13 @@ class Scheduler {
         for (auto [stream, position] : all) run_to(stream, position);
     }
     BlockHere* here() { return &here_; }
+    // Devices on which nothing is any more, and no error either.
+    void recover() {
+        std::unique_lock<std::recursive_mutex> lock(big_lock);
+        recovers_ = true;
+        wake();
+        moved_.wait(lock, [&] { return !recovers_; });
+    }
     // A decision of the scheduler's thread; never without a seed.
     bool once_in(int many) { return seed_ != 0 && chance() * many < 1; }
 
@@ -238,6 +245,12 @@ class Scheduler {
             places_ = long{number("JALI_FAKE_THREADS", 2048)} * number("JALI_FAKE_MULTIPROCESSORS", 4);
             one_device_ = number("JALI_FAKE_ONE_DEVICE", 0) != 0;
             running_.remove_if([](const Running& r) { return r.done; });
+            if (recovers_) {
+                drop();
+                sticky = 0;
+                recovers_ = false;
+                continue;
+            }
             find_moves();
             if (!moves_.empty()) {
                 idle = 0;
@@ -581,6 +594,9 @@ class Scheduler {
         trouble = said;
         std::fprintf(stderr, "%s\n", trouble.c_str());
         sticky = error;
+        drop();
+    }
+    void drop() {
         for (Running& r : running_)
             for (Fibre& f : r.fibres) munmap(f.stack, stack_bytes);
         for (Stream* s : streams_) {
@@ -606,7 +622,7 @@ class Scheduler {
     std::vector<Move> moves_;
     std::vector<void*> stacks_;
     std::condition_variable_any asked_for_, moved_;
-    bool asked_ = false, others_wanted_ = false;
+    bool asked_ = false, others_wanted_ = false, recovers_ = false;
     long places_ = 0;         // threads of a device
     bool one_device_ = false; // all share their places
     int seed_ = 0, restless_ = 2;

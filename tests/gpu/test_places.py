@@ -107,7 +107,7 @@ def test_halos_need_one_place_where_every_rank_has_a_device(policy, made, monkey
 @pytest.mark.parametrize("places", [1, 2])
 def test_messages_need_a_second_place_where_the_first_block_waits(places, made, monkeypatch):
     """It waits for what arrives, while others have not yet sent."""
-    ring = faults.Messages("store", 2)
+    ring = faults.Messages("remote-write", 2)
     records = jali.virtual_ranks(2, ring.record)
     threads = {2048 * MULTIPROCESSORS // r.occupancy(k)[1] for r in records for k in launches(r)}
     assert len(threads) == 1

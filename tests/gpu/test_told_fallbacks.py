@@ -38,7 +38,7 @@ print("right")
 """
     lines = said(program, fake_environment, JALI_FAKE_NO_PEERS="1", JALI_NCCL="/nowhere/libnccl.so")
     (line,) = [line for line in lines if "collectives on devices" in line]
-    assert line.startswith("jali: collectives on devices go by way of 'staged', since ")
+    assert line.startswith("jali: collectives on devices go by way of 'host-staged', since ")
     assert "NCCL was not found" in line
     assert said(program, fake_environment) == []
 
@@ -57,7 +57,7 @@ print("right")
 """
     lines = said(program, fake_environment, JALI_FAKE_NO_PEERS="1", JALI_NCCL="/nowhere/libnccl.so")
     (line,) = [line for line in lines if "messages between devices" in line]
-    assert line.startswith("jali: messages between devices go by way of 'staged', since ")
+    assert line.startswith("jali: messages between devices go by way of 'host-staged', since ")
     assert said(program, fake_environment) == []
 
 
