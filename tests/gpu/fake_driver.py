@@ -22,6 +22,10 @@ SOURCE = Path(__file__).parent / "fake_gpu.cpp"
 PATH = (Path(__file__).parent, TESTS)  # from where programs can import what tests import
 # "cuda" is what the machine has
 REAL = os.environ.get("JALI_TEST_REAL_GPU") == "1"
+# Ranks of one process have a device each; the fake driver has as many as a test wants.
+TWO_DEVICES = pytest.mark.skipif(
+    REAL and _core.Gpu.count("cuda") < 2, reason="ranks of one process need a device each: two"
+)
 FILES = {"cuda": ("cuda_driver", "nvrtc"), "hip": ("hip_driver", "hiprtc")}  # settings that name them
 
 

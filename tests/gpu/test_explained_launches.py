@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_driver import REAL, make_fake_ccl, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, TWO_DEVICES, make_fake_ccl, use_fake_ccl, use_fake_gpus
 from programs import run_program
 
 import jali
@@ -19,6 +19,7 @@ def explained(kernel):
     return case.bind().explain()
 
 
+@TWO_DEVICES
 @pytest.mark.parametrize("policy", ["remote-write-overlap", "copy-engine-wait", "host-staged-directions"])
 def test_a_launch_on_devices_is_explained(policy, monkeypatch, use_settings, tmp_path):
     use_fake_gpus(monkeypatch, 2, folder=tmp_path)

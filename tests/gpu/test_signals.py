@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import test_checked_launches as checked
 from collective_machine import HEAD, SMALL
-from fake_driver import REAL, until_idle, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, TWO_DEVICES, until_idle, use_fake_ccl, use_fake_gpus
 from test_checked_messages import Arguments, Out, ring
 
 import jali
@@ -192,6 +192,7 @@ def packed(record: _core.RecordedCalls, kernel: str) -> np.ndarray:
     return rows(record, int(words[at]), checked.TABLES["message"])
 
 
+@TWO_DEVICES
 @pytest.mark.parametrize(
     ("policy", "kernel"),
     [
@@ -214,6 +215,7 @@ def test_words_of_data_and_credit_lie_apart(policy, kernel, made, use_settings):
         assert set(messages["ahead"]) == {1 if policy.startswith("remote") else -1}
 
 
+@TWO_DEVICES
 def test_copies_signal_in_the_order_of_their_stream(made, use_settings):
     use_settings(halo_policy="copy-engine-overlap")
     for record in jali.virtual_ranks(2, checked.recorded, made, *checked.SHAPES["pair"][1:]):
@@ -280,6 +282,7 @@ def fails_while_waited_for() -> str:
 WHAT: list[str] = []
 
 
+@TWO_DEVICES
 @pytest.mark.parametrize(
     ("policy", "wait"),
     [
@@ -317,6 +320,7 @@ def with_little_patience(body: Callable[[], Any], use_settings: Callable[..., No
     return comm.virtual_ranks(2, body)
 
 
+@TWO_DEVICES
 def test_the_watchdog_names_the_wait(made, use_settings):
     use_settings(halo_policy="buffered-write-wait")
     jali.virtual_ranks(2, fields)
@@ -352,6 +356,7 @@ def on_device(x: np.ndarray) -> Any:
     return put(x)
 
 
+@TWO_DEVICES
 @pytest.mark.parametrize("flagged", [True, False])
 def test_the_watchdog_names_the_message_of_a_collective(flagged, made, use_settings):
     sizes = "flagged_below=1,flagged_below_combining=1" if not flagged else "flagged_below=1048576"
@@ -380,6 +385,7 @@ def messages_that_stand_still() -> None:
     messages[1].array.to_host()
 
 
+@TWO_DEVICES
 def test_the_watchdog_names_the_start_of_a_message(made, use_settings):
     comm.virtual_ranks(2, lambda: on_device(np.zeros(8)).to_host())
     with pytest.raises(RankError, match=r"\(it waits for start \d+ of rank 1, in 'pass_messages'\)"):
@@ -411,6 +417,7 @@ def after_an_abort() -> None:
     raise caught.value
 
 
+@TWO_DEVICES
 def test_nothing_can_be_read_or_repeated_after_an_abort(made, use_settings):
     use_settings(halo_policy="remote-write-wait")
     WHAT.clear()

@@ -171,7 +171,7 @@ def test_boxes_that_are_too_small_and_lattices_of_other_dimensions_are_refused()
 
 
 def test_arrays_are_not_simulated():
-    lattice = jali.Lattice(4, 4)
+    lattice = jali.Lattice(4, 4, device="cpu")  # where arrays of NumPy are
     a, out = lattice.wrap(np.zeros((4, 4), np.float32)), lattice.field(jali.Real())
     kernel = kernel_of(forward.bind(out, a))
     with pytest.raises(ParameterError, match="several lattices, or arrays"):
