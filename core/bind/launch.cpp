@@ -219,6 +219,19 @@ void bind_launch(nb::module_& m) {
             "kernel"_a, "threads"_a, "waves"_a = 0, "sites"_a = 1,
             "The same kernel compiled or started otherwise; waves: blocks at most, in units of what the "
             "device holds at once, 0 for any number; sites: of a thread, at a time, as it was compiled.")
+        .def(
+            "set_kernel_with_halos",
+            [](BoundLaunch& self, nb::callable compile) {
+                self.launch->set_kernel_with_halos([compile = std::move(compile)] {
+                    nb::gil_scoped_acquire acquired;
+                    const auto [function, threads, sites] =
+                        nb::cast<std::tuple<GpuFunction, int, int>>(compile());
+                    return KernelWithHalos{function, threads, sites};
+                });
+            },
+            "compile"_a,
+            "compile() -> (function, threads of a block, sites of a thread) of the kernel that exchanges halos as "
+            "well; called when a row of halo policies first asks for it.")
         .def_prop_ro(
             "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },
             "Whether a run would exchange halos now; the same on all ranks.")

@@ -34,6 +34,8 @@ class LaunchKernels : public KernelFamily {
     bool launch(const DriverCall& call) override {
         if (d_.layout && call.function == d_.gpu_kernel.handle) {
             compute(call);
+        } else if (d_.layout && call.function == d_.with_halos.function.handle && call.function != nullptr) {
+            compute_with_halos(call);
         } else if (call.name == "pack_halos" || call.name == "gather_halos") {
             pack(call, call.name == "pack_halos");
         } else if (call.name == "await_halos") {
@@ -172,6 +174,17 @@ class LaunchKernels : public KernelFamily {
         const auto a = decoder_.arguments_of<PackArguments>(call);
         const int start = decoder_.begin(call.name, call.stream);
         const std::int64_t epoch = remote ? decoder_.read_count(start, a.epoch) : 0;
+        std::vector<std::int32_t> packed = pack_messages(call, a, remote, start, epoch);
+        const int done = decoder_.end(call.name + ": end", call.stream, std::move(packed));
+        if (!remote || a.last == 0) return;
+        for (GpuAddress word : decoder_.rows<GpuAddress>(a.awaited, a.awaited_count))
+            decoder_.wait(done, word, epoch + 1);
+        decoder_.set_count(done, a.epoch, epoch + 1);
+    }
+
+    // The moments at which messages are there, and that of their beginning.
+    std::vector<std::int32_t> pack_messages(const DriverCall& call, const PackArguments& a, bool remote,
+                                            int start, std::int64_t epoch) {
         const auto messages = decoder_.rows<PackMessage>(a.messages, a.count);
         const auto jobs = decoder_.rows<HaloJob>(a.jobs, a.job_count);
         const auto of_message = check_jobs(jobs, messages.size(), call.name);
@@ -208,16 +221,10 @@ class LaunchKernels : public KernelFamily {
             }
             packed.push_back(writes);
         }
-        const bool last = remote && a.last != 0;
-        const int done = decoder_.end(call.name + ": end", call.stream, std::move(packed));
-        if (!last) return;
-        decoder_.at(done).waiting = 1;
-        if (busy != a.busy)
+        if (remote && a.last != 0 && busy != a.busy)
             throw ScheduleError("'" + call.name + "' ends after " + std::to_string(a.busy) + " of " +
                                 std::to_string(busy) + " messages");
-        for (GpuAddress word : decoder_.rows<GpuAddress>(a.awaited, a.awaited_count))
-            decoder_.wait(done, word, epoch + 1);
-        decoder_.set_count(done, a.epoch, epoch + 1);
+        return packed;
     }
 
     // One part: its sections follow each other in the table, and fill a group together.
@@ -440,9 +447,64 @@ class LaunchKernels : public KernelFamily {
         const auto numbers = decoder_.numbers_of(call);
         const auto first = static_cast<std::int64_t>(numbers[0]),
                    last = static_cast<std::int64_t>(numbers[1]);
-        const Touched& touched = touched_at(numbers[2], first, last);
-        const int moment = decoder_.begin(
-            "kernel '" + d_.cost.name + "' at " + std::to_string(last - first) + " sites", call.stream);
+        compute_at(decoder_.begin(name_at(last - first), call.stream), numbers[2], first, last, numbers[4],
+                   numbers[5]);
+    }
+    std::string name_at(std::int64_t sites) const {
+        return "kernel '" + d_.cost.name + "' at " + std::to_string(sites) + " sites";
+    }
+
+    // One launch of blocks that pack, of others that compute the bulk, and of others that wait and compute the
+    // boundary. The blocks come in this order, so that those which others wait for find their places.
+    void compute_with_halos(const DriverCall& call) {
+        HaloRoles a;
+        if (call.arguments.size() < sizeof a + 6 * sizeof(std::uint64_t))
+            throw ScheduleError("the kernel with halos is launched without roles");
+        const std::size_t words = (call.arguments.size() - sizeof a) / sizeof(std::uint64_t);
+        std::memcpy(static_cast<void*>(&a), call.arguments.data() + words * sizeof(std::uint64_t), sizeof a);
+        std::vector<std::uint64_t> numbers(words);
+        std::memcpy(numbers.data(), call.arguments.data(), words * sizeof(std::uint64_t));
+        const bool packs = a.pack_blocks > 0, waits = a.late_blocks > 0;
+        const auto bulk_first = static_cast<std::int64_t>(numbers[0]),
+                   bulk_last = static_cast<std::int64_t>(numbers[1]);
+        if (static_cast<std::int64_t>(call.blocks) != a.pack_blocks + a.bulk_blocks + a.late_blocks)
+            throw ScheduleError("the kernel with halos has blocks without a role, or roles without blocks");
+        const int start = decoder_.begin(d_.cost.name + " with halos", call.stream);
+        const std::int64_t epoch = decoder_.read_count(start, a.pack.epoch);
+        std::vector<std::int32_t> all{start}, packed;
+        if (packs) {
+            packed = pack_messages(call, a.pack, true, start, epoch);
+            all.insert(all.end(), packed.begin(), packed.end());
+        }
+        const auto after = [&] {
+            std::vector<std::int32_t> before{start};
+            if (a.sites_wait != 0) before.insert(before.end(), packed.begin(), packed.end());
+            return before;
+        };
+        if (a.bulk_blocks > 0) {
+            all.push_back(decoder_.add("bulk of " + name_at(bulk_last - bulk_first), after()));
+            compute_at(all.back(), numbers[2], bulk_first, bulk_last, numbers[4], numbers[5]);
+        }
+        if (waits) {
+            all.push_back(decoder_.add("boundary of " + name_at(a.end - a.begin), after()));
+            const int late = all.back();
+            for (GpuAddress word : decoder_.rows<GpuAddress>(a.pack.awaited, a.pack.awaited_count))
+                decoder_.wait(late, word, epoch + 1);
+            if (a.end > a.begin) compute_at(late, a.blocks, a.begin, a.end, a.sums, numbers[5]);
+        }
+        const int done = decoder_.end(d_.cost.name + " with halos: end", call.stream, std::move(all));
+        if (a.counted == 0) return;
+        const std::int64_t looked = a.pack_blocks + a.late_blocks + (a.sites_wait != 0 ? a.bulk_blocks : 0);
+        if (a.counted != looked)
+            throw ScheduleError("the kernel with halos ends its exchange after " + std::to_string(a.counted) +
+                                " of " + std::to_string(looked) + " blocks");
+        decoder_.set_count(done, a.pack.epoch, epoch + 1);
+    }
+
+    // What the sites of a list, or of a range of blocks, do at a moment; where their contributions to sums go.
+    void compute_at(int moment, std::uint64_t list, std::int64_t first, std::int64_t last, std::uint64_t sums,
+                    std::uint64_t stride) {
+        const Touched& touched = touched_at(list, first, last);
         for (std::int32_t block : touched.positions) ++computed_[static_cast<std::size_t>(block)];
         decoder_.at(moment).reads = touched.reads;
         decoder_.at(moment).writes = touched.writes;
@@ -463,7 +525,7 @@ class LaunchKernels : public KernelFamily {
             std::vector<Stretch> all;
             for (int k = 0; k < d_.sums.count + d_.sums.labels; ++k)
                 all.push_back(
-                    decoder_.stretch(numbers[4] + static_cast<std::uint64_t>(k) * numbers[5] * sizeof(double),
+                    decoder_.stretch(sums + static_cast<std::uint64_t>(k) * stride * sizeof(double),
                                      static_cast<std::uint64_t>(last - first) * sizeof(double)));
             results_.insert(results_.end(), all.begin(), all.end());
             decoder_.at(moment).writes.push_back(decoder_.footprint(std::move(all)));
@@ -489,7 +551,8 @@ std::unique_ptr<KernelFamily> RecordedLaunch::family(CallDecoder& decoder,
 }
 
 std::string RecordedLaunch::describe(const DriverCall& call) const {
-    if (call.function != definition->gpu_kernel.handle) return call.name;
+    const bool with_halos = call.function == definition->with_halos.function.handle;
+    if (call.function != definition->gpu_kernel.handle && !with_halos) return call.name;
     std::uint64_t range[2] = {};
     if (call.arguments.size() >= sizeof range) std::memcpy(range, call.arguments.data(), sizeof range);
     return definition->cost.name + " at " + std::to_string(range[1] - range[0]) + " sites";

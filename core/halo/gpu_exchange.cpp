@@ -42,8 +42,12 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
     for (std::size_t s = 0; s + 1 < halo_.stages.size(); ++s)
         stage_arrived_.push_back(std::make_unique<GpuEvent>(halo_.gpu, false));
     halo_.retired = halo_.gpu->allocate(
-        (halo_.messages.size() + halo_.stages.size() + 1) * sizeof(std::int64_t), "halo counters");
+        (halo_.messages.size() + halo_.stages.size() + 2) * sizeof(std::int64_t), "halo counters");
     halo_.gpu->fill(halo_.retired.address(), 0, halo_.retired.size());
+    if (policy_.fusion != HaloFusion::none) {
+        all_packed_ = halo_.gpu->allocate(sizeof(std::int64_t), "halo counters");
+        halo_.gpu->fill(all_packed_.address(), 0, all_packed_.size());
+    }
     carrier_ = policy_.transport->make(halo_);
 }
 
@@ -157,8 +161,7 @@ void GpuExchange::produce_items(void* stream) {
     }
 }
 
-void GpuExchange::pack(void* stream) {
-    const bool carries = policy_.transport->packs;
+PackArguments GpuExchange::pack_arguments() const {
     PackArguments arguments{};
     arguments.parts = parts_.address();
     arguments.messages = sends_.address();
@@ -168,13 +171,62 @@ void GpuExchange::pack(void* stream) {
     arguments.busy = std::count_if(halo_.messages.begin(), halo_.messages.end(),
                                    [](const Message& message) { return message.send_bytes > 0; });
     arguments.retired = halo_.retired_word(0);
-    if (carries) carrier_->prepare(arguments);
+    if (policy_.transport->packs) carrier_->prepare(arguments);
+    return arguments;
+}
+
+void GpuExchange::pack(void* stream) {
+    const bool carries = policy_.transport->packs;
+    const PackArguments arguments = pack_arguments();
     const char* name = !carries ? "pack" : arguments.last ? "pack, store and await" : "pack and store";
     const DeviceSpan span(*halo_.gpu, stream, carries ? Phase::transport : Phase::pack, name,
                           watched() ? halo_.sent() : Work{});
     halo_.gpu->launch(halo_.gpu->builtin(carries ? "pack_halos" : "gather_halos"),
                       static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)), pack_blocks_.threads,
                       arguments, stream, Urgency::first);
+}
+
+void GpuExchange::begin() {
+    Gpu& gpu = *halo_.gpu;
+    gpu.make_current();
+    // What the host decides at each exchange would be decided once for all repetitions.
+    if (!policy_.transport->traits.recordable && gpu.is_capturing(gpu.stream()))
+        throw GpuError("halo policy " + policy_.name +
+                       " cannot be recorded in a graph; use one of the remote-write or buffered-write "
+                       "policies, or one of the vendor's library");
+    halo_.layout->refuse_if_aborted();
+    carrier_->begin();
+    for (Filled& f : filled_) f.version = f.field->version(f.parity);
+    make_tables();
+}
+
+// In two launches the second one waits for nothing of this device, in one the waiting blocks are the last.
+void GpuExchange::run_in_kernel(HaloRoles roles, std::int64_t most_pack_blocks, const InKernel& launch,
+                                std::int64_t bulk_sites, std::int64_t late_sites) {
+    void* const main = halo_.gpu->stream();
+    begin();
+    produce_items(main);
+    const bool sites_wait = halo_.bulk_waits_for_packing;
+    roles.pack = pack_arguments();
+    roles.pack.last = 1;
+    roles.pack_blocks = std::clamp<std::int64_t>(send_job_count_, 1, most_pack_blocks);
+    roles.sites_wait = sites_wait;
+    roles.packed = all_packed_.address();
+    roles.retired = halo_.retired_word(halo_.messages.size() + halo_.stages.size() + 1);
+    if (policy_.fusion == HaloFusion::pack) {
+        HaloRoles first = roles;
+        first.late_blocks = 0;
+        launch(first, bulk_sites, Phase::bulk, main);
+        roles.pack_blocks = roles.bulk_blocks = 0;
+        roles.counted = roles.late_blocks;
+        launch(roles, late_sites, Phase::boundary, main);
+    } else {
+        // who looks at the count of exchanges must have done so before it grows
+        roles.counted = roles.pack_blocks + roles.late_blocks + (sites_wait ? roles.bulk_blocks : 0);
+        launch(roles, bulk_sites + late_sites, Phase::kernel, main);
+    }
+    carrier_->end(main);
+    count();
 }
 
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
@@ -185,16 +237,7 @@ void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool bo
     const HaloTransport& transport = *policy_.transport;
     Gpu& gpu = *halo_.gpu;
     void* const main = gpu.stream();
-    gpu.make_current();
-    // What the host decides at each exchange would be decided once for all repetitions.
-    if (!transport.traits.recordable && gpu.is_capturing(main))
-        throw GpuError("halo policy " + policy_.name +
-                       " cannot be recorded in a graph; use one of the remote-write or buffered-write "
-                       "policies, or one of the vendor's library");
-    halo_.layout->refuse_if_aborted();
-    carrier_->begin();
-    for (Filled& f : filled_) f.version = f.field->version(f.parity);
-    make_tables();
+    begin();
 
     const bool beside = policy_.overlap && on.bulk && bulk_if_any;
     void* const side = beside ? halo_.layout->bulk_stream() : main;

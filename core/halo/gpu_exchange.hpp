@@ -34,6 +34,13 @@ class GpuExchange {
     using Boundary = std::function<void(int stage, void* stream)>;
     void run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills);
 
+    // The same by a kernel that has roles for it (prelude/halos.hpp), in one launch or two, as the policy says.
+    // `roles` has the blocks of bulk and boundary, and the boundary's sites.
+    using InKernel =
+        std::function<void(const HaloRoles& roles, std::int64_t sites, Phase phase, void* stream)>;
+    void run_in_kernel(HaloRoles roles, std::int64_t most_pack_blocks, const InKernel& launch,
+                       std::int64_t bulk_sites, std::int64_t late_sites);
+
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
     // in ascending order. One that needs all, unless the policy goes by directions.
     int stages() const { return static_cast<int>(halo_.stages.size()); }
@@ -52,7 +59,9 @@ class GpuExchange {
 
     void make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale);
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
+    void begin(); // of every run
     void produce_items(void* stream);
+    PackArguments pack_arguments() const;
     void pack(void* stream);
     void count();
 
@@ -62,6 +71,7 @@ class GpuExchange {
     std::vector<Filled> filled_;
     GpuMemory produced_; // what producers of halo items compute
     HaloBlocks pack_blocks_ = halo_blocks;
+    GpuMemory all_packed_; // for roles: the last exchange whose messages are packed
     GpuMemory parts_, sends_, send_jobs_;
     std::int64_t send_job_count_ = 0;
     std::vector<std::uint64_t> addresses_; // that the tables were made for

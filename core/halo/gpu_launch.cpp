@@ -205,6 +205,10 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
             };
             // A short bulk leaves few places before it ends, and joining the streams once more takes as long.
             constexpr int long_waves = 4;
+            if (definition_.policy->fusion != HaloFusion::none && halo_switches().all()) {
+                compute_with_halos(plan);
+                return;
+            }
             const bool fills = gpu_->knows_urgency() && blocks_for(plan.bulk) > long_waves * resident_blocks_;
             plan.exchange->run(plan.bulk.size() > 0 ? GpuExchange::Bulk(bulk) : GpuExchange::Bulk(), boundary,
                                fills);
@@ -215,6 +219,57 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
             fall_back(definition_.policy->transport->where_unmapped, error.what());
         }
     }
+}
+
+// Blocks that wait come last and take half of the places at most, those that pack, which wait for others, a
+// quarter: the bulk always finds some.
+void GpuLaunch::compute_with_halos(Plan& plan) {
+    auto& d = definition_;
+    if (d.with_halos.function.handle == nullptr) {
+        if (!d.compile_with_halos)
+            throw GpuError("halo policy " + d.policy->name + ": this launch has no kernel that exchanges halos");
+        d.with_halos = d.compile_with_halos();
+    }
+    const KernelWithHalos& kernel = d.with_halos;
+    const std::int64_t resident =
+        std::max<std::int64_t>(1, gpu_->occupancy(kernel.function, kernel.threads)) * gpu_->multiprocessors();
+    const Positions& late = plan.boundary[0];
+    const auto blocks_of = [&](const Positions& positions) {
+        const std::int64_t tile = std::int64_t{kernel.threads} * kernel.sites;
+        return (positions.size() + tile - 1) / tile;
+    };
+    HaloRoles roles{};
+    roles.bulk_blocks = blocks_of(plan.bulk);
+    if (d.sums.added_by_kernel) roles.bulk_blocks = std::min(roles.bulk_blocks, 4 * resident);
+    // one at least waits for what later launches may read
+    roles.late_blocks = std::clamp<std::int64_t>(blocks_of(late), 1, std::max<std::int64_t>(1, resident / 2));
+    roles.begin = late.begin;
+    roles.end = late.end;
+    roles.blocks = late.blocks.address();
+
+    arguments_[0] = static_cast<std::uint64_t>(plan.bulk.begin);
+    arguments_[1] = static_cast<std::uint64_t>(plan.bulk.end);
+    std::uint64_t* parameters = arguments_.data() + 2;
+    parameters[0] = plan.bulk.blocks.address();
+    if (d.sums.added_by_kernel) {
+        parameters[2] = totals_.address();
+    } else if (d.sums.count > 0) {
+        parameters[2] = contributions_.address();
+        parameters[3] = static_cast<std::uint64_t>(whole_.size());
+        roles.sums = contributions_.address() + plan.bulk.size() * sizeof(double);
+    }
+    plan.exchange->run_in_kernel(
+        roles, std::max<std::int64_t>(1, resident / 4),
+        [&](const HaloRoles& now, std::int64_t sites, Phase phase, void* stream) {
+            std::vector<std::byte> bytes(arguments_.size() * sizeof(std::uint64_t) + sizeof now);
+            std::memcpy(bytes.data(), arguments_.data(), bytes.size() - sizeof now);
+            std::memcpy(bytes.data() + bytes.size() - sizeof now, &now, sizeof now);
+            const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(sites));
+            gpu_->launch(kernel.function,
+                         static_cast<unsigned>(now.pack_blocks + now.bulk_blocks + now.late_blocks),
+                         static_cast<unsigned>(kernel.threads), bytes, stream, Urgency::of_stream);
+        },
+        plan.bulk.size(), late.size());
 }
 
 // Another transport in the same order, where no row was asked for; all ranks alike.

@@ -63,6 +63,7 @@ class GpuLaunch : public Launch {
     void fill_parameters();
     std::int64_t blocks_for(const Positions& positions) const; // one position for each place of a thread
     void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);
+    void compute_with_halos(Plan& plan); // by a kernel that exchanges them
     GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
     void deposit(GpuAddress order);
     void reduce(double* sums, GpuAddress order);

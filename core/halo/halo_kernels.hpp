@@ -29,6 +29,16 @@ struct PackArguments {
     std::int64_t awaited_count, last;
     GpuAddress watch;
 };
+// Of a kernel that computes sites and exchanges halos: what its blocks do, one kind after the other.
+struct HaloRoles {
+    std::int64_t pack_blocks, bulk_blocks, late_blocks;
+    std::int64_t begin, end; // of the boundary, which is late
+    GpuAddress blocks, sums;
+    std::int64_t sites_wait; // not 0: they write what is packed
+    std::int64_t counted;    // blocks with which the exchange ends; 0: it goes on
+    GpuAddress packed, retired;
+    PackArguments pack;
+};
 struct ArrivalArguments {
     GpuAddress awaited;
     std::int64_t count;

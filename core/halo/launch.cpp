@@ -263,6 +263,13 @@ void Launch::set_kernel(const GpuFunction& kernel, int threads, int waves, int s
     definition_.threads = threads;
     definition_.waves = waves;
     definition_.sites = sites;
+    definition_.with_halos = {}; // compiled alike
+    kernel_changed();
+}
+
+void Launch::set_kernel_with_halos(std::function<KernelWithHalos()> compile) {
+    definition_.compile_with_halos = std::move(compile);
+    definition_.with_halos = {};
     kernel_changed();
 }
 

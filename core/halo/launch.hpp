@@ -104,6 +104,13 @@ struct LaunchCost {
     }
 };
 
+// The kernel of a launch that exchanges halos as well (prelude/halos.hpp).
+struct KernelWithHalos {
+    GpuFunction function;
+    int threads = 0; // of a block
+    int sites = 1;   // of a thread, at a time
+};
+
 struct LaunchDefinition {
     std::shared_ptr<PlacedLayout> layout;
     std::shared_ptr<const RowBlocks> rows; // what is visited, if not the layout's blocks
@@ -113,6 +120,8 @@ struct LaunchDefinition {
     GpuFunction gpu_kernel;          // or on the layout's device
     int threads = 0;                 // per block of it
     int sites = 1;                   // per thread of it, at a time
+    std::function<KernelWithHalos()> compile_with_halos; // null: there is none
+    KernelWithHalos with_halos;                          // once it was needed
     int waves = 0; // blocks of a launch at most, in units of what the device holds at once; 0: any number
     const std::uint64_t* parameters =
         nullptr; // read at every run; the owner keeps them and may change scalars
@@ -185,6 +194,8 @@ class Launch {
     // The same kernel compiled (for so many sites per thread) or started otherwise, on a device. Throws
     // LayoutError on the host.
     void set_kernel(const GpuFunction& kernel, int threads, int waves, int sites);
+    // How its kernel that exchanges halos as well is compiled, if a row asks for it.
+    void set_kernel_with_halos(std::function<KernelWithHalos()> compile);
     // Whether a run would exchange halos now; the same on all ranks.
     bool halos_stale() const;
     // Of a run in which all ghosts that it reads are stale: proves that it is in order, and says what is

@@ -18,6 +18,7 @@ struct Order {
     const char* name;
     bool overlap, per_direction;
     const char* words;
+    HaloFusion fusion = HaloFusion::none;
 };
 
 constexpr Order orders[] = {
@@ -25,7 +26,17 @@ constexpr Order orders[] = {
     {"wait", false, false, "then all sites are computed at once"},
     {"directions", true, true,
      "sites that need no arriving halo are computed meanwhile, the others direction by direction"},
+    {"pack-in-bulk", true, false,
+     "by blocks of the launch that computes sites which need no halo; another waits and computes the others",
+     HaloFusion::pack},
+    {"one-launch", true, false,
+     "one launch packs, computes sites that need no halo, waits and computes the others",
+     HaloFusion::everything},
 };
+
+bool can_fuse(const HaloTransport& transport, const GpuVendor* vendor) {
+    return vendor != nullptr && transport.packs && !transport.traits.buffered;
+}
 
 std::string name_of(const HaloTransport& transport, const GpuVendor* vendor) {
     if (*transport.name || vendor == nullptr) return transport.name;
@@ -36,8 +47,9 @@ std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports
     std::vector<HaloPolicy> rows;
     for (const HaloTransport* t : transports)
         for (const Order& o : orders)
-            if (vendor != nullptr || !o.per_direction)
-                rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction,
+            if ((vendor != nullptr || !o.per_direction) &&
+                (o.fusion == HaloFusion::none || can_fuse(*t, vendor)))
+                rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction, o.fusion,
                                 std::string(t->words) + "; " + o.words, name_of(*t, vendor)});
     return rows;
 }
@@ -75,7 +87,7 @@ const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& tra
                                  const GpuVendor* vendor) {
     for (const HaloPolicy& other : halo_policies(vendor))
         if (other.transport == &transport && other.overlap == row.overlap &&
-            other.per_direction == row.per_direction)
+            other.per_direction == row.per_direction && other.fusion == HaloFusion::none)
             return other;
     throw std::logic_error("halo policy " + row.name + " has no counterpart");
 }

@@ -13,11 +13,20 @@
 
 namespace jali {
 
+// What of an exchange is done by blocks of the kernel's own launch (prelude/halos.hpp). Of transports by
+// which packing puts rows where they are read: waiting for them is then all that is left to do.
+enum class HaloFusion {
+    none,
+    pack,       // packing, beside the bulk
+    everything, // packing, the bulk, the waiting and the boundary
+};
+
 struct HaloPolicy {
     std::string name;
     const HaloTransport* transport;
     bool overlap;       // the bulk is computed while halos travel
     bool per_direction; // boundary in disjoint sets of sites, each launched when its halos are there
+    HaloFusion fusion;
     std::string description;
     std::string carried_by; // the first part of the name: who carries
 };
@@ -30,7 +39,7 @@ std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor);
 // the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor);
 
-// The row that differs from this one by its transport alone.
+// The row with another transport in the same order, without fusions.
 const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& transport,
                                  const GpuVendor* vendor);
 
@@ -41,6 +50,7 @@ bool any_halo_policy(const std::string& name);
 // experiment `halo_off`, a list such as "bulk,boundary"; looked at in every exchange.
 struct HaloSwitches {
     bool pack = true, transport = true, bulk = true, boundary = true;
+    bool all() const { return pack && transport && bulk && boundary; }
 };
 HaloSwitches halo_switches();
 

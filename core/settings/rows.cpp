@@ -95,6 +95,7 @@ SettingValues halo_policies() {
          {"remote-write", "buffered-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"})
         for (const char* order : {"overlap", "wait", "directions"})
             names.push_back(std::string(carrier) + "-" + order);
+    names.insert(names.end(), {"remote-write-pack-in-bulk", "remote-write-one-launch"});
     return one_of(names);
 }
 

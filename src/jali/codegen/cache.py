@@ -173,11 +173,12 @@ def load_on_device(
     sites: int = 1,
     width: int = 1,
     block_bits: int = target.BLOCK_BITS,
+    with_halos: bool = False,
 ) -> tuple[Any, Path]:
     """The kernel on a device (of the core) and the path of its source; compiles on first use.
 
     `threads` is the number of threads of its blocks, `blocks` how many of them should fit a multiprocessor; a text of several
-    sites per thread takes `sites` rounds of `width` neighbours. Raises CompileError: no compiler, rejected text, unusable cache;
+    sites per thread takes `sites` rounds of `width` neighbours; one `with_halos` has roles for its blocks. Raises CompileError: no compiler, rejected text, unusable cache;
     DeviceError: the device does not take the code.
     """
     scalar = "double" if precision == "float64" else "float"
@@ -185,6 +186,8 @@ def load_on_device(
     if sites * width > 1:
         head += f"#define JALI_SITES {sites}\n#define JALI_WIDTH {width}\n"
     head += _define_block_bits(block_bits)
+    if with_halos:
+        text = _of_prelude("signals", "halos") + text
     image, source = _image(gpu, name, head, text)
     COUNTS["binary"].count((gpu.ordinal, str(source)) in _on_device)
     return _loaded_function(gpu, str(source), image, "kernel"), source
@@ -210,7 +213,7 @@ def builtin_kernels(gpu: Any) -> bytes:
 def builtin_source() -> tuple[str, str]:
     """Defines and text of the builtin kernels."""
     head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 256\n#define JALI_BLOCKS 1\n"
-    return head, _of_prelude("signals", "builtin", "messages")
+    return head, _of_prelude("signals", "halos", "builtin", "messages")
 
 
 def _of_prelude(*names: str) -> str:

@@ -288,13 +288,24 @@ class _Emitter(Writer):
                 self.parameter(KernelParameter("blocks"))
             size = FIRST_PARAMETER + len(self.parameters)
             out.append(f"struct arguments {{ int64_t begin, end; uint64_t w[{size}]; }};")
-            out.append("JALI_KERNEL(kernel, arguments) {")
-            head += ["const uint64_t* const w = a.w;", "const int64_t begin = a.begin, end = a.end;"]
+            if self.variant.with_halos:
+                out.append("struct arguments_with_halos { arguments sites; halo_roles halos; };")
+                out.append("JALI_KERNEL(kernel, arguments_with_halos) {")
+                head += ["grid_part part;", "if (!begin_role(part, a.halos)) return;"]
+                head += ["const uint64_t* const w = a.sites.w;"]
+                head += [
+                    f"const int64_t {name} = part.late ? a.halos.{name} : a.sites.{name};" for name in ("begin", "end")
+                ]
+            else:
+                out.append("JALI_KERNEL(kernel, arguments) {")
+                head += ["const grid_part part = whole_grid();"]
+                head += ["const uint64_t* const w = a.w;", "const int64_t begin = a.begin, end = a.end;"]
         else:
             out.append(
                 'extern "C" __attribute__((visibility("default"))) void kernel(const uint64_t* w, int64_t begin, int64_t end) {'
             )
-        head.append("const int32_t* const blocks = (const int32_t*)w[0];")
+        listed, summed_at = ("a.halos.blocks", "a.halos.sums") if self.variant.with_halos else ("", "")
+        head.append(f"const int32_t* const blocks = (const int32_t*)({_late(listed, 'w[0]')});")
         if self.variant.masked:
             head.append("const uint32_t* const masks = (const uint32_t*)w[1];")
         count = len(program.reductions)
@@ -307,7 +318,7 @@ class _Emitter(Writer):
             ]
             head += [f"begin_sums(d{k});" for k, is_sum in enumerate(summed) if is_sum]
         elif program.sums:
-            head.append("double* const sums = (double*)w[2];")
+            head.append(f"double* const sums = (double*)({_late(summed_at, 'w[2]')});")
             head.append("const int64_t sum_stride = (int64_t)w[3];")
         if analysis.coordinates:
             index = self.parameter(KernelParameter("blocks"))
@@ -330,7 +341,7 @@ class _Emitter(Writer):
         of_site += [f"        real {name}[{reals}];" for name, reals in self.arrays.sizes.items()]
         of_site = ["    " * (self.depth - 2) + line for line in of_site] + self.lines
         if self.several is not None:
-            out += self.several.text(of_site, counts=bool(analysis.bodies))
+            out += self.several.text(of_site, counts=bool(analysis.bodies), part="part")
         else:
             out += self._loop(of_site)
         if self.variant.adds:
@@ -339,6 +350,8 @@ class _Emitter(Writer):
                 for k, reduction in enumerate(program.reductions)
             ]
             out += self._add_words()
+        if self.variant.with_halos:
+            out.append("    end_role(part, a.halos);")
         out += ["}", ""]
         return "\n".join(out)
 
@@ -364,7 +377,7 @@ class _Emitter(Writer):
             out.append("    for (int64_t turn = begin; turn < end; ++turn) {")
             out.append("        const int64_t i = position_at(turn, begin, end);")
         elif self.variant.gpu:
-            out.append("    JALI_FOR_EACH(i, begin, end) {")
+            out.append("    JALI_FOR_EACH_OF(part, i, begin, end) {")
         else:
             out.append("    for (int64_t i = begin; i < end; ++i) {")
         out.append("        const int64_t x = blocks ? (int64_t)blocks[i] : i;")
@@ -454,6 +467,11 @@ class _Emitter(Writer):
 
     def _take(self, name: str, source: str, reals: int) -> None:
         self.line(f"copy<{reals}>({name}, {source});" if self.variant.gpu else f"{name} = {source};")
+
+
+def _late(of_boundary: str, usual: str) -> str:
+    """What a part of a launch takes that may be the boundary's."""
+    return f"part.late ? {of_boundary} : {usual}" if of_boundary else usual
 
 
 def _declare(parameter: KernelParameter, index: int, variant: Variant, program: SiteProgram) -> list[str]:

@@ -44,9 +44,10 @@ class SeveralSites:
         self.sums.append(statement.format(value=f"{name}[j]"))
         return f"{name}[j]"
 
-    def text(self, of_site: list[str], counts: bool) -> list[str]:
-        """The loop over tiles around the lines of a site. `counts`: a site that is not there must not be computed."""
-        out = ["    JALI_FOR_EACH_TILE(tile, begin, end) {"]
+    def text(self, of_site: list[str], counts: bool, part: str) -> list[str]:
+        """The loop over tiles of a part of the grid around the lines of a site. `counts`: a site that is not there must not be
+        computed."""
+        out = [f"    JALI_FOR_EACH_TILE({part}, tile, begin, end) {{"]
         out.append("        const thread_sites own = sites_of_thread(tile, begin, end, blocks);")
         out += ["        " + line for line in self.before]
         out += ["        JALI_UNROLL", "        for (int j = 0; j < EACH; ++j) {"]

@@ -243,17 +243,20 @@ class Source:
     kernel: KernelText
 
 
-def write(lowered: Lowered, several: bool = False) -> Source:
-    """The text of a kernel; with `several`, of one whose threads compute several sites each. The parameters are the same."""
+def write(lowered: Lowered, several: bool = False, with_halos: bool = False) -> Source:
+    """The text of a kernel; with `several`, of one whose threads compute several sites each, `with_halos` of one that exchanges
+    halos as well. The parameters are the same."""
 
     def make() -> Source:
-        kernel = emit(lowered.analysed.program, replace(lowered.variant, several=several))
-        assert not several or kernel.parameters == write(lowered).kernel.parameters, (
+        kernel = emit(
+            lowered.analysed.program, replace(lowered.variant, several=several, with_halos=with_halos)
+        )
+        assert not (several or with_halos) or kernel.parameters == write(lowered).kernel.parameters, (
             "launches are bound once for all"
         )
         return Source(lowered, kernel)
 
-    return lowered.sources.get(several, make)
+    return lowered.sources.get((several, with_halos), make)
 
 
 # ---- binary --------------------------------------------------------------------------------------------
@@ -293,12 +296,20 @@ def compile_for_host(lowered: Lowered) -> Binary:
     return Binary(source, path, address)
 
 
-def compile_for_device(lowered: Lowered, gpu: Any, config: LaunchBounds) -> Binary:
+def compile_for_device(
+    lowered: Lowered, gpu: Any, config: LaunchBounds, with_halos: bool = False
+) -> Binary:
     """The same for a device (of the core) and a launch configuration. Raises CompileError, DeviceError."""
-    source = write(lowered, config.each > 1)
+    source = write(lowered, config.each > 1, with_halos)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision
     how = config.bound, config.blocks, config.sites, config.width
     function, path = cache.load_on_device(
-        gpu, name, source.kernel.text, precision, *how, block_bits=lowered.variant.block_bits
+        gpu,
+        name,
+        source.kernel.text,
+        precision,
+        *how,
+        block_bits=lowered.variant.block_bits,
+        with_halos=with_halos,
     )
     return Binary(source, path, function=function)

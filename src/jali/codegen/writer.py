@@ -49,6 +49,7 @@ class Variant:
     arrays: frozenset[int] = (
         frozenset()
     )  # on a device: slots of fields whose sites lie as in an array of C order
+    with_halos: bool = False  # on a device: one launch packs, computes the bulk, waits and computes the boundary (prelude/halos.hpp)
     code_bits: int = 32  # on a device: of an entry of a neighbour table; fewer: of a code for what it differs from its site by
 
 

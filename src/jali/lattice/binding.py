@@ -45,6 +45,7 @@ class Chosen:
 
     launch: str = ""
     halo: str = ""
+    config: LaunchConfig = DEFAULT_LAUNCH  # how the kernel is started, on a device
 
 
 @dataclass(frozen=True, eq=False, repr=False)

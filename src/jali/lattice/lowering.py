@@ -19,7 +19,7 @@ from jali.codegen.stages import (
     write,
 )
 from jali.lattice.arrays import in_rows
-from jali.lattice.binding import BoundKernel, bind_kernel
+from jali.lattice.binding import BoundKernel, Chosen, bind_kernel
 from jali.lattice.domain import Domain
 from jali.lattice.field import Field
 from jali.lattice.prefetch import Prefetch, prefetch_of
@@ -58,17 +58,28 @@ def bind(
     lowered = lower(analysed, _placement(analysed, fields, lattice, visit, sites, sums, prefetch, placed))
     tunings = tunings_of(write(lowered).kernel, program, lattice, sites, visit.layout)
     compiled = functools.partial(_compiled, lowered, lattice.gpu)
+    crosses = lattice.gpu is not None and lattice.communicator.size > 1 and analysed.stencil
     producers = [(item, _compiled(producer, lattice.gpu)) for item, producer in lowered.producers]
     bound = bind_kernel(
         compiled(tunings.config), tunings.config, producers, fields, lattice, visit, sites, sums
     )
     bound.chosen.launch = prefetch.words
+    if crosses:
+        # of what does not hold the launch, which would hold it in turn
+        with_halos = functools.partial(_with_halos, lowered, lattice.gpu, bound.chosen)
+        bound.launch.set_kernel_with_halos(with_halos)
     tunings.attach(bound, lambda config: compiled(config).function)
     return bound
 
 
 def _compiled(lowered: Lowered, gpu: Any, config: LaunchConfig = DEFAULT_LAUNCH) -> Binary:
     return compile_for_host(lowered) if gpu is None else compile_for_device(lowered, gpu, config)
+
+
+def _with_halos(lowered: Lowered, gpu: Any, chosen: Chosen) -> tuple[Any, int, int]:
+    """The kernel that exchanges halos as well, threads of its blocks, and sites of a thread. Raises CompileError, DeviceError."""
+    config = chosen.config
+    return compile_for_device(lowered, gpu, config, with_halos=True).function, config.threads, config.each
 
 
 def _placement(

@@ -58,6 +58,7 @@ class Tunings:
     def attach(self, kernel: Any, compile_config: Compile) -> None:
         """Gives the launch its configuration and its open questions. `compile_config` returns the core's function."""
         kernel.chosen.launch = self.words or kernel.chosen.launch
+        kernel.chosen.config = self.config
         if self.config.waves or self.config.each > 1:
             _start(kernel, kernel.function, self.config)
         if self.launch is not None:
@@ -148,6 +149,7 @@ def _usable(entry: Entry | None, width: int) -> LaunchConfig | None:
 
 
 def _start(kernel: Any, function: Any, config: LaunchConfig) -> None:
+    kernel.chosen.config = config
     kernel.launch.set_kernel(function, config.threads, config.waves, config.each)
 
 

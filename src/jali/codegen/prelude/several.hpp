@@ -32,10 +32,10 @@ JALI_INLINE thread_sites sites_of_thread(int64_t tile, int64_t begin, int64_t en
     return own;
 }
 
-// The tiles of a block; the first begins where neighbours do.
-#define JALI_FOR_EACH_TILE(tile, begin, end)                                                                 \
-    for (int64_t tile = (begin) / JALI_WIDTH * JALI_WIDTH + block_in_grid() * threads_in_block() * EACH;     \
-         tile < (end); tile += threads_in_grid() * EACH)
+// The tiles of a block in a part of the grid; the first begins where neighbours do.
+#define JALI_FOR_EACH_TILE(part, tile, begin, end)                                                           \
+    for (int64_t tile = (begin) / JALI_WIDTH * JALI_WIDTH + (part).block * threads_in_block() * EACH;        \
+         tile < (end); tile += (part).threads() * EACH)
 
 // Of JALI_WIDTH neighbours, packet by packet: reals of one packet in a row, as wide as memory is accessed.
 template <int N, class T, int SIZE_>

@@ -8,7 +8,7 @@
 
 // Whose kernel waits; as in core/transport/signal_pad.hpp.
 const int64_t IN_PACK_HALOS = 1, IN_AWAIT_HALOS = 2, IN_AWAIT_SLOTS = 3, IN_RECEIVE_HALOS = 4, IN_PASS_MESSAGES = 5,
-              IN_COLLECTIVE = 6;
+              IN_COLLECTIVE = 6, IN_SITES = 7;
 // Of the host's memory: a word that is not 0 when it gives up, an unused one, then reports of two words each.
 const int REPORTS = 128;
 

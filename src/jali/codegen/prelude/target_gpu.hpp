@@ -247,6 +247,16 @@ JALI_INLINE bool meet_all(bool yes) {
 JALI_INLINE int64_t thread_in_grid() { return block_in_grid() * threads_in_block() + thread_in_block(); }
 JALI_INLINE int64_t threads_in_grid() { return blocks_in_grid() * threads_in_block(); }
 
-// All numbers begin..end-1, each visited by one thread of the grid.
-#define JALI_FOR_EACH(i, begin, end)                                                                          \
-    for (int64_t i = (begin) + thread_in_grid(); i < (end); i += threads_in_grid())
+// Blocks of a grid that share work: all, or those of a role (halos.hpp).
+struct grid_part {
+    int64_t block, blocks; // which of how many
+    bool late, packs;
+    JALI_MEMBER int64_t thread() const { return block * threads_in_block() + thread_in_block(); }
+    JALI_MEMBER int64_t threads() const { return blocks * threads_in_block(); }
+};
+JALI_INLINE grid_part whole_grid() { return grid_part{block_in_grid(), blocks_in_grid(), false, false}; }
+
+// All numbers begin..end-1, each visited by one thread of a part of the grid, or of all of it.
+#define JALI_FOR_EACH_OF(part, i, begin, end)                                                                 \
+    for (int64_t i = (begin) + (part).thread(); i < (end); i += (part).threads())
+#define JALI_FOR_EACH(i, begin, end) JALI_FOR_EACH_OF(whole_grid(), i, begin, end)
