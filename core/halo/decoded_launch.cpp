@@ -469,6 +469,8 @@ class LaunchKernels : public KernelFamily {
                    bulk_last = static_cast<std::int64_t>(numbers[1]);
         if (static_cast<std::int64_t>(call.blocks) != a.pack_blocks + a.bulk_blocks + a.late_blocks)
             throw ScheduleError("the kernel with halos has blocks without a role, or roles without blocks");
+        if (a.sites_wait != 0 && packs && a.pack.last == 0)
+            throw ScheduleError("the kernel with halos waits until all is packed, which nobody says");
         const int start = decoder_.begin(d_.cost.name + " with halos", call.stream);
         const std::int64_t epoch = decoder_.read_count(start, a.pack.epoch);
         std::vector<std::int32_t> all{start}, packed;

@@ -132,6 +132,9 @@ ARGUMENTS = {
     "await_slots": "messages count epoch",
     "receive_halos": "sections jobs job_count slot_bytes epoch retired senders senders_count last",
 }
+ROLES = (
+    "pack_blocks bulk_blocks late_blocks begin end blocks sums sites_wait counted packed role_retired " + PACK
+)
 POINTS_TO = {
     "parts": "part",
     "messages": "message",
@@ -191,8 +194,10 @@ def changed(dtype: str, data: bytes, row: int, word: str, value: int) -> bytes:
     return rows.tobytes()
 
 
-def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.RecordedCalls]]:
-    """The record with one fault each in the calls of a run or in the tables, and what the fault is."""
+def mutants(
+    record: _core.RecordedCalls, run: int, roles: bool = False
+) -> Iterator[tuple[str, _core.RecordedCalls]]:
+    """The record with one fault each in the calls of a run or in the tables, and what the fault is; `roles`: the kernel has some."""
     calls = record.calls
     runs = np.cumsum([(kind, name) == ("mark", "begin") for kind, name, _ in calls])
     mine = [k for k in range(len(calls)) if runs[k] == run and calls[k][0] != "mark"]
@@ -220,15 +225,31 @@ def mutants(record: _core.RecordedCalls, run: int) -> Iterator[tuple[str, _core.
                             f"{what} from where {other - mine[0]} comes",
                             record.with_places(k, to, away, size),
                         )
-        for number, word in enumerate(ARGUMENTS.get(name, "").split()):
+        words = ROLES.split() if roles and name.startswith("kernel") else ARGUMENTS.get(name, "").split()
+        numbers = np.frombuffer(record.arguments(k) if words else b"", WORD)
+        before = len(numbers) - len(words) if words == ROLES.split() else 0  # what comes before the roles
+        packs, _, waits = (int(n) for n in numbers[before : before + 3]) if before else (1, 0, 1)
+        for number, word in enumerate(words, before):
             data = record.arguments(k)
-            value = int(np.frombuffer(data, WORD)[number])
+            value = int(numbers[number])
+            here = (packs if word not in ("awaited", "awaited_count", "begin", "end") else waits) or word in (
+                "counted",
+                "pack_blocks",
+                "late_blocks",
+            )
+            if not here:  # of a role that this launch has not
+                continue
             if word in POINTS_TO and value:
                 tables[value] = POINTS_TO[word]
-                stores = stores or name == "pack_halos"
-            ends = name != "pack_halos" or int(
-                np.frombuffer(data, WORD)[13]
-            )  # else these words are not looked at
+                stores = stores or name == "pack_halos" or before > 0
+            # else these words are not looked at
+            ends = before > 0 or name != "pack_halos" or int(numbers[13])
+            if before and word in ("end", "counted", "pack_blocks", "late_blocks") and value:
+                arguments = numbers.copy()
+                arguments[number] = value - 1
+                yield f"{what}: {word} -1", record.with_arguments(k, arguments.tobytes())
+            if before and word in ("last", "slot_bytes"):
+                continue
             others = [value - 1] if word in COUNTS and value and (ends or word != "awaited_count") else []
             others += [1 - value] if word == "last" else [0] if word == "slot_bytes" and value else []
             others += [value - 1, value + 1] if word == "busy" and ends else []
@@ -312,7 +333,7 @@ def test_seeded_faults_are_found(shape, policy, made, use_settings):
     _core.check_recorded(records)
     found: dict[str, str] = {}
     for run in (2, 3):  # what comes too late in one run never comes in the last one
-        for what, mutant in mutants(records[0], run):
+        for what, mutant in mutants(records[0], run, policy.endswith(("-one-launch", "-pack-in-bulk"))):
             found.setdefault(what, "")
             try:
                 _core.check_recorded([mutant, *records[1:]])
