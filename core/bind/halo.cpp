@@ -245,14 +245,17 @@ void bind_storage(nb::module_& m) {
             for (const auto& row : halo_policies(device == "cpu" ? nullptr : &vendor_of(device)))
                 rows.append(nb::make_tuple(row.name, row.description, row.transport->traits.recordable,
                                            row.carried_by, row.overlap, row.per_direction,
-                                           row.transport->packs, row.transport->traits.buffered));
+                                           row.transport->packs, row.transport->traits.buffered,
+                                           row.fusion != HaloFusion::none));
             return rows;
         },
         "device"_a = "cpu",
         "[(name, description, whether its exchanges can be parts of graphs, who carries, whether the bulk is "
         "computed meanwhile, whether the boundary is computed direction by direction, whether the kernel "
         "that "
-        "packs is the transport, whether a mailbox is between)] for a kind of device, "
+        "packs is the transport, whether a buffer is between, whether blocks of the kernel itself pack)] for "
+        "a "
+        "kind of device, "
         "such as \"cuda\"; choose with JALI_HALO_POLICY or Launch(policy=...).");
 }
 

@@ -230,7 +230,8 @@ void bind_launch(nb::module_& m) {
                 });
             },
             "compile"_a,
-            "compile() -> (function, threads of a block, sites of a thread) of the kernel that exchanges halos as "
+            "compile() -> (function, threads of a block, sites of a thread) of the kernel that exchanges "
+            "halos as "
             "well; called when a row of halo policies first asks for it.")
         .def_prop_ro(
             "halos_stale", [](const BoundLaunch& self) { return self.launch->halos_stale(); },

@@ -248,7 +248,7 @@ void bind_layout(nb::module_& m) {
                const std::string& name) -> std::string {
                 const HaloPolicy& row = halo_policy(name, l->vendor());
                 nb::gil_scoped_release released;
-                return l->why_not(*row.transport, *communicator);
+                return why_no_halo_policy(row, *l, *communicator);
             },
             "communicator"_a, "policy"_a,
             "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")

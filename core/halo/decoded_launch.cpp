@@ -454,8 +454,8 @@ class LaunchKernels : public KernelFamily {
         return "kernel '" + d_.cost.name + "' at " + std::to_string(sites) + " sites";
     }
 
-    // One launch of blocks that pack, of others that compute the bulk, and of others that wait and compute the
-    // boundary. The blocks come in this order, so that those which others wait for find their places.
+    // One launch of blocks that pack, of others that compute the bulk, and of others that wait and compute
+    // the boundary. The blocks come in this order, so that those which others wait for find their places.
     void compute_with_halos(const DriverCall& call) {
         HaloRoles a;
         if (call.arguments.size() < sizeof a + 6 * sizeof(std::uint64_t))
@@ -503,7 +503,8 @@ class LaunchKernels : public KernelFamily {
         decoder_.set_count(done, a.pack.epoch, epoch + 1);
     }
 
-    // What the sites of a list, or of a range of blocks, do at a moment; where their contributions to sums go.
+    // What the sites of a list, or of a range of blocks, do at a moment; where their contributions to sums
+    // go.
     void compute_at(int moment, std::uint64_t list, std::int64_t first, std::int64_t last, std::uint64_t sums,
                     std::uint64_t stride) {
         const Touched& touched = touched_at(list, first, last);
@@ -526,9 +527,8 @@ class LaunchKernels : public KernelFamily {
         if (d_.sums.count > 0 && !d_.sums.added_by_kernel) {
             std::vector<Stretch> all;
             for (int k = 0; k < d_.sums.count + d_.sums.labels; ++k)
-                all.push_back(
-                    decoder_.stretch(sums + static_cast<std::uint64_t>(k) * stride * sizeof(double),
-                                     static_cast<std::uint64_t>(last - first) * sizeof(double)));
+                all.push_back(decoder_.stretch(sums + static_cast<std::uint64_t>(k) * stride * sizeof(double),
+                                               static_cast<std::uint64_t>(last - first) * sizeof(double)));
             results_.insert(results_.end(), all.begin(), all.end());
             decoder_.at(moment).writes.push_back(decoder_.footprint(std::move(all)));
         }

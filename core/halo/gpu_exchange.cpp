@@ -22,7 +22,7 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
     halo_.layout = std::move(layout);
     halo_.gpu = halo_.layout->gpu();
     halo_.communicator = std::move(communicator);
-    const std::string& trouble = halo_.layout->why_not(*policy_.transport, *halo_.communicator);
+    const std::string trouble = why_no_halo_policy(policy_, *halo_.layout, *halo_.communicator);
     if (!trouble.empty()) throw GpuError("halo policy " + policy_.name + " is not possible here: " + trouble);
     make_messages(requests, stale);
     bool writes_packed = false;

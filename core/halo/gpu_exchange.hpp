@@ -34,8 +34,8 @@ class GpuExchange {
     using Boundary = std::function<void(int stage, void* stream)>;
     void run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills);
 
-    // The same by a kernel that has roles for it (prelude/halos.hpp), in one launch or two, as the policy says.
-    // `roles` has the blocks of bulk and boundary, and the boundary's sites.
+    // The same by a kernel that has roles for it (prelude/halos.hpp), in one launch or two, as the policy
+    // says. `roles` has the blocks of bulk and boundary, and the boundary's sites.
     using InKernel =
         std::function<void(const HaloRoles& roles, std::int64_t sites, Phase phase, void* stream)>;
     void run_in_kernel(HaloRoles roles, std::int64_t most_pack_blocks, const InKernel& launch,
@@ -59,7 +59,7 @@ class GpuExchange {
 
     void make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale);
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
-    void begin(); // of every run
+    void begin();       // of every run
     void produce_items(void* stream);
     PackArguments pack_arguments() const;
     void pack(void* stream);

@@ -227,7 +227,8 @@ void GpuLaunch::compute_with_halos(Plan& plan) {
     auto& d = definition_;
     if (d.with_halos.function.handle == nullptr) {
         if (!d.compile_with_halos)
-            throw GpuError("halo policy " + d.policy->name + ": this launch has no kernel that exchanges halos");
+            throw GpuError("halo policy " + d.policy->name +
+                           ": this launch has no kernel that exchanges halos");
         d.with_halos = d.compile_with_halos();
     }
     const KernelWithHalos& kernel = d.with_halos;

@@ -92,6 +92,14 @@ const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& tra
     throw std::logic_error("halo policy " + row.name + " has no counterpart");
 }
 
+std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator) {
+    const std::string& trouble = layout.why_not(*row.transport, communicator);
+    if (!trouble.empty() || row.fusion != HaloFusion::everything) return trouble;
+    return layout.vendor()->fine_grained == 0 ? ""
+                                              : "ghosts lie in memory of which a running kernel of these "
+                                                "devices need not see what others store";
+}
+
 bool any_halo_policy(const std::string& name) {
     const std::string& wanted = name.empty() ? settings().halo_policy : name;
     return wanted.empty() || wanted == "auto" || wanted == "auto-graph";

@@ -39,6 +39,10 @@ std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor);
 // the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor);
 
+// Empty if the ranks of a layout on devices can exchange halos by this row, else why not. Collective at
+// first; the same on all ranks.
+std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator);
+
 // The row with another transport in the same order, without fusions.
 const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& transport,
                                  const GpuVendor* vendor);

@@ -11,7 +11,8 @@ namespace {
 
 // Kernels by the number with which they report; as in prelude/signals.hpp, which has the page's layout too.
 constexpr const char* kernels[] = {
-    "", "pack_halos", "await_halos", "await_slots", "receive_halos", "pass_messages", "collective", "a kernel of sites"};
+    "",           "pack_halos",       "await_halos", "await_slots", "receive_halos", "pass_messages",
+    "collective", "a kernel of sites"};
 constexpr int most_reports = 128, first_report = 2, epoch_bits = 56;
 constexpr std::size_t page_bytes = (first_report + 2 * most_reports) * sizeof(std::int64_t);
 

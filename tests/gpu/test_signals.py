@@ -22,6 +22,7 @@ import jali
 from jali import _core, comm, settings
 from jali.codegen import cache
 from jali.codegen.gpu_compiler import GpuCompiler, gpu_prelude
+from jali.codegen.stages import write
 from jali.errors import DeviceError, RankError
 from jali.tune import experiment
 
@@ -153,6 +154,31 @@ def test_kernels_that_wait_load_nothing_by_the_path_that_does_not_know_of_stores
     assert not [line for line in waiting["builtin await_halos"] if re.search(r"ld\.global\.\S*v2", line)]
 
 
+@jali.site_function
+def around(X, y, U, x):
+    for mu in X.directions():
+        y[X] += U[mu][X] * x[X + mu] - U[mu][X - mu].dagger() * x[X - mu]
+
+
+def test_a_kernel_that_waits_for_ghosts_loads_them_by_the_ordinary_path(nvrtc):
+    lattice = jali.Lattice(4, 4, 4, device="cuda")
+    U, x, y = (
+        [lattice.field(jali.SU(3)) for _ in range(3)],
+        *(lattice.field(jali.Vector(3)) for _ in range(2)),
+    )
+    kernel = around.kernels(y, U, x)[0]
+    lowered = kernel.binary.source.lowered
+    head = "#define JALI_LANES 1\n#define JALI_REAL double\n#define JALI_THREADS 128\n#define JALI_BLOCKS 1\n"
+    head += f"#define JALI_BLOCK_BITS {lowered.variant.block_bits}\n"
+    texts = [(PRELUDE / name).read_text() for name in ("signals.hpp", "halos.hpp")]
+    lines = ptx_of(nvrtc, head, "".join(texts) + write(lowered, with_halos=True).kernel.text)["kernel"]
+    acquires = [k for k, line in enumerate(lines) if re.search(ACQUIRE, line)]
+    loads = [k for k, line in enumerate(lines) if "ld.global" in line and "v2.f64" in line]
+    assert acquires
+    assert len([k for k in loads if k > acquires[-1]]) >= 6 * 9  # of six links, after the last wait
+    assert not [line for line in lines if "ld.global.nc" in line]
+
+
 def test_nothing_else_in_the_prelude_publishes_or_spins():
     for path in sorted(PRELUDE.glob("*.hpp")):
         if path.name in ("signals.hpp", "target_gpu.hpp"):  # which declares fences and pauses
@@ -162,7 +188,7 @@ def test_nothing_else_in_the_prelude_publishes_or_spins():
             r"\bpause\(\)|\.sys\b|\bld\.(volatile|acquire)|\bst\.(volatile|release)", code
         ), path
         assert not re.search(r"volatile int64_t\*\)\s*(word|freed|arrived)", code), path
-        if path.name not in ("builtin.hpp", "messages.hpp", "collective.hpp"):
+        if path.name not in ("halos.hpp", "builtin.hpp", "messages.hpp", "collective.hpp"):
             assert not re.search(r"\b(signal|wait\w*)\(", code), path
 
 

@@ -294,7 +294,8 @@ class _Emitter(Writer):
                 head += ["grid_part part;", "if (!begin_role(part, a.halos)) return;"]
                 head += ["const uint64_t* const w = a.sites.w;"]
                 head += [
-                    f"const int64_t {name} = part.late ? a.halos.{name} : a.sites.{name};" for name in ("begin", "end")
+                    f"const int64_t {name} = part.late ? a.halos.{name} : a.sites.{name};"
+                    for name in ("begin", "end")
                 ]
             else:
                 out.append("JALI_KERNEL(kernel, arguments) {")

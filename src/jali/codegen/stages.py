@@ -296,9 +296,7 @@ def compile_for_host(lowered: Lowered) -> Binary:
     return Binary(source, path, address)
 
 
-def compile_for_device(
-    lowered: Lowered, gpu: Any, config: LaunchBounds, with_halos: bool = False
-) -> Binary:
+def compile_for_device(lowered: Lowered, gpu: Any, config: LaunchBounds, with_halos: bool = False) -> Binary:
     """The same for a device (of the core) and a launch configuration. Raises CompileError, DeviceError."""
     source = write(lowered, config.each > 1, with_halos)
     name, precision = lowered.analysed.program.name, lowered.analysed.program.precision

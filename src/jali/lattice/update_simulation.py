@@ -236,6 +236,7 @@ class _Policy(NamedTuple):
     per_direction: bool
     stores: bool  # the kernel that packs is the transport
     mailbox: bool  # which somebody empties
+    fused: bool  # blocks of the kernel itself pack
 
 
 class _Row:
@@ -530,6 +531,8 @@ def simulate_update(
         if policies and policy.name not in policies:
             continue
         why_not = why_not_carried(machine, policy.carrier, levels)
+        if policy.fused and not why_not:
+            why_not = "kernels whose blocks pack and wait are not simulated"
         if why_not:
             rows.append(SimulatedRow(policy.name, policy.description, why_not))
         else:
