@@ -244,19 +244,32 @@ void bind_storage(nb::module_& m) {
             nb::list rows;
             for (const auto& row : halo_policies(device == "cpu" ? nullptr : &vendor_of(device)))
                 rows.append(nb::make_tuple(row.name, row.description, row.transport->traits.recordable,
-                                           row.carried_by, row.overlap, row.per_direction,
-                                           row.transport->packs, row.transport->traits.buffered,
-                                           row.fusion != HaloFusion::none));
+                                           row.carried_by, row.overlap));
             return rows;
         },
         "device"_a = "cpu",
         "[(name, description, whether its exchanges can be parts of graphs, who carries, whether the bulk is "
-        "computed meanwhile, whether the boundary is computed direction by direction, whether the kernel "
-        "that "
-        "packs is the transport, whether a buffer is between, whether blocks of the kernel itself pack)] for "
-        "a "
-        "kind of device, "
-        "such as \"cuda\"; choose with JALI_HALO_POLICY or Launch(policy=...).");
+        "computed meanwhile)] for a kind of device, such as \"cuda\"; choose with JALI_HALO_POLICY or "
+        "Launch(policy=...).");
+    m.def(
+        "halo_steps",
+        [](const std::string& device, const std::string& policy, int stages, bool produces, bool has_bulk,
+           bool bulk_waits_for_packing, bool boundary_fills) {
+            const HaloPolicy& row = halo_policy(policy, &vendor_of(device));
+            HaloShape shape{stages, produces, has_bulk, bulk_waits_for_packing, boundary_fills, true, {}};
+            nb::list steps;
+            for (const HaloStep& step : halo_steps(row, shape)) {
+                nb::list actions;
+                for (HaloAction action : step.actions) actions.append(name_of(action));
+                steps.append(nb::make_tuple(nb::tuple(actions), step.stage, step.beside, step.needs));
+            }
+            return steps;
+        },
+        "device"_a, "policy"_a, "stages"_a = 1, "produces"_a = false, "has_bulk"_a = true,
+        "bulk_waits_for_packing"_a = false, "boundary_fills"_a = false,
+        "Steps of an exchange by a policy between devices of a kind, as launches: [(actions, stage of the "
+        "boundary or -1, whether it is beside the device's own stream, numbers of earlier steps that it "
+        "needs)].");
 }
 
 } // namespace

@@ -37,29 +37,14 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
         if (sent && std::find(halo_.fields.begin(), halo_.fields.end(), field) == halo_.fields.end())
             halo_.fields.push_back(field);
     }
-    before_ = std::make_unique<GpuEvent>(halo_.gpu, false);
-    side_done_ = std::make_unique<GpuEvent>(halo_.gpu, false);
-    for (std::size_t s = 0; s + 1 < halo_.stages.size(); ++s)
-        stage_arrived_.push_back(std::make_unique<GpuEvent>(halo_.gpu, false));
     halo_.retired = halo_.gpu->allocate(
         (halo_.messages.size() + halo_.stages.size() + 2) * sizeof(std::int64_t), "halo counters");
     halo_.gpu->fill(halo_.retired.address(), 0, halo_.retired.size());
-    if (policy_.fusion != HaloFusion::none) {
+    if (policy_.in_kernel()) {
         all_packed_ = halo_.gpu->allocate(sizeof(std::int64_t), "halo counters");
         halo_.gpu->fill(all_packed_.address(), 0, all_packed_.size());
     }
     carrier_ = policy_.transport->make(halo_);
-}
-
-GpuExchange::~GpuExchange() {
-    // The bulk's stream may still use what goes now, where an exchange was interrupted: memory returns to a
-    // pool that only jali's own stream takes from.
-    try {
-        halo_.gpu->make_current();
-        side_done_->let_wait(halo_.gpu->stream());
-    } catch (...) {
-        return; // the device is lost, and said so
-    }
 }
 
 void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale) {
@@ -161,7 +146,7 @@ void GpuExchange::produce_items(void* stream) {
     }
 }
 
-PackArguments GpuExchange::pack_arguments() const {
+PackArguments GpuExchange::pack_arguments(const HaloStep& step) const {
     PackArguments arguments{};
     arguments.parts = parts_.address();
     arguments.messages = sends_.address();
@@ -171,19 +156,38 @@ PackArguments GpuExchange::pack_arguments() const {
     arguments.busy = std::count_if(halo_.messages.begin(), halo_.messages.end(),
                                    [](const Message& message) { return message.send_bytes > 0; });
     arguments.retired = halo_.retired_word(0);
-    if (policy_.transport->packs) carrier_->prepare(arguments);
+    carrier_->prepare(arguments, step);
     return arguments;
 }
 
-void GpuExchange::pack(void* stream) {
-    const bool carries = policy_.transport->packs;
-    const PackArguments arguments = pack_arguments();
-    const char* name = !carries ? "pack" : arguments.last ? "pack, store and await" : "pack and store";
+void GpuExchange::pack(const HaloStep& step, void* stream) {
+    const bool carries = step.has(HaloAction::put);
+    const char* name = !carries                     ? "pack"
+                       : step.has(HaloAction::wait) ? "pack, store and await"
+                                                    : "pack and store";
     const DeviceSpan span(*halo_.gpu, stream, carries ? Phase::transport : Phase::pack, name,
                           watched() ? halo_.sent() : Work{});
     halo_.gpu->launch(halo_.gpu->builtin(carries ? "pack_halos" : "gather_halos"),
                       static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)), pack_blocks_.threads,
-                      arguments, stream, Urgency::first);
+                      pack_arguments(step), stream, Urgency::first);
+}
+
+// Blocks of the kernel pack, compute and wait. The waiting ones are the last, or of a launch that waits for
+// nothing of this device.
+void GpuExchange::run_in_kernel(const HaloStep& step, void* stream) {
+    const auto [given, most_pack_blocks] = computation_->roles(step);
+    HaloRoles roles = given;
+    roles.pack = pack_arguments(step);
+    roles.pack.last = 1; // what is packed is counted
+    if (step.has(HaloAction::pack))
+        roles.pack_blocks = std::clamp<std::int64_t>(send_job_count_, 1, most_pack_blocks);
+    roles.sites_wait = halo_.bulk_waits_for_packing;
+    roles.packed = all_packed_.address();
+    roles.retired = halo_.retired_word(halo_.messages.size() + halo_.stages.size() + 1);
+    // who looks at the count of exchanges must have done so before it grows
+    if (step.has(HaloAction::wait) && step.stage + 1 == stages())
+        roles.counted = roles.pack_blocks + roles.late_blocks + (roles.sites_wait ? roles.bulk_blocks : 0);
+    computation_->launch(step, roles, stream);
 }
 
 void GpuExchange::begin() {
@@ -200,76 +204,45 @@ void GpuExchange::begin() {
     make_tables();
 }
 
-// In two launches the second one waits for nothing of this device, in one the waiting blocks are the last.
-void GpuExchange::run_in_kernel(HaloRoles roles, std::int64_t most_pack_blocks, const InKernel& launch,
-                                std::int64_t bulk_sites, std::int64_t late_sites) {
-    void* const main = halo_.gpu->stream();
-    begin();
-    produce_items(main);
-    const bool sites_wait = halo_.bulk_waits_for_packing;
-    roles.pack = pack_arguments();
-    roles.pack.last = 1;
-    roles.pack_blocks = std::clamp<std::int64_t>(send_job_count_, 1, most_pack_blocks);
-    roles.sites_wait = sites_wait;
-    roles.packed = all_packed_.address();
-    roles.retired = halo_.retired_word(halo_.messages.size() + halo_.stages.size() + 1);
-    if (policy_.fusion == HaloFusion::pack) {
-        HaloRoles first = roles;
-        first.late_blocks = 0;
-        launch(first, bulk_sites, Phase::bulk, main);
-        roles.pack_blocks = roles.bulk_blocks = 0;
-        roles.counted = roles.late_blocks;
-        launch(roles, late_sites, Phase::boundary, main);
-    } else {
-        // who looks at the count of exchanges must have done so before it grows
-        roles.counted = roles.pack_blocks + roles.late_blocks + (sites_wait ? roles.bulk_blocks : 0);
-        launch(roles, bulk_sites + late_sites, Phase::kernel, main);
-    }
-    carrier_->end(main);
-    count();
+StreamProgram::Work GpuExchange::work_of(const HaloStep& step) {
+    constexpr HaloActions computing = set_of({HaloAction::bulk, HaloAction::boundary});
+    if (step.actions.empty() || step.has_any(set_of({HaloAction::begin, HaloAction::join}))) return {};
+    if (step.has_any(computing) && step.actions.size() > 1)
+        return [this, &step](void* stream) { run_in_kernel(step, stream); };
+    if (step.has(HaloAction::bulk)) return [this](void* stream) { computation_->bulk(stream); };
+    if (step.has(HaloAction::boundary))
+        return [this, stage = step.stage](void* stream) { computation_->boundary(stage, stream); };
+    if (step.has(HaloAction::produce)) return [this](void* stream) { produce_items(stream); };
+    if (step.has(HaloAction::pack)) return [this, &step](void* stream) { pack(step, stream); };
+    return [this, &step](void* stream) { carrier_->carry(step, stream); };
+}
+
+void GpuExchange::make_program(const HaloShape& shape) {
+    program_.reset();
+    shape_ = shape;
+    steps_ = halo_steps(policy_, shape_);
+    program_ = std::make_unique<StreamProgram>(halo_.gpu);
+    for (const HaloStep& step : steps_) program_->add(words_of(step), step.beside, step.needs, work_of(step));
 }
 
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
-// fills the device cannot keep the exchange from beginning. The last part of the boundary is on the device's
-// own stream as well, the others come behind the bulk, where they keep no exchange waiting.
-void GpuExchange::run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills) {
-    const HaloSwitches on = halo_switches();
-    const HaloTransport& transport = *policy_.transport;
-    Gpu& gpu = *halo_.gpu;
-    void* const main = gpu.stream();
+// fills the device cannot keep the exchange from beginning.
+void GpuExchange::run(HaloComputation& computation) {
     begin();
-
-    const bool beside = policy_.overlap && on.bulk && bulk_if_any;
-    void* const side = beside ? halo_.layout->bulk_stream() : main;
-    const auto arrived = [&](std::size_t s) {
-        if (s < stage_arrived_.size()) stage_arrived_[s]->record(main);
-    };
-
-    if (beside && !halo_.bulk_waits_for_packing) before_->record(main);
-    if (on.pack) produce_items(main);
-    // a kernel that stores into the receiver's memory is the transport as well
-    if (transport.packs ? on.transport : on.pack) pack(main);
-    if (beside && halo_.bulk_waits_for_packing) before_->record(main);
-    const bool told = on.transport && carrier_->carry(main, arrived);
-    if (beside) {
-        before_->let_wait(side);
-        bulk_if_any(side);
-        side_done_->record(side);
-    }
-    if (on.transport) carrier_->carry_by_host(main);
-    for (std::size_t s = 0; s < halo_.stages.size(); ++s) {
-        if (on.transport) carrier_->receive(s, main);
-        const bool last = s + 1 == halo_.stages.size();
-        if (beside && !last) {
-            if (!told) arrived(s);
-            stage_arrived_[s]->let_wait(side);
-        }
-        if (beside && last && !boundary_fills) side_done_->let_wait(main);
-        if (on.boundary) boundary(static_cast<int>(s), last ? main : side);
-        if (beside && !last) side_done_->record(side);
-        if (beside && last && boundary_fills) side_done_->let_wait(main);
-    }
-    if (on.transport) carrier_->end(main);
+    HaloShape shape;
+    shape.stages = stages();
+    shape.produces = produced_.size() > 0;
+    shape.on = halo_switches();
+    shape.has_bulk = shape.on.bulk && computation.has_bulk();
+    shape.bulk_waits_for_packing = halo_.bulk_waits_for_packing;
+    shape.boundary_fills = computation.boundary_fills();
+    shape.kernel_has_roles = computation.has_roles();
+    if (!program_ || shape != shape_) make_program(shape);
+    computation_ = &computation;
+    void* const main = halo_.gpu->stream();
+    void* const streams[] = {main, policy_.overlap ? halo_.layout->bulk_stream() : main};
+    program_->run(streams);
+    if (shape.on.transport) carrier_->end(main);
     count();
 }
 
@@ -285,7 +258,7 @@ void GpuExchange::make_tables() {
     if (addresses == addresses_) return;
     addresses_ = std::move(addresses);
     const PlacedLayout& layout = *halo_.layout;
-    pack_blocks_ = policy_.overlap && policy_.transport->packs ? beside_bulk : halo_blocks;
+    pack_blocks_ = policy_.overlap && policy_.transport->packs() ? beside_bulk : halo_blocks;
     std::vector<PackPart> parts;
     std::vector<PackMessage> sends;
     std::vector<HaloJob> jobs;

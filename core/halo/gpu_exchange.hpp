@@ -1,19 +1,41 @@
 // The exchange of one set of stale ghost parts between devices, put on streams around a kernel.
 //
 // Messages are those of halo_messages.hpp; packing is one launch for all of them. Who carries them is the
-// policy's transport (halo_transport.hpp): here is the order in which it is called, and on which streams.
-// What the kernel's parts compute is the caller's business.
+// policy's transport (halo_transport.hpp), in steps (halo_steps.hpp), of which a program for two streams is
+// made: the device's own and one beside it. What the kernel's parts compute is the caller's business.
 #pragma once
 
+#include "device/stream_program.hpp"
 #include "halo/exchange.hpp"
 #include "halo/halo_transport.hpp"
 #include "halo/policy.hpp"
 
-#include <functional>
 #include <memory>
 #include <vector>
 
 namespace jali {
+
+// What computes the sites around which halos are exchanged.
+class HaloComputation {
+  public:
+    virtual ~HaloComputation() = default;
+    virtual bool has_bulk() const { return false; }
+    // The last part of the boundary comes after the exchange alone, for places that the end of the bulk
+    // leaves.
+    virtual bool boundary_fills() const { return false; }
+    virtual void bulk(void*) {}
+    virtual void boundary(int, void*) {} // the sites of a stage
+
+    // By a kernel that has roles for it (prelude/halos.hpp), if there is one: the blocks of these sites, and
+    // how many may pack at most; and its launch.
+    struct Roles {
+        HaloRoles blocks{};
+        std::int64_t most_pack_blocks = 1;
+    };
+    virtual bool has_roles() const { return false; }
+    virtual Roles roles(const HaloStep&) { return {}; }
+    virtual void launch(const HaloStep&, const HaloRoles&, void*) {}
+};
 
 class GpuExchange {
   public:
@@ -25,28 +47,15 @@ class GpuExchange {
                 std::shared_ptr<Communicator> communicator,
                 const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written);
 
-    // Exchanges; calls bulk (if overlapped, and if there is one) and boundary when what they need is ordered
-    // before them on the stream that they are given. What comes next on the device's own stream comes after
-    // all of it. Marks the ghosts as filled with the versions at the start, and counts. Throws CannotMap
-    // before anything has been done. The last part of the boundary comes after the exchange and the bulk, or,
-    // if it fills, after the exchange alone, for the places that the end of the bulk leaves.
-    using Bulk = std::function<void(void* stream)>;
-    using Boundary = std::function<void(int stage, void* stream)>;
-    void run(const Bulk& bulk_if_any, const Boundary& boundary, bool boundary_fills);
-
-    // The same by a kernel that has roles for it (prelude/halos.hpp), in one launch or two, as the policy
-    // says. `roles` has the blocks of bulk and boundary, and the boundary's sites.
-    using InKernel =
-        std::function<void(const HaloRoles& roles, std::int64_t sites, Phase phase, void* stream)>;
-    void run_in_kernel(HaloRoles roles, std::int64_t most_pack_blocks, const InKernel& launch,
-                       std::int64_t bulk_sites, std::int64_t late_sites);
+    // Exchanges and computes, as the steps of the policy say; what comes next on the device's own stream
+    // comes after all of it. Marks the ghosts as filled with the versions at the start, and counts. Throws
+    // CannotMap before anything has been done.
+    void run(HaloComputation& computation);
 
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
     // in ascending order. One that needs all, unless the policy goes by directions.
     int stages() const { return static_cast<int>(halo_.stages.size()); }
     int direction_of(int stage) const { return halo_.stages[stage].direction; }
-
-    ~GpuExchange();
 
   private:
     using Message = HaloMessages::Message;
@@ -61,8 +70,11 @@ class GpuExchange {
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
     void begin();       // of every run
     void produce_items(void* stream);
-    PackArguments pack_arguments() const;
-    void pack(void* stream);
+    PackArguments pack_arguments(const HaloStep& step) const;
+    void make_program(const HaloShape& shape);
+    StreamProgram::Work work_of(const HaloStep& step);
+    void pack(const HaloStep& step, void* stream);
+    void run_in_kernel(const HaloStep& step, void* stream);
     void count();
 
     HaloPolicy policy_;
@@ -75,8 +87,10 @@ class GpuExchange {
     GpuMemory parts_, sends_, send_jobs_;
     std::int64_t send_job_count_ = 0;
     std::vector<std::uint64_t> addresses_; // that the tables were made for
-    std::unique_ptr<GpuEvent> before_, side_done_;
-    std::vector<std::unique_ptr<GpuEvent>> stage_arrived_; // of all stages but the last
+    HaloShape shape_;                      // that the program was made for
+    std::vector<HaloStep> steps_;
+    std::unique_ptr<StreamProgram> program_;
+    HaloComputation* computation_ = nullptr; // of this run
 };
 
 } // namespace jali

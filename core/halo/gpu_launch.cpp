@@ -139,9 +139,7 @@ std::int64_t GpuLaunch::blocks_for(const Positions& positions) const {
     return (positions.size() + tile - 1) / tile;
 }
 
-void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase,
-                        void* stream) {
-    if (positions.size() == 0) return;
+void GpuLaunch::set_positions(const Positions& positions, std::int64_t first_contribution) {
     const auto& d = definition_;
     arguments_[0] = static_cast<std::uint64_t>(positions.begin);
     arguments_[1] = static_cast<std::uint64_t>(positions.end);
@@ -153,6 +151,13 @@ void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribut
         parameters[2] = contributions_.address() + first_contribution * sizeof(double);
         parameters[3] = static_cast<std::uint64_t>(whole_.size());
     }
+}
+
+void GpuLaunch::enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase,
+                        void* stream) {
+    if (positions.size() == 0) return;
+    const auto& d = definition_;
+    set_positions(positions, first_contribution);
     std::int64_t blocks = blocks_for(positions);
     // Beside an exchange some blocks find no place at first; these must not have the work of a whole wave
     // left.
@@ -190,28 +195,96 @@ void GpuLaunch::drop_exchanges() {
     apart_plans_.clear();
 }
 
+// Contributions to sums lie part by part.
+class GpuLaunch::Computation : public HaloComputation {
+  public:
+    Computation(GpuLaunch& launch, Plan& plan) : launch_(launch), plan_(plan) {}
+
+    bool has_bulk() const override { return plan_.bulk.size() > 0; }
+    bool has_roles() const override { return true; }
+    // A short bulk leaves few places before it ends, and joining the streams once more takes as long.
+    bool boundary_fills() const override {
+        constexpr int long_waves = 4;
+        return launch_.gpu_->knows_urgency() &&
+               launch_.blocks_for(plan_.bulk) > long_waves * launch_.resident_blocks_;
+    }
+    void bulk(void* stream) override { launch_.enqueue(plan_.bulk, 0, Phase::bulk, stream); }
+    void boundary(int stage, void* stream) override {
+        launch_.enqueue(plan_.boundary[stage], first_of(stage),
+                        launch_.definition_.policy->overlap ? Phase::boundary : Phase::kernel, stream);
+    }
+
+    // Blocks that wait come last and take half of the places at most, those that pack, which wait for others,
+    // a quarter: the bulk always finds some.
+    Roles roles(const HaloStep& step) override {
+        auto& d = launch_.definition_;
+        if (d.with_halos.function.handle == nullptr) {
+            if (!d.compile_with_halos)
+                throw GpuError("halo policy " + d.policy->name +
+                               ": this launch has no kernel that exchanges halos");
+            d.with_halos = d.compile_with_halos();
+        }
+        const std::int64_t resident =
+            std::max<std::int64_t>(1, launch_.gpu_->occupancy(d.with_halos.function, d.with_halos.threads)) *
+            launch_.gpu_->multiprocessors();
+        const auto blocks_of = [&](const Positions& positions) {
+            const std::int64_t tile = std::int64_t{d.with_halos.threads} * d.with_halos.sites;
+            return (positions.size() + tile - 1) / tile;
+        };
+        Roles roles;
+        roles.most_pack_blocks = std::max<std::int64_t>(1, resident / 4);
+        HaloRoles& blocks = roles.blocks;
+        if (step.has(HaloAction::bulk)) {
+            blocks.bulk_blocks = blocks_of(plan_.bulk);
+            if (d.sums.added_by_kernel) blocks.bulk_blocks = std::min(blocks.bulk_blocks, 4 * resident);
+        }
+        if (step.has(HaloAction::boundary)) {
+            const Positions& late = plan_.boundary[step.stage];
+            // one at least waits for what later launches may read
+            blocks.late_blocks =
+                std::clamp<std::int64_t>(blocks_of(late), 1, std::max<std::int64_t>(1, resident / 2));
+            blocks.begin = late.begin;
+            blocks.end = late.end;
+            blocks.blocks = late.blocks.address();
+            if (d.sums.count > 0 && !d.sums.added_by_kernel)
+                blocks.sums = launch_.contributions_.address() + first_of(step.stage) * sizeof(double);
+        }
+        return roles;
+    }
+    void launch(const HaloStep& step, const HaloRoles& roles, void* stream) override {
+        const auto& d = launch_.definition_;
+        launch_.set_positions(plan_.bulk, 0);
+        const auto& words = launch_.arguments_;
+        std::vector<std::byte> bytes(words.size() * sizeof(std::uint64_t) + sizeof roles);
+        std::memcpy(bytes.data(), words.data(), bytes.size() - sizeof roles);
+        std::memcpy(bytes.data() + bytes.size() - sizeof roles, &roles, sizeof roles);
+        const bool bulk = step.has(HaloAction::bulk), late = step.has(HaloAction::boundary);
+        const std::int64_t sites =
+            (bulk ? plan_.bulk.size() : 0) + (late ? plan_.boundary[step.stage].size() : 0);
+        const Phase phase = bulk && late ? Phase::kernel : bulk ? Phase::bulk : Phase::boundary;
+        const DeviceSpan span(*launch_.gpu_, stream, phase, d.cost.name, d.cost.of(sites));
+        launch_.gpu_->launch(d.with_halos.function,
+                             static_cast<unsigned>(roles.pack_blocks + roles.bulk_blocks + roles.late_blocks),
+                             static_cast<unsigned>(d.with_halos.threads), bytes, stream, Urgency::of_stream);
+    }
+
+  private:
+    std::int64_t first_of(int stage) const { // contribution
+        std::int64_t first = plan_.bulk.size();
+        for (int s = 0; s < stage; ++s) first += plan_.boundary[s].size();
+        return first;
+    }
+    GpuLaunch& launch_;
+    Plan& plan_;
+};
+
 void GpuLaunch::compute_between(const std::vector<char>& stale) {
     recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
     for (;;) {
         Plan& plan = plan_for(stale);
-        // contributions to sums lie part by part
         try {
-            const auto bulk = [&](void* stream) { enqueue(plan.bulk, 0, Phase::bulk, stream); };
-            const auto boundary = [&](int stage, void* stream) {
-                std::int64_t first = plan.bulk.size();
-                for (int s = 0; s < stage; ++s) first += plan.boundary[s].size();
-                enqueue(plan.boundary[stage], first,
-                        definition_.policy->overlap ? Phase::boundary : Phase::kernel, stream);
-            };
-            // A short bulk leaves few places before it ends, and joining the streams once more takes as long.
-            constexpr int long_waves = 4;
-            if (definition_.policy->fusion != HaloFusion::none && halo_switches().all()) {
-                compute_with_halos(plan);
-                return;
-            }
-            const bool fills = gpu_->knows_urgency() && blocks_for(plan.bulk) > long_waves * resident_blocks_;
-            plan.exchange->run(plan.bulk.size() > 0 ? GpuExchange::Bulk(bulk) : GpuExchange::Bulk(), boundary,
-                               fills);
+            Computation computation(*this, plan);
+            plan.exchange->run(computation);
             return;
         } catch (const CannotMap& error) { // before anything was done
             if (!definition_.any_policy || definition_.policy->transport->where_unmapped == nullptr) throw;
@@ -219,58 +292,6 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
             fall_back(definition_.policy->transport->where_unmapped, error.what());
         }
     }
-}
-
-// Blocks that wait come last and take half of the places at most, those that pack, which wait for others, a
-// quarter: the bulk always finds some.
-void GpuLaunch::compute_with_halos(Plan& plan) {
-    auto& d = definition_;
-    if (d.with_halos.function.handle == nullptr) {
-        if (!d.compile_with_halos)
-            throw GpuError("halo policy " + d.policy->name +
-                           ": this launch has no kernel that exchanges halos");
-        d.with_halos = d.compile_with_halos();
-    }
-    const KernelWithHalos& kernel = d.with_halos;
-    const std::int64_t resident =
-        std::max<std::int64_t>(1, gpu_->occupancy(kernel.function, kernel.threads)) * gpu_->multiprocessors();
-    const Positions& late = plan.boundary[0];
-    const auto blocks_of = [&](const Positions& positions) {
-        const std::int64_t tile = std::int64_t{kernel.threads} * kernel.sites;
-        return (positions.size() + tile - 1) / tile;
-    };
-    HaloRoles roles{};
-    roles.bulk_blocks = blocks_of(plan.bulk);
-    if (d.sums.added_by_kernel) roles.bulk_blocks = std::min(roles.bulk_blocks, 4 * resident);
-    // one at least waits for what later launches may read
-    roles.late_blocks = std::clamp<std::int64_t>(blocks_of(late), 1, std::max<std::int64_t>(1, resident / 2));
-    roles.begin = late.begin;
-    roles.end = late.end;
-    roles.blocks = late.blocks.address();
-
-    arguments_[0] = static_cast<std::uint64_t>(plan.bulk.begin);
-    arguments_[1] = static_cast<std::uint64_t>(plan.bulk.end);
-    std::uint64_t* parameters = arguments_.data() + 2;
-    parameters[0] = plan.bulk.blocks.address();
-    if (d.sums.added_by_kernel) {
-        parameters[2] = totals_.address();
-    } else if (d.sums.count > 0) {
-        parameters[2] = contributions_.address();
-        parameters[3] = static_cast<std::uint64_t>(whole_.size());
-        roles.sums = contributions_.address() + plan.bulk.size() * sizeof(double);
-    }
-    plan.exchange->run_in_kernel(
-        roles, std::max<std::int64_t>(1, resident / 4),
-        [&](const HaloRoles& now, std::int64_t sites, Phase phase, void* stream) {
-            std::vector<std::byte> bytes(arguments_.size() * sizeof(std::uint64_t) + sizeof now);
-            std::memcpy(bytes.data(), arguments_.data(), bytes.size() - sizeof now);
-            std::memcpy(bytes.data() + bytes.size() - sizeof now, &now, sizeof now);
-            const DeviceSpan span(*gpu_, stream, phase, d.cost.name, d.cost.of(sites));
-            gpu_->launch(kernel.function,
-                         static_cast<unsigned>(now.pack_blocks + now.bulk_blocks + now.late_blocks),
-                         static_cast<unsigned>(kernel.threads), bytes, stream, Urgency::of_stream);
-        },
-        plan.bulk.size(), late.size());
 }
 
 // Another transport in the same order, where no row was asked for; all ranks alike.
@@ -461,7 +482,8 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
             make();
         }
     }
-    apart_plans_.at(key)->run(GpuExchange::Bulk(), [](int, void*) {}, false);
+    HaloComputation nothing;
+    apart_plans_.at(key)->run(nothing);
 }
 
 void GpuLaunch::check() {

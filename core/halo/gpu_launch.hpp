@@ -53,6 +53,7 @@ class GpuLaunch : public Launch {
         GpuMemory order; // of contributions, slice by slice
     };
 
+    class Computation;
     Plan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
     void fall_back(const HaloTransport* transport, const std::string& trouble);
@@ -62,8 +63,8 @@ class GpuLaunch : public Launch {
     GpuAddress run_kernel(); // and its halos; returns the order of the contributions to sums
     void fill_parameters();
     std::int64_t blocks_for(const Positions& positions) const; // one position for each place of a thread
+    void set_positions(const Positions& positions, std::int64_t first_contribution);
     void enqueue(const Positions& positions, std::int64_t first_contribution, Phase phase, void* stream);
-    void compute_with_halos(Plan& plan); // by a kernel that exchanges them
     GpuMemory order_by_slice(const std::vector<std::int32_t>& blocks) const;
     void deposit(GpuAddress order);
     void reduce(double* sums, GpuAddress order);

@@ -12,12 +12,16 @@ class BufferedWrite : public SlotCarrier {
     GpuAddress place_of(const HaloMessages::Message& message, const HaloMessages::Part& part) const override {
         return slot_of(message) + part.send_offset;
     }
-    void prepare(PackArguments& arguments) const override {
+    void prepare(PackArguments& arguments, const HaloStep&) const override {
         arguments.epoch = pad_->epoch(channel_);
         arguments.watch = pad_->watch();
         arguments.slot_bytes = static_cast<std::int64_t>(pad_->slot_bytes(channel_));
     }
 };
+
+constexpr HaloFusion fusions[] = {
+    {"packing puts", set_of({HaloAction::pack, HaloAction::admit, HaloAction::put, HaloAction::signal})},
+    slots_are_placed};
 
 std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<BufferedWrite>(halo);
@@ -28,7 +32,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 const HaloTransport halos_by_buffered_write{
     {"buffered-write", "the pack kernel stores into a buffer at the neighbour, which places it",
      traits_of_pads(true, true), SymmetricBuffer::why_not},
-    true,
+    slots_are_put,
+    fusions,
     &halos_by_staging,
     nullptr,
     "buffers",

@@ -12,11 +12,9 @@ class GpuAwareMpi : public PackedHere<HaloCarrier> {
     explicit GpuAwareMpi(HaloMessages& halo) : PackedHere(halo), packed_(halo.gpu, false) {}
 
     void make_tables() override { pieces_ = halo_.pieces(send_.address()); }
-    bool carry(void* stream, const Arrived&) override {
+    void carry(const HaloStep& step, void* stream) override {
+        if (!step.has(HaloAction::message)) refuse(step);
         packed_.record(stream);
-        return false;
-    }
-    void carry_by_host(void*) override {
         HostMessages between(*halo_.communicator);
         {
             const HostSpan span(Phase::wait, "device");
@@ -39,6 +37,9 @@ class GpuAwareMpi : public PackedHere<HaloCarrier> {
     std::vector<std::vector<HaloMessages::Piece>> pieces_;
 };
 
+constexpr HaloMove moves[] = {{HaloAction::pack, HaloTime::first},
+                              {HaloAction::message, HaloTime::behind_bulk}};
+
 std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<GpuAwareMpi>(halo);
 }
@@ -54,7 +55,8 @@ const HaloTransport halos_by_gpu_aware_mpi{
      "packed here, sent by an MPI library that takes addresses of devices",
      {.host_waits = true},
      why_not},
-    false,
+    moves,
+    {},
     nullptr,
     nullptr,
     "MPI",

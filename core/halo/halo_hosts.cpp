@@ -12,7 +12,8 @@ const HaloTransport halos_by_exposed_memory{
      [](const std::shared_ptr<Gpu>&, Communicator& communicator) {
          return exposed_memory(communicator)->why_not();
      }},
-    true,
+    {},
+    {},
     &halos_by_messages_of_hosts,
     nullptr,
     "exposed memory",
@@ -23,7 +24,8 @@ const HaloTransport halos_by_messages_of_hosts{
      "packed here, sent as messages",
      {.host_waits = true},
      [](const std::shared_ptr<Gpu>&, Communicator&) { return std::string(); }},
-    false,
+    {},
+    {},
     nullptr,
     nullptr,
     "messages",

@@ -5,8 +5,6 @@
 #include "halo/halo_packed.hpp"
 #include "transport/ccl.hpp"
 
-#include <optional>
-
 namespace jali {
 
 namespace {
@@ -17,20 +15,16 @@ class Library : public PackedHere<HaloCarrier> {
         : PackedHere(halo), ccl_(CclCommunicator::shared(*halo.communicator, halo.gpu)) {}
 
     void make_tables() override { pieces_ = halo_.pieces(send_.address()); }
-    bool carry(void* stream, const Arrived& arrived) override {
-        for (std::size_t s = 0; s < pieces_.size(); ++s) {
-            std::optional<DeviceSpan> span(std::in_place, *halo_.gpu, stream, Phase::transport,
-                                           "send and receive", watched() ? carried(s) : Work{});
-            std::vector<CclMessage> messages;
-            for (const HaloMessages::Piece& piece : pieces_[s]) {
-                messages.push_back({piece.from, piece.send_bytes, piece.receiver, true});
-                messages.push_back({piece.to, piece.receive_bytes, piece.sender, false});
-            }
-            ccl_->exchange(messages, stream);
-            span.reset();
-            arrived(s);
+    void carry(const HaloStep& step, void* stream) override {
+        if (!step.has(HaloAction::exchange)) refuse(step);
+        const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "send and receive",
+                              watched() ? carried(step.stage) : Work{});
+        std::vector<CclMessage> messages;
+        for (const HaloMessages::Piece& piece : pieces_[step.stage]) {
+            messages.push_back({piece.from, piece.send_bytes, piece.receiver, true});
+            messages.push_back({piece.to, piece.receive_bytes, piece.sender, false});
         }
-        return true;
+        ccl_->exchange(messages, stream);
     }
 
   private:
@@ -44,6 +38,9 @@ class Library : public PackedHere<HaloCarrier> {
     std::shared_ptr<CclCommunicator> ccl_;
     std::vector<std::vector<HaloMessages::Piece>> pieces_;
 };
+
+constexpr HaloMove moves[] = {{HaloAction::pack, HaloTime::first},
+                              {HaloAction::exchange, HaloTime::first_by_stage}};
 
 std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<Library>(halo);
@@ -60,7 +57,8 @@ const HaloTransport halos_by_library{
      "packed here, sent by the vendor's library straight into the neighbour's ghosts",
      {.recordable = true, .device_per_rank = true},
      why_not},
-    false,
+    moves,
+    {},
     nullptr,
     nullptr,
     "the vendor's library",

@@ -50,24 +50,22 @@ class RemoteWrite : public HaloCarrier {
         opened_ = upload(opened);
         opened_count_ = static_cast<std::int64_t>(opened.size());
         awaited_ = upload(awaited);
-        awaited_count_ = static_cast<std::int64_t>(awaited.size());
     }
-    void prepare(PackArguments& arguments) const override {
+    // A launch that waits does so for the words of its stage; with the last stage the exchange ends.
+    void prepare(PackArguments& arguments, const HaloStep& step) const override {
         arguments.epoch = pad_->epoch(channel);
         arguments.watch = pad_->watch();
         arguments.opened = opened_.address();
         arguments.opened_count = opened_count_;
-        arguments.awaited = awaited_.address();
-        arguments.awaited_count = awaited_count_;
-        arguments.last = ends_with_packing();
+        arguments.last = step.has(HaloAction::wait) && is_last(step);
+        if (!step.has(HaloAction::wait)) return;
+        arguments.awaited = awaited_of(step);
+        arguments.awaited_count = stages_[step.stage].words;
     }
-
-    // The words of this stage have come, and with the last stage the exchange ends.
-    void receive(std::size_t s, void* stream) override {
-        if (ends_with_packing()) return;
-        ArrivalArguments arguments{awaited_.address() + stages_[s].first * sizeof(GpuAddress),
-                                   stages_[s].words, pad_->epoch(channel), s + 1 == stages_.size(),
-                                   pad_->watch()};
+    void carry(const HaloStep& step, void* stream) override {
+        if (!step.has(HaloAction::wait)) refuse(step);
+        ArrivalArguments arguments{awaited_of(step), stages_[step.stage].words, pad_->epoch(channel),
+                                   is_last(step), pad_->watch()};
         const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await");
         halo_.gpu->launch(halo_.gpu->builtin("await_halos"), 1, await_threads, arguments, stream,
                           Urgency::first);
@@ -78,15 +76,25 @@ class RemoteWrite : public HaloCarrier {
     struct Stage {
         std::int64_t first = 0, words = 0;
     };
-    // One that packs and waits would make the bulk wait with it, where this must not begin before all is
-    // packed; and stages are waited for one by one.
-    bool ends_with_packing() const { return halo_.stages.size() == 1 && !halo_.bulk_waits_for_packing; }
+    bool is_last(const HaloStep& step) const {
+        return static_cast<std::size_t>(step.stage) + 1 == stages_.size();
+    }
+    GpuAddress awaited_of(const HaloStep& step) const {
+        return awaited_.address() + stages_[step.stage].first * sizeof(GpuAddress);
+    }
 
     std::shared_ptr<HaloPad> pad_;
     std::vector<Stage> stages_;
     GpuMemory opened_, awaited_; // words: of who sends to here, of arrival
-    std::int64_t opened_count_ = 0, awaited_count_ = 0;
+    std::int64_t opened_count_ = 0;
 };
+
+constexpr HaloMove moves[] = {{HaloAction::offer, HaloTime::first},  {HaloAction::pack, HaloTime::first},
+                              {HaloAction::admit, HaloTime::first},  {HaloAction::put, HaloTime::first},
+                              {HaloAction::signal, HaloTime::first}, {HaloAction::wait, HaloTime::by_stage}};
+constexpr HaloFusion fusions[] = {
+    {"packing puts",
+     set_of({HaloAction::offer, HaloAction::pack, HaloAction::admit, HaloAction::put, HaloAction::signal})}};
 
 std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<RemoteWrite>(halo);
@@ -97,7 +105,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 const HaloTransport halos_by_remote_write{{"remote-write",
                                            "the pack kernel stores into the neighbour's ghosts",
                                            traits_of_pads(true, false), SymmetricBuffer::why_not},
-                                          true,
+                                          moves,
+                                          fusions,
                                           &halos_by_staging,
                                           &halos_by_buffered_write,
                                           "ghosts",

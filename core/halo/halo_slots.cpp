@@ -75,7 +75,9 @@ void SlotCarrier::make_tables() {
     senders_ = upload(senders);
 }
 
-void SlotCarrier::receive(std::size_t s, void* stream) {
+void SlotCarrier::carry(const HaloStep& step, void* stream) {
+    if (!step.has(HaloAction::wait) || !step.has(HaloAction::place)) refuse(step);
+    const auto s = static_cast<std::size_t>(step.stage);
     const Stage& stage = stages_[s];
     ReceiveArguments arguments{sections_.address(),
                                jobs_.address() + stage.first_job * sizeof(HaloJob),
@@ -85,7 +87,7 @@ void SlotCarrier::receive(std::size_t s, void* stream) {
                                halo_.retired_word(halo_.messages.size() + s),
                                senders_.address(),
                                sender_count_,
-                               s + 1 == stages_.size(),
+                               step.has(HaloAction::offer),
                                pad_->watch()};
     const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await and place",
                           watched() ? halo_.received(s) : Work{});

@@ -25,14 +25,24 @@ std::shared_ptr<HaloPad> pad_for(const HaloMessages& halo);
 PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMessages::Message& message,
                          int me);
 
-// Messages arrive in slots of this rank, used in turn, and a launch places them.
+// Messages arrive in slots of this rank, used in turn, and a launch places them; with the last stage they
+// may be written again.
+constexpr HaloMove slots_are_put[] = {{HaloAction::pack, HaloTime::first},
+                                      {HaloAction::admit, HaloTime::first},
+                                      {HaloAction::put, HaloTime::first},
+                                      {HaloAction::signal, HaloTime::first},
+                                      {HaloAction::wait, HaloTime::by_stage},
+                                      {HaloAction::place, HaloTime::by_stage},
+                                      {HaloAction::offer, HaloTime::with_last_stage}};
+constexpr HaloFusion slots_are_placed{"placing waits",
+                                      set_of({HaloAction::wait, HaloAction::place, HaloAction::offer})};
 class SlotCarrier : public HaloCarrier {
   public:
     SlotCarrier(HaloMessages& halo, HaloChannel channel); // collective
     std::vector<std::uint64_t> addresses() const override;
     PackMessage words_of(const HaloMessages::Message& message) const override;
     void make_tables() override;
-    void receive(std::size_t stage, void* stream) override;
+    void carry(const HaloStep& step, void* stream) override; // waits and places
     void end(void* stream) override { pad_->note_exchange(channel_, stream); }
 
   protected:

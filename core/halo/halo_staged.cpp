@@ -3,8 +3,6 @@
 #include "halo/halo_by_host.hpp"
 #include "halo/halo_packed.hpp"
 
-#include <optional>
-
 namespace jali {
 
 namespace {
@@ -17,19 +15,31 @@ class Staged : public PackedHere<HaloCarrier> {
           receive_here_(halo.gpu->allocate_pinned(halo.receive_bytes, "halo messages received")) {}
 
     void begin() override { arrived_.wait(); } // pinned memory is free again
-    bool carry(void* stream, const Arrived&) override {
-        {
-            const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "copy to the host",
-                                  watched() ? halo_.sent() : Work{});
-            for (const HaloMessages::Message& message : halo_.messages)
-                if (message.send_bytes > 0)
-                    halo_.gpu->copy_out(send_here_.data() + message.send_offset,
-                                        send_.address() + message.send_offset, message.send_bytes, stream);
+    void carry(const HaloStep& step, void* stream) override {
+        if (step.actions.size() > 1) refuse(step);
+        if (step.has(HaloAction::fetch)) {
+            fetch(stream);
+        } else if (step.has(HaloAction::message)) {
+            message(stream);
+        } else if (step.has(HaloAction::bring)) {
+            bring(stream);
+            arrived_.record(stream);
+        } else {
+            refuse(step);
         }
-        packed_.record(stream);
-        return false;
     }
-    void carry_by_host(void* stream) override {
+
+  private:
+    void fetch(void* stream) {
+        const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "copy to the host",
+                              watched() ? halo_.sent() : Work{});
+        for (const HaloMessages::Message& message : halo_.messages)
+            if (message.send_bytes > 0)
+                halo_.gpu->copy_out(send_here_.data() + message.send_offset,
+                                    send_.address() + message.send_offset, message.send_bytes, stream);
+    }
+    void message(void* stream) {
+        packed_.record(stream);
         HostMessages between(*halo_.communicator);
         for (const HaloMessages::Message& message : halo_.messages)
             between.receive(receive_here_.data() + message.receive_offset, message.receive_bytes,
@@ -38,19 +48,13 @@ class Staged : public PackedHere<HaloCarrier> {
             const HostSpan span(Phase::wait, "device");
             packed_.wait();
         }
-        std::optional<HostSpan> messages(std::in_place, Phase::transport, "messages between hosts",
-                                         watched() ? halo_.sent() : Work{});
+        const HostSpan span(Phase::transport, "messages between hosts", watched() ? halo_.sent() : Work{});
         for (const HaloMessages::Message& message : halo_.messages)
             between.send(send_here_.data() + message.send_offset, message.send_bytes, message.to,
                          message.slab);
         between.wait();
-        messages.reset();
-        place(stream);
-        arrived_.record(stream);
     }
-
-  private:
-    void place(void* stream) {
+    void bring(void* stream) {
         const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "copy to the device",
                               watched() ? halo_.received() : Work{});
         for (const HaloMessages::Message& message : halo_.messages)
@@ -64,6 +68,11 @@ class Staged : public PackedHere<HaloCarrier> {
     GpuEvent packed_, arrived_;
     PinnedMemory send_here_, receive_here_;
 };
+
+constexpr HaloMove moves[] = {{HaloAction::pack, HaloTime::first},
+                              {HaloAction::fetch, HaloTime::first},
+                              {HaloAction::message, HaloTime::behind_bulk},
+                              {HaloAction::bring, HaloTime::behind_bulk}};
 
 std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<Staged>(halo);
@@ -79,7 +88,8 @@ const HaloTransport halos_by_staging{{"host-staged",
                                       "packed here, sent as messages by way of pinned host memory",
                                       {.host_waits = true},
                                       why_not},
-                                     false,
+                                     moves,
+                                     {},
                                      nullptr,
                                      nullptr,
                                      "the host",

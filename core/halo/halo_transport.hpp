@@ -1,19 +1,21 @@
 // What transports do for halos: rows, and the carrier of one exchange that a row makes.
 //
-// An exchange between devices (gpu_exchange) packs its messages by one launch and tells its carrier at each
-// point of the sequence; what a carrier has nothing to do for, it leaves out. A new transport is a file with
+// A row says in which steps its messages go (halo_steps.hpp). An exchange between devices (gpu_exchange)
+// packs by one launch and gives its carrier each of the other steps in order. A new transport is a file with
 // a carrier and a row, and the row's name in the table of policy.cpp.
 #pragma once
 
 #include "device/timeline.hpp"
 #include "halo/halo_kernels.hpp"
 #include "halo/halo_messages.hpp"
+#include "halo/halo_steps.hpp"
 #include "transport/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <span>
+#include <stdexcept>
 #include <vector>
 
 namespace jali {
@@ -33,28 +35,31 @@ class HaloCarrier {
     // Addresses that the carrier's tables and places depend on; and the tables, when one has changed.
     virtual std::vector<std::uint64_t> addresses() const { return {}; }
     virtual void make_tables() {}
-    // Of one that packs: the words of a message, and how the launch signals and waits.
+    // Of one that packs into memory of others: the words of a message, and how a launch with these actions
+    // signals and waits.
     virtual PackMessage words_of(const HaloMessages::Message&) const { return {}; }
-    virtual void prepare(PackArguments&) const {}
+    virtual void prepare(PackArguments&, const HaloStep&) const {}
 
-    // Behind packing on the stream, before the bulk. Calls `arrived` behind each stage whose messages have
-    // come, and returns true, or leaves that to receive().
-    using Arrived = std::function<void(std::size_t stage)>;
-    virtual bool carry(void*, const Arrived&) { return false; }
-    virtual void carry_by_host(void*) {}        // while the bulk runs
-    virtual void receive(std::size_t, void*) {} // what comes on the stream has the ghosts of this stage
-    virtual void end(void*) {}
+    // Puts a step that neither packs nor computes on the stream, or does what is the host's.
+    virtual void carry(const HaloStep& step, void* stream) = 0;
+    virtual void end(void*) {} // of every run
 
   protected:
+    [[noreturn]] static void refuse(const HaloStep& step) {
+        throw std::logic_error("halos: nothing does '" + jali::words_of(step) + "' in one");
+    }
     HaloMessages& halo_;
 };
 
 struct HaloTransport : Transport {
-    bool packs; // the kernel that packs carries as well: copied rows and a put are one step
+    std::span<const HaloMove> moves;
+    std::span<const HaloFusion> fusions;  // in every policy
     const HaloTransport* where_unreached; // instead, where it is not possible and nobody asked for it by name
     const HaloTransport* where_unmapped;  // instead, where a field's memory cannot be mapped; may be null
     const char* way;                      // "the host"
     std::unique_ptr<HaloCarrier> (*make)(HaloMessages& halo); // null: between hosts (exchange.hpp)
+
+    bool packs() const; // the kernel that packs puts as well
 };
 
 extern const HaloTransport halos_by_remote_write, halos_by_buffered_write, halos_by_copy_engine,

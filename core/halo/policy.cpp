@@ -1,6 +1,7 @@
 #include "halo/policy.hpp"
 #include "settings/settings.hpp"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <stdexcept>
@@ -14,28 +15,48 @@ constexpr const HaloTransport* of_devices[] = {&halos_by_remote_write,  &halos_b
                                                &halos_by_gpu_aware_mpi, &halos_by_staging};
 constexpr const HaloTransport* of_hosts[] = {&halos_by_exposed_memory, &halos_by_messages_of_hosts};
 
+// Where all arrives for one stage, packing waits for it, so that one launch less is needed.
+constexpr HaloFusion packing_waits{
+    .words = "packing waits",
+    .together = set_of({HaloAction::put, HaloAction::signal, HaloAction::wait}),
+    .not_with = set_of({HaloAction::place, HaloAction::bulk, HaloAction::boundary}),
+    .if_only_stage = true,
+    .if_nobody_else_waits = true};
+constexpr HaloFusion boundary_waits{"boundary waits", set_of({HaloAction::wait, HaloAction::boundary})};
+constexpr HaloFusion bulk_packs{"bulk packs", set_of({HaloAction::pack, HaloAction::bulk})};
+constexpr HaloFusion one_launch{.words = "one launch",
+                                .together =
+                                    set_of({HaloAction::pack, HaloAction::bulk, HaloAction::boundary}),
+                                .if_only_stage = true};
+
+constexpr HaloFusion of_launches[] = {packing_waits}, of_bulk[] = {bulk_packs, boundary_waits, packing_waits},
+                     of_all[] = {boundary_waits, one_launch, packing_waits};
+
 struct Order {
     const char* name;
     bool overlap, per_direction;
+    std::span<const HaloFusion> fusions;
     const char* words;
-    HaloFusion fusion = HaloFusion::none;
 };
 
 constexpr Order orders[] = {
-    {"overlap", true, false, "sites that need no arriving halo are computed meanwhile, the others after"},
-    {"wait", false, false, "then all sites are computed at once"},
-    {"directions", true, true,
+    {"overlap", true, false, of_launches,
+     "sites that need no arriving halo are computed meanwhile, the others after"},
+    {"wait", false, false, of_launches, "then all sites are computed at once"},
+    {"directions", true, true, of_launches,
      "sites that need no arriving halo are computed meanwhile, the others direction by direction"},
-    {"pack-in-bulk", true, false,
-     "by blocks of the launch that computes sites which need no halo; another waits and computes the others",
-     HaloFusion::pack},
-    {"one-launch", true, false,
-     "one launch packs, computes sites that need no halo, waits and computes the others",
-     HaloFusion::everything},
+    {"pack-in-bulk", true, false, of_bulk,
+     "by blocks of the launch that computes sites which need no halo; another waits and computes the others"},
+    {"one-launch", true, false, of_all,
+     "one launch packs, computes sites that need no halo, waits and computes the others"},
 };
 
+bool in_kernel(std::span<const HaloFusion> fusions) {
+    return std::any_of(fusions.begin(), fusions.end(), [](const HaloFusion& f) { return f.in_kernel(); });
+}
+
 bool can_fuse(const HaloTransport& transport, const GpuVendor* vendor) {
-    return vendor != nullptr && transport.packs && !transport.traits.buffered;
+    return vendor != nullptr && transport.packs() && !transport.traits.buffered;
 }
 
 std::string name_of(const HaloTransport& transport, const GpuVendor* vendor) {
@@ -47,14 +68,28 @@ std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports
     std::vector<HaloPolicy> rows;
     for (const HaloTransport* t : transports)
         for (const Order& o : orders)
-            if ((vendor != nullptr || !o.per_direction) &&
-                (o.fusion == HaloFusion::none || can_fuse(*t, vendor)))
-                rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction, o.fusion,
+            if ((vendor != nullptr || !o.per_direction) && (!in_kernel(o.fusions) || can_fuse(*t, vendor)))
+                rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction, o.fusions,
                                 std::string(t->words) + "; " + o.words, name_of(*t, vendor)});
     return rows;
 }
 
 } // namespace
+
+bool HaloPolicy::in_kernel() const {
+    return jali::in_kernel(fusions);
+}
+
+bool HaloPolicy::reads_what_arrives() const {
+    return std::any_of(fusions.begin(), fusions.end(),
+                       [](const HaloFusion& f) { return f.reads_what_arrives(); });
+}
+
+bool HaloTransport::packs() const {
+    constexpr HaloActions both = set_of({HaloAction::pack, HaloAction::put});
+    return std::any_of(fusions.begin(), fusions.end(),
+                       [](const HaloFusion& f) { return (f.together & both) == both; });
+}
 
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
     static const std::vector<HaloPolicy> hosts = rows_of(of_hosts, nullptr);
@@ -87,14 +122,14 @@ const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& tra
                                  const GpuVendor* vendor) {
     for (const HaloPolicy& other : halo_policies(vendor))
         if (other.transport == &transport && other.overlap == row.overlap &&
-            other.per_direction == row.per_direction && other.fusion == HaloFusion::none)
+            other.per_direction == row.per_direction && !other.in_kernel())
             return other;
     throw std::logic_error("halo policy " + row.name + " has no counterpart");
 }
 
 std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator) {
     const std::string& trouble = layout.why_not(*row.transport, communicator);
-    if (!trouble.empty() || row.fusion != HaloFusion::everything) return trouble;
+    if (!trouble.empty() || !row.reads_what_arrives()) return trouble;
     return layout.vendor()->fine_grained == 0 ? ""
                                               : "ghosts lie in memory of which a running kernel of these "
                                                 "devices need not see what others store";
@@ -103,13 +138,6 @@ std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Comm
 bool any_halo_policy(const std::string& name) {
     const std::string& wanted = name.empty() ? settings().halo_policy : name;
     return wanted.empty() || wanted == "auto" || wanted == "auto-graph";
-}
-
-HaloSwitches halo_switches() {
-    const std::string& off = settings().halo_off;
-    if (off.empty()) return {};
-    const auto is_on = [&](const char* part) { return off.find(part) == std::string::npos; };
-    return {is_on("pack"), is_on("transport"), is_on("bulk"), is_on("boundary")};
 }
 
 } // namespace jali

@@ -1,8 +1,8 @@
 // Ways of doing a halo exchange, as rows of a table: a new way is a new row.
 //
 // A row says which transport carries (halo_transport.hpp), whether the bulk is computed meanwhile, and, on
-// devices, whether the boundary is one launch or one for each direction, as soon as its halos are there. All
-// rows give the same bits.
+// devices, whether the boundary is one launch or one for each direction, as soon as its halos are there, and
+// which steps become one launch (halo_steps.hpp). All rows give the same bits.
 #pragma once
 
 #include "halo/halo_transport.hpp"
@@ -13,22 +13,17 @@
 
 namespace jali {
 
-// What of an exchange is done by blocks of the kernel's own launch (prelude/halos.hpp). Of transports by
-// which packing puts rows where they are read: waiting for them is then all that is left to do.
-enum class HaloFusion {
-    none,
-    pack,       // packing, beside the bulk
-    everything, // packing, the bulk, the waiting and the boundary
-};
-
 struct HaloPolicy {
     std::string name;
     const HaloTransport* transport;
     bool overlap;       // the bulk is computed while halos travel
     bool per_direction; // boundary in disjoint sets of sites, each launched when its halos are there
-    HaloFusion fusion;
+    std::span<const HaloFusion> fusions;
     std::string description;
     std::string carried_by; // the first part of the name: who carries
+
+    bool in_kernel() const;          // blocks of the launch's kernel take part in the exchange
+    bool reads_what_arrives() const; // and one that waits for ghosts reads them
 };
 
 // The rows for a vendor's devices, or for the host (null); the first is taken where nothing was said.
@@ -43,19 +38,11 @@ const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor);
 // first; the same on all ranks.
 std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator);
 
-// The row with another transport in the same order, without fusions.
+// The row with another transport in the same order, with no part in the kernel.
 const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& transport,
                                  const GpuVendor* vendor);
 
 // Whether no row is asked for by that name (empty: by JALI_HALO_POLICY), so that another may be taken.
 bool any_halo_policy(const std::string& name);
-
-// What of an exchange is left out, so that the cost of the rest is seen; results are then wrong. The
-// experiment `halo_off`, a list such as "bulk,boundary"; looked at in every exchange.
-struct HaloSwitches {
-    bool pack = true, transport = true, bulk = true, boundary = true;
-    bool all() const { return pack && transport && bulk && boundary; }
-};
-HaloSwitches halo_switches();
 
 } // namespace jali

@@ -1,0 +1,51 @@
+// Work on several streams of a device, in an order of needs: launches, copies, groups of a library, and what
+// the host does in between.
+//
+// Steps are put on their streams in the order in which they were added. A step that needs one of another
+// stream waits for an event behind it; what an earlier wait, or the order of a stream, has settled is not
+// waited for again. All of it can be part of a graph, unless a step is the host's.
+#pragma once
+
+#include "device/gpu.hpp"
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+class StreamProgram {
+  public:
+    using Work = std::function<void(void* stream)>;
+
+    explicit StreamProgram(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+    // What is on a stream when a program goes is waited for by the device's own stream, since memory returns
+    // to a pool that only this takes from.
+    ~StreamProgram();
+    StreamProgram(const StreamProgram&) = delete;
+
+    // `needs` are steps that were added before, of any stream; without work it only marks a place. Returns
+    // its number.
+    int add(std::string name, int stream, std::span<const int> needs, Work work);
+
+    // Puts everything on these streams, which are the caller's by their number.
+    void run(std::span<void* const> streams);
+
+    std::string describe() const; // a line for each step
+
+  private:
+    struct Step {
+        std::string name;
+        int stream;
+        Work work;
+        std::vector<int> awaited;         // steps of other streams
+        std::unique_ptr<GpuEvent> behind; // if another stream waits for it
+        std::vector<int> settled;         // [stream]: the last step of it that has run then
+    };
+    std::shared_ptr<Gpu> gpu_;
+    std::vector<Step> steps_;
+};
+
+} // namespace jali
