@@ -244,12 +244,13 @@ void bind_storage(nb::module_& m) {
             nb::list rows;
             for (const auto& row : halo_policies(device == "cpu" ? nullptr : &vendor_of(device)))
                 rows.append(nb::make_tuple(row.name, row.description, row.transport->traits.recordable,
-                                           row.carried_by, row.overlap));
+                                           row.carried_by, row.overlap, row.per_direction));
             return rows;
         },
         "device"_a = "cpu",
         "[(name, description, whether its exchanges can be parts of graphs, who carries, whether the bulk is "
-        "computed meanwhile)] for a kind of device, such as \"cuda\"; choose with JALI_HALO_POLICY or "
+        "computed meanwhile, whether the boundary is computed direction by direction)] for a kind of device, "
+        "such as \"cuda\"; choose with JALI_HALO_POLICY or "
         "Launch(policy=...).");
     m.def(
         "halo_steps",

@@ -580,6 +580,17 @@ def why_not(device: str, policies: list[str]) -> list[str]:
     return [lattice.layout("float64").why_not_halo_policy(comm.current().core, p) for p in policies]
 
 
+@pytest.mark.skipif(REAL, reason="needs drivers of both kinds")
+def test_a_boundary_that_waits_refuses_where_kernels_do_not_see_stores(monkeypatch, tmp_path, use_settings):
+    use_fake_gpus(monkeypatch, 4, folder=tmp_path)
+    use_fake_ccl(use_settings)
+    rows = ["remote-write-overlap", "remote-write-pack-in-bulk", "remote-write-one-launch"]
+    assert jali.virtual_ranks(2, why_not, "cuda", rows) == [["", "", ""]] * 2
+    for first, *others in jali.virtual_ranks(2, why_not, "hip", rows):
+        assert first == ""
+        assert all("need not see what others store" in reason for reason in others)
+
+
 TAKE_IT = ["remote-write-overlap", "buffered-write-wait", "copy-engine-directions"]
 
 

@@ -1,7 +1,7 @@
 """Updates run on machines that are only described: every halo policy, what its parts take, and which wins.
 
 An update is one transfer graph of all ranks (`jali._core.TransferGraph`), made of the same steps as the row takes on a
-device (core/halo/gpu_exchange) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
+device (core/halo/halo_steps) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
 and each rank's memory, which its kernels share with each other and with what it sends and receives. What is not known
 of a machine costs nothing. Nothing here is measured: kernels take what their bytes and operations take on the machine's
 `Device` (`kernel_seconds`), or as long as the caller says.
@@ -15,7 +15,7 @@ in part.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ MOST_RANKS = 1 << 14
 EXCHANGE, BULK, BOUNDARY = (0, 0, 0), (1, 0, 0), (2, 0, 0)
 """Marks of the simulator, whose first number says what goes first where memory is short: what devices' priorities
 do."""
+SENDING = ("put", "exchange", "message")
 LONG_WAVES = 4
 """Bulks of more waves of sites have their boundary beside their end (core/halo/gpu_launch)."""
 MEGA = 1e6
@@ -234,9 +235,6 @@ class _Policy(NamedTuple):
     carrier: str
     overlap: bool
     per_direction: bool
-    stores: bool  # the kernel that packs is the transport
-    mailbox: bool  # which somebody empties
-    fused: bool  # blocks of the kernel itself pack
 
 
 class _Row:
@@ -256,6 +254,7 @@ class _Row:
         self.device = machine.device
         self.graph = _core.TransferGraph(len(parts))
         self.steps = [_Steps() for _ in parts]
+        self.sends = [False] * len(parts)  # have been put on streams
         self.to: list[list[Message]] = [[] for _ in parts]
         for part in parts:
             for message in part.sent:
@@ -271,6 +270,12 @@ class _Row:
         self.steps[rank].enqueued += 1
         launched = self.delay(rank, self.device.launch * MICRO, needs, mark)
         return int(self.graph.add_kernel(rank, seconds, [launched], mark))
+
+    def compute(
+        self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE
+    ) -> int:
+        """What blocks of a launch compute."""
+        return int(self.graph.add_kernel(rank, seconds, list(needs), mark))
 
     def delay(
         self, rank: int, seconds: float, needs: Iterable[int], mark: tuple[int, int, int] = EXCHANGE
@@ -288,18 +293,16 @@ class _Row:
         links, _ = self.core.path(source, to, self.policy.carrier)
         return float(min(self.core.capacity(link) for link in links))
 
-    def messages(self, ready: Callable[[int], list[int]], chained: bool = False) -> None:
-        """Every rank's messages; `chained`: one after the other."""
-        for part in self.parts:
-            before = ready(part.rank)
-            for message in part.sent:
-                node = self.graph.add_transfer(
-                    part.rank, message.to, message.bytes, before, EXCHANGE, self.policy.carrier
-                )
-                self.nodes[part.rank, message.key] = node
-                self.steps[message.to].transfer.append(node)
-                if chained:
-                    before = [node]
+    def messages(self, part: Part, ready: list[int], chained: bool = False) -> None:
+        """A rank's messages; `chained`: one after the other."""
+        for message in part.sent:
+            node = self.graph.add_transfer(
+                part.rank, message.to, message.bytes, ready, EXCHANGE, self.policy.carrier
+            )
+            self.nodes[part.rank, message.key] = node
+            self.steps[message.to].transfer.append(node)
+            if chained:
+                ready = [node]
 
     def own(self, rank: int) -> list[int]:
         """The messages that a rank sends."""
@@ -312,89 +315,115 @@ class _Row:
     # -- the two kinds of ranks
 
     def on_devices(self) -> Any:
-        """What GpuExchange::run puts on streams."""
-        stores = self.policy.stores
-        for part in self.parts:
-            rank, steps = part.rank, self.steps[part.rank]
-            steps.start = last = self.delay(rank, 0.0, [])
-            for message in part.sent:
-                if (
-                    message.items
-                ):  # computed by a launch for each message, of whose reads the item stands for all
-                    last = self.kernel(rank, self.copied(message.items), [last])
-                    steps.pack.append(last)
-            if stores:
-                last = self.delay(rank, self.device.launch * MICRO, [last])
-                steps.enqueued += 1
-            else:
-                last = self.kernel(rank, self.copied(sum(m.bytes for m in part.sent)), [last])
-            steps.pack.append(last)
-            waits = self.carrier.before * MICRO
-            if self.carrier.queues and self.policy.overlap and part.bulk.sites:
-                waves = max(1.0, part.bulk.sites / self.device.at_once)
-                waits += self.seconds(part, part.bulk) / waves
-            if waits:
-                last = self.delay(rank, waits, [last])
-            if self.carrier.holds:
-                held = sum(m.bytes / self.rate(rank, m.to) for m in part.sent) * self.carrier.holds
-                self.graph.add_kernel(rank, held, [last], EXCHANGE)
-            steps.arrived[-1] = last
-            steps.enqueued += 0 if stores else len(part.sent)
-        self.messages(lambda rank: [self.steps[rank].arrived[-1]], chained=self.policy.mailbox and not stores)
-        for part in self.parts:
-            self._boundary(part)
+        """What GpuExchange::run puts on streams: the same steps."""
+        ranks = [self._steps_of(part) for part in self.parts]
+        for rank in ranks:  # all that is sent, then what waits for it
+            next(rank, None)
+        for rank in ranks:
+            for _ in rank:
+                pass
         return self._run()
 
     def _stages(self, part: Part) -> list[int]:
         directions = sorted({m.direction for m in self.to[part.rank]} | set(part.boundary))
-        return directions if self.policy.per_direction else directions[-1:]
+        return (directions if self.policy.per_direction else directions[-1:]) or [len(part.extents) - 1]
 
-    def _boundary(self, part: Part) -> None:
-        """Behind the messages: bulk on a stream of its own, arrivals and boundary on the first one."""
+    def _late(self, part: Part, direction: int) -> Work:
+        if not self.policy.overlap:
+            return part.whole
+        return part.boundary.get(direction, Work()) if self.policy.per_direction else part.late
+
+    def _steps_of(self, part: Part) -> Iterator[None]:
+        """One rank's steps. Yields behind what it sends, before anything that needs what others send."""
         rank, steps, device = part.rank, self.steps[part.rank], self.device
         stages = self._stages(part)
-        beside = self.policy.overlap and part.bulk.sites > 0
-        side = steps.start
-        if beside:
-            side = self.delay(rank, device.join * MICRO, [side], BULK)
-            side = self.kernel(rank, self.seconds(part, part.bulk), [side], BULK)
-            steps.bulk.append(side)
-            steps.enqueued += 2
-        fills = part.bulk.sites > LONG_WAVES * device.at_once
-        main = self.own(rank)
-        for number, direction in enumerate(stages):
-            last = number + 1 == len(stages)
-            came = self.received(rank, direction)
-            arrived = self.delay(rank, self.carrier.after * MICRO, [*main, *came])
-            if self.policy.mailbox:
-                size = sum(
-                    m.bytes
-                    for m in self.to[rank]
-                    if m.direction == direction or not self.policy.per_direction
+        program = _core.halo_steps(
+            device.kind,
+            self.policy.name,
+            stages=len(stages),
+            produces=any(message.items for message in part.sent),
+            has_bulk=part.bulk.sites > 0,
+            boundary_fills=part.bulk.sites > LONG_WAVES * device.at_once,
+        )
+        steps.start = self.delay(rank, 0.0, [])
+        ends: list[int] = []
+        for actions, stage, beside, needs in program:
+            mark = BULK if "bulk" in actions else BOUNDARY if {"boundary", "join"} & {*actions} else EXCHANGE
+            last = [steps.start]
+            for need in needs:
+                other = program[need][2] != beside
+                steps.enqueued += other
+                last.append(
+                    self.delay(rank, device.join * MICRO, [ends[need]], mark) if other else ends[need]
                 )
-                arrived = self.kernel(rank, self.copied(size), [arrived])
-            steps.arrived[direction] = arrived
-            main = [arrived]
-            if not self.policy.overlap:
-                late = part.whole
-            elif not self.policy.per_direction:
-                late = part.late
-            else:
-                late = part.boundary.get(direction, Work())
-            needs = [arrived]
-            if beside and not (last and fills):
-                needs.append(self.delay(rank, device.join * MICRO, [side], BOUNDARY))
+            in_kernel = len(actions) > 1 and bool({"bulk", "boundary"} & {*actions})
+            if in_kernel:
                 steps.enqueued += 1
-            node = self.kernel(rank, self.seconds(part, late), needs, BOUNDARY)
-            steps.boundary.append(node)
-            if last:
-                main = [node]
-            else:
-                side = node
-        if beside and fills:
-            main.append(self.delay(rank, device.join * MICRO, [side], BOUNDARY))
-            steps.enqueued += 1
-        steps.end = self.delay(rank, 0.0, main)
+                last = [self.delay(rank, device.launch * MICRO, last, mark)]
+            computed: list[int] = []  # beside what else the step does
+            launch = self.compute if in_kernel else self.kernel
+            for action in actions:
+                if action == "produce":
+                    for message in part.sent:
+                        if message.items:  # a launch for each message, of whose reads the item stands for all
+                            last = [self.kernel(rank, self.copied(message.items), last)]
+                            steps.pack += last
+                elif action == "pack":
+                    if "put" not in actions:
+                        last = [self.kernel(rank, self.copied(sum(m.bytes for m in part.sent)), last)]
+                    elif not in_kernel:
+                        steps.enqueued += 1
+                        last = [self.delay(rank, device.launch * MICRO, last)]
+                    steps.pack += last
+                elif action in SENDING:
+                    if not self.sends[rank]:
+                        self.send(part, last, chained=actions == ("put",))
+                        steps.enqueued += 0 if "pack" in actions else len(part.sent)
+                        yield
+                    last = [*last, *self.own(rank)]
+                    if action != "put":
+                        last = [self.arrival(part, last, stages[stage])]
+                elif action == "wait":
+                    last = [self.arrival(part, last, stages[stage])]
+                elif action == "place":
+                    size = sum(
+                        m.bytes
+                        for m in self.to[rank]
+                        if m.direction == stages[stage] or not self.policy.per_direction
+                    )
+                    last = [self.kernel(rank, self.copied(size), last)]
+                    steps.arrived[stages[stage]] = last[0]
+                elif action == "bulk":
+                    computed.append(launch(rank, self.seconds(part, part.bulk), last, BULK))
+                    steps.bulk += computed
+                elif action == "boundary":
+                    late = self.seconds(part, self._late(part, stages[stage]))
+                    computed.append(launch(rank, late, last, BOUNDARY))
+                    steps.boundary.append(computed[-1])
+            ends.append(self.delay(rank, 0.0, [*last, *computed], mark))
+        steps.end = self.delay(rank, 0.0, ends)
+
+    def send(self, part: Part, ready: list[int], chained: bool) -> None:
+        """A rank's messages; `chained`: one after the other."""
+        rank, steps = part.rank, self.steps[part.rank]
+        self.sends[rank] = True
+        waits = self.carrier.before * MICRO
+        if self.carrier.queues and self.policy.overlap and part.bulk.sites:
+            waits += self.seconds(part, part.bulk) / max(1.0, part.bulk.sites / self.device.at_once)
+        if waits:
+            ready = [self.delay(rank, waits, ready)]
+        if self.carrier.holds:
+            held = sum(m.bytes / self.rate(rank, m.to) for m in part.sent) * self.carrier.holds
+            self.graph.add_kernel(rank, held, ready, EXCHANGE)
+        steps.arrived[-1] = ready[-1]
+        self.messages(part, ready, chained)
+
+    def arrival(self, part: Part, needs: list[int], direction: int) -> int:
+        """The node with which the messages of directions up to one have come."""
+        came = self.received(part.rank, direction)
+        arrived = self.delay(part.rank, self.carrier.after * MICRO, [*needs, *came])
+        self.steps[part.rank].arrived[direction] = arrived
+        return arrived
 
     def on_hosts(self) -> Any:
         """What a schedule of core/halo/exchange does. Within a host a carrier's rate includes packing and unpacking,
@@ -412,7 +441,7 @@ class _Row:
             if self.carrier.before:
                 last = self.delay(rank, self.carrier.before * MICRO, [last])
             steps.arrived[-1] = last
-        self.messages(lambda rank: [self.steps[rank].arrived[-1]])
+            self.messages(part, [last])
         for part in self.parts:
             rank, steps = part.rank, self.steps[part.rank]
             busy = [self.nodes[rank, key] for key in near[rank]]
@@ -531,8 +560,6 @@ def simulate_update(
         if policies and policy.name not in policies:
             continue
         why_not = why_not_carried(machine, policy.carrier, levels)
-        if policy.fused and not why_not:
-            why_not = "kernels whose blocks pack and wait are not simulated"
         if why_not:
             rows.append(SimulatedRow(policy.name, policy.description, why_not))
         else:
