@@ -26,8 +26,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 } // namespace
 
 const HaloTransport halos_by_buffered_write{
-    {"buffered-write", "the pack kernel stores into a buffer at the neighbour, which places it",
-     traits_of_pads(true, true), SymmetricBuffer::why_not},
+    {"buffered-write", remote_write.words, through_slots(remote_write.traits, true), remote_write.why_not},
+    "the pack kernel stores into a buffer at the neighbour, which places it",
     true,
     &halos_by_staging,
     nullptr,

@@ -46,8 +46,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 } // namespace
 
 const HaloTransport halos_by_copy_engine{
-    {"copy-engine", "packed here, copied into a buffer at the neighbour by a copy engine",
-     traits_of_pads(false, true), SymmetricBuffer::why_not},
+    {copy_engine.name, copy_engine.words, through_slots(copy_engine.traits, false), copy_engine.why_not},
+    "packed here, copied into a buffer at the neighbour by a copy engine",
     false,
     &halos_by_staging,
     nullptr,

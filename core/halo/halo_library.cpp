@@ -49,17 +49,11 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<Library>(halo);
 }
 
-std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-    return CclCommunicator::why_not(communicator, gpu);
-}
-
 } // namespace
 
 const HaloTransport halos_by_library{
-    {"",
-     "packed here, sent by the vendor's library straight into the neighbour's ghosts",
-     {.recordable = true, .device_per_rank = true},
-     why_not},
+    {vendors_library},
+    "packed here, sent by the vendor's library straight into the neighbour's ghosts",
     false,
     nullptr,
     nullptr,

@@ -94,9 +94,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 
 } // namespace
 
-const HaloTransport halos_by_remote_write{{"remote-write",
-                                           "the pack kernel stores into the neighbour's ghosts",
-                                           traits_of_pads(true, false), SymmetricBuffer::why_not},
+const HaloTransport halos_by_remote_write{{remote_write},
+                                          "the pack kernel stores into the neighbour's ghosts",
                                           true,
                                           &halos_by_staging,
                                           &halos_by_buffered_write,

@@ -1,7 +1,7 @@
 // Host-staged: packed here, brought to pinned memory of the host, sent as messages, and brought to the
 // ghosts.
-#include "halo/halo_by_host.hpp"
 #include "halo/halo_packed.hpp"
+#include "transport/host_messages.hpp"
 
 #include <optional>
 
@@ -43,7 +43,7 @@ class Staged : public PackedHere<HaloCarrier> {
         for (const HaloMessages::Message& message : halo_.messages)
             between.send(send_here_.data() + message.send_offset, message.send_bytes, message.to,
                          message.slab);
-        between.wait();
+        between.wait("a halo exchange between devices");
         messages.reset();
         place(stream);
         arrived_.record(stream);
@@ -69,20 +69,12 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<Staged>(halo);
 }
 
-std::string why_not(const std::shared_ptr<Gpu>&, Communicator&) {
-    return "";
-}
-
 } // namespace
 
-const HaloTransport halos_by_staging{{"host-staged",
-                                      "packed here, sent as messages by way of pinned host memory",
-                                      {.host_waits = true},
-                                      why_not},
-                                     false,
-                                     nullptr,
-                                     nullptr,
-                                     "the host",
-                                     make};
+const HaloTransport halos_by_staging{
+    {host_staged}, "packed here, sent as messages by way of pinned host memory",
+    false,         nullptr,
+    nullptr,       "the host",
+    make};
 
 } // namespace jali

@@ -8,7 +8,7 @@
 #include "device/timeline.hpp"
 #include "halo/halo_kernels.hpp"
 #include "halo/halo_messages.hpp"
-#include "transport/transport.hpp"
+#include "transport/carriers.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -50,7 +50,8 @@ class HaloCarrier {
 };
 
 struct HaloTransport : Transport {
-    bool packs; // the kernel that packs carries as well: copied rows and a put are one step
+    const char* how; // in descriptions
+    bool packs;      // the kernel that packs carries as well: copied rows and a put are one step
     const HaloTransport* where_unreached; // instead, where it is not possible and nobody asked for it by name
     const HaloTransport* where_unmapped;  // instead, where a field's memory cannot be mapped; may be null
     const char* way;                      // "the host"

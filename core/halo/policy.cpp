@@ -38,11 +38,6 @@ bool can_fuse(const HaloTransport& transport, const GpuVendor* vendor) {
     return vendor != nullptr && transport.packs && !transport.traits.buffered;
 }
 
-std::string name_of(const HaloTransport& transport, const GpuVendor* vendor) {
-    if (*transport.name || vendor == nullptr) return transport.name;
-    return vendor->ccl.setting.empty() ? "library" : vendor->ccl.setting; // which bears the library's name
-}
-
 std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports, const GpuVendor* vendor) {
     std::vector<HaloPolicy> rows;
     for (const HaloTransport* t : transports)
@@ -50,7 +45,7 @@ std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports
             if ((vendor != nullptr || !o.per_direction) &&
                 (o.fusion == HaloFusion::none || can_fuse(*t, vendor)))
                 rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction, o.fusion,
-                                std::string(t->words) + "; " + o.words, name_of(*t, vendor)});
+                                std::string(t->how) + "; " + o.words, name_of(*t, vendor)});
     return rows;
 }
 

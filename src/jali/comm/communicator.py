@@ -542,14 +542,14 @@ class Communicator:
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
         recording.refuse_call("persistent_send")
-        return self.device_messages(gpu_of(x)).send(x, to, tag, way)
+        return self.device_messages(gpu_of(x)).make(x, to, tag, True, way)
 
     def persistent_receive(
         self, x: Any, source: int, tag: int = 0, *, way: str | None = None
     ) -> PersistentMessage:
         """The receiving end of a message between devices, into `x`; see `persistent_send`, whose way counts."""
         recording.refuse_call("persistent_receive")
-        return self.device_messages(gpu_of(x)).receive(x, source, tag, way)
+        return self.device_messages(gpu_of(x)).make(x, source, tag, False, way)
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """Put a start of each of these messages on jali's stream, or on `stream` (a handle, or one of CuPy or PyTorch).
