@@ -95,10 +95,9 @@ void bind_device_messages(nb::module_& m) {
         .def(
             "copy_alone",
             [](const DeviceMessage& self, Handle stream) {
-                return self.end().copy_alone(stream ? reinterpret_cast<void*>(*stream)
-                                                    : self.all()->gpu()->stream());
+                self.copy_alone(stream ? reinterpret_cast<void*>(*stream) : self.all()->gpu()->stream());
             },
-            "stream"_a = nb::none(), "Whether it could be.")
+            "stream"_a = nb::none())
         .def("meet", &DeviceMessage::meet, nb::call_guard<nb::gil_scoped_release>())
         .def("__repr__", &DeviceMessage::describe);
 }

@@ -250,6 +250,11 @@ void DeviceMessage::meet() {
     half_.reset();
 }
 
+void DeviceMessage::copy_alone(void* stream) const {
+    if (!end_->copy_alone(stream))
+        throw MessageError(describe() + " is none that is put into the memory of a peer");
+}
+
 std::string DeviceMessage::describe() const {
     return "<message " + std::string(array_.sends ? "to " : "from ") + rank_text(array_.peer) + ", tag " +
            std::to_string(array_.tag) + ", " + std::to_string(array_.bytes) + " bytes, " + row_->name + ": " +

@@ -118,6 +118,8 @@ class DeviceMessage {
     const MessageEnd& end() const { return *end_; }
     const std::shared_ptr<DeviceMessages>& all() const { return all_; }
     std::string describe() const;
+    // Of a sender into the memory of a peer that has met: see MessageEnd. Throws MessageError for others.
+    void copy_alone(void* stream) const;
 
   private:
     friend class DeviceMessages;

@@ -309,6 +309,19 @@ def test_arguments_are_checked() -> None:
         end = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
         with pytest.raises(ParameterError, match="started twice at once"):
             c.start([end, end])
+        other = c.split(0)
+        assert other is not None
+        elsewhere = other.persistent_send(x, 1) if c.rank == 0 else other.persistent_receive(x, 0)
+        with pytest.raises(
+            ParameterError, match="<message .* rank [01], tag 0, 32 bytes.* of another communicator"
+        ):
+            c.start([end, elsewhere])
+        staged = (
+            c.persistent_send(x, 1, 2, way="host-staged") if c.rank == 0 else c.persistent_receive(x, 0, 2)
+        )
+        for one in (staged, *([] if c.rank == 0 else [end])):
+            with pytest.raises(ParameterError, match="is none that is put into the memory of a peer"):
+                one.copy_alone()
 
     comm.virtual_ranks(2, run)
 
@@ -354,6 +367,20 @@ def test_messages_come_and_go_without_end() -> None:
                 assert np.all(x.to_host() == number)
             end.meet()
             del end
+        c.barrier()
+
+    comm.virtual_ranks(2, run)
+
+
+def test_an_end_that_is_gone_before_the_other_was_made_does_not_meet_the_next_one() -> None:
+    def run() -> None:
+        c = comm.current()
+        x, y = on_device(np.zeros(5)), on_device(np.full(7, 2.0 - c.rank))
+        make = c.persistent_send if c.rank == 0 else c.persistent_receive
+        make(x, 1 - c.rank)  # and gone
+        end = make(y, 1 - c.rank)
+        end.start()
+        assert np.all(y.to_host() == 2)
         c.barrier()
 
     comm.virtual_ranks(2, run)

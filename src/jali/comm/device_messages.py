@@ -46,15 +46,13 @@ class PersistentMessage(_core.DeviceMessage):
         """Start it alone; see `Communicator.start`, which is for messages that are under way at once."""
         self.owner.start((self,), stream)
 
-    def copy_alone(self, stream: Any = None) -> bool:
+    def copy_alone(self, stream: Any = None) -> None:
         """Put the bytes of a message by the copy engine without any order with the receiver: what benchmarks compare with.
 
         For senders of messages that are put into the memory of a peer; ParameterError for others.
         """
         self.meet()
-        if not super().copy_alone(stream_handle(stream)):
-            raise ParameterError(f"{self!r} is none that is put into the memory of a peer")
-        return True
+        super().copy_alone(stream_handle(stream))
 
     def meet(self) -> None:
         """Wait until the other end has been made too. The first start does it. Raises ParameterError if the ends do not fit."""
