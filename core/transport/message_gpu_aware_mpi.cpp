@@ -2,7 +2,7 @@
 // for all messages of a start together.
 #include "transport/carriers.hpp"
 #include "transport/host_messages.hpp"
-#include "transport/message_channel.hpp"
+#include "transport/numbered_end.hpp"
 
 namespace jali {
 
@@ -12,7 +12,7 @@ class GpuAwareMpi : public MessageCarrier {
   public:
     explicit GpuAwareMpi(const MessageRanks& ranks) : ranks_(ranks), before_(ranks.gpu, false) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
-        return std::make_unique<ChannelEnd>(ranks_, array);
+        return std::make_unique<NumberedEnd>(array, array.sends ? 0 : ranks_.channel());
     }
     void begin(Ends ends, void* stream) override {
         before_.record(stream);
@@ -20,7 +20,7 @@ class GpuAwareMpi : public MessageCarrier {
         for (const bool sends : {false, true})
             for (const MessageEnd* end : ends) {
                 const MessageArray& of = end->array;
-                const int channel = static_cast<const ChannelEnd*>(end)->channel();
+                const int channel = static_cast<const NumberedEnd*>(end)->number();
                 if (of.sends != sends) continue;
                 if (sends)
                     between_.send(reinterpret_cast<const void*>(of.address), of.bytes, of.peer, channel);

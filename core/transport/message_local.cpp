@@ -1,93 +1,47 @@
 // To oneself: a copy on the stream, when both ends have been started.
-#include "transport/message_transport.hpp"
+#include "transport/numbered_end.hpp"
 
-#include <cstring>
 #include <map>
-#include <mutex>
-#include <utility>
+#include <tuple>
 
 namespace jali {
 
 namespace {
 
-// What the two ends have in common: the one that was started first waits for the other.
-struct Pair {
-    bool waits = false, sends = false;
-    GpuAddress address = 0;
-    void* stream = nullptr;
-};
-
-// By the number that the sender tells.
-struct Pairs {
-    std::mutex mutex; // a message may be dropped by any thread
-    std::int64_t made = 0;
-    std::map<std::int64_t, std::shared_ptr<Pair>> all;
-};
-
-class LocalEnd : public MessageEnd {
-  public:
-    LocalEnd(const MessageArray& array, std::shared_ptr<Pairs> pairs)
-        : MessageEnd(array), pairs_(std::move(pairs)) {
-        if (!array.sends) return;
-        std::lock_guard lock(pairs_->mutex);
-        number_ = ++pairs_->made;
-        pair_ = pairs_->all[number_] = std::make_shared<Pair>();
-    }
-    ~LocalEnd() override {
-        std::lock_guard lock(pairs_->mutex);
-        pairs_->all.erase(number_);
-    }
-    std::vector<std::byte> told() const override {
-        const auto bytes = std::as_bytes(std::span(&number_, 1));
-        return {bytes.begin(), bytes.end()};
-    }
-    void meet(std::span<const std::byte> other, const MessageTransport&) override {
-        if (array.sends) return;
-        std::int64_t number = 0;
-        std::memcpy(&number, other.data(), sizeof number);
-        std::lock_guard lock(pairs_->mutex);
-        const auto found = pairs_->all.find(number);
-        if (found == pairs_->all.end())
-            throw GpuError("the sending end of a message to oneself is gone; keep both");
-        pair_ = found->second;
-    }
-
-    void start(Gpu& gpu, void* stream) {
-        Pair& pair = *pair_;
-        if (!pair.waits) {
-            pair = {true, array.sends, array.address, stream};
-            return;
-        }
-        if (pair.sends == array.sends)
-            throw MessageError("a message to oneself with tag " + std::to_string(array.tag) +
-                               " is started again before its other end was");
-        if (pair.stream != stream)
-            throw MessageError("the two ends of a message to oneself are started on different streams");
-        pair.waits = false;
-        if (array.bytes > 0)
-            gpu.copy(pair.sends ? array.address : pair.address, pair.sends ? pair.address : array.address,
-                     array.bytes, stream);
-    }
-
-  private:
-    std::shared_ptr<Pairs> pairs_;
-    std::int64_t number_ = 0; // of a sender
-    std::shared_ptr<Pair> pair_;
-};
-
 class Local : public MessageCarrier {
   public:
     explicit Local(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
-        return std::make_unique<LocalEnd>(array, pairs_);
+        return std::make_unique<NumberedEnd>(array, ++made_);
     }
     void begin(Ends ends, void* stream) override {
-        for (MessageEnd* end : ends) static_cast<LocalEnd*>(end)->start(*gpu_, stream);
+        for (const MessageEnd* end : ends)
+            start(end->array, static_cast<const NumberedEnd*>(end)->number(), stream);
     }
 
   private:
+    struct Waiting { // for the other end
+        MessageArray array;
+        void* stream;
+    };
+
+    void start(const MessageArray& array, int number, void* stream) {
+        const auto [at, is_first] = waiting_.try_emplace(number, array, stream);
+        if (is_first) return;
+        const Waiting& other = at->second;
+        if (other.array.sends == array.sends)
+            throw MessageError("a message to oneself with tag " + std::to_string(array.tag) +
+                               " is started again before its other end was");
+        if (other.stream != stream)
+            throw MessageError("the two ends of a message to oneself are started on different streams");
+        const auto& [from, to] = array.sends ? std::tie(array, other.array) : std::tie(other.array, array);
+        if (array.bytes > 0) gpu_->copy(to.address, from.address, array.bytes, stream);
+        waiting_.erase(at);
+    }
+
     std::shared_ptr<Gpu> gpu_;
-    std::shared_ptr<Pairs> pairs_ = std::make_shared<Pairs>();
+    int made_ = 0;
+    std::map<int, Waiting> waiting_; // by number
 };
 
 std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {

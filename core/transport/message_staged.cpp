@@ -3,7 +3,7 @@
 // The host waits for the stream and for what arrives. What is sent is waited for by the next start of the
 // same end, so that ranks may start ends one after the other.
 #include "transport/carriers.hpp"
-#include "transport/message_channel.hpp"
+#include "transport/numbered_end.hpp"
 
 #include <deque>
 #include <optional>
@@ -19,12 +19,12 @@ struct Sending {
     std::unique_ptr<Request> request;
 };
 
-class StagedEnd : public ChannelEnd {
+class StagedEnd : public NumberedEnd {
   public:
     StagedEnd(const MessageRanks& ranks, const MessageArray& array)
-        : ChannelEnd(ranks, array), gpu_(ranks.gpu) {}
+        : NumberedEnd(array, array.sends ? 0 : ranks.channel()), gpu_(ranks.gpu) {}
     void meet(std::span<const std::byte> other, const MessageTransport& by) override {
-        ChannelEnd::meet(other, by);
+        NumberedEnd::meet(other, by);
         here = std::make_shared<Sending>();
         here->memory = gpu_->allocate_pinned(array.bytes, "message by way of the host");
         placed.emplace(gpu_, false);
@@ -60,8 +60,8 @@ class Staged : public MessageCarrier {
         fetched_.wait();
         while (!flying_.empty() && has_gone(*flying_.front())) flying_.pop_front();
         for (StagedEnd* end : sending) {
-            end->here->request = ranks_.data->send(end->here->memory.data(), end->array.bytes,
-                                                   end->array.peer, end->channel());
+            end->here->request =
+                ranks_.data->send(end->here->memory.data(), end->array.bytes, end->array.peer, end->number());
             flying_.push_back(end->here);
         }
     }
@@ -72,7 +72,7 @@ class Staged : public MessageCarrier {
         for (StagedEnd* end : receiving) {
             end->placed->wait(); // what arrived before
             requests.push_back(ranks_.data->receive(end->here->memory.data(), end->array.bytes,
-                                                    end->array.peer, end->channel()));
+                                                    end->array.peer, end->number()));
         }
         for (std::size_t k = 0; k < receiving.size(); ++k) {
             StagedEnd& end = *receiving[k];
