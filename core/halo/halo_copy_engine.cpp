@@ -4,6 +4,7 @@
 // The host chooses the slot, so exchanges cannot be recorded.
 #include "halo/halo_packed.hpp"
 #include "halo/halo_slots.hpp"
+#include "transport/carriers.hpp"
 
 namespace jali {
 

@@ -1,6 +1,7 @@
 // GPU-aware MPI: packed here, sent by an MPI library that takes addresses of devices, into the neighbour's
 // ghosts.
 #include "halo/halo_packed.hpp"
+#include "transport/carriers.hpp"
 #include "transport/host_messages.hpp"
 
 namespace jali {

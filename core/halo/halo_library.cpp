@@ -3,7 +3,7 @@
 //
 // Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
 #include "halo/halo_packed.hpp"
-#include "transport/ccl.hpp"
+#include "transport/carriers.hpp"
 
 #include <optional>
 

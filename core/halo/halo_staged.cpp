@@ -1,6 +1,7 @@
 // Host-staged: packed here, brought to pinned memory of the host, sent as messages, and brought to the
 // ghosts.
 #include "halo/halo_packed.hpp"
+#include "transport/carriers.hpp"
 #include "transport/host_messages.hpp"
 
 #include <optional>

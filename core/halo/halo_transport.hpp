@@ -8,7 +8,7 @@
 #include "device/timeline.hpp"
 #include "halo/halo_kernels.hpp"
 #include "halo/halo_messages.hpp"
-#include "transport/carriers.hpp"
+#include "transport/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>

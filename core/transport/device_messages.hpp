@@ -56,7 +56,7 @@ class DeviceMessages {
         std::int64_t tag, bytes;
         GpuAddress address;
         std::int32_t sends, row, named; // numbers of rows; -1: none
-        char element[16], shape[80], why[400], trouble[400];
+        char element[16], shape[80], why[800], trouble[400];
         struct {
             std::int32_t bytes;
             std::byte text[MessageEnd::most_told];

@@ -37,6 +37,7 @@ class HostMessages {
     void wait(const std::string& what) {
         if (DriverRecord::on()) DriverRecord::note({.kind = DriverCall::Kind::complete});
         communicator_.wait(requests_, what);
+        requests_.clear();
     }
 
   private:
