@@ -459,6 +459,7 @@ def by_mpi(way: str | None) -> list[str]:
 
 
 @pytest.mark.mpi
+@pytest.mark.skipif(REAL, reason="its MPI library takes no addresses of real devices")
 def test_processes_whose_mpi_library_takes_addresses_of_devices(fake_environment: dict[str, str]) -> None:
     environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
     told = on_processes("print(*t.by_mpi('gpu-aware-mpi'), flush=True)", environment)
