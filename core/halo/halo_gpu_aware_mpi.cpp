@@ -53,6 +53,7 @@ const HaloTransport halos_by_gpu_aware_mpi{
     nullptr,
     nullptr,
     "MPI",
-    make};
+    make,
+};
 
 } // namespace jali

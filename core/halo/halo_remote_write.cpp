@@ -95,12 +95,14 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 
 } // namespace
 
-const HaloTransport halos_by_remote_write{{remote_write},
-                                          "the pack kernel stores into the neighbour's ghosts",
-                                          true,
-                                          &halos_by_staging,
-                                          &halos_by_buffered_write,
-                                          "ghosts",
-                                          make};
+const HaloTransport halos_by_remote_write{
+    {remote_write},
+    "the pack kernel stores into the neighbour's ghosts",
+    true,
+    &halos_by_staging,
+    &halos_by_buffered_write,
+    "ghosts",
+    make,
+};
 
 } // namespace jali

@@ -76,6 +76,7 @@ const HaloTransport halos_by_staging{
     {host_staged}, "packed here, sent as messages by way of pinned host memory",
     false,         nullptr,
     nullptr,       "the host",
-    make};
+    make,
+};
 
 } // namespace jali

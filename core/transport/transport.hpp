@@ -18,7 +18,7 @@ struct TransportTraits {
     bool recordable = false;  // nothing is decided by the host at a use, so that it may be part of a graph
     bool one_sided = false;   // who sends writes where it is received, and signals
     bool maps_memory = false; // that of other ranks
-    bool stores = false;      // a kernel that could do more stores the bytes
+    bool stores = false;      // of a kernel, not copies of an engine
     bool buffered = false;    // what arrives lies in buffers first
     bool device_per_rank = false; // two ranks cannot share one
 };
