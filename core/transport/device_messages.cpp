@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <type_traits>
+#include <stdexcept>
 #include <utility>
 
 namespace jali {
@@ -195,6 +195,8 @@ DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageA
     put(told.why, why_);
     for (std::size_t k = 0; k < message_rows && !trouble; ++k) {
         const auto text = ends_[k] ? ends_[k]->told() : std::vector<std::byte>();
+        if (text.size() > MessageEnd::most_told)
+            throw std::length_error("an end of a message by '" + all_->rows_[k].name + "' tells too much");
         told.by_row[k].bytes = static_cast<std::int32_t>(text.size());
         std::ranges::copy(text, told.by_row[k].text);
     }
@@ -239,6 +241,9 @@ void DeviceMessage::meet() {
                            "' at its receiver; name the same on both sides, or none at the receiver");
     const auto& text = other.by_row[taken->first];
     std::unique_ptr<MessageEnd>& end = ends_[taken->first];
+    if (!end)
+        throw GpuError(with_tag + " goes by '" + taken->name +
+                       "' at its sender, but not here: " + all_->why_not(*taken, array_.peer));
     end->meet(std::span(text.text, static_cast<std::size_t>(text.bytes)), *taken->transport);
     if (!array_.sends) {
         row_ = taken;
@@ -273,8 +278,8 @@ void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::option
     void* const stream = theirs ? *theirs : gpu.stream();
     ++starts_;
     for (auto& ends : starting_) ends.clear();
-    std::vector<void*>
-        owners; // in order with who else uses the arrays; of another stream the caller sees to it
+    // In order with who else uses the arrays; for a stream of the caller's that is the caller's business.
+    std::vector<void*> owners;
     for (DeviceMessage* m : messages) {
         if (m->all_.get() != this)
             throw MessageError(m->describe() + " is of another communicator or device; start those together");
@@ -296,7 +301,7 @@ void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::option
             throw GpuError("messages that go by '" + row.name +
                            "' take the host, so that they cannot be recorded in a graph");
     });
-    if (!owners.empty() && gpu.is_capturing(stream)) owners.clear(); // who records puts them in order
+    if (!owners.empty() && gpu.is_capturing(stream)) owners.clear(); // as is a graph
     for (void* owner : owners) gpu.wait_for(owner);
     for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
         for_each([&](const Row& row, MessageCarrier::Ends ends) {
