@@ -14,7 +14,7 @@ void bind_placed_array(nb::module_& m);
 void bind_recorded_calls(nb::module_& m);
 void bind_gpu_plan(nb::module_& m);
 void bind_planned_calls(nb::module_& m);
-void bind_peer_message(nb::module_& m);
+void bind_device_messages(nb::module_& m);
 void bind_device_array(nb::module_& m);
 void bind_halo(nb::module_& m);
 void bind_schedule(nb::module_& m);
@@ -41,7 +41,7 @@ NB_MODULE(_core, m) {
     bind_recorded_calls(m);
     bind_gpu_plan(m);
     bind_planned_calls(m);
-    bind_peer_message(m);
+    bind_device_messages(m);
     bind_device_array(m);
     bind_halo(m);
     bind_schedule(m);

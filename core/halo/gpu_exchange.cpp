@@ -258,7 +258,7 @@ void GpuExchange::make_tables() {
     if (addresses == addresses_) return;
     addresses_ = std::move(addresses);
     const PlacedLayout& layout = *halo_.layout;
-    pack_blocks_ = policy_.overlap && policy_.transport->packs() ? beside_bulk : halo_blocks;
+    pack_blocks_ = policy_.overlap && policy_.transport->traits.stores ? beside_bulk : halo_blocks;
     std::vector<PackPart> parts;
     std::vector<PackMessage> sends;
     std::vector<HaloJob> jobs;

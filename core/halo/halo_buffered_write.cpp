@@ -1,5 +1,6 @@
 // Buffered write: the pack kernel stores into a slot at the neighbour, which places it.
 #include "halo/halo_slots.hpp"
+#include "transport/carriers.hpp"
 
 namespace jali {
 
@@ -30,8 +31,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 } // namespace
 
 const HaloTransport halos_by_buffered_write{
-    {"buffered-write", "the pack kernel stores into a buffer at the neighbour, which places it",
-     traits_of_pads(true, true), SymmetricBuffer::why_not},
+    {"buffered-write", remote_write.words, through_slots(remote_write.traits, true), remote_write.why_not},
+    "the pack kernel stores into a buffer at the neighbour, which places it",
     slots_are_put,
     fusions,
     &halos_by_staging,

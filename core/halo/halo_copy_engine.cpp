@@ -4,6 +4,7 @@
 // The host chooses the slot, so exchanges cannot be recorded.
 #include "halo/halo_packed.hpp"
 #include "halo/halo_slots.hpp"
+#include "transport/carriers.hpp"
 
 namespace jali {
 
@@ -55,8 +56,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 } // namespace
 
 const HaloTransport halos_by_copy_engine{
-    {"copy-engine", "packed here, copied into a buffer at the neighbour by a copy engine",
-     traits_of_pads(false, true), SymmetricBuffer::why_not},
+    {copy_engine.name, copy_engine.words, through_slots(copy_engine.traits, false), copy_engine.why_not},
+    "packed here, copied into a buffer at the neighbour by a copy engine",
     slots_are_put,
     std::span(&slots_are_placed, 1),
     &halos_by_staging,

@@ -1,7 +1,8 @@
 // GPU-aware MPI: packed here, sent by an MPI library that takes addresses of devices, into the neighbour's
 // ghosts.
-#include "halo/halo_by_host.hpp"
 #include "halo/halo_packed.hpp"
+#include "transport/carriers.hpp"
+#include "transport/host_messages.hpp"
 
 namespace jali {
 
@@ -29,7 +30,7 @@ class GpuAwareMpi : public PackedHere<HaloCarrier> {
             for (const HaloMessages::Piece& piece : of_stage)
                 between.send(reinterpret_cast<const void*>(piece.from), piece.send_bytes, piece.receiver,
                              piece.slab);
-        between.wait();
+        between.wait("a halo exchange between devices");
     }
 
   private:
@@ -44,22 +45,13 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<GpuAwareMpi>(halo);
 }
 
-std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-    return communicator.why_not_from_devices(gpu->kind());
-}
-
 } // namespace
 
 const HaloTransport halos_by_gpu_aware_mpi{
-    {"gpu-aware-mpi",
-     "packed here, sent by an MPI library that takes addresses of devices",
-     {.host_waits = true},
-     why_not},
-    moves,
-    {},
-    nullptr,
-    nullptr,
-    "MPI",
-    make};
+    {gpu_aware_mpi}, "packed here, sent by an MPI library that takes addresses of devices",
+    moves,           {},
+    nullptr,         nullptr,
+    "MPI",           make,
+};
 
 } // namespace jali

@@ -7,11 +7,12 @@ namespace jali {
 
 const HaloTransport halos_by_exposed_memory{
     {"remote-write",
-     "packed straight into the ghosts of neighbours on this host, sent as messages to others",
+     "stores of threads into memory of this host, messages to others",
      {.host_waits = true, .one_sided = true, .maps_memory = true},
      [](const std::shared_ptr<Gpu>&, Communicator& communicator) {
          return exposed_memory(communicator)->why_not();
      }},
+    "packed straight into the ghosts of neighbours on this host, sent as messages to others",
     {},
     {},
     &halos_by_messages_of_hosts,
@@ -21,9 +22,10 @@ const HaloTransport halos_by_exposed_memory{
 
 const HaloTransport halos_by_messages_of_hosts{
     {"messages",
-     "packed here, sent as messages",
+     "messages",
      {.host_waits = true},
      [](const std::shared_ptr<Gpu>&, Communicator&) { return std::string(); }},
+    "packed here, sent as messages",
     {},
     {},
     nullptr,

@@ -3,7 +3,7 @@
 //
 // Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
 #include "halo/halo_packed.hpp"
-#include "transport/ccl.hpp"
+#include "transport/carriers.hpp"
 
 namespace jali {
 
@@ -46,17 +46,11 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<Library>(halo);
 }
 
-std::string why_not(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
-    return CclCommunicator::why_not(communicator, gpu);
-}
-
 } // namespace
 
 const HaloTransport halos_by_library{
-    {"",
-     "packed here, sent by the vendor's library straight into the neighbour's ghosts",
-     {.recordable = true, .device_per_rank = true},
-     why_not},
+    {vendors_library},
+    "packed here, sent by the vendor's library straight into the neighbour's ghosts",
     moves,
     {},
     nullptr,

@@ -3,6 +3,7 @@
 // The launch that packs gives the senders credit for this rank's ghosts and, where nothing else has to come
 // between, waits for what arrives as well.
 #include "halo/halo_slots.hpp"
+#include "transport/carriers.hpp"
 
 #include <algorithm>
 
@@ -102,9 +103,8 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
 
 } // namespace
 
-const HaloTransport halos_by_remote_write{{"remote-write",
-                                           "the pack kernel stores into the neighbour's ghosts",
-                                           traits_of_pads(true, false), SymmetricBuffer::why_not},
+const HaloTransport halos_by_remote_write{{remote_write},
+                                          "the pack kernel stores into the neighbour's ghosts",
                                           moves,
                                           fusions,
                                           &halos_by_staging,

@@ -10,12 +10,11 @@
 
 namespace jali {
 
-constexpr TransportTraits traits_of_pads(bool recordable, bool buffered) {
-    return {.recordable = recordable,
-            .one_sided = true,
-            .maps_memory = true,
-            .buffered = buffered,
-            .device_per_rank = true};
+// Of a transport, where its bytes go through slots at the receiver; the host may have to choose the slot.
+constexpr TransportTraits through_slots(TransportTraits traits, bool recordable) {
+    traits.recordable = recordable;
+    traits.buffered = true;
+    return traits;
 }
 
 // Collective at first. Throws LayoutError, on all ranks, where the layout has more slabs than the pad words.

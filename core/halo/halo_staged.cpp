@@ -1,7 +1,8 @@
 // Host-staged: packed here, brought to pinned memory of the host, sent as messages, and brought to the
 // ghosts.
-#include "halo/halo_by_host.hpp"
 #include "halo/halo_packed.hpp"
+#include "transport/carriers.hpp"
+#include "transport/host_messages.hpp"
 
 namespace jali {
 
@@ -52,7 +53,7 @@ class Staged : public PackedHere<HaloCarrier> {
         for (const HaloMessages::Message& message : halo_.messages)
             between.send(send_here_.data() + message.send_offset, message.send_bytes, message.to,
                          message.slab);
-        between.wait();
+        between.wait("a halo exchange between devices");
     }
     void bring(void* stream) {
         const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "copy to the device",
@@ -78,21 +79,12 @@ std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
     return std::make_unique<Staged>(halo);
 }
 
-std::string why_not(const std::shared_ptr<Gpu>&, Communicator&) {
-    return "";
-}
-
 } // namespace
 
-const HaloTransport halos_by_staging{{"host-staged",
-                                      "packed here, sent as messages by way of pinned host memory",
-                                      {.host_waits = true},
-                                      why_not},
-                                     moves,
-                                     {},
-                                     nullptr,
-                                     nullptr,
-                                     "the host",
-                                     make};
+const HaloTransport halos_by_staging{
+    {host_staged}, "packed here, sent as messages by way of pinned host memory",
+    moves,         {},
+    nullptr,       nullptr,
+    "the host",    make};
 
 } // namespace jali

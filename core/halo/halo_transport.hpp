@@ -52,14 +52,13 @@ class HaloCarrier {
 };
 
 struct HaloTransport : Transport {
+    const char* how; // in descriptions
     std::span<const HaloMove> moves;
     std::span<const HaloFusion> fusions;  // in every policy
     const HaloTransport* where_unreached; // instead, where it is not possible and nobody asked for it by name
     const HaloTransport* where_unmapped;  // instead, where a field's memory cannot be mapped; may be null
     const char* way;                      // "the host"
     std::unique_ptr<HaloCarrier> (*make)(HaloMessages& halo); // null: between hosts (exchange.hpp)
-
-    bool packs() const; // the kernel that packs puts as well
 };
 
 extern const HaloTransport halos_by_remote_write, halos_by_buffered_write, halos_by_copy_engine,

@@ -56,12 +56,7 @@ bool in_kernel(std::span<const HaloFusion> fusions) {
 }
 
 bool can_fuse(const HaloTransport& transport, const GpuVendor* vendor) {
-    return vendor != nullptr && transport.packs() && !transport.traits.buffered;
-}
-
-std::string name_of(const HaloTransport& transport, const GpuVendor* vendor) {
-    if (*transport.name || vendor == nullptr) return transport.name;
-    return vendor->ccl.setting.empty() ? "library" : vendor->ccl.setting; // which bears the library's name
+    return vendor != nullptr && transport.traits.stores && !transport.traits.buffered;
 }
 
 std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports, const GpuVendor* vendor) {
@@ -70,7 +65,7 @@ std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports
         for (const Order& o : orders)
             if ((vendor != nullptr || !o.per_direction) && (!in_kernel(o.fusions) || can_fuse(*t, vendor)))
                 rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction, o.fusions,
-                                std::string(t->words) + "; " + o.words, name_of(*t, vendor)});
+                                std::string(t->how) + "; " + o.words, name_of(*t, vendor)});
     return rows;
 }
 
@@ -83,12 +78,6 @@ bool HaloPolicy::in_kernel() const {
 bool HaloPolicy::reads_what_arrives() const {
     return std::any_of(fusions.begin(), fusions.end(),
                        [](const HaloFusion& f) { return f.reads_what_arrives(); });
-}
-
-bool HaloTransport::packs() const {
-    constexpr HaloActions both = set_of({HaloAction::pack, HaloAction::put});
-    return std::any_of(fusions.begin(), fusions.end(),
-                       [](const HaloFusion& f) { return (f.together & both) == both; });
 }
 
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {

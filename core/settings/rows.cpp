@@ -245,7 +245,7 @@ std::vector<SettingRow> table() {
         "`remote-write` where devices reach each other's memory",
         "who carries the messages of collectives between GPUs", "tuning.md");
     add(&S::message_way, "message_way", "",
-        one_of({"remote-write", "copy-engine", "nccl", "rccl", "host-staged"}), "by size",
+        one_of({"remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"}), "by size",
         "the way of messages between GPUs, the same on all ranks", "tuning.md");
     return rows;
 }

@@ -19,24 +19,31 @@ std::int64_t unit_of(GpuAddress from, GpuAddress to) {
     return std::int64_t{1} << std::min(4, std::countr_zero(from | to | 16));
 }
 
+// What the two ends tell each other.
+struct Told {
+    MemoryHandle handle; // of what is written
+    std::int64_t number; // of the end
+};
+static_assert(sizeof(Told) <= MessageEnd::most_told);
+
 } // namespace
 
 // ---- what messages share -------------------------------------------------------------------------------
 
-MessageEnds::MessageEnds(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator)
+PeerMessages::PeerMessages(const MessageRanks& ranks)
     : peers_(most_messages, -1),
-      pad_(gpu, std::move(communicator),
+      pad_(ranks.gpu, ranks.control,
            {{SignalWords::data, most_messages, "start",
              [this](std::int64_t end) { return peers_[static_cast<std::size_t>(end)]; }},
             {SignalWords::credit, most_messages, "start",
              [this](std::int64_t end) { return peers_[static_cast<std::size_t>(end)]; }}},
            0, 2 * most_messages, "waited for its device, where messages of other ranks may be missing",
            "signal pad of messages", SymmetricBuffer::Reach::some),
-      beside_(gpu), fork_(gpu, false), join_(gpu, false) {
-    gpu->builtin("pass_messages"); // not to be loaded while something waits on the device
+      beside_(ranks.gpu), fork_(ranks.gpu, false), join_(ranks.gpu, false) {
+    ranks.gpu->builtin("pass_messages"); // not to be loaded while something waits on the device
 }
 
-int MessageEnds::take_end(int peer) {
+int PeerMessages::take_end(int peer) {
     clear_dropped();
     int number = fresh_;
     if (fresh_ < most_messages) {
@@ -52,7 +59,7 @@ int MessageEnds::take_end(int peer) {
     return number;
 }
 
-void MessageEnds::clear_dropped() {
+void PeerMessages::clear_dropped() {
     Gpu& gpu = *pad_.gpu();
     if (gpu.is_capturing(gpu.stream())) return; // not the business of a graph
     std::lock_guard lock(mutex_);
@@ -72,16 +79,14 @@ void MessageEnds::clear_dropped() {
 
 // ---- one end -------------------------------------------------------------------------------------------
 
-PeerMessage::PeerMessage(std::shared_ptr<MessageEnds> ends, int peer, bool sends, GpuAddress address,
-                         std::size_t bytes)
-    : ends_(std::move(ends)), peer_(peer), number_(ends_->take_end(peer)), sends_(sends), address_(address),
-      bytes_(bytes) {
-    if (sends_ || bytes_ == 0) return;
-    Gpu& gpu = *ends_->gpu();
-    exporter_ = HandleExporter(gpu, address_, bytes_, true);
-    if (exporter_.handle().type == HandleType::none && !ends_->pad_.buffer().in_this_process(peer_)) {
-        landing_ = gpu.allocate(bytes_, "landing of a message");
-        exporter_ = HandleExporter(gpu, landing_.address(), bytes_, true);
+PeerMessage::PeerMessage(std::shared_ptr<PeerMessages> ends, const MessageArray& of)
+    : MessageEnd(of), ends_(std::move(ends)), number_(ends_->take_end(of.peer)) {
+    if (array.sends || array.bytes == 0) return;
+    Gpu& gpu = *ends_->pad_.gpu();
+    exporter_ = HandleExporter(gpu, array.address, array.bytes, true);
+    if (exporter_.handle().type == HandleType::none && !ends_->pad_.buffer().in_this_process(array.peer)) {
+        landing_ = gpu.allocate(array.bytes, "landing of a message");
+        exporter_ = HandleExporter(gpu, landing_.address(), array.bytes, true);
     }
 }
 
@@ -91,41 +96,50 @@ PeerMessage::~PeerMessage() {
 }
 
 std::vector<std::byte> PeerMessage::told() const {
-    std::vector<std::byte> text(told_bytes);
-    const std::int64_t number = number_;
-    std::memcpy(text.data(), &exporter_.handle(), sizeof(MemoryHandle));
-    std::memcpy(text.data() + sizeof(MemoryHandle), &number, sizeof number);
-    return text;
+    const Told told{exporter_.handle(), number_};
+    const auto bytes = std::as_bytes(std::span(&told, 1));
+    return {bytes.begin(), bytes.end()};
 }
 
-void PeerMessage::meet(std::span<const std::byte> other, Way way) {
-    if (other.size() != told_bytes) throw GpuError("what the other end of a message tells has another size");
-    way_ = way;
-    MemoryHandle handle;
-    std::int64_t number = 0;
-    std::memcpy(&handle, other.data(), sizeof handle);
-    std::memcpy(&number, other.data() + sizeof handle, sizeof number);
-    if (sends_) mapped_ = MappedMemory(ends_->gpu(), handle);
-    other_ = ends_->pad_.word(peer_, sends_ ? MessageEnds::data : MessageEnds::credit, number);
+void PeerMessage::meet(std::span<const std::byte> other, const MessageTransport& by) {
+    Told told;
+    if (other.size() != sizeof told) throw GpuError("what the other end of a message tells has another size");
+    std::memcpy(static_cast<void*>(&told), other.data(), sizeof told);
+    stored_ = by.traits.stores;
+    if (array.sends) mapped_ = MappedMemory(ends_->pad_.gpu(), told.handle);
+    other_ =
+        ends_->pad_.word(array.peer, array.sends ? PeerMessages::data : PeerMessages::credit, told.number);
+}
+
+bool PeerMessage::copy_alone(void* stream) const {
+    if (array.sends && array.bytes > 0)
+        ends_->pad_.gpu()->copy(mapped_.address(), array.address, array.bytes, stream);
+    return array.sends;
+}
+
+// ---- a start of several --------------------------------------------------------------------------------
+
+std::unique_ptr<MessageEnd> PeerMessages::make(const MessageArray& array) {
+    return std::make_unique<PeerMessage>(shared_from_this(), array);
 }
 
 // One launch: arrays offered, messages sent, arrivals taken.
-struct PeerMessage::Launch {
+struct PeerMessages::Launch {
     PassArguments arguments{};
     std::int64_t blocks = 0;
 
     bool empty() const { return arguments.incoming == 0 && arguments.outgoing == 0; }
     void add(const PeerMessage& m, std::int64_t deeds) {
-        if (!m.sends_) {
+        if (!m.array.sends) {
             arguments.in[arguments.incoming++] = {m.other_, m.own_word(), m.starts()};
             return;
         }
-        const auto bytes = static_cast<std::int64_t>(m.bytes_);
+        const auto bytes = static_cast<std::int64_t>(m.array.bytes);
         std::int64_t mine = 1;
         if ((deeds & deed_put) != 0)
             mine =
                 std::clamp((bytes + bytes_of_block - 1) / bytes_of_block, std::int64_t{1}, blocks_of_message);
-        arguments.out[arguments.outgoing++] = {m.address_,
+        arguments.out[arguments.outgoing++] = {m.array.address,
                                                m.mapped_.address(),
                                                bytes,
                                                m.own_word(),
@@ -133,35 +147,34 @@ struct PeerMessage::Launch {
                                                m.starts(),
                                                m.blocks_done(),
                                                deeds,
-                                               unit_of(m.address_, m.mapped_.address()),
+                                               unit_of(m.array.address, m.mapped_.address()),
                                                blocks,
                                                mine};
         blocks += mine;
     }
-    void run(MessageEnds& ends, std::int64_t steps, void* stream) {
+    void run(PeerMessages& ends, std::int64_t steps, void* stream) {
         arguments.steps = steps;
         arguments.watch = ends.pad_.watch();
         bool stores = false;
         for (std::int64_t m = 0; m < arguments.outgoing; ++m)
             stores = stores || (arguments.out[m].deeds & deed_put) != 0;
-        Gpu& gpu = *ends.gpu();
+        Gpu& gpu = *ends.pad_.gpu();
         gpu.launch(gpu.builtin("pass_messages"),
                    static_cast<unsigned>(std::clamp(blocks, std::int64_t{1}, most_blocks)),
                    stores ? storing_threads : waiting_threads, arguments, stream);
     }
 };
 
-void PeerMessage::start(std::span<PeerMessage* const> messages, void* stream) {
-    if (messages.empty()) return;
-    MessageEnds& ends = *messages.front()->ends_;
-    Gpu& gpu = *ends.gpu();
-    ends.pad_.refuse_if_aborted();
+void PeerMessages::begin(Ends ends, void* stream) {
+    Gpu& gpu = *pad_.gpu();
+    pad_.refuse_if_aborted();
     gpu.make_current();
-    std::vector<const PeerMessage*> incoming, stored, copied;
-    for (const PeerMessage* m : messages) {
-        if (!m->has_met()) throw GpuError("a message was started before its ends have met");
-        (!m->sends_ ? incoming : m->way_ == Way::store ? stored : copied).push_back(m);
+    for (auto* of : {&incoming_, &stored_, &copied_}) of->clear();
+    for (const MessageEnd* end : ends) {
+        const auto* m = static_cast<const PeerMessage*>(end);
+        (!m->array.sends ? incoming_ : m->stored_ ? stored_ : copied_).push_back(m);
     }
+    std::span<const PeerMessage* const> incoming = incoming_, stored = stored_, copied = copied_;
     // In sixteens: all arrays are offered before anything is waited for.
     const auto in_launches = [&](std::span<const PeerMessage* const> of, std::int64_t deeds,
                                  std::int64_t steps) {
@@ -170,7 +183,7 @@ void PeerMessage::start(std::span<PeerMessage* const> messages, void* stream) {
             for (const PeerMessage* m :
                  of.subspan(first, std::min<std::size_t>(most_messages_of_launch, of.size() - first)))
                 launch.add(*m, deeds);
-            launch.run(ends, steps, stream);
+            launch.run(*this, steps, stream);
         }
     };
     const bool few = incoming.size() <= most_messages_of_launch &&
@@ -180,8 +193,8 @@ void PeerMessage::start(std::span<PeerMessage* const> messages, void* stream) {
         for (const PeerMessage* m : incoming) launch.add(*m, 0);
         for (const PeerMessage* m : copied) launch.add(*m, deed_await);
         for (const PeerMessage* m : stored) launch.add(*m, deed_await | deed_put | deed_announce);
-        launch.run(ends, copied.empty() ? step_offer | step_take : step_offer, stream);
-        if (copied.empty()) incoming.clear();
+        launch.run(*this, copied.empty() ? step_offer | step_take : step_offer, stream);
+        if (copied.empty()) incoming = {};
     } else {
         in_launches(incoming, 0, step_offer);
         in_launches(copied, deed_await, 0);
@@ -196,29 +209,29 @@ void PeerMessage::start(std::span<PeerMessage* const> messages, void* stream) {
             continue;
         }
         // said beside the stream, so that one copy follows the other
-        ends.fork_.record(stream);
-        ends.fork_.let_wait(ends.beside_.handle());
+        fork_.record(stream);
+        fork_.let_wait(beside_.handle());
         Launch launch;
         launch.add(m, deed_announce);
-        launch.run(ends, 0, ends.beside_.handle());
+        launch.run(*this, 0, beside_.handle());
     }
     if (!copied.empty() && last.empty()) {
-        ends.join_.record(ends.beside_.handle());
-        ends.join_.let_wait(stream);
+        join_.record(beside_.handle());
+        join_.let_wait(stream);
     }
     if (incoming.size() <= most_messages_of_launch) {
         for (const PeerMessage* m : incoming) last.add(*m, 0);
-        if (!last.empty()) last.run(ends, step_take, stream);
+        if (!last.empty()) last.run(*this, step_take, stream);
     } else {
         in_launches(incoming, 0, step_take);
     }
-    for (const PeerMessage* m : messages)
-        if (m->lands_beside()) gpu.copy(m->address_, m->landing_.address(), m->bytes_, stream);
-    ends.pad_.note_work(stream);
+    for (const PeerMessage* m : incoming_)
+        if (m->lands_beside()) gpu.copy(m->array.address, m->landing_.address(), m->array.bytes, stream);
+    pad_.note_work(stream);
 }
 
-void PeerMessage::copy_alone(void* stream) const {
-    if (bytes_ > 0) ends_->gpu()->copy(mapped_.address(), address_, bytes_, stream);
+std::shared_ptr<MessageCarrier> make_peer_messages(const MessageRanks& ranks) {
+    return std::make_shared<PeerMessages>(ranks);
 }
 
 } // namespace jali

@@ -1,13 +1,13 @@
 // Messages between two devices that reach each other's memory: the sender puts the bytes into the receiver's
 // array.
 //
-// A message is made once and started again and again, on a stream, without the host; starts may be recorded
-// in graphs. Both ends count them in device memory: a word of credit at the sender says for how many starts
-// the receiver's array may be written, a word of data at the receiver how many have arrived. The bytes go by
-// stores of a kernel, or by a copy engine between two small kernels. What two ranks tell each other before
-// that is up to the caller, who passes it on.
+// Starts are on a stream, without the host, and may be recorded in graphs. Both ends count them in device
+// memory: a word of credit at the sender says for how many starts the receiver's array may be written, a word
+// of data at the receiver how many have arrived. The bytes go by stores of a kernel, or by a copy engine
+// between two small kernels, as the sender chooses.
 #pragma once
 
+#include "transport/message_transport.hpp"
 #include "transport/signal_pad.hpp"
 
 #include <cstdint>
@@ -20,27 +20,29 @@
 
 namespace jali {
 
-// The ends of messages of one rank: which words of its signal pad they have. End n has word n of data, which
-// its sender writes, or word n of credit, which its receiver writes, and two counts: of starts, and of blocks
-// that are done.
-class MessageEnds {
-  public:
-    // Collective over `communicator`, which hears of failures later.
-    MessageEnds(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
-    MessageEnds(const MessageEnds&) = delete;
+class PeerMessage;
 
-    const std::shared_ptr<Gpu>& gpu() const { return pad_.gpu(); }
-    int rank() const { return pad_.communicator()->rank(); }
-    int size() const { return pad_.communicator()->size(); }
-    // Empty if the memory of `rank` can be reached from here and ours from there, else why not.
-    const std::string& why_not(int rank) const { return pad_.buffer().why_not(rank); }
-    bool all_reached() const { return pad_.buffer().all_reached(); } // by all: the same on all ranks
+// Which words of a rank's signal pad the ends of its messages have. End n has word n of data, which its
+// sender writes, or word n of credit, which its receiver writes, and two counts: of starts, and of blocks
+// that are done.
+class PeerMessages : public MessageCarrier, public std::enable_shared_from_this<PeerMessages> {
+  public:
+    explicit PeerMessages(const MessageRanks& ranks); // collective
+
+    std::string why_not(int peer) const override { return pad_.buffer().why_not(peer); }
+    bool reaches_all() const override { return pad_.buffer().all_reached(); }
+    std::unique_ptr<MessageEnd> make(const MessageArray& array) override;
+    // First all arrays that receive are offered, then everything is sent, then what follows on the stream
+    // waits for what arrives. All of these have met, each stands here once.
+    void begin(Ends ends, void* stream) override;
 
     static constexpr int most_messages = 65536; // at once, of a rank
 
   private:
     friend class PeerMessage;
+    struct Launch;
     enum Row { data, credit };
+    int rank() const { return pad_.communicator()->rank(); }
     // Numbers of ends: fresh ones first, then those that have been free for longest, so that nobody who
     // writes late meets a new message.
     int take_end(int peer);
@@ -61,55 +63,38 @@ class MessageEnds {
     std::deque<int> free_;
     std::mutex mutex_; // a message may be dropped by any thread
     std::deque<Dropped> dropped_;
+    std::vector<const PeerMessage*> incoming_, stored_, copied_; // of the start that is being made
 };
 
-class PeerMessage {
+class PeerMessage : public MessageEnd {
   public:
-    enum class Way { store, copy };
+    PeerMessage(std::shared_ptr<PeerMessages> ends, const MessageArray& array); // throws GpuError
+    ~PeerMessage() override;
 
-    // One end of a message: the sender's or the receiver's array. `told` goes to the other end, and what it
-    // tells to meet(). Throws GpuError.
-    PeerMessage(std::shared_ptr<MessageEnds> ends, int peer, bool sends, GpuAddress address,
-                std::size_t bytes);
-    ~PeerMessage();
-    PeerMessage(const PeerMessage&) = delete;
-
-    std::vector<std::byte> told() const;
-    static constexpr std::size_t told_bytes = sizeof(MemoryHandle) + sizeof(std::int64_t);
-    // `way` is the sender's choice. Throws GpuError where the receiver's array cannot be mapped.
-    void meet(std::span<const std::byte> other, Way way);
-    bool has_met() const { return other_ != 0; }
-    // The receiver's array cannot be mapped by others: the message lands beside it and is copied.
-    bool lands_beside() const { return landing_.size() > 0; }
-
-    // Puts a start of each of these on a stream: first all arrays that receive are offered, then everything
-    // is sent, then what follows on the stream waits for what arrives. So messages that go both ways cannot
-    // wait for each other. All of one rank's ends, all met, each once.
-    static void start(std::span<PeerMessage* const> messages, void* stream);
-
-    // Of a sender: the bytes alone, by the copy engine, whatever the receiver does. For measurements.
-    void copy_alone(void* stream) const;
-
-    const MessageEnds& ends() const { return *ends_; }
+    std::vector<std::byte> told() const override;
+    // Throws GpuError where the receiver's array cannot be mapped.
+    void meet(std::span<const std::byte> other, const MessageTransport& by) override;
+    bool lands_beside() const override { return landing_.size() > 0; }
+    bool copy_alone(void* stream) const override;
 
   private:
-    struct Launch;
+    friend class PeerMessages;
     GpuAddress own_word() const { // that the other end writes
-        return ends_->pad_.own_word(sends_ ? MessageEnds::credit : MessageEnds::data, number_);
+        return ends_->pad_.own_word(array.sends ? PeerMessages::credit : PeerMessages::data, number_);
     }
     GpuAddress starts() const { return ends_->pad_.epoch(2 * number_); }
     GpuAddress blocks_done() const { return ends_->pad_.epoch(2 * number_ + 1); }
 
-    std::shared_ptr<MessageEnds> ends_;
-    int peer_, number_;
-    bool sends_;
-    GpuAddress address_;
-    std::size_t bytes_;
-    Way way_ = Way::store;
+    std::shared_ptr<PeerMessages> ends_;
+    int number_;
+    bool stored_ = true; // by a kernel, not by a copy engine
     GpuMemory landing_;
     HandleExporter exporter_; // of what is written, at the receiver
     MappedMemory mapped_;     // the same, at the sender
     GpuAddress other_ = 0;    // the word at the other end
 };
+
+// Of all rows whose bytes are put into the memory of a peer: a start of several is then one launch.
+std::shared_ptr<MessageCarrier> make_peer_messages(const MessageRanks& ranks);
 
 } // namespace jali

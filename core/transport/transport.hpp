@@ -1,7 +1,8 @@
 // Transports: what carries bytes between ranks' memory, told apart by traits and never by name.
 //
-// Who uses one asks what it is like, and why it is not possible here, which all ranks answer alike. What a
-// transport does for halos is in halo/halo_transport.hpp, a file for each.
+// Who uses one asks what it is like, and why it is not possible here, which all ranks answer alike. What
+// transports between devices are like is in carriers.hpp; what they do for messages in message_transport.hpp,
+// for halos in halo/halo_transport.hpp, a file for each.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -17,17 +18,21 @@ struct TransportTraits {
     bool recordable = false;  // nothing is decided by the host at a use, so that it may be part of a graph
     bool one_sided = false;   // who sends writes where it is received, and signals
     bool maps_memory = false; // that of other ranks
+    bool stores = false;      // of a kernel, not copies of an engine
     bool buffered = false;    // what arrives lies in buffers first
     bool device_per_rank = false; // two ranks cannot share one
 };
 
 struct Transport {
     const char* name;  // in names of rows; empty: that of the vendor's library
-    const char* words; // in descriptions
+    const char* words; // what carries
     TransportTraits traits;
     // Empty if the ranks of a communicator can use it with these devices (null: hosts), else why not.
     // Collective at least where it maps memory; the same on all ranks.
     std::string (*why_not)(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 };
+
+// As a row of devices of this vendor is named, or of hosts (null).
+std::string name_of(const Transport& transport, const GpuVendor* vendor);
 
 } // namespace jali

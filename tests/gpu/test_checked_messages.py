@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
 from test_device_messages import on_device
 
 from jali import _core, comm
@@ -63,6 +63,32 @@ def test_messages_through_the_host_are_refused():
             comm.current().check_messages(messages)
 
     comm.virtual_ranks(2, body)
+
+
+def missed_without_a_call() -> list[str]:
+    """Calls of a start by GPU-aware MPI that rank 0 could leave out, and nobody would see."""
+    c = comm.current()
+    messages = ring("gpu-aware-mpi")[:4]
+    record = messages[0].owner.recorded(messages)
+    calls = [k for k, (kind, *_) in enumerate(record.calls) if kind != "mark"]
+    assert len(calls) == 3 * (2 + 4 + 1)  # the host waits for an event; messages; complete
+    missed = []
+    for k in calls:
+        try:
+            (record.without(k) if c.rank == 0 else record).check_together(c.core)
+            missed.append(str(record.calls[k]))
+        except RuntimeError:
+            pass
+    record.check_together(c.core)
+    return missed
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(REAL, reason="its MPI library takes no addresses of real devices")
+def test_what_is_missing_in_messages_of_an_mpi_library_is_found(fake_environment):
+    text = "import test_checked_messages as t; print(t.missed_without_a_call(), flush=True)"
+    done = run_on_devices(2, text, {**fake_environment, "JALI_GPU_AWARE_MPI": "1"})
+    assert done.stdout.split() == ["[]", "[]"]
 
 
 def into_one_array() -> str:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from fake_driver import REAL, run_on_devices, until_idle, use_fake_ccl, use_fake_gpus
 
-from jali import _core, comm
-from jali.comm import DeviceArray, device_messages
+from jali import _core, comm, settings
+from jali.comm import DeviceArray
 from jali.errors import DeviceError, ParameterError, RankError
 
 PEER = ("remote-write", "copy-engine")
@@ -221,22 +221,22 @@ def test_more_messages_at_once_than_a_launch_takes() -> None:
     comm.virtual_ranks(2, run)
 
 
-def test_the_way_is_chosen_by_size_by_argument_and_by_setting(
-    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]
-) -> None:
-    monkeypatch.setattr(device_messages, "STORE_UP_TO", 1000)
+def test_the_way_is_chosen_by_size_by_argument_and_by_setting(use_settings: Callable[..., None]) -> None:
+    most = 4 << 20  # bytes that go by stores
 
     def run(expected: list[str]) -> None:
         c = comm.current()
         found = []
         for tag, (count, way) in enumerate(
-            [(1000, None), (1001, None), (1001, "remote-write"), (5, "copy-engine")]
+            [(most, None), (most + 1, None), (most + 1, "remote-write"), (5, "copy-engine")]
         ):
             x = on_device(np.zeros(count, np.uint8))
             if c.rank == 0:
                 found.append(c.persistent_send(x, 1, tag, way=way).way)
             else:
-                found.append(c.persistent_receive(x, 0, tag).way)
+                found.append((end := c.persistent_receive(x, 0, tag)).way)
+                if way is None and not settings.current().message_way:
+                    assert end.why == f"{count} bytes, and 'remote-write' is for up to {most} bytes"
         assert found == expected
 
     comm.virtual_ranks(2, run, ["remote-write", "copy-engine", "remote-write", "copy-engine"])
@@ -290,10 +290,18 @@ def test_arguments_are_checked() -> None:
             c.persistent_send(x, 2)
         with pytest.raises(ParameterError, match="tag -1"):
             c.persistent_receive(x, 0, -1)
+        ways = "remote-write, copy-engine, nccl, gpu-aware-mpi, host-staged"
+        for name in ("raven", "local", "rccl"):
+            with pytest.raises(
+                ParameterError, match=f"way={name}: ways of a message on cuda devices are {ways}$"
+            ):
+                c.persistent_send(x, 1, way=name)
+        row = next(row for row in settings.rows() if row.name == "message_way")
+        assert all(name in row.values for name in ways.split(", "))
         with pytest.raises(
-            ParameterError, match="way=raven: ways of a message on cuda devices are remote-write"
+            DeviceError, match="by 'gpu-aware-mpi': messages of transport 'thread' are copied"
         ):
-            c.persistent_send(x, 1, way="raven")
+            c.persistent_send(x, 1 - c.rank, 5, way="gpu-aware-mpi")
         with pytest.raises(ParameterError, match="made once, by persistent_send"):
             c.send(x, 1 - c.rank)
         with pytest.raises(ParameterError, match="made once, by persistent_receive"):
@@ -301,6 +309,19 @@ def test_arguments_are_checked() -> None:
         end = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
         with pytest.raises(ParameterError, match="started twice at once"):
             c.start([end, end])
+        other = c.split(0)
+        assert other is not None
+        elsewhere = other.persistent_send(x, 1) if c.rank == 0 else other.persistent_receive(x, 0)
+        with pytest.raises(
+            ParameterError, match="<message .* rank [01], tag 0, 32 bytes.* of another communicator"
+        ):
+            c.start([end, elsewhere])
+        staged = (
+            c.persistent_send(x, 1, 2, way="host-staged") if c.rank == 0 else c.persistent_receive(x, 0, 2)
+        )
+        for one in (staged, *([] if c.rank == 0 else [end])):
+            with pytest.raises(ParameterError, match="is none that is put into the memory of a peer"):
+                one.copy_alone()
 
     comm.virtual_ranks(2, run)
 
@@ -346,6 +367,20 @@ def test_messages_come_and_go_without_end() -> None:
                 assert np.all(x.to_host() == number)
             end.meet()
             del end
+        c.barrier()
+
+    comm.virtual_ranks(2, run)
+
+
+def test_an_end_that_is_gone_before_the_other_was_made_does_not_meet_the_next_one() -> None:
+    def run() -> None:
+        c = comm.current()
+        x, y = on_device(np.zeros(5)), on_device(np.full(7, 2.0 - c.rank))
+        make = c.persistent_send if c.rank == 0 else c.persistent_receive
+        make(x, 1 - c.rank)  # and gone
+        end = make(y, 1 - c.rank)
+        end.start()
+        assert np.all(y.to_host() == 2)
         c.barrier()
 
     comm.virtual_ranks(2, run)
@@ -407,6 +442,36 @@ for way in t.PEER:
     )
 
 
+def by_mpi(way: str | None) -> list[str]:
+    """The MPI library gets the addresses of arrays; in order with jali's stream, and never in a graph."""
+    told = one_way(way, (0, 1, 13, 100_003))
+    c = comm.current()
+    x, y = on_device(np.full(1000, c.rank + 1.0)), on_device(np.zeros(1000))
+    ends = [c.persistent_send(x, 1 - c.rank, 9, way=way), c.persistent_receive(y, 1 - c.rank, 9)]
+    with pytest.raises(DeviceError, match="'gpu-aware-mpi' take the host, so that they cannot be recorded"):
+        _core.GpuGraph(x.gpu, lambda: c.start(ends))
+    c.check_messages(ends)
+    for number in range(3):
+        c.start(ends)
+        x.gpu.copy(x.memory, y.memory)
+        assert np.all(x.to_host() == (c.rank + number + 1) % 2 + 1)
+    return [*told, ends[0].way]
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(REAL, reason="its MPI library takes no addresses of real devices")
+def test_processes_whose_mpi_library_takes_addresses_of_devices(fake_environment: dict[str, str]) -> None:
+    environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
+    told = on_processes("print(*t.by_mpi('gpu-aware-mpi'), flush=True)", environment)
+    assert told == ["gpu-aware-mpi"] * 10
+    text = """
+import jali
+with jali.settings.using(nccl="/nowhere/libnccl.so"):
+    print(*t.by_mpi(None), flush=True)
+"""
+    assert on_processes(text, {**environment, "JALI_FAKE_NO_PEERS": "1"}) == ["gpu-aware-mpi"] * 10
+
+
 @pytest.mark.mpi
 @pytest.mark.full
 def test_processes_without_peers_use_the_library(fake_environment: dict[str, str]) -> None:
@@ -451,8 +516,7 @@ def from_elsewhere(way: str, exported: bool) -> None:
         gpu.download_address(address, got)
         assert np.array_equal(got, wanted), number
     if c.rank == 1:
-        assert end._core is not None
-        assert end._core.lands_beside == (not exported)
+        assert end.lands_beside == (not exported)
     c.barrier()
 
 

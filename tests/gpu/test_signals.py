@@ -203,6 +203,22 @@ def test_transports_of_halos_are_told_apart_by_traits():
     assert not [path.name for path in files if re.search(r"policy\w*(\.|->)name\s*==", path.read_text())]
 
 
+def test_transports_of_messages_are_told_apart_by_traits():
+    """Who chooses, starts or binds names none of them, nor what halos and messages have in common of one."""
+    root = Path(__file__).resolve().parents[2]
+    files = [p for folder in ("transport", "halo", "bind") for p in (root / "core" / folder).glob("*.?pp")]
+    texts = {path.name: path.read_text() for path in files}
+    naming = {name for name, text in texts.items() if re.search(r"\bmessages_(by|to)_\w+", text)}
+    carriers = {name for name, text in texts.items() if re.search(r"^const MessageTransport ", text, re.M)}
+    assert len(carriers) == 6
+    assert naming == carriers | {"message_transport.cpp", "message_transport.hpp"}
+    names = r'"(remote-write|copy-engine|gpu-aware-mpi|host-staged|local)"'
+    said = {name for name, text in texts.items() if re.search(names, re.sub(r"//.*", "", text))}
+    assert said == {"carriers.hpp", "message_local.cpp", "halo_hosts.cpp"}  # between hosts it is another
+    code = (root / "src" / "jali" / "comm" / "device_messages.py").read_text()
+    assert not re.search(names, re.sub(r'""".*?"""', "", code, flags=re.S))
+
+
 # ---- words -----------------------------------------------------------------------------------------------
 
 
@@ -618,12 +634,10 @@ def test_rows_that_take_fine_grained_memory_refuse_where_there_is_none(
 
 
 def ends_of_messages() -> tuple[bool, str]:
-    """Whether all ranks can pass messages between their devices, and why not with the other one."""
+    """Whether messages are put into the memory of the other rank's device, and why not."""
     c = comm.current()
-    gpu = _core.Gpu.open("hip", c.rank)
-    gpu.set_builtin_kernels(cache.builtin_kernels(gpu))
-    ends = _core.MessageEnds(gpu, c.core)
-    return ends.all_reached, ends.why_not(1 - c.rank)
+    why = c.device_messages(_core.Gpu.open("hip", c.rank)).why_not("remote-write", 1 - c.rank)
+    return not why, why
 
 
 def test_every_rule_of_the_memory_model_is_held_by_a_test():

@@ -50,7 +50,9 @@ TAKEN: dict[str, dict[str, object]] = {
     "device_tables": {"codes": "codes", "entries": "entries"},
     "device_queues": {"channels=32": "channels=32"},
     "device_carrier": {name: name for name in ("remote-write", "nccl", "rccl")},
-    "message_way": {name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "host-staged")},
+    "message_way": {
+        name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged")
+    },
 }
 FREE = (
     "cuda_driver",

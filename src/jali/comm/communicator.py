@@ -532,36 +532,37 @@ class Communicator:
 
         Rank `to` makes the other end with `persistent_receive`, the same tag (any number from 0) and an array of the same
         bytes and type; ends of the same ranks and tag meet in the order in which they are made. Make all before the first
-        is started: a driver may want an idle device to map memory. The first message of a
-        communicator and device is collective (or `device_messages`), later ones concern the two ranks alone, and making one
-        waits for nobody.
+        is started: a driver may want an idle device to map memory. The first message of a communicator and device is
+        collective (or `device_messages`), later ones concern the two ranks alone, and making one waits for nobody.
 
         `way`: "remote-write" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy-engine" where
-        devices reach each other's memory, "nccl" ("rccl" on AMD's) or "host-staged" (through the host) where they do not;
+        devices reach each other's memory; where they do not, the first that there is of "nccl" ("rccl" on AMD's),
+        "gpu-aware-mpi" (an MPI library that takes addresses of devices) and "host-staged" (through the host).
         `jali.tune.experiment` names one for all messages that do not. Raises `DeviceError` if what was named cannot be, on both
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
         recording.refuse_call("persistent_send")
-        return self.device_messages(gpu_of(x)).send(x, to, tag, way)
+        return self.device_messages(gpu_of(x)).make(x, to, tag, True, way)
 
     def persistent_receive(
         self, x: Any, source: int, tag: int = 0, *, way: str | None = None
     ) -> PersistentMessage:
         """The receiving end of a message between devices, into `x`; see `persistent_send`, whose way counts."""
         recording.refuse_call("persistent_receive")
-        return self.device_messages(gpu_of(x)).receive(x, source, tag, way)
+        return self.device_messages(gpu_of(x)).make(x, source, tag, False, way)
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """Put a start of each of these messages on jali's stream, or on `stream` (a handle, or one of CuPy or PyTorch).
 
-        Nobody waits on the host, but at a message's first start for its other end to be made, and in "host-staged". What is on the
-        stream already comes before: sent is what it leaves in the arrays, overwritten is what it no longer needs. What follows
-        comes after the arrays were sent and have arrived. So messages that go both ways are started together, on both ranks,
+        Nobody waits on the host, but at a message's first start for its other end to be made, and by "gpu-aware-mpi" (until all
+        has been sent and has arrived) and "host-staged" (until all has arrived). What is on the stream already comes before:
+        sent is what it leaves in the arrays, overwritten is what it no longer needs. What follows comes after the arrays were
+        sent and have arrived. So messages that go both ways are started together, on both ranks,
         and not one after the other: both ranks' streams would wait for what is behind. Starts on one stream come in the same
         order on both ranks. Starts on jali's stream are in order with the streams of the arrays' owners.
 
-        May be captured in a graph of the driver's (not "host-staged"), though not in a `jali.graph`; the messages must outlive it, and
-        on another stream what they have begun.
+        May be captured in a graph of the driver's (not where the host waits), though not in a `jali.graph`; the messages must
+        outlive it, and on another stream what they have begun.
         """
         if messages:
             messages[0].owner.start(messages, stream)
@@ -572,7 +573,7 @@ class Communicator:
 
         A few starts are made, and what each rank gives to its driver meanwhile is looked at for all ranks together. So this is
         collective, each rank with the messages that it would start at once, and arrays that receive are filled. Raises
-        `RuntimeError` on all ranks, with what is not in order, and `ParameterError` for messages that go through the host.
+        `RuntimeError` on all ranks, with what is not in order, and `ParameterError` for messages that go by "host-staged".
         """
         owners = [messages[0].owner] if messages else list(self._device_messages.values())
         if not owners:

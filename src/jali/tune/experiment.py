@@ -31,7 +31,8 @@ def experiment(
     in which sites on GPUs are stored; for lattices that are made inside. `device_tables`: "codes" (where there are few) or "entries", how
     tables of neighbours are kept on GPUs; for kernels that are bound inside. `device_queues`: sizes of the queues of collectives between
     GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "remote-write", or
-    the vendor's library, "nccl" or "rccl". `message_way`: "remote-write", "copy-engine", "nccl", "rccl" or "host-staged". Raises ParameterError, at once or where a value is used first.
+    the vendor's library, "nccl" or "rccl". `message_way`: "remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi" or
+    "host-staged". Raises ParameterError, at once or where a value is used first.
     """
     given: dict[str, settings.Value] = {
         "launch": launch,

@@ -1,4 +1,4 @@
-// Messages of a communicator that carry halos of devices: all of an exchange are waited for together.
+// Messages of a communicator that carry what lies on devices: all of an exchange are waited for together.
 #pragma once
 
 #include "device/driver_record.hpp"
@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace jali {
@@ -33,9 +34,10 @@ class HostMessages {
                                 .tag = tag});
         requests_.push_back(communicator_.send(data, bytes, to, tag));
     }
-    void wait() {
+    void wait(const std::string& what) {
         if (DriverRecord::on()) DriverRecord::note({.kind = DriverCall::Kind::complete});
-        communicator_.wait(requests_, "a halo exchange between devices");
+        communicator_.wait(requests_, what);
+        requests_.clear();
     }
 
   private:

@@ -1,0 +1,42 @@
+// What carries bytes between devices: the part of a transport's rows that halos and messages share.
+#pragma once
+
+#include "transport/ccl.hpp"
+#include "transport/symmetric_buffer.hpp"
+#include "transport/transport.hpp"
+
+namespace jali {
+
+inline constexpr Transport remote_write{
+    "remote-write",
+    "stores of a kernel",
+    {.recordable = true, .one_sided = true, .maps_memory = true, .stores = true, .device_per_rank = true},
+    SymmetricBuffer::why_not};
+
+inline constexpr Transport copy_engine{
+    "copy-engine",
+    "a copy engine",
+    {.recordable = true, .one_sided = true, .maps_memory = true, .device_per_rank = true},
+    SymmetricBuffer::why_not};
+
+inline constexpr Transport vendors_library{"",
+                                           "the vendor's library, on the stream",
+                                           {.recordable = true, .device_per_rank = true},
+                                           [](const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+                                               return CclCommunicator::why_not(communicator, gpu);
+                                           }};
+
+inline constexpr Transport gpu_aware_mpi{"gpu-aware-mpi",
+                                         "an MPI library that takes addresses of devices",
+                                         {.host_waits = true},
+                                         [](const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+                                             return communicator.why_not_from_devices(gpu->kind());
+                                         }};
+
+inline constexpr Transport host_staged{
+    "host-staged",
+    "messages by way of pinned host memory",
+    {.host_waits = true},
+    [](const std::shared_ptr<Gpu>&, Communicator&) { return std::string(); }};
+
+} // namespace jali

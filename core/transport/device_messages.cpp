@@ -1,0 +1,314 @@
+#include "transport/device_messages.hpp"
+#include "settings/notice.hpp"
+#include "settings/settings.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+template <std::size_t size>
+void put(char (&to)[size], const std::string& text) {
+    text.copy(to, size - 1);
+}
+
+std::string rank_text(int rank) {
+    return "rank " + std::to_string(rank);
+}
+
+} // namespace
+
+// ---- what messages share -------------------------------------------------------------------------------
+
+DeviceMessages::DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator) {
+    communicator->barrier("setting up device messages");
+    auto control = communicator->duplicate(), data = communicator->duplicate();
+    ranks_ = {std::move(gpu), std::move(communicator), std::move(control), std::move(data),
+              [this] { return channels_ = (channels_ + 1) % (ranks_.data->largest_tag() + 1); }};
+    for (std::size_t k = 0; k < message_rows; ++k) {
+        const MessageTransport* transport = message_transports()[k];
+        rows_.push_back({name_of(*transport, &ranks_.gpu->vendor()), transport, nullptr, k, ""});
+    }
+    if (const std::string& name = settings().message_way; !name.empty()) for_all_ = &row_named(name);
+    bool all_reached = false; // by rows in front
+    for (std::size_t k = 0; k < message_rows; ++k) {
+        Row& row = rows_[k];
+        const MessageTransport& transport = *row.transport;
+        const auto same = std::find_if(rows_.begin(), rows_.begin() + static_cast<std::ptrdiff_t>(k),
+                                       [&](const Row& r) { return r.transport->make == transport.make; });
+        row.first = static_cast<std::size_t>(same - rows_.begin());
+        if (row.first < k) {
+            row.carrier = same->carrier;
+            continue;
+        }
+        if (transport.rules.costly && all_reached && for_all_ != &row)
+            row.why_no_carrier = "devices reach each other's memory; jali.tune.experiment(message_way='" +
+                                 row.name + "') on all ranks makes it";
+        else if (!transport.traits.maps_memory && !transport.rules.to_oneself) // those say it rank by rank
+            row.why_no_carrier = transport.why_not(ranks_.gpu, *ranks_.communicator);
+        if (!row.why_no_carrier.empty()) continue;
+        row.carrier = carriers_.emplace_back(transport.make(ranks_)).get();
+        all_reached = all_reached || (!transport.rules.to_oneself && row.carrier->reaches_all());
+    }
+}
+
+const DeviceMessages::Row& DeviceMessages::row_named(const std::string& name) const {
+    std::string known;
+    for (const Row& row : rows_) {
+        if (row.transport->rules.to_oneself) continue;
+        if (row.name == name) return row;
+        known += (known.empty() ? "" : ", ") + row.name;
+    }
+    throw MessageError("way=" + name + ": ways of a message on " + ranks_.gpu->kind() + " devices are " +
+                       known);
+}
+
+std::string DeviceMessages::why_not(const Row& row, int peer) const {
+    if (row.transport->rules.to_oneself != (peer == rank())) return "it is for other ranks";
+    return row.carrier == nullptr ? row.why_no_carrier : row.carrier->why_not(peer);
+}
+
+// The first row that is open and takes so many bytes, or the one that is named.
+const DeviceMessages::Row& DeviceMessages::choose(const MessageArray& array, const Row* named,
+                                                  std::string& why) const {
+    if (array.peer == rank()) {
+        why = "to oneself";
+        return rows_[0];
+    }
+    if (const Row* row = named != nullptr ? named : for_all_; row != nullptr) {
+        if (const std::string closed = why_not(*row, array.peer); !closed.empty())
+            throw GpuError("messages of " + rank_text(rank()) + " with " + rank_text(array.peer) +
+                           " cannot go by '" + row->name + "': " + closed);
+        why = named != nullptr ? "it was named" : "message_way";
+        return *row;
+    }
+    std::string closed, size;
+    for (const Row& row : rows_) {
+        if (row.transport->rules.to_oneself) continue;
+        if (const std::string reason = why_not(row, array.peer); !reason.empty()) {
+            if (closed.find(reason) == std::string::npos) closed += (closed.empty() ? "" : "; ") + reason;
+            continue;
+        }
+        if (row.transport->rules.most_bytes != std::numeric_limits<std::size_t>::max() && size.empty())
+            size = std::to_string(array.bytes) + " bytes, and '" + row.name + "' is for up to " +
+                   std::to_string(row.transport->rules.most_bytes) + " bytes";
+        if (array.bytes > row.transport->rules.most_bytes) continue;
+        why = size.empty() ? closed : size;
+        if (!closed.empty() && rank() < array.peer) // one of the two says so
+            tell_once("messages between devices go by way of '" + row.name + "', since " + closed);
+        return row;
+    }
+    throw GpuError("messages of " + rank_text(rank()) + " with " + rank_text(array.peer) +
+                   " cannot go at all: " + closed);
+}
+
+// ---- how two ends meet ---------------------------------------------------------------------------------
+
+std::shared_ptr<DeviceMessages::Half> DeviceMessages::introduce(int peer, const Told& told) {
+    if (peer == rank()) {
+        deliver(peer, told);
+    } else {
+        Communicator& control = *ranks_.control;
+        while (!telling_.empty() && control.test(*telling_.front().request)) telling_.pop_front();
+        auto& sent = telling_.emplace_back(std::make_unique<Told>(told));
+        sent.request = control.send(sent.told.get(), sizeof told, peer, 0);
+        auto& heard = expected_[peer].emplace_back(std::make_unique<Told>());
+        heard.request = control.receive(heard.told.get(), sizeof told, peer, 0);
+    }
+    auto half = std::make_shared<Half>();
+    const std::tuple key(peer, told.sends == 0, told.tag);
+    Meeting& meeting = meetings_[key];
+    if (meeting.early.empty()) {
+        meeting.waiting.push_back(half);
+        return half;
+    }
+    half->other = meeting.early.front();
+    meeting.early.pop_front();
+    if (meeting.early.empty()) meetings_.erase(key);
+    return half;
+}
+
+void DeviceMessages::deliver(int peer, const Told& told) {
+    const std::tuple key(peer, told.sends != 0, told.tag);
+    Meeting& meeting = meetings_[key];
+    if (meeting.waiting.empty()) {
+        meeting.early.push_back(told);
+        return;
+    }
+    meeting.waiting.front()->other = told;
+    meeting.waiting.pop_front();
+    if (meeting.waiting.empty()) meetings_.erase(key);
+}
+
+// Waits for it.
+const DeviceMessages::Told& DeviceMessages::told_to(const DeviceMessage& message) {
+    const int peer = message.array_.peer;
+    std::deque<UnderWay>& expected = expected_[peer];
+    while (!message.half_->other) {
+        if (expected.empty())
+            throw MessageError(message.describe() +
+                               " has no other end on this rank; make both before the first of them starts");
+        ranks_.control->wait(std::span(&expected.front().request, 1),
+                             std::string("the persistent_") + (message.array_.sends ? "receive" : "send") +
+                                 " of " + rank_text(peer) + " with tag " +
+                                 std::to_string(message.array_.tag));
+        const UnderWay heard = std::move(expected.front());
+        expected.pop_front();
+        deliver(peer, *heard.told);
+    }
+    return *message.half_->other;
+}
+
+DeviceMessage::DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageArray& array,
+                             const std::string& element, const std::string& shape, const std::string& way,
+                             void* owner_stream)
+    : all_(std::move(all)), array_(array), element_(element), shape_(shape.substr(0, 79)),
+      named_(way.empty() ? nullptr : &all_->row_named(way)), owner_stream_(owner_stream) {
+    std::exception_ptr trouble;
+    DeviceMessages::Told told{};
+    try {
+        row_ = &all_->choose(array_, named_, why_);
+        ends_ = make_ends();
+    } catch (const GpuError& error) {
+        put(told.trouble, error.what());
+        trouble = std::current_exception();
+    } catch (const OutOfMemory& error) {
+        put(told.trouble, error.what());
+        trouble = std::current_exception();
+    }
+    const auto number = [&](const DeviceMessages::Row* row) {
+        return row == nullptr ? -1 : static_cast<std::int32_t>(row - all_->rows_.data());
+    };
+    told.tag = array_.tag;
+    told.bytes = static_cast<std::int64_t>(array_.bytes);
+    told.address = array_.address;
+    told.sends = array_.sends;
+    told.row = number(row_);
+    told.named = number(named_);
+    put(told.element, element_);
+    put(told.shape, shape_);
+    put(told.why, why_);
+    for (std::size_t k = 0; k < message_rows && !trouble; ++k) {
+        const auto text = ends_[k] ? ends_[k]->told() : std::vector<std::byte>();
+        if (text.size() > MessageEnd::most_told)
+            throw std::length_error("an end of a message by '" + all_->rows_[k].name + "' tells too much");
+        told.by_row[k].bytes = static_cast<std::int32_t>(text.size());
+        std::ranges::copy(text, told.by_row[k].text);
+    }
+    half_ = all_->introduce(array_.peer, told);
+    if (trouble) std::rethrow_exception(trouble);
+}
+
+// Of a sender by its own choice; a receiver is ready for all.
+DeviceMessage::Ends DeviceMessage::make_ends() {
+    Ends ends;
+    for (const DeviceMessages::Row& row : all_->rows_)
+        if (!ends[row.first] && all_->why_not(row, array_.peer).empty() &&
+            (!array_.sends || row.first == row_->first))
+            ends[row.first] = row.carrier->make(array_);
+    return ends;
+}
+
+void DeviceMessage::meet() {
+    if (has_met()) return;
+    const DeviceMessages::Told& other = all_->told_to(*this);
+    if (other.trouble[0] != '\0')
+        throw GpuError(rank_text(array_.peer) + " cannot make its end of a message: " + other.trouble);
+    const auto told = [](int rank, std::int64_t bytes, const std::string& shape, const std::string& element) {
+        return rank_text(rank) + "'s array of " + std::to_string(bytes) + " bytes (shape " + shape + ", " +
+               element + ")";
+    };
+    const std::string with_tag = "a message with tag " + std::to_string(array_.tag);
+    const auto bytes = static_cast<std::int64_t>(array_.bytes);
+    if (bytes != other.bytes || element_ != other.element) {
+        std::string here = told(all_->rank(), bytes, shape_, element_);
+        std::string there = told(array_.peer, other.bytes, other.shape, other.element);
+        if (!array_.sends) std::swap(here, there);
+        throw MessageError(with_tag + ": " + here + " sends, but " + there +
+                           " receives; make the arrays alike");
+    }
+    const auto row_of = [&](std::int32_t number) { return number < 0 ? nullptr : &all_->rows_[number]; };
+    const DeviceMessages::Row* const taken = array_.sends ? row_ : row_of(other.row);
+    const DeviceMessages::Row* const wanted = array_.sends ? row_of(other.named) : named_;
+    if (wanted != nullptr && wanted->first != taken->first && !taken->transport->rules.to_oneself)
+        throw MessageError(with_tag + " goes by '" + taken->name + "' at its sender, and by '" +
+                           wanted->name +
+                           "' at its receiver; name the same on both sides, or none at the receiver");
+    const auto& text = other.by_row[taken->first];
+    std::unique_ptr<MessageEnd>& end = ends_[taken->first];
+    if (!end)
+        throw GpuError(with_tag + " goes by '" + taken->name +
+                       "' at its sender, but not here: " + all_->why_not(*taken, array_.peer));
+    end->meet(std::span(text.text, static_cast<std::size_t>(text.bytes)), *taken->transport);
+    if (!array_.sends) {
+        row_ = taken;
+        why_ = other.why;
+    }
+    sent_from_ = array_.sends ? array_.address : other.address;
+    end_ = std::move(end);
+    ends_ = {};
+    half_.reset();
+}
+
+void DeviceMessage::copy_alone(void* stream) const {
+    if (!end_->copy_alone(stream))
+        throw MessageError(describe() + " is none that is put into the memory of a peer");
+}
+
+std::string DeviceMessage::describe() const {
+    return "<message " + std::string(array_.sends ? "to " : "from ") + rank_text(array_.peer) + ", tag " +
+           std::to_string(array_.tag) + ", " + std::to_string(array_.bytes) + " bytes, " + row_->name + ": " +
+           why_ + ">";
+}
+
+// ---- starts --------------------------------------------------------------------------------------------
+
+bool DeviceMessages::may_wait(std::span<DeviceMessage* const> messages) const {
+    return std::ranges::any_of(
+        messages, [](const DeviceMessage* m) { return !m->has_met() || !m->transport().traits.one_sided; });
+}
+
+void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
+    Gpu& gpu = *ranks_.gpu;
+    void* const stream = theirs ? *theirs : gpu.stream();
+    ++starts_;
+    for (auto& ends : starting_) ends.clear();
+    // In order with who else uses the arrays; for a stream of the caller's that is the caller's business.
+    std::vector<void*> owners;
+    for (DeviceMessage* m : messages) {
+        if (m->all_.get() != this)
+            throw MessageError(m->describe() + " is of another communicator or device; start those together");
+        if (std::exchange(m->start_, starts_) == starts_)
+            throw MessageError(
+                "a message is started twice at once; start it again when this start is on its stream");
+        m->meet();
+        starting_[m->row_->first].push_back(m->end_.get());
+        if (!theirs && m->owner_stream_ != stream &&
+            std::ranges::find(owners, m->owner_stream_) == owners.end())
+            owners.push_back(m->owner_stream_);
+    }
+    const auto for_each = [&](auto work) {
+        for (std::size_t k = 0; k < message_rows; ++k)
+            if (!starting_[k].empty()) work(rows_[k], MessageCarrier::Ends(starting_[k]));
+    };
+    for_each([&](const Row& row, MessageCarrier::Ends) {
+        if (!row.transport->traits.recordable && gpu.is_capturing(stream))
+            throw GpuError("messages that go by '" + row.name +
+                           "' take the host, so that they cannot be recorded in a graph");
+    });
+    if (!owners.empty() && gpu.is_capturing(stream)) owners.clear(); // as is a graph
+    for (void* owner : owners) gpu.wait_for(owner);
+    for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
+        for_each([&](const Row& row, MessageCarrier::Ends ends) {
+            if (row.transport->traits.host_waits == by_host) row.carrier->begin(ends, stream);
+        });
+    for_each([&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(ends, stream); });
+    for (void* owner : owners) gpu.let_wait(owner);
+}
+
+} // namespace jali

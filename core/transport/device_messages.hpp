@@ -1,0 +1,141 @@
+// Messages between the devices of two ranks that are made once and started again and again.
+//
+// A communicator has one DeviceMessages for a device: the carriers that its ranks found to be open, when they
+// made it together. A message concerns two ranks alone. When an end is made it tells the other one, over the
+// host, what it is, which row of message_transport.hpp it takes and what the carrier wants known; ends of the
+// same ranks and tag meet in the order in which they were made, at the first start at the latest.
+#pragma once
+
+#include "transport/message_transport.hpp"
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace jali {
+
+class DeviceMessage;
+
+class DeviceMessages {
+  public:
+    // Collective; says so to ranks that come to something else. Throws MessageError where a row is named for
+    // all messages that these devices have not.
+    DeviceMessages(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator);
+    DeviceMessages(const DeviceMessages&) = delete;
+
+    const std::shared_ptr<Gpu>& gpu() const { return ranks_.gpu; }
+    int rank() const { return ranks_.communicator->rank(); }
+    int size() const { return ranks_.communicator->size(); }
+    // Why messages with that rank cannot go by the row of this name; empty if they can. Throws MessageError
+    // for a name that is none.
+    std::string why_not(const std::string& name, int peer) const { return why_not(row_named(name), peer); }
+
+    // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
+    // Waits for ends that have not met, and for carriers that want the host. Throws MessageError, GpuError.
+    void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
+    // Whether a start of these may wait for another rank on the host.
+    bool may_wait(std::span<DeviceMessage* const> messages) const;
+
+  private:
+    friend class DeviceMessage;
+    struct Row {
+        std::string name;
+        const MessageTransport* transport;
+        MessageCarrier* carrier;    // null: there is none
+        std::size_t first;          // row of this carrier
+        std::string why_no_carrier; // the same on all ranks
+    };
+    // What one end tells the other.
+    struct Told {
+        std::int64_t tag, bytes;
+        GpuAddress address;
+        std::int32_t sends, row, named; // numbers of rows; -1: none
+        char element[16], shape[80], why[800], trouble[400];
+        struct {
+            std::int32_t bytes;
+            std::byte text[MessageEnd::most_told];
+        } by_row[message_rows]; // for the first of each carrier
+    };
+    // One that has been made, or is gone, and what its other end tells.
+    struct Half {
+        std::optional<Told> other;
+    };
+    struct Meeting {
+        std::deque<Told> early; // whose other end has not been made here
+        std::deque<std::shared_ptr<Half>> waiting;
+    };
+    struct UnderWay {
+        std::unique_ptr<Told> told;
+        std::unique_ptr<Request> request;
+    };
+
+    const Row& row_named(const std::string& name) const;
+    std::string why_not(const Row& row, int peer) const;
+    const Row& choose(const MessageArray& array, const Row* named, std::string& why) const;
+    std::shared_ptr<Half> introduce(int peer, const Told& told);
+    void deliver(int peer, const Told& told);
+    const Told& told_to(const DeviceMessage& message);
+
+    MessageRanks ranks_;
+    std::vector<std::shared_ptr<MessageCarrier>> carriers_;
+    std::vector<Row> rows_;
+    const Row* for_all_ = nullptr;
+    int channels_ = 0;
+    std::map<std::tuple<int, bool, std::int64_t>, Meeting>
+        meetings_;                                 // other end: rank, whether it sends, tag
+    std::map<int, std::deque<UnderWay>> expected_; // from a rank
+    std::deque<UnderWay> telling_;                 // also of ends that are gone
+    std::uint64_t starts_ = 0;
+    std::array<std::vector<MessageEnd*>, message_rows> starting_; // by the first row of the carrier
+};
+
+// One end, and the array that it sends or receives.
+class DeviceMessage {
+  public:
+    // Tells the other end, also when it throws because this one cannot be made: GpuError, OutOfMemory. `way`
+    // names a row, or is empty; on `owner_stream` whoever has the array goes on with it. Throws MessageError
+    // for a name that is none.
+    DeviceMessage(std::shared_ptr<DeviceMessages> all, const MessageArray& array, const std::string& element,
+                  const std::string& shape, const std::string& way, void* owner_stream);
+    DeviceMessage(const DeviceMessage&) = delete;
+
+    // Waits until the other end has been made too. Throws MessageError if the two do not fit.
+    void meet();
+    bool has_met() const { return end_ != nullptr; }
+
+    const MessageArray& array() const { return array_; }
+    // The sender's choice, when they have met.
+    const std::string& way() const { return row_->name; }
+    const MessageTransport& transport() const { return *row_->transport; }
+    const std::string& why() const { return why_; }
+    GpuAddress sent_from() const { return sent_from_; } // the array's address at its sender
+    const MessageEnd& end() const { return *end_; }
+    const std::shared_ptr<DeviceMessages>& all() const { return all_; }
+    std::string describe() const;
+    // Of a sender into the memory of a peer that has met: see MessageEnd. Throws MessageError for others.
+    void copy_alone(void* stream) const;
+
+  private:
+    friend class DeviceMessages;
+    using Ends = std::array<std::unique_ptr<MessageEnd>, message_rows>; // by the first row of the carrier
+    Ends make_ends();
+
+    std::shared_ptr<DeviceMessages> all_;
+    MessageArray array_;
+    std::string element_, shape_, why_;
+    const DeviceMessages::Row *named_ = nullptr, *row_ = nullptr;
+    void* owner_stream_;
+    GpuAddress sent_from_ = 0;
+    std::shared_ptr<DeviceMessages::Half> half_;
+    Ends ends_; // until they have met
+    std::unique_ptr<MessageEnd> end_;
+    std::uint64_t start_ = 0; // the last one
+};
+
+} // namespace jali

@@ -1,0 +1,47 @@
+// GPU-aware MPI: the MPI library gets the addresses of both arrays. The host waits for the stream first, and
+// for all messages of a start together.
+#include "transport/carriers.hpp"
+#include "transport/host_messages.hpp"
+#include "transport/numbered_end.hpp"
+
+namespace jali {
+
+namespace {
+
+class GpuAwareMpi : public MessageCarrier {
+  public:
+    explicit GpuAwareMpi(const MessageRanks& ranks) : ranks_(ranks), before_(ranks.gpu, false) {}
+    std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
+        return std::make_unique<NumberedEnd>(array, array.sends ? 0 : ranks_.channel());
+    }
+    void begin(Ends ends, void* stream) override {
+        before_.record(stream);
+        before_.wait();
+        for (const bool sends : {false, true})
+            for (const MessageEnd* end : ends) {
+                const MessageArray& of = end->array;
+                const int channel = static_cast<const NumberedEnd*>(end)->number();
+                if (of.sends != sends) continue;
+                if (sends)
+                    between_.send(reinterpret_cast<const void*>(of.address), of.bytes, of.peer, channel);
+                else
+                    between_.receive(reinterpret_cast<void*>(of.address), of.bytes, of.peer, channel);
+            }
+    }
+    void end(Ends, void*) override { between_.wait("messages between devices"); }
+
+  private:
+    MessageRanks ranks_;
+    HostMessages between_{*ranks_.data};
+    GpuEvent before_;
+};
+
+std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
+    return std::make_shared<GpuAwareMpi>(ranks);
+}
+
+} // namespace
+
+const MessageTransport messages_by_gpu_aware_mpi{{gpu_aware_mpi}, make};
+
+} // namespace jali

@@ -1,0 +1,111 @@
+// Host-staged: through pinned memory of the host at both ends, as a message of the communicator's.
+//
+// The host waits for the stream and for what arrives. What is sent is waited for by the next start of the
+// same end, so that ranks may start ends one after the other.
+#include "transport/carriers.hpp"
+#include "transport/numbered_end.hpp"
+
+#include <deque>
+#include <optional>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+// Pinned memory, and the message that is sent from it.
+struct Sending {
+    PinnedMemory memory;
+    std::unique_ptr<Request> request;
+};
+
+class StagedEnd : public NumberedEnd {
+  public:
+    StagedEnd(const MessageRanks& ranks, const MessageArray& array)
+        : NumberedEnd(array, array.sends ? 0 : ranks.channel()), gpu_(ranks.gpu) {}
+    void meet(std::span<const std::byte> other, const MessageTransport& by) override {
+        NumberedEnd::meet(other, by);
+        here = std::make_shared<Sending>();
+        here->memory = gpu_->allocate_pinned(array.bytes, "message by way of the host");
+        placed.emplace(gpu_, false);
+    }
+    std::string start_of() const {
+        return std::string("the start of a message ") + (array.sends ? "to" : "from") + " rank " +
+               std::to_string(array.peer) + ", tag " + std::to_string(array.tag);
+    }
+
+    std::shared_ptr<Sending> here;
+    std::optional<GpuEvent> placed; // what has arrived is on the device
+
+  private:
+    std::shared_ptr<Gpu> gpu_;
+};
+
+class Staged : public MessageCarrier {
+  public:
+    explicit Staged(const MessageRanks& ranks) : ranks_(ranks), fetched_(ranks.gpu, false) {}
+    std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
+        return std::make_unique<StagedEnd>(ranks_, array);
+    }
+
+    void begin(Ends ends, void* stream) override {
+        const auto sending = chosen(ends, true);
+        for (StagedEnd* end : sending) {
+            if (end->here->request)
+                ranks_.data->wait(std::span(&end->here->request, 1), end->start_of() + " before");
+            ranks_.gpu->copy_out(end->here->memory.data(), end->array.address, end->array.bytes, stream);
+        }
+        if (sending.empty()) return;
+        fetched_.record(stream);
+        fetched_.wait();
+        while (!flying_.empty() && has_gone(*flying_.front())) flying_.pop_front();
+        for (StagedEnd* end : sending) {
+            end->here->request =
+                ranks_.data->send(end->here->memory.data(), end->array.bytes, end->array.peer, end->number());
+            flying_.push_back(end->here);
+        }
+    }
+
+    void end(Ends ends, void* stream) override {
+        const auto receiving = chosen(ends, false);
+        std::vector<std::unique_ptr<Request>> requests;
+        for (StagedEnd* end : receiving) {
+            end->placed->wait(); // what arrived before
+            requests.push_back(ranks_.data->receive(end->here->memory.data(), end->array.bytes,
+                                                    end->array.peer, end->number()));
+        }
+        for (std::size_t k = 0; k < receiving.size(); ++k) {
+            StagedEnd& end = *receiving[k];
+            ranks_.data->wait(std::span(&requests[k], 1), end.start_of());
+            ranks_.gpu->copy_in(end.array.address, end.here->memory.data(), end.array.bytes, stream);
+            end.placed->record(stream);
+        }
+    }
+
+  private:
+    static std::vector<StagedEnd*> chosen(Ends ends, bool sends) {
+        std::vector<StagedEnd*> those;
+        for (MessageEnd* end : ends)
+            if (end->array.sends == sends && end->array.bytes > 0)
+                those.push_back(static_cast<StagedEnd*>(end));
+        return those;
+    }
+    bool has_gone(Sending& sending) {
+        if (sending.request && ranks_.data->test(*sending.request)) sending.request.reset();
+        return !sending.request;
+    }
+
+    MessageRanks ranks_;
+    GpuEvent fetched_;
+    std::deque<std::shared_ptr<Sending>> flying_; // also of ends that are gone
+};
+
+std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
+    return std::make_shared<Staged>(ranks);
+}
+
+} // namespace
+
+const MessageTransport messages_by_staging{{host_staged}, make, {.noted = false}};
+
+} // namespace jali
