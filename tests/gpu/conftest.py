@@ -8,6 +8,7 @@ are marked `gpu`.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import shutil
@@ -47,6 +48,16 @@ def fake_devices(fake_driver: Path) -> Iterator[None]:
             for ordinal in range(_core.Gpu.count(kind)):
                 with contextlib.suppress(JaliError, MemoryError):  # a device that a test has broken
                     _core.Gpu.open(kind, ordinal).trim()
+
+
+@pytest.fixture(autouse=True)
+def devices_that_are_not_lost(fake_driver: Path, fake_devices: None) -> Iterator[None]:
+    """What a test does to devices is over when it ends: those of its process would refuse whatever the next ones ask."""
+    yield
+    driver = ctypes.CDLL(str(fake_driver))
+    if driver.fakeIsLost():
+        driver.fakeRecover()
+        gc.collect()  # what failed hears of its ranks whenever a device is waited for, until it goes
 
 
 @pytest.fixture

@@ -273,7 +273,12 @@ extern "C" __attribute__((visibility("default"))) void fakeChange(long call, int
     }
     changes[call] = {static_cast<Change::Deed>(deed), {bytes, bytes + size}};
 }
-// Devices are as new, after nothing moved on them.
+// Whether a kernel has met a fault, or nothing moved: every call is an error since.
+extern "C" __attribute__((visibility("default"))) int fakeIsLost() {
+    GUARD;
+    return sticky;
+}
+// Devices are as new after that.
 extern "C" __attribute__((visibility("default"))) void fakeRecover() {
     Scheduler::get().recover();
 }

@@ -53,6 +53,11 @@ int number(const char* name, int otherwise) {
     return text && *text ? std::atoi(text) : otherwise;
 }
 
+double seconds(const char* name, double otherwise) {
+    const char* text = std::getenv(name);
+    return text && *text ? std::atof(text) : otherwise;
+}
+
 // What kernels know as jali_here (prelude/target_gpu.hpp).
 struct BlockHere {
     std::int64_t block, blocks;
@@ -264,7 +269,7 @@ class Scheduler {
                 continue;
             }
             const double still = std::chrono::duration<double>(Clock::now() - last_move_).count();
-            if (waits() && still > number("JALI_FAKE_PATIENCE", 20)) {
+            if (waits() && still > seconds("JALI_FAKE_PATIENCE", 20)) {
                 tell_deadlock();
                 continue;
             }

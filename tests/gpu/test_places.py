@@ -75,7 +75,7 @@ def test_ranks_that_share_a_device_are_refused_where_one_can_keep_the_other_from
     for multiprocessors, said in told.items():
         monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", str(multiprocessors))
         for seed in (0, 1, 2) if said == "" else (0,):
-            monkeypatch.setenv("JALI_FAKE_PATIENCE", "20" if said == "" else "1")
+            monkeypatch.setenv("JALI_FAKE_PATIENCE", "20" if said == "" else "0.5")
             monkeypatch.setenv("JALI_FAKE_SEED", str(seed))
             found = outcome(lambda: all(jali.virtual_ranks(2, halos.body, None)))
             assert found == ("right" if said == "" else "stuck"), (multiprocessors, seed, said)
@@ -123,5 +123,5 @@ def test_messages_need_a_second_place_where_the_first_block_waits(places, made, 
     assert (said == "") == (places > 1)
     monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", "1")
     monkeypatch.setenv("JALI_FAKE_THREADS", str(places * threads.pop()))
-    monkeypatch.setenv("JALI_FAKE_PATIENCE", "1" if said else "20")
+    monkeypatch.setenv("JALI_FAKE_PATIENCE", "0.5" if said else "20")
     assert outcome(lambda: all(jali.virtual_ranks(2, ring.body, None))) == ("stuck" if said else "right")

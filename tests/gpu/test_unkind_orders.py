@@ -6,7 +6,9 @@ in test_faults_do_harm.py.
 
 from __future__ import annotations
 
+import gc
 import hashlib
+import threading
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import test_device_messages as messages
 import test_graphs as graphs
 import test_halos_between_devices as halos
 from fake_driver import REAL
+from programs import PATIENCE
 from seeded_faults import fake_driver
 from test_halos_between_devices import four_devices, reference
 
@@ -158,16 +161,14 @@ def shifted(X, y, x):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_who_waits_for_what_is_told_when_nothing_moves(seed, monkeypatch, use_settings):
     use_settings(halo_policy="remote-write-overlap")
-    monkeypatch.setenv("JALI_FAKE_PATIENCE", "1")
-    try:
-        with pytest.raises(
-            (DeviceError, RankError),
-            match=r"nothing moves on the fake devices: 'pack_halos' on device 0, stream \d+: "
-            r"block 0 of 2 waits for a word to come from 1 to 2",
-        ):
-            jali.virtual_ranks(2, alone)
-    finally:
-        fake_driver().fakeRecover()
+    monkeypatch.setenv("JALI_FAKE_PATIENCE", "0.5")
+    with pytest.raises(
+        (DeviceError, RankError),
+        match=r"nothing moves on the fake devices: 'pack_halos' on device 0, stream \d+: "
+        r"block 0 of 2 waits for a word to come from 1 to 2",
+    ):
+        jali.virtual_ranks(2, alone)
+    fake_driver().fakeRecover()
     assert all(jali.virtual_ranks(2, lambda: shifted_once() is None))
 
 
@@ -176,3 +177,49 @@ def shifted_once() -> None:
     x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
     shifted(y, x)
     assert y.local().size
+
+
+@jali.site_function
+def never(X, x, rng):
+    x[X] = X.repeat_until(lambda: (rng.uniform(X) < 0, rng.uniform(X)), limit=2, otherwise=0)
+
+
+def one_collects(collected: threading.Event, rounds: int) -> None:
+    """On rank 0, garbage that has counted attempts, while its device waits for rank 1."""
+    lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    for _ in range(rounds):
+        never(lattice.field(jali.Real()), jali.Random(1))
+    garbage = [lattice.field(jali.Real())]
+    garbage.append(garbage)
+    never(garbage[0], jali.Random(1))
+    shifted(y, x)
+    lattice.gpu.synchronize()
+    comm.current().barrier()
+    del garbage
+    if comm.current().rank == 1:
+        assert collected.wait(PATIENCE)
+    x.storage.mark_written(3)
+    shifted(y, x)
+    if comm.current().rank == 0:
+        gc.collect()
+        collected.set()
+    lattice.gpu.synchronize()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_garbage_is_collected_without_waiting_for_devices_and_what_it_counted_is_known(
+    seed, monkeypatch, use_settings
+):
+    use_settings(halo_policy="remote-write-overlap")
+    monkeypatch.setenv("JALI_FAKE_PATIENCE", "5")
+    monkeypatch.setattr("jali.lattice.sites._MOST_GONE", 3)
+    before = never.exhausted
+    gc.disable()
+    try:
+        jali.virtual_ranks(2, one_collects, threading.Event(), 6)
+    finally:
+        gc.enable()
+    assert len(never._gone) <= 5
+    assert never.exhausted - before == 7 * 4 * 4 * 8
+    assert not never._gone

@@ -341,9 +341,12 @@ class BoundCall:
     @property
     def exhausted(self) -> int:
         """How many `repeat_until`s of all runs gave up, on this rank."""
-        return sum(
-            int(kernel.launch.counters.values[0]) for kernel in self.kernels if kernel.text.analysis.bodies
-        )
+        return sum(int(counters.values[0]) for counters in self.attempts)
+
+    @property
+    def attempts(self) -> list[Any]:
+        """Where they are counted: the counters of the kernels that have some."""
+        return [kernel.launch.counters for kernel in self.kernels if kernel.text.analysis.bodies]
 
     def _advance(self, arguments: tuple[Any, ...]) -> None:
         # A source that is given twice is asked twice, so that the two arguments differ.

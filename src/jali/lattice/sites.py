@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 # Launches that a site function remembers on a lattice; the oldest goes first. On every rank the same one, since binding it again
 # may be collective: counted are those that were bound, whether they are still there or not.
 _MOST_BOUND = 256
+_MOST_GONE = 256  # launches that are gone and have counted what nobody has looked at
 _MOST_PROGRAMS = 256  # kinds of arguments for which it remembers programs,
 _MOST_VARIANTS = 16  # and programs of a kind, which saw different numbers
 _KEPT = "_jali_site_functions"  # where an object keeps the site functions of its methods
@@ -98,7 +99,8 @@ class SiteFunction:
         ] = {}  # what stands for parameters that are left out
         self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
-        self._exhausted_before = 0  # by launches that are gone
+        self._exhausted_before = 0  # by launches that are gone, as far as somebody has looked
+        self._gone: set[Any] = set()  # counters of the others that are gone
         self.derived: dict[
             Any, SiteFunction
         ] = {}  # others that run this one at each site, by what they do beside
@@ -255,21 +257,35 @@ class SiteFunction:
         """How many `repeat_until`s of all calls so far gave up, on this rank."""
         recording.refuse("attempts that gave up are counted on the host", "do it before or after")
         with self._guard:
-            before, bound = self._exhausted_before, list(self._bound.values())
-        return before + sum(b.exhausted for b in bound) + sum(d.exhausted for d in [*self.derived.values()])
+            before, gone, bound = self._exhausted_before, list(self._gone), list(self._bound.values())
+        derived = sum(d.exhausted for d in [*self.derived.values()])
+        return before + self._look_at(gone) + sum(b.exhausted for b in bound) + derived
+
+    def _look_at(self, gone: list[Any]) -> int:
+        """What these counters of launches that are gone say, after the work of their devices so far; they are dropped."""
+        total = 0
+        for counters in gone:
+            found = 0
+            with contextlib.suppress(
+                JaliError
+            ):  # a device that is lost counts no more; whoever uses it hears of it
+                found = int(counters.values[0])
+            with self._guard:
+                if counters in self._gone:
+                    self._gone.remove(counters)
+                    self._exhausted_before += found
+            total += found
+        return total
 
     def _forget(self, key: Any) -> None:
+        """Waits for no device: garbage is collected anywhere, also where other ranks wait for this one."""
         with self._guard:
             gone = self._bound.pop(key, None)
             if gone is None:
                 return
             if self._latest.get(key[0]) is gone:
                 del self._latest[key[0]]
-        # A device that is lost counts no more; whoever uses it hears of it. It may be waited for, so without the guard.
-        with contextlib.suppress(JaliError):
-            exhausted = gone.exhausted
-            with self._guard:
-                self._exhausted_before += exhausted
+            self._gone.update(gone.attempts)
 
     def kernels(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
@@ -329,6 +345,8 @@ class SiteFunction:
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None, key: Any = None
     ) -> BoundCall:
         """A launch with these arguments; where there is a `key`, one that is there already or is remembered from now on."""
+        if len(self._gone) > _MOST_GONE:
+            self._look_at(list(self._gone))
         domain = as_domain(domain, "over=")
         given, wanted = list(fields_of(arguments)), lattice
         of_object = isinstance(self.function, types.MethodType)
