@@ -356,9 +356,12 @@ def stands_still() -> str:
     raise caught.value
 
 
+LITTLE = 2  # seconds
+
+
 def with_little_patience(body: Callable[[], Any], use_settings: Callable[..., None]) -> list[Any]:
     """Runs it where kernels are compiled already, so that ranks of a busy machine keep no other waiting for so long."""
-    use_settings(watchdog="4")
+    use_settings(watchdog=str(LITTLE))
     return comm.virtual_ranks(2, body)
 
 
@@ -369,7 +372,7 @@ def test_the_watchdog_names_the_wait(made, use_settings):
     with pytest.raises(
         RankError,
         match=r"rank 0 waited for its device, where halos of other ranks may be missing "
-        r"\(it waits for exchange 2 of rank 1, in 'receive_halos'\): nothing has moved for 4 s",
+        r"\(it waits for exchange 2 of rank 1, in 'receive_halos'\): nothing has moved for 2 s",
     ):
         with_little_patience(stands_still, use_settings)
     until_idle()
@@ -381,7 +384,7 @@ def sums_that_stand_still() -> str:
     array = on_device(x)
     c.all_reduce(array)
     c.barrier()
-    if settings.current().watchdog > 4:
+    if settings.current().watchdog > LITTLE:
         return "warm"
     if c.rank == 1:
         with pytest.raises(RankError):
