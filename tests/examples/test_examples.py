@@ -16,6 +16,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LONG = (
     "gradient_flow",
     "ising",
+    "momentum_correlator",
+    "o3_overrelaxation",
     "plaquette",
     "pion_from_ensemble",
     "potts",

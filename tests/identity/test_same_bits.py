@@ -38,12 +38,19 @@ def test_history_moves_and_precisions_differ(reference):
     assert abs(starts[0] - starts[1]) < 1e-6  # the same random numbers, rounded
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("ranks", [2, 3, 6, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 4))])
 def test_same_bits_on_any_number_of_virtual_ranks(reference, ranks):
     assert all(result == reference for result in jali.virtual_ranks(ranks, history.both))
 
 
-@pytest.mark.parametrize("grid", [(1, 1, 1, 4), (2, 1, 2, 1), (2, 2, 1, 1), (1, 4, 1, 1)])
+@pytest.mark.parametrize(
+    "grid",
+    [
+        (1, 1, 1, 4),
+        (2, 1, 2, 1),
+        *(pytest.param(grid, marks=pytest.mark.full) for grid in ((2, 2, 1, 1), (1, 4, 1, 1))),
+    ],
+)
 def test_same_bits_on_any_rank_grid(reference, grid):
     assert jali.virtual_ranks(4, history.both, grid)[0] == reference
 
