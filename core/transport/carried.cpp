@@ -150,15 +150,15 @@ class CarriedCommunicator final : public Communicator {
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
-        check_message(to, tag);
+        admit(to, tag);
         return start_send(data, bytes, to, context_, tag);
     }
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
-        check_message(from, tag);
+        admit(from, tag);
         return start_receive(data, bytes, from, context_, tag, false);
     }
     std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
-        check_message(from, tag);
+        admit(from, tag);
         return start_receive(data, most, from, context_, tag, true);
     }
 
@@ -238,22 +238,13 @@ class CarriedCommunicator final : public Communicator {
 
   private:
     struct Collectives final : Mail {
-        explicit Collectives(CarriedCommunicator& owner) : owner(owner) {}
-        int rank() const override { return owner.rank(); }
-        int size() const override { return owner.size(); }
+        explicit Collectives(CarriedCommunicator& owner) : Mail(owner), owner(owner) {}
         std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
             return owner.start_send(data.data(), data.size(), to, owner.context_ + 1, 0);
         }
-        std::unique_ptr<Request> receive(std::span<std::byte> data, int from) override {
-            return owner.start_receive(data.data(), data.size(), from, owner.context_ + 1, 0, false);
+        std::unique_ptr<Request> receive(std::span<std::byte> data, int from, bool may_be_shorter) override {
+            return owner.start_receive(data.data(), data.size(), from, owner.context_ + 1, 0, may_be_shorter);
         }
-        std::unique_ptr<Request> receive_up_to(std::span<std::byte> data, int from) override {
-            return owner.start_receive(data.data(), data.size(), from, owner.context_ + 1, 0, true);
-        }
-        void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
-            owner.wait(requests, what);
-        }
-        void fail(const std::string& cause) noexcept override { owner.fail(cause); }
 
         CarriedCommunicator& owner;
     };
@@ -276,24 +267,13 @@ class CarriedCommunicator final : public Communicator {
         const auto bytes = notices_->carrier().test(*request.inner);
         if (!bytes) return false;
         request.inner.reset();
-        if (!request.sending && (request.may_be_shorter ? *bytes > request.bytes : *bytes != request.bytes))
-            throw TransportError("rank " + std::to_string(rank_) + " expected " +
-                                 std::to_string(request.bytes) + " bytes from rank " +
-                                 std::to_string(request.peer) + " with tag " + std::to_string(request.tag) +
-                                 ", but " + std::to_string(*bytes) + " came");
+        if (!request.sending)
+            check_size(request.bytes, *bytes, request.may_be_shorter, request.peer, request.tag);
         return true;
     }
 
-    void check_rank(int rank) const {
-        if (rank < 0 || rank >= size())
-            throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
-                                        std::to_string(size()));
-    }
-    void check_message(int peer, int tag) const {
-        check_rank(peer);
-        if (tag < 0 || tag > max_tag)
-            throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
-                                        std::to_string(max_tag));
+    void admit(int peer, int tag) const {
+        check_message(peer, tag);
         notices_->throw_if_failed();
     }
 

@@ -130,6 +130,13 @@ class Communicator {
     // What is made once for this group and lives as long as it does, by name. End them before leave().
     std::map<std::string, std::shared_ptr<Belonging>> belongings;
     void end_belongings() noexcept;
+
+  protected:
+    // For those that carry messages. Throw std::invalid_argument for what is no rank, or no tag.
+    void check_rank(int rank) const;
+    void check_message(int peer, int tag) const;
+    // A message of `bytes` bytes was expected, or of at most so many. Throws TransportError.
+    void check_size(std::size_t bytes, std::size_t came, bool may_be_shorter, int from, int tag) const;
 };
 
 // Throws TransportError unless rank `from` gave `wanted` bytes.

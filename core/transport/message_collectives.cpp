@@ -74,7 +74,7 @@ class Talk {
     // The body of the next message from this rank, which stays until the next receive.
     Bytes receive(int from) {
         const std::span<std::byte> opening(letters_->opening);
-        await([&] { return mail_.receive_up_to(opening, from); });
+        await([&] { return mail_.receive(opening, from, true); });
         Head head;
         std::memcpy(static_cast<void*>(&head), opening.data(), sizeof head);
         if (!call_.agrees_with(head.call)) {
@@ -84,7 +84,7 @@ class Talk {
         }
         if (sizeof head + head.body <= one_message) return opening.subspan(sizeof head, head.body);
         letters_->body.resize(head.body);
-        await([&] { return mail_.receive(letters_->body, from); });
+        await([&] { return mail_.receive(letters_->body, from, false); });
         return letters_->body;
     }
 

@@ -19,19 +19,24 @@
 
 namespace jali {
 
-// Messages of which any number may be under way at once, with one tag.
+// Messages of the owner's, of which any number may be under way at once, with one tag.
 class Mail {
   public:
+    explicit Mail(Communicator& owner) : owner_(owner) {}
     virtual ~Mail() = default;
-    virtual int rank() const = 0;
-    virtual int size() const = 0;
+    int rank() const { return owner_.rank(); }
+    int size() const { return owner_.size(); }
     virtual std::unique_ptr<Request> send(std::span<const std::byte> data, int to) = 0;
-    virtual std::unique_ptr<Request> receive(std::span<std::byte> data, int from) = 0;
-    virtual std::unique_ptr<Request> receive_up_to(std::span<std::byte> data, int from) = 0;
-    virtual void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) = 0;
-    virtual void fail(const std::string& cause) noexcept = 0; // tells all ranks
+    virtual std::unique_ptr<Request> receive(std::span<std::byte> data, int from, bool may_be_shorter) = 0;
+    virtual void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) {
+        owner_.wait(requests, what);
+    }
+    void fail(const std::string& cause) noexcept { owner_.fail(cause); } // tells all ranks
 
     std::uint64_t calls = 0; // so far
+
+  private:
+    Communicator& owner_;
 };
 
 void barrier_by_messages(Mail& mail, std::string_view what);

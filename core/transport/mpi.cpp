@@ -117,15 +117,15 @@ class MpiCommunicator final : public Communicator {
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
-        check_message(to, tag);
+        admit(to, tag);
         return start_send(data, bytes, to, tag);
     }
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
-        check_message(from, tag);
+        admit(from, tag);
         return start_receive(data, bytes, from, tag, false);
     }
     std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
-        check_message(from, tag);
+        admit(from, tag);
         return start_receive(data, most, from, tag, true);
     }
 
@@ -218,23 +218,13 @@ class MpiCommunicator final : public Communicator {
     enum class Look { nothing, moved, done };
 
     struct Collectives final : Mail {
-        explicit Collectives(MpiCommunicator& owner) : owner(owner) {}
-
-        int rank() const override { return owner.rank(); }
-        int size() const override { return owner.size(); }
+        explicit Collectives(MpiCommunicator& owner) : Mail(owner), owner(owner) {}
         std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
             return owner.start_send(data.data(), data.size(), to, owner.own_tag());
         }
-        std::unique_ptr<Request> receive(std::span<std::byte> data, int from) override {
-            return owner.start_receive(data.data(), data.size(), from, owner.own_tag(), false);
+        std::unique_ptr<Request> receive(std::span<std::byte> data, int from, bool may_be_shorter) override {
+            return owner.start_receive(data.data(), data.size(), from, owner.own_tag(), may_be_shorter);
         }
-        std::unique_ptr<Request> receive_up_to(std::span<std::byte> data, int from) override {
-            return owner.start_receive(data.data(), data.size(), from, owner.own_tag(), true);
-        }
-        void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
-            owner.wait(requests, what);
-        }
-        void fail(const std::string& cause) noexcept override { owner.fail(cause); }
 
         MpiCommunicator& owner;
     };
@@ -275,17 +265,8 @@ class MpiCommunicator final : public Communicator {
         return request;
     }
 
-    void check_rank(int rank) const {
-        if (rank < 0 || rank >= size())
-            throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
-                                        std::to_string(size()));
-    }
-
-    void check_message(int peer, int tag) const {
-        check_rank(peer);
-        if (tag < 0 || tag > largest_tag_)
-            throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
-                                        std::to_string(largest_tag_));
+    void admit(int peer, int tag) const {
+        check_message(peer, tag);
         notices_->throw_if_failed();
     }
 
@@ -343,11 +324,8 @@ class MpiCommunicator final : public Communicator {
             if (request.sending) continue;
             int count = -1;
             mpi_.Get_count(&status, mpi_.byte_type, &count);
-            if (static_cast<std::size_t>(count) != part.bytes && !request.may_be_shorter)
-                throw TransportError(
-                    "rank " + std::to_string(rank_) + " expected " + std::to_string(part.bytes) +
-                    " bytes from rank " + std::to_string(request.peer) + " with tag " +
-                    std::to_string(request.tag) + ", but " + std::to_string(count) + " came");
+            check_size(part.bytes, static_cast<std::size_t>(count), request.may_be_shorter, request.peer,
+                       request.tag);
         }
         return moved;
     }

@@ -69,21 +69,17 @@ class HostCommunicator final : public Communicator {
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
         check_message(to, tag);
-        if (local_ranks_[to] >= 0) return link_->send(data, bytes, local_ranks_[to], to, context_, tag);
-        return std::make_unique<Message>(*link_, base_->send(data, bytes, to, tag), bytes, to, tag, true);
+        return start_send(base_.get(), data, bytes, to, context_, tag);
     }
 
     std::unique_ptr<Request> receive(void* data, std::size_t bytes, int from, int tag) override {
         check_message(from, tag);
-        if (local_ranks_[from] >= 0)
-            return link_->receive(data, bytes, local_ranks_[from], from, context_, tag);
-        return std::make_unique<Message>(*link_, base_->receive(data, bytes, from, tag), bytes, from, tag,
-                                         false);
+        return start_receive(base_.get(), data, bytes, from, context_, tag, false);
     }
 
     std::unique_ptr<Request> receive_up_to(void* data, std::size_t most, int from, int tag) override {
         check_message(from, tag);
-        return start_receive_up_to(*base_, data, most, from, context_, tag);
+        return start_receive(base_.get(), data, most, from, context_, tag, true);
     }
 
     bool test(Request& request) override {
@@ -155,74 +151,45 @@ class HostCommunicator final : public Communicator {
     // The messages of the collectives: a context and a base of their own.
     struct Collectives final : Mail {
         Collectives(HostCommunicator& owner, std::shared_ptr<Communicator> base)
-            : owner(owner), base(std::move(base)) {}
-
-        int rank() const override { return owner.rank(); }
-        int size() const override { return owner.size(); }
+            : Mail(owner), owner(owner), base(std::move(base)) {}
         std::unique_ptr<Request> send(std::span<const std::byte> data, int to) override {
-            const int local_rank = owner.local_ranks_[to];
-            if (local_rank >= 0)
-                return owner.link_->send(data.data(), data.size(), local_rank, to, owner.context_ + 1, 0);
-            return std::make_unique<Message>(*owner.link_, base->send(data.data(), data.size(), to, 0),
-                                             data.size(), to, 0, true);
+            return owner.start_send(base.get(), data.data(), data.size(), to, owner.context_ + 1, 0);
         }
-        std::unique_ptr<Request> receive(std::span<std::byte> data, int from) override {
-            const int local_rank = owner.local_ranks_[from];
-            if (local_rank >= 0)
-                return owner.link_->receive(data.data(), data.size(), local_rank, from, owner.context_ + 1,
-                                            0);
-            return std::make_unique<Message>(*owner.link_, base->receive(data.data(), data.size(), from, 0),
-                                             data.size(), from, 0, false);
-        }
-        std::unique_ptr<Request> receive_up_to(std::span<std::byte> data, int from) override {
-            return owner.start_receive_up_to(base ? *base : *owner.base_, data.data(), data.size(), from,
-                                             owner.context_ + 1, 0);
+        std::unique_ptr<Request> receive(std::span<std::byte> data, int from, bool may_be_shorter) override {
+            return owner.start_receive(base.get(), data.data(), data.size(), from, owner.context_ + 1, 0,
+                                       may_be_shorter);
         }
         void wait(std::span<std::unique_ptr<Request>> requests, const std::string& what) override {
             owner.wait_on(base ? *base : *owner.base_, requests, what);
         }
-        void fail(const std::string& cause) noexcept override { owner.fail(cause); }
 
         HostCommunicator& owner;
-        std::shared_ptr<Communicator> base;
+        std::shared_ptr<Communicator> base; // null where all ranks share memory
     };
 
-    std::unique_ptr<Request> start_receive_up_to(Communicator& base, void* data, std::size_t most, int from,
-                                                 std::uint32_t context, int tag) {
-        const int local_rank = local_ranks_[from];
-        if (local_rank < 0)
-            return std::make_unique<Message>(*link_, base.receive_up_to(data, most, from, tag), most, from,
-                                             tag, false);
-        return link_->receive(data, most, local_rank, from, context, tag, true);
+    // `base` carries messages to ranks of other hosts.
+    std::unique_ptr<Request> start_send(Communicator* base, const void* data, std::size_t bytes, int to,
+                                        std::uint32_t context, int tag) {
+        if (local_ranks_[to] >= 0) return link_->send(data, bytes, local_ranks_[to], to, context, tag);
+        return std::make_unique<Message>(*link_, base->send(data, bytes, to, tag), bytes, to, tag, true);
     }
-
-    void check_rank(int rank) const {
-        if (rank < 0 || rank >= size())
-            throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
-                                        std::to_string(size()));
-    }
-
-    void check_message(int peer, int tag) const {
-        check_rank(peer);
-        if (tag < 0 || tag > largest_tag())
-            throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
-                                        std::to_string(largest_tag()));
+    std::unique_ptr<Request> start_receive(Communicator* base, void* data, std::size_t bytes, int from,
+                                           std::uint32_t context, int tag, bool may_be_shorter) {
+        if (local_ranks_[from] >= 0)
+            return link_->receive(data, bytes, local_ranks_[from], from, context, tag, may_be_shorter);
+        auto outer = may_be_shorter ? base->receive_up_to(data, bytes, from, tag)
+                                    : base->receive(data, bytes, from, tag);
+        return std::make_unique<Message>(*link_, std::move(outer), bytes, from, tag, false);
     }
 
     bool arrived(const Message& message) const {
         if (message.stage != Message::Stage::done) return false;
         if (message.sending) return true;
-        const auto who = [&] {
-            return " bytes from rank " + std::to_string(message.peer) + " with tag " +
-                   std::to_string(message.tag);
-        };
-        if (message.may_be_shorter ? message.arrived > message.bytes : message.arrived != message.bytes)
-            throw TransportError("rank " + std::to_string(rank()) + " expected " +
-                                 std::to_string(message.bytes) + who() + ", but " +
-                                 std::to_string(message.arrived) + " came");
+        check_size(message.bytes, message.arrived, message.may_be_shorter, message.peer, message.tag);
         if (message.error != 0)
             throw TransportError("rank " + std::to_string(rank()) + " could not read " +
-                                 std::to_string(message.bytes) + who() +
+                                 std::to_string(message.bytes) + " bytes from rank " +
+                                 std::to_string(message.peer) + " with tag " + std::to_string(message.tag) +
                                  " in its memory: " + std::generic_category().message(message.error));
         return true;
     }

@@ -79,7 +79,7 @@ Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid(
     arena_bytes_ = std::clamp(std::size_t{1} << (63 - __builtin_clzll(host_budget / (ranks * ranks) | 1)),
                               smallest_arena, largest_arena);
     const std::size_t ring_bytes = Ring::size(arena_bytes_);
-    const std::size_t segment_bytes = sizeof(Doorbell) + (ranks - 1) * ring_bytes;
+    const std::size_t segment_bytes = sizeof(Bell) + (ranks - 1) * ring_bytes;
 
     SegmentHandle handle{};
     std::string refused; // why this rank cannot do what was asked for
@@ -128,9 +128,9 @@ Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid(
         if (!text.empty())
             throw TransportError(std::string(reinterpret_cast<const char*>(text.data()), text.size()));
 
-    if (mine_) bell_ = reinterpret_cast<Doorbell*>(mine_.data());
+    if (mine_) bell_ = reinterpret_cast<Bell*>(mine_.data());
     const auto rings = [&](std::byte* segment, std::size_t owner, std::size_t sender) {
-        return reinterpret_cast<Ring*>(segment + sizeof(Doorbell) +
+        return reinterpret_cast<Ring*>(segment + sizeof(Bell) +
                                        (sender < owner ? sender : sender - 1) * ring_bytes);
     };
     own_ =
@@ -148,7 +148,7 @@ Link::Link(Communicator& base) : local_ranks_(base.size(), -1), process_(getpid(
         remote_.push_back(number);
         cores |= hellos[rank].cores;
         PeerState& peer = peers_[k];
-        peer.bell = reinterpret_cast<Doorbell*>(peer.segment.data());
+        peer.bell = reinterpret_cast<Bell*>(peer.segment.data());
         peer.in = RingReader(rings(mine_.data(), own_, k), arena_bytes_);
         peer.out = RingWriter(rings(peer.segment.data(), k, own_), arena_bytes_);
     }

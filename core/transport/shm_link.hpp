@@ -109,7 +109,7 @@ class Link {
         Message* message; // whose data goes along, or nullptr
     };
 
-    struct Doorbell {
+    struct Bell {
         alignas(line) std::atomic<std::uint32_t> rings;
         std::atomic<std::uint32_t> sleeping;
         std::atomic<std::uint32_t> closed; // the link's end was orderly
@@ -117,7 +117,7 @@ class Link {
 
     struct PeerState {
         Segment segment; // theirs; empty for ourselves
-        Doorbell* bell = nullptr;
+        Bell* bell = nullptr;
         RingWriter out;
         RingReader in;
         bool by_kernel = false; // long messages are copied
@@ -158,7 +158,7 @@ class Link {
     std::vector<int> local_ranks_;
     std::vector<int> remote_; // peers other than ourselves
     int own_ = 0;
-    Doorbell* bell_ = nullptr;
+    Bell* bell_ = nullptr;
     bool crowded_ = false;
 
     std::uint64_t events_ = 0, last_id_ = 0;

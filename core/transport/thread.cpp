@@ -211,7 +211,7 @@ class ThreadCommunicator final : public Communicator {
     }
 
     std::unique_ptr<Request> send(const void* data, std::size_t bytes, int to, int tag) override {
-        check_message(to, tag);
+        admit(to, tag);
         Channel& channel = group_->channel(rank_, to);
         auto request =
             std::make_unique<ThreadRequest>(channel, const_cast<void*>(data), bytes, to, tag, true);
@@ -249,7 +249,7 @@ class ThreadCommunicator final : public Communicator {
 
     std::unique_ptr<Request> start_receive(void* data, std::size_t bytes, int from, int tag,
                                            bool may_be_shorter) {
-        check_message(from, tag);
+        admit(from, tag);
         Channel& channel = group_->channel(from, rank_);
         auto request = std::make_unique<ThreadRequest>(channel, data, bytes, from, tag, false);
         request->may_be_shorter = may_be_shorter;
@@ -381,17 +381,8 @@ class ThreadCommunicator final : public Communicator {
     void await_others_leaving() override {}
 
   private:
-    void check_rank(int rank) const {
-        if (rank < 0 || rank >= size())
-            throw std::invalid_argument("rank " + std::to_string(rank) + " does not exist among " +
-                                        std::to_string(size()));
-    }
-
-    void check_message(int peer, int tag) {
-        check_rank(peer);
-        if (tag < 0)
-            throw std::invalid_argument("message tag " + std::to_string(tag) + " is not in 0.." +
-                                        std::to_string(largest_tag()));
+    void admit(int peer, int tag) {
+        check_message(peer, tag);
         check();
     }
 
@@ -411,10 +402,7 @@ class ThreadCommunicator final : public Communicator {
     bool arrived(const ThreadRequest& request) const {
         const State state = request.state.load(std::memory_order_acquire);
         if (state == State::wrong_size)
-            throw TransportError("rank " + std::to_string(rank_) + " expected " +
-                                 std::to_string(request.bytes) + " bytes from rank " +
-                                 std::to_string(request.peer) + " with tag " + std::to_string(request.tag) +
-                                 ", but " + std::to_string(request.arrived) + " came");
+            check_size(request.bytes, request.arrived, request.may_be_shorter, request.peer, request.tag);
         return state == State::done;
     }
 
