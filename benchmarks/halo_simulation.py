@@ -25,8 +25,9 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
+from jali.bench.compare.pairs import LAUNCH
+
 CHILD = "JALI_BENCHMARK_CHILD"
-LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
 FILES = {"H200": "h200x8", "H100": "h100x8", "A100": "perlmutter", "MI250X": "frontier"}
 """Machine files by what names of devices contain."""
 NEAR = 1.05

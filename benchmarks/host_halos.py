@@ -9,15 +9,12 @@ medians, and the fastest batch for machines that others use too. Run it with the
 from __future__ import annotations
 
 import argparse
-import os
 import statistics
-import subprocess
-import sys
 import time
 from typing import Any
 
-CHILD = "JALI_BENCHMARK_CHILD"
-LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+from on_two_ranks import is_rank, run_ranks, take_core
+
 ROWS = ("remote-write-wait", "messages-wait")
 
 
@@ -29,8 +26,7 @@ def child(batches: int, extents: list[int]) -> None:
     from jali.bench.halo import laplace
 
     world = comm.current()
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
+    take_core(world.rank)
     settings.use(threads=1, halo_off="bulk,boundary")
     for extent in extents:
         lattice = jali.Lattice(extent, extent, extent, 8, grid=(1, 1, 1, 2))
@@ -79,18 +75,10 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=25)
     parser.add_argument("--extents", type=int, nargs="*", default=[11, 16, 22, 32, 44, 64])
     options = parser.parse_args()
-    if os.environ.get(CHILD):
+    if is_rank():
         child(options.batches, options.extents)
-        return
-    import mpi4py
-
-    mpi4py.rc.initialize = False
-    from mpi4py import MPI
-
-    print(MPI.Get_library_version().split("\n")[0].strip("\0 ,"))
-    arguments = ["--batches", str(options.batches), "--extents", *map(str, options.extents)]
-    command = [sys.executable, "-c", LAUNCH, "2", sys.executable, __file__, *arguments]
-    sys.exit(subprocess.run(command, env={**os.environ, CHILD: "1"}, check=False).returncode)
+    else:
+        run_ranks(__file__, "--batches", str(options.batches), "--extents", *map(str, options.extents))
 
 
 if __name__ == "__main__":

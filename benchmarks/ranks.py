@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 
+from jali.bench.compare.pairs import LAUNCH
+
 CHILD = "JALI_BENCHMARK_CHILD"
-LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
 
 
 def child(size: int, repeats: int) -> None:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
-import sys
 
-CHILD = "JALI_BENCHMARK_CHILD"
-LAUNCH = "import sys; from jali.comm.launcher import launch; sys.exit(launch(int(sys.argv[1]), sys.argv[2:]))"
+from on_two_ranks import is_rank, run_ranks, take_core
+
 SIZES = [8, 64, 512, 4096, 8192, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
 
 
@@ -24,8 +22,7 @@ def child(batches: int, sizes: list[int]) -> None:
 
     settings.use(threads=1)
     world = comm.current()
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[world.rank % len(cores)]})
+    take_core(world.rank)
     transports = {"mpi": world.core}
     for copying in ("cma", "slots"):
         with settings.using(shm_copy=copying):
@@ -48,23 +45,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=25)
     parser.add_argument("--sizes", type=int, nargs="*", default=SIZES)
     options = parser.parse_args()
-    if os.environ.get(CHILD):
+    if is_rank():
         child(options.batches, options.sizes)
         return
-    import mpi4py
-
-    mpi4py.rc.initialize = False
-    from mpi4py import MPI
-
-    print(MPI.Get_library_version().split("\n")[0].strip("\0 ,"))
     arguments = ["--batches", str(options.batches), "--sizes", *map(str, options.sizes)]
-    out = subprocess.run(
-        [sys.executable, "-c", LAUNCH, "2", sys.executable, os.path.abspath(__file__), *arguments],
-        env={**os.environ, CHILD: "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
+    out = run_ranks(__file__, *arguments, stdout=subprocess.PIPE).stdout
     rows = [json.loads(line) for line in out.splitlines() if line.startswith("[")]
     names = list(rows[0][1])
     print("| bytes | " + " | ".join(f"{name}, us (fastest)" for name in names) + " | GB/s of the fastest |")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import need_mpi, on_ranks, run_program
@@ -109,23 +111,24 @@ for f, out in zip(fields, outs):
 }
 
 
+def on_two_ranks(folder: Path, text: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the text behind HEAD."""
+    need_mpi()
+    program = folder / "program.py"
+    program.write_text(HEAD + text)
+    return run_program(on_ranks(2, sys.executable, program), **options)
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_ghosts_of_another_process(name: str, tmp_path: Path) -> None:
-    need_mpi()
-    program = tmp_path / "program.py"
-    program.write_text(HEAD + PROGRAMS[name] + '\nprint("fine")\n')
-    done = run_program(on_ranks(2, sys.executable, program))
+    done = on_two_ranks(tmp_path, PROGRAMS[name] + '\nprint("fine")\n')
     assert done.stdout.split() == ["fine", "fine"], done.stderr
 
 
 @pytest.mark.mpi
 def test_a_rank_that_dies_ends_the_wait_for_its_signal(tmp_path: Path) -> None:
-    need_mpi()
-    program = tmp_path / "program.py"
-    program.write_text(
-        HEAD
-        + r"""
+    text = r"""
 f, out = numbers(), numbers()
 f[...] = 1
 shift(out, f)
@@ -134,19 +137,14 @@ if world.rank == 1:
     raise ValueError("rank 1 gives up")
 shift(out, f)
 """
-    )
-    done = run_program(on_ranks(2, sys.executable, program), status=None)
+    done = on_two_ranks(tmp_path, text, status=None)
     assert done.returncode != 0
     assert "rank 1 gives up" in done.stderr
 
 
 @pytest.mark.mpi
 def test_where_no_memory_is_shared_the_default_is_messages_and_a_named_row_an_error(tmp_path: Path) -> None:
-    need_mpi()
-    program = tmp_path / "program.py"
-    program.write_text(
-        HEAD
-        + r"""
+    text = r"""
 f, out = numbers(), numbers()
 f[...] = np.arange(240).reshape(6, 5, 8)
 jali.settings.use(halo_policy=None)
@@ -161,7 +159,6 @@ try:
 except jali.JaliError as error:
     print(error)
 """
-    )
-    done = run_program(on_ranks(2, sys.executable, program), env={**os.environ, "JALI_SHM": "0"})
+    done = on_two_ranks(tmp_path, text, env={**os.environ, "JALI_SHM": "0"})
     assert "remote-write" not in done.stdout.split("\n")[0]
     assert done.stdout.count("halo policy remote-write-wait is not possible here: ranks of transport") == 2

@@ -99,11 +99,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The short run has each function of the tests once on HIP's devices, which differ from CUDA's in names alone."""
     on_hip = set()
     for item in items:
-        if isinstance(item, pytest.Function) and getattr(item, "callspec", None) is not None:
-            if item.callspec.params.get("device") == "hip" and item.get_closest_marker("full") is None:
-                if item.function in on_hip:
-                    item.add_marker(pytest.mark.full)
-                on_hip.add(item.function)
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if parameters.get("device") == "hip" and item.get_closest_marker("full") is None:
+            if item.function in on_hip:
+                item.add_marker(pytest.mark.full)
+            on_hip.add(item.function)
         if item.get_closest_marker("gpu") is not None and not REAL:
             item.add_marker(
                 pytest.mark.skip(reason="needs an NVIDIA GPU: `make test-gpu` on a machine that has one")

@@ -269,22 +269,24 @@ ONLY_TOLD = [
 ]
 
 
+def sampled(*short: tuple[Any, ...], whole: list[tuple[Any, ...]]) -> list[Any]:
+    """Rows whose last member says that every how-manieth fault is made, and those of which the long run makes all."""
+    return [*short, *(pytest.param(*row, 1, marks=pytest.mark.full) for row in whole)]
+
+
 @pytest.mark.parametrize(
     ("policy", "shape", "every"),
-    [
+    sampled(
         ("remote-write-overlap", "pair", 5),
         ("copy-engine-overlap", "pair", 11),
-        *(
-            pytest.param(policy, shape, 1, marks=pytest.mark.full)
-            for policy, shape in (
-                ("remote-write-overlap", "pair"),
-                ("remote-write-directions", "square"),
-                ("buffered-write-overlap", "pair"),
-                ("copy-engine-directions", "pair"),
-                ("host-staged-overlap", "pair"),
-            )
-        ),
-    ],
+        whole=[
+            ("remote-write-overlap", "pair"),
+            ("remote-write-directions", "square"),
+            ("buffered-write-overlap", "pair"),
+            ("copy-engine-directions", "pair"),
+            ("host-staged-overlap", "pair"),
+        ],
+    ),
 )
 def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_settings):
     use_settings(halo_policy=policy)
@@ -293,17 +295,14 @@ def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_se
 
 @pytest.mark.parametrize(
     ("policy", "shape", "every"),
-    [
+    sampled(
         ("remote-write-overlap", "pair", 5),
-        *(
-            pytest.param(policy, shape, 1, marks=pytest.mark.full)
-            for policy, shape in (
-                ("remote-write-overlap", "pair"),
-                ("remote-write-directions", "ring"),
-                ("buffered-write-overlap", "pair"),
-            )
-        ),
-    ],
+        whole=[
+            ("remote-write-overlap", "pair"),
+            ("remote-write-directions", "ring"),
+            ("buffered-write-overlap", "pair"),
+        ],
+    ),
 )
 def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_settings):
     use_settings(halo_policy=policy)
@@ -312,13 +311,7 @@ def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_s
 
 @pytest.mark.parametrize(
     ("way", "ranks", "every"),
-    [
-        ("remote-write", 2, 2),
-        *(
-            pytest.param(*of, 1, marks=pytest.mark.full)
-            for of in (("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3))
-        ),
-    ],
+    sampled(("remote-write", 2, 2), whole=[("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3)]),
 )
 def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
     hold(Messages(way, ranks), every, [], monkeypatch)
@@ -326,13 +319,7 @@ def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
 
 @pytest.mark.parametrize(
     ("shape", "every"),
-    [
-        ("slotted pair", 9),
-        *(
-            pytest.param(shape, 1, marks=pytest.mark.full)
-            for shape in ("slotted pair", "flagged pair", "flagged rounds")
-        ),
-    ],
+    sampled(("slotted pair", 9), whole=[("slotted pair",), ("flagged pair",), ("flagged rounds",)]),
 )
 def test_faults_in_collectives_do_harm(shape, every, made, monkeypatch, use_settings):
     use_settings(device_queues=collectives.SMALL_QUEUES)
