@@ -1,7 +1,7 @@
 """Run the tests in parts, each under conditions of its own: `python tools/run_tests.py quick lanes --workers 2 -- -x`.
 
 quick     the tests of `make test`
-lanes     those whose course depends on the width of vectors (marked `lanes`), at every width
+lanes     those whose course depends on the width of vectors (marked `lanes`), at every width; beside `quick`, at every other
 full      all tests, with the long ones
 widths    the quick tests at every width but this processor's
 one-core  the quick tests on one core
@@ -58,14 +58,15 @@ class Tally:
     failed: bool = False
 
 
-def parts_of(name: str) -> list[Part]:
-    """The runs of a part of the tests."""
+def parts_of(name: str, beside: list[str]) -> list[Part]:
+    """The runs of a part of the tests, beside other ones that run as well."""
     quick = ("-m", "not full")
     marked = [str(p) for p in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.lanes" in p.read_text()]
     others = [width for width in WIDTHS if width != target.host().vector_bytes]
+    of_lanes = others if "quick" in beside else WIDTHS
     return {
         "quick": [Part("quick", quick)],
-        "lanes": [Part(f"lanes, {w} bytes", ("-m", "lanes and not full", *marked), w) for w in WIDTHS],
+        "lanes": [Part(f"lanes, {w} bytes", ("-m", "lanes and not full", *marked), w) for w in of_lanes],
         "full": [Part("full", PATIENT)],
         "widths": [Part(f"widths, {w} bytes", (*quick, *PATIENT), w) for w in others],
         "one-core": [Part("one core", (*quick, *PATIENT), one_core=True)],
@@ -139,7 +140,7 @@ def main() -> int:
     cut = words.index("--") if "--" in words else len(words)
     options = parser.parse_args(words[:cut])
     more = words[cut + 1 :]
-    parts = [part for name in options.parts for part in parts_of(name)]
+    parts = [part for name in options.parts for part in parts_of(name, options.parts)]
     if len(parts) == 1:
         with started(parts[0], options.workers, more) as running:
             return running.wait()
