@@ -3,12 +3,14 @@
 A recipe is a section whose heading ends with its name in code (`## Add an operation: `recipe-operation``). Its steps are
 code blocks under a line that says where they go: "New file `path`:", "At the end of `path`:" or "Before the line `text` of `path`:",
 where one line has this text, white space apart. The checkout is made of the files that git does not ignore, with the core that this
-Python has; its tests are the new files under `tests/`. Nothing of this checkout changes.
+Python has; where a step changes the core, that of the checkout is built instead. Its tests are the new files under `tests/`. Nothing
+of this checkout changes.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -73,12 +75,18 @@ def recipes(page: str) -> dict[str, list[Step]]:
     return found
 
 
-def check_out(folder: Path) -> None:
-    """Copies what git does not ignore of this checkout, as it is now, and the built core."""
+def changes_core(steps: list[Step]) -> bool:
+    """Whether a recipe has to be built."""
+    return any(step.path.startswith("core/") for step in steps)
+
+
+def check_out(folder: Path, with_core: bool = False) -> None:
+    """Copies what git does not ignore of this checkout, as it is now, and the built core or its sources."""
     from jali import _core
 
+    wanted = ["src", "tests", "pyproject.toml", *(["core", "CMakeLists.txt"] if with_core else [])]
     listed = subprocess.run(
-        ["git", "ls-files", "-coz", "--exclude-standard", "src", "tests", "pyproject.toml"],
+        ["git", "ls-files", "-coz", "--exclude-standard", *wanted],
         cwd=ROOT,
         capture_output=True,
         check=True,
@@ -87,6 +95,8 @@ def check_out(folder: Path) -> None:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy2(ROOT / name, folder / name)
+    if with_core:
+        return
     core = Path(str(_core.__file__))
     copy2(core, folder / "src" / "jali" / core.name)
 
@@ -102,6 +112,30 @@ def apply(steps: list[Step], folder: Path) -> list[str]:
     return [step.path for step in steps if step.new and step.path.startswith("tests/")]
 
 
+def build(folder: Path) -> None:
+    """Builds the core of a checkout into its package, without optimisation. Raises SystemExit where that fails."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    made = folder / "build"
+    for command in (
+        [
+            "cmake",
+            "-S",
+            folder,
+            "-B",
+            made,
+            "-DCMAKE_BUILD_TYPE=Debug",
+            f"-DPython_EXECUTABLE={sys.executable}",
+        ],
+        ["cmake", "--build", made, "--parallel", str(len(os.sched_getaffinity(0)))],
+        ["cmake", "--install", made, "--component", "python", "--prefix", folder / "src"],
+    ):
+        done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(
+                f"{PAGE}: the core with the recipe does not build:\n{done.stdout[-4000:]}{done.stderr[-4000:]}"
+            )
+
+
 def main() -> int:
     """Applies the recipe that is named and returns the status of its tests."""
     known = recipes((ROOT / PAGE).read_text())
@@ -110,8 +144,10 @@ def main() -> int:
     name = parser.parse_args().name
     with tempfile.TemporaryDirectory(prefix="jali-recipe-") as temporary:
         folder = Path(temporary).resolve()
-        check_out(folder)
+        check_out(folder, changes_core(known[name]))
         tests = apply(known[name], folder)
+        if changes_core(known[name]):
+            build(folder)
         if not tests:
             sys.exit(f"{PAGE}: recipe-{name} has no new file under tests/")
         return subprocess.run(

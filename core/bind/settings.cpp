@@ -2,6 +2,7 @@
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
 #include "device/ranges.hpp"
+#include "halo/policy.hpp"
 #include "settings/notice.hpp"
 
 #include <nanobind/nanobind.h>
@@ -48,13 +49,14 @@ void bind_settings(nb::module_& m) {
 
     m.def(
         "start_settings",
-        [](const std::vector<std::string>& device_kinds) {
+        [](const std::vector<std::string>& device_kinds, const std::vector<std::string>& libraries) {
             set_device_kinds(device_kinds);
+            set_halo_policies(halo_policy_names(libraries));
             std::vector<std::string> notes = start_settings();
             if (settings().nvtx) turn_ranges_on();
             return notes;
         },
-        "device_kinds"_a,
+        "device_kinds"_a, "libraries"_a,
         "Reads the environment, once; returns notes on variables that are not read. Raises ParameterError.");
     m.def("settings", &settings, nb::rv_policy::reference, "The current settings.");
     m.def("replace_settings", &replace_settings, "settings"_a,

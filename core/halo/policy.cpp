@@ -55,17 +55,22 @@ bool in_kernel(std::span<const HaloFusion> fusions) {
     return std::any_of(fusions.begin(), fusions.end(), [](const HaloFusion& f) { return f.in_kernel(); });
 }
 
-bool can_fuse(const HaloTransport& transport, const GpuVendor* vendor) {
-    return vendor != nullptr && transport.traits.stores && !transport.traits.buffered;
+// Boundaries direction by direction, and what blocks of a kernel do, are of devices; those pack straight into
+// ghosts.
+bool is_row(const HaloTransport& t, const Order& order) {
+    const bool of_device = t.make != nullptr, packs_into_ghosts = t.traits.stores && !t.traits.buffered;
+    return (of_device || !order.per_direction) &&
+           (!in_kernel(order.fusions) || (of_device && packs_into_ghosts));
 }
 
-std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports, const GpuVendor* vendor) {
+std::vector<HaloPolicy> rows_of(std::span<const HaloTransport* const> transports,
+                                const std::string& library) {
     std::vector<HaloPolicy> rows;
     for (const HaloTransport* t : transports)
         for (const Order& o : orders)
-            if ((vendor != nullptr || !o.per_direction) && (!in_kernel(o.fusions) || can_fuse(*t, vendor)))
-                rows.push_back({name_of(*t, vendor) + "-" + o.name, t, o.overlap, o.per_direction, o.fusions,
-                                std::string(t->how) + "; " + o.words, name_of(*t, vendor)});
+            if (is_row(*t, o))
+                rows.push_back({name_of(*t, library) + "-" + o.name, t, o.overlap, o.per_direction, o.fusions,
+                                std::string(t->how) + "; " + o.words, name_of(*t, library)});
     return rows;
 }
 
@@ -81,15 +86,26 @@ bool HaloPolicy::reads_what_arrives() const {
 }
 
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
-    static const std::vector<HaloPolicy> hosts = rows_of(of_hosts, nullptr);
+    static const std::vector<HaloPolicy> hosts = rows_of(of_hosts, "");
     if (vendor == nullptr) return hosts;
     static std::mutex mutex;
     static std::map<const GpuVendor*, std::vector<HaloPolicy>>
         of_vendors; // rows of vendors stay where they are
     std::lock_guard lock(mutex);
     auto& rows = of_vendors[vendor];
-    if (rows.empty()) rows = rows_of(of_devices, vendor);
+    if (rows.empty()) rows = rows_of(of_devices, vendor->ccl.setting);
     return rows;
+}
+
+std::vector<std::string> halo_policy_names(std::span<const std::string> libraries) {
+    std::vector<std::string> names;
+    const auto add = [&](const std::vector<HaloPolicy>& rows) {
+        for (const HaloPolicy& row : rows)
+            if (std::find(names.begin(), names.end(), row.name) == names.end()) names.push_back(row.name);
+    };
+    add(rows_of(of_hosts, ""));
+    for (const std::string& library : libraries) add(rows_of(of_devices, library));
+    return names;
 }
 
 const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor) {

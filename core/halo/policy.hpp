@@ -29,6 +29,9 @@ struct HaloPolicy {
 // The rows for a vendor's devices, or for the host (null); the first is taken where nothing was said.
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor);
 
+// Names of all rows, for the host and for vendors whose libraries have these names.
+std::vector<std::string> halo_policy_names(std::span<const std::string> libraries);
+
 // The row of that name; empty: the one that JALI_HALO_POLICY names, else the first. "auto" and
 // "auto-graph" are the first until somebody has measured (src/jali/tune). Throws std::invalid_argument with
 // the list of rows for any other name.

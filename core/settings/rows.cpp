@@ -88,17 +88,7 @@ SettingValues a_device(const Names& kinds) {
             }};
 }
 
-// Tests compare these with the tables of halo/policy.cpp and jali.comm.algorithms.
-SettingValues halo_policies() {
-    Names names = {"auto", "auto-graph", "messages-overlap", "messages-wait"};
-    for (const char* carrier :
-         {"remote-write", "buffered-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"})
-        for (const char* order : {"overlap", "wait", "directions"})
-            names.push_back(std::string(carrier) + "-" + order);
-    names.insert(names.end(), {"remote-write-pack-in-bulk", "remote-write-one-launch"});
-    return one_of(names);
-}
-
+// Tests compare these with the table of jali.comm.algorithms.
 SettingValues algorithms() {
     const Names names = {"direct",
                          "one_shot",
@@ -176,7 +166,8 @@ std::vector<SettingRow> table() {
     add(&S::shm_copy, "shm_copy", "JALI_SHM_COPY", one_of({"auto", "cma", "slots"}), "auto",
         "how long messages through shared memory are copied: once by the kernel, or twice in pieces",
         "transports.md");
-    add(&S::halo_policy, "halo_policy", "JALI_HALO_POLICY", halo_policies(), "the first of the table",
+    add(&S::halo_policy, "halo_policy", "JALI_HALO_POLICY", one_of({"auto", "auto-graph"}),
+        "the first of the table",
         "how halos are exchanged; a policy of devices says nothing about lattices on the host, and the other "
         "way "
         "round",
@@ -264,6 +255,12 @@ std::vector<SettingRow>& rows() {
 void set_device_kinds(const std::vector<std::string>& kinds) {
     for (SettingRow& row : rows())
         if (row.name == "device") row.values = a_device(kinds);
+}
+
+void set_halo_policies(std::vector<std::string> names) {
+    names.insert(names.begin(), {"auto", "auto-graph"});
+    for (SettingRow& row : rows())
+        if (row.name == "halo_policy") row.values = one_of(names);
 }
 
 const std::vector<SettingRow>& setting_rows() {

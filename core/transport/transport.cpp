@@ -4,8 +4,12 @@
 namespace jali {
 
 std::string name_of(const Transport& transport, const GpuVendor* vendor) {
-    if (*transport.name || vendor == nullptr) return transport.name;
-    return vendor->ccl.setting.empty() ? "library" : vendor->ccl.setting; // which bears the library's name
+    return name_of(transport, vendor == nullptr ? "" : vendor->ccl.setting); // which bears the library's name
+}
+
+std::string name_of(const Transport& transport, const std::string& library) {
+    if (*transport.name) return transport.name;
+    return library.empty() ? "library" : library;
 }
 
 } // namespace jali

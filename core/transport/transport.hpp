@@ -32,7 +32,8 @@ struct Transport {
     std::string (*why_not)(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 };
 
-// As a row of devices of this vendor is named, or of hosts (null).
+// As a row of devices of a vendor is named, or of hosts (null); by the name of the vendor's library.
 std::string name_of(const Transport& transport, const GpuVendor* vendor);
+std::string name_of(const Transport& transport, const std::string& library);
 
 } // namespace jali

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,8 @@ class Library:
 
     def packaged(self) -> list[str]:
         """Files of installed packages."""
+        from pathlib import Path  # which costs more than the rows
+
         return [
             os.fspath(path)
             for folder in sys.path

@@ -93,7 +93,16 @@ def test_a_step_that_does_not_fit_is_an_error(tmp_path):
         recipes.apply([steps[1], steps[1]], tmp_path)
 
 
-@pytest.mark.parametrize("name", recipes.recipes((ROOT / recipes.PAGE).read_text()))
+# One that changes the core builds it.
+NAMES = [
+    pytest.param(
+        name, marks=[pytest.mark.full, pytest.mark.timeout(1800)] if recipes.changes_core(steps) else []
+    )
+    for name, steps in recipes.recipes((ROOT / recipes.PAGE).read_text()).items()
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_recipe_works_on_a_fresh_checkout(name):
     done = run_program([sys.executable, ROOT / "tools" / "recipes.py", name])
     assert " passed" in done.stdout
