@@ -116,7 +116,7 @@ def build(folder: Path) -> None:
     """Builds the core of a checkout into its package, without optimisation. Raises SystemExit where that fails."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     made = folder / "build"
-    for command in (
+    commands: tuple[list[str | Path], ...] = (
         [
             "cmake",
             "-S",
@@ -128,7 +128,8 @@ def build(folder: Path) -> None:
         ],
         ["cmake", "--build", made, "--parallel", str(len(os.sched_getaffinity(0)))],
         ["cmake", "--install", made, "--component", "python", "--prefix", folder / "src"],
-    ):
+    )
+    for command in commands:
         done = subprocess.run(command, env={**os.environ, "PATH": path}, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(
