@@ -52,6 +52,8 @@ class GpuExchange {
     // CannotMap before anything has been done.
     void run(HaloComputation& computation);
 
+    std::string describe() const { return program_ ? program_->describe() : ""; } // as it ran
+
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
     // in ascending order. One that needs all, unless the policy goes by directions.
     int stages() const { return static_cast<int>(halo_.stages.size()); }

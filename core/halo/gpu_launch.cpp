@@ -495,8 +495,11 @@ void GpuLaunch::check() {
 
 std::string GpuLaunch::describe() {
     LaunchTrial trial(*this);
-    const std::string text = trial.record().describe();
-    return text.empty() ? "kernel: compute (no halos)\n" : text;
+    const std::string calls = trial.record().describe();
+    if (calls.empty()) return "kernel: compute (no halos)\n";
+    const auto plan = plans_.find(all_of(requests_));
+    if (plan == plans_.end()) return calls;
+    return plan->second.exchange->describe() + "given to the driver:\n" + calls;
 }
 
 } // namespace jali

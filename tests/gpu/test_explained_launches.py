@@ -14,6 +14,13 @@ from jali.bench.halo import make_case
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "halo_simulation.py"
 
 
+STEPS = {
+    "remote-write-overlap": "stream 0: offer + pack + admit + put + signal + wait of stage 0",
+    "copy-engine-wait": "stream 0: signal\n    stream 0: offer + wait + place of stage 0",
+    "host-staged-directions": "stream 0: fetch\n    stream 1: bulk; after 'begin'\n    stream 0: message",
+}
+
+
 def explained(kernel):
     case = make_case(kernel, (4, 4, 4, 4), (1, 1, 1, 2), "cuda")
     return case.bind().explain()
@@ -34,6 +41,7 @@ def test_a_launch_on_devices_is_explained(policy, monkeypatch, use_settings, tmp
         assert "256 sites: 128 in the bulk, 128 in the boundary" in text
         steps = text.partition("steps of a run whose ghosts are all stale:\n")[2]
         assert steps.count("\n") > 5
+        assert STEPS[policy] in steps
         assert "wilson_hop" in steps or "kernel" in steps
 
 
