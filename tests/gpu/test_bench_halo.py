@@ -39,14 +39,21 @@ def test_the_ladder_compares_with_host_staging_and_says_what_is_not_built():
     rows = [row("host-staged-directions", 30e-6, 1, 1), row("remote-write-overlap", 10e-6, 1, 1)]
     rungs = halo_report.ladder(Report({}, rows))
     assert [rung[0] for rung in rungs] == list("abcdefg")
-    assert [rung[2] for rung in rungs[4:]] == ["", "", ""]
+    assert [rung[2] for rung in rungs[4:]] == ["remote-write-pack-in-bulk", "", "remote-write-one-launch"]
     assert rungs[0][4] == pytest.approx(1)
     assert rungs[3][4] == pytest.approx(3)
     assert math.isnan(rungs[1][3])
     text = halo_report.summary(Report({}, rows))
     assert "d) stores into the neighbour (remote-write-overlap): 10.0 us, 3.00 times as fast as a" in text
     assert "b) peer copies (copy-engine-directions): not measured" in text
-    assert "g) pack and barrier fused: not built" in text
+    assert "f) symmetric heap: not built" in text
+    assert "g) pack and barrier fused (remote-write-one-launch): not measured" in text
+
+
+def test_a_name_stands_apart_from_what_follows_it():
+    for policy in {name for kind in ("cpu", "cuda") for name, *_ in _core.halo_policies(kind)}:
+        assert halo_report.row_text(row(policy, 1e-6, 1e-6, 1e-6)).split()[:2] == [policy, "whole"]
+        assert halo_report.row_text(Row(policy, "", "too far")).split()[:2] == [policy, "not"]
 
 
 def test_every_rung_that_is_built_is_a_policy():
@@ -153,7 +160,7 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
         assert ("no bulk" in r["times"]) == (not name.endswith("wait"))
         assert {"whole", "exchange", "compute", "no pack", "no transport", "no boundary"} <= set(r["times"])
         assert r["bytes_sent"] == 2 * 16 * 8
-    assert [rung["built"] for rung in found["ladder"]] == [True] * 4 + [False] * 3
+    assert [rung["built"] for rung in found["ladder"]] == [letter != "f" for letter in "abcdefg"]
     assert json.loads((tmp_path / "halo.json").read_text()) == found
     assert (tmp_path / "halo.png").read_bytes()[:4] == b"\x89PNG"
     lines = [line for line in (tmp_path / "halo.csv").read_text().splitlines() if not line.startswith("#")]
@@ -166,8 +173,8 @@ def test_the_command_on_two_devices(fake_environment, tmp_path: Path):
 @pytest.mark.mpi
 @pytest.mark.full
 def test_the_command_on_the_host(tmp_path: Path):
-    words = "bench halo -n 2 --local 4,4,4,4 --rounds 2 --seconds 0.002 --policies wait"
+    words = "bench halo -n 2 --local 4,4,4,4 --rounds 2 --seconds 0.002 --policies messages-wait"
     done = run_jali(*words.split(), "--output", tmp_path)
-    assert "wait              whole" in done.stdout
-    assert "fastest: wait" in done.stdout
+    assert "messages-wait              whole" in done.stdout
+    assert "fastest: messages-wait" in done.stdout
     assert (tmp_path / "halo.png").exists()

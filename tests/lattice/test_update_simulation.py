@@ -57,14 +57,17 @@ def test_waiting_takes_launches_message_and_kernel_one_after_the_other(call):
     assert (found.sites, found.bulk_sites, found.sent, found.messages) == (SITES, 8**3 * 6, 2 * SENT, 2)
 
 
-def test_overlap_takes_the_longer_of_bulk_and_exchange_and_then_the_boundary(call):
+@pytest.mark.parametrize(
+    "policy", ["remote-write-overlap", "remote-write-pack-in-bulk", "remote-write-one-launch"]
+)
+def test_overlap_takes_the_longer_of_bulk_and_exchange_and_then_the_boundary(call, policy):
     bulk = 16 * (SITES * 6 // 8) / GB
     boundary = 32 * (SITES // 4) / GB  # x in three layers, and out
     exchange = 5 * US + 2 * SENT / (0.1 * GB)
     for bandwidth, longer in ((1e5, bulk), (0.1, exchange)):
         carriers = {"remote-write": {"gpu": LEVELS | {"bandwidth": bandwidth}}}
         slow = machine({"memory": 1.0, "cache": 1000.0, "at_once": 10_000}, carriers)
-        found = call.simulate(slow, (8, 8, 8, 16), (1, 1, 1, 2), policies=["remote-write-overlap"])
+        found = call.simulate(slow, (8, 8, 8, 16), (1, 1, 1, 2), policies=[policy])
         assert found.best.time == pytest.approx(
             longer + boundary, rel=0.01
         )  # messages take a little of what is shared

@@ -2,7 +2,8 @@
 
 The ladder is that of K. Clark and M. Wagner, "Strong scaling HPC applications" (GTC 2019, S9708): from host staging (a)
 over peer copies (b), boundary kernels that are one launch (c) and stores from the pack kernel into the neighbour's
-memory (d) to fused and device-driven kernels (e to g), which jali has not.
+memory (d) to packing within the bulk kernel (e), a symmetric heap (f), which jali has not, and one kernel that packs,
+waits and computes (g).
 """
 
 from __future__ import annotations
@@ -22,20 +23,21 @@ LADDER: tuple[tuple[str, str, str | None], ...] = (
     ("b", "peer copies", "copy-engine-directions"),
     ("c", "one boundary launch", "copy-engine-overlap"),
     ("d", "stores into the neighbour", "remote-write-overlap"),
-    ("e", "pack within the bulk kernel", None),
+    ("e", "pack within the bulk kernel", "remote-write-pack-in-bulk"),
     ("f", "symmetric heap", None),
-    ("g", "pack and barrier fused", None),
+    ("g", "pack and barrier fused", "remote-write-one-launch"),
 )
 NAMES = ("whole", "exchange", "compute")
+WIDTH = 27  # of a policy's name and what follows it
 
 
 def row_text(row: Row) -> str:
     """One policy in a line or two."""
     if row.why_not:
-        return f"{row.policy:18s} not here: {row.why_not}"
+        return f"{row.policy:{WIDTH}s}not here: {row.why_not}"
     low, high = row.times["whole"].quartiles()
     words = [
-        f"{row.policy:18s}whole {time_text(row.median('whole')):>10s} ({time_text(low)} .. {time_text(high)})",
+        f"{row.policy:{WIDTH}s}whole {time_text(row.median('whole')):>10s} ({time_text(low)} .. {time_text(high)})",
         f"exchange {time_text(row.median('exchange')):>10s} {row.rate / 1e9:8.2f} GB/s",
         f"compute {time_text(row.median('compute')):>10s}",
         f"hidden {row.hidden():6.1%}",
@@ -43,15 +45,15 @@ def row_text(row: Row) -> str:
     costs = [f"{part} {_signed(row.cost(part))}" for part in PARTS if f"no {part}" in row.times]
     lines = ["  ".join(words)]
     if costs:
-        lines.append(" " * 18 + "left out: " + ", ".join(costs))
+        lines.append(" " * WIDTH + "left out: " + ", ".join(costs))
     if "graph whole" in row.times:
         lines.append(
-            " " * 18 + f"graph: whole {time_text(row.median('graph whole'))}, exchange "
+            " " * WIDTH + f"graph: whole {time_text(row.median('graph whole'))}, exchange "
             f"{time_text(row.median('graph exchange'))}, compute {time_text(row.median('graph compute'))}, "
             f"hidden {row.hidden('graph '):.1%}"
         )
     elif row.why_no_graph:
-        lines.append(" " * 18 + "graph: " + row.why_no_graph)
+        lines.append(" " * WIDTH + "graph: " + row.why_no_graph)
     return "\n".join(lines)
 
 

@@ -360,7 +360,8 @@ class _Row:
             if in_kernel:
                 steps.enqueued += 1
                 last = [self.delay(rank, device.launch * MICRO, last, mark)]
-            computed: list[int] = []  # beside what else the step does
+            begun = last  # from where blocks compute the bulk, beside those that pack and wait
+            computed: list[int] = []
             launch = self.compute if in_kernel else self.kernel
             for action in actions:
                 if action == "produce":
@@ -394,7 +395,7 @@ class _Row:
                     last = [self.kernel(rank, self.copied(size), last)]
                     steps.arrived[stages[stage]] = last[0]
                 elif action == "bulk":
-                    computed.append(launch(rank, self.seconds(part, part.bulk), last, BULK))
+                    computed.append(launch(rank, self.seconds(part, part.bulk), begun, BULK))
                     steps.bulk += computed
                 elif action == "boundary":
                     late = self.seconds(part, self._late(part, stages[stage]))
