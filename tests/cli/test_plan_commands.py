@@ -94,6 +94,7 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
         ((*HALO, "--grid", "1,1,1"), "is for 4 directions"),
         ((*HALO, "--policies", "teleport"), "no halo policy teleport"),
         ((*HALO, "--site-ns", "0"), "a positive number of nanoseconds is needed"),
+        ((*HALO, "--site-ns", "inf"), "a positive number of nanoseconds is needed"),
         (
             ("simulate", "halo", "--machine", "delta", "--lattice", "8,8,8,8"),
             "does not say what its ranks compute",

@@ -211,6 +211,38 @@ def test_what_does_not_fit_is_refused(call):
         call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2)).row("x")
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"fixed": (3,)}, r"fixed are the fields that stay, such as fixed=\(a, b\), not \(3,\)"),
+        ({"policies": "nccl-wait"}, r"several names, such as policies=\['nccl-wait'\]"),
+        (
+            {"extents": 16},
+            r"extents are a positive whole number for each direction, such as \(2, 2, 2, 2\), not 16",
+        ),
+        ({"extents": (8.5, 8, 8, 8)}, r"extents are .* not \(8.5, 8, 8, 8\)"),
+        ({"grid": (1.0, 1, 1, 2)}, r"grid are .* not \(1.0, 1, 1, 2\)"),
+        ({"grid": (0, 1, 1, 2)}, r"grid are .* not \(0, 1, 1, 2\)"),
+        ({"site_seconds": 0}, "site_seconds is a positive number of seconds, such as 1e-9, not 0"),
+        ({"site_seconds": -1e-9}, "not -1e-09"),
+        ({"site_seconds": math.nan}, "not nan"),
+        ({"site_seconds": math.inf}, "not inf"),
+        ({"site_seconds": "3"}, "not '3'"),
+        ({"kernel": 1}, "laplace has the kernels 0 to 0, not kernel=1"),
+        ({"machine": 7}, "a machine is one, its name or its file, not 7"),
+    ],
+)
+def test_arguments_that_are_none_are_refused_by_name(call, given, message):
+    fitting = {"machine": "h200x8", "extents": (8, 8, 8, 8), "grid": (1, 1, 1, 2)}
+    with pytest.raises(ParameterError, match=message):
+        call.simulate(**fitting | given)
+
+
+def test_one_field_is_not_taken_for_several(call):
+    with pytest.raises(ParameterError, match="fixed are the fields that stay"):
+        call.simulate("h200x8", (8, 8, 8, 8), (1, 1, 1, 2), fixed=call.args[0][0])
+
+
 # ---- hosts ---------------------------------------------------------------------------------------------
 
 

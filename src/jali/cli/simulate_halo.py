@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 
 from jali import _core, comm
 from jali.cli.plan_arguments import factors_argument, names_argument
@@ -61,7 +62,7 @@ def execute(arguments: argparse.Namespace) -> int:
         raise ParameterError(f"no kernel {kernel!r} here; there are {', '.join(KERNELS)}")
     if kernel != "laplace" and not 2 <= len(arguments.lattice) <= 4:
         raise ParameterError(f"the kernel {kernel!r} needs 2 to 4 directions, not {len(arguments.lattice)}")
-    if arguments.site_ns is not None and not arguments.site_ns > 0:
+    if arguments.site_ns is not None and not 0 < arguments.site_ns < math.inf:
         raise ParameterError(f"--site-ns {arguments.site_ns}: a positive number of nanoseconds is needed")
     machine = Machine.load(arguments.machine, arguments.nodes)
     grid = arguments.grid

@@ -91,12 +91,19 @@ class Call(functools.partial[Any]):
         from jali.lattice.update_simulation import load_machine, simulate_update
 
         bound = self._bound
-        if kernel is None and len(bound.kernels) > 1:
+        name, kernels = bound.kernels[0].program.name, bound.kernels
+        if kernel is None and len(kernels) > 1:
             raise ParameterError(
-                f"{bound.kernels[0].program.name} is {len(bound.kernels)} kernels, since it writes at several offsets; say which one: "
-                f"kernel=0 to {len(bound.kernels) - 1}"
+                f"{name} is {len(kernels)} kernels, since it writes at several offsets; say which one: "
+                f"kernel=0 to {len(kernels) - 1}"
             )
-        update = Update.of(bound.kernels[kernel or 0], bound.domain, {field.serial for field in fixed})
+        if kernel is not None and kernel not in range(len(kernels)):
+            raise ParameterError(f"{name} has the kernels 0 to {len(kernels) - 1}, not kernel={kernel!r}")
+        if isinstance(fixed, Field) or not all(isinstance(field, Field) for field in fixed):
+            raise ParameterError(f"fixed are the fields that stay, such as fixed=(a, b), not {fixed!r}")
+        if isinstance(policies, str):
+            raise ParameterError(f"policies are several names, such as policies=[{policies!r}]")
+        update = Update.of(kernels[kernel or 0], bound.domain, {field.serial for field in fixed})
         return simulate_update(
             update,
             load_machine(machine),

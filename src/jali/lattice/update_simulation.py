@@ -17,8 +17,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from jali import _core
 from jali.comm.machine import GIGA, MICRO, Device, Machine
@@ -517,7 +520,18 @@ def simulate_update(
     was measured to take per site on one rank, in place of what its bytes and operations say. Raises ParameterError for
     a machine without a `[device]`, for one rank and for more than 2^14; LayoutError where the lattice does not fit.
     """
-    split = update.on(extents, grid)
+    for name, numbers in (("extents", extents), ("grid", grid)):
+        if not isinstance(numbers, Sequence | np.ndarray) or not all(
+            isinstance(n, int | np.integer) and n > 0 for n in numbers
+        ):
+            raise ParameterError(
+                f"{name} are a positive whole number for each direction, such as {(2,) * update.ndim}, not {numbers!r}"
+            )
+    if site_seconds is not None and not (isinstance(site_seconds, Real) and 0 < site_seconds < math.inf):
+        raise ParameterError(
+            f"site_seconds is a positive number of seconds, such as 1e-9, not {site_seconds!r}"
+        )
+    split = update.on(list(map(int, extents)), list(map(int, grid)))
     device, ranks = machine.device, split.ranks
     if device is None:
         raise ParameterError(
@@ -593,5 +607,7 @@ def why_not_carried(machine: Machine, carrier: str, levels: Iterable[int]) -> st
 
 
 def load_machine(machine: Machine | str | Path) -> Machine:
-    """A machine, or that of a name or file."""
+    """A machine, or that of a name or file. Raises ParameterError."""
+    if not isinstance(machine, Machine | str | Path):
+        raise ParameterError(f"a machine is one, its name or its file, not {machine!r}")
     return machine if isinstance(machine, Machine) else Machine.load(machine)
