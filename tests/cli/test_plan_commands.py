@@ -90,6 +90,15 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
         (("simulate", "reduce", "--machine", "delta", "--scaling", "--hierarchy", "4,4"), "leave it out"),
         (HALO[:4], "give the sites of the whole lattice"),
         ((*HALO, "--scaling"), "--scaling is for collectives"),
+        (
+            (*HALO, "--dtype", "float64"),
+            "--dtype is for collectives; jali simulate halo takes --kernel, --lattice",
+        ),
+        ((*HALO, "--depth", "2"), "--depth is for collectives"),
+        (
+            ("simulate", "reduce", "--machine", "delta", "--site-ns", "2"),
+            "--site-ns is for halo; jali simulate reduce",
+        ),
         ((*HALO, "--kernel", "sort"), "no kernel 'sort' here; there are staple, plaquette, wilson, laplace"),
         ((*HALO, "--grid", "1,1,1"), "is for 4 directions"),
         ((*HALO, "--policies", "teleport"), "no halo policy teleport"),

@@ -17,6 +17,12 @@ from jali.comm.machine import Machine
 from jali.comm.plan_text import simulation_facts, simulation_text
 from jali.errors import ParameterError
 
+OF_COLLECTIVES = (
+    *("root", "dtype", "op", "size", "scaling"),
+    *("form", "hierarchy", "libraries", "stripe", "ring", "depth", "reproducible"),
+)
+OF_HALOS = ("kernel", "lattice", "grid", "precision", "policies", "site_ns")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `jali simulate`."""
@@ -37,12 +43,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="from 2 nodes on, doubling, up to --nodes (default: of the file)",
     )
     simulate_halo.add_arguments(parser)
+    parser.set_defaults(untouched={name: parser.get_default(name) for name in (*OF_COLLECTIVES, *OF_HALOS)})
+
+
+def _refuse_others(arguments: argparse.Namespace) -> None:
+    """ParameterError for what says nothing about the one of the two that is simulated."""
+    halo = arguments.collective == "halo"
+    others, whose, own = (
+        (OF_COLLECTIVES, "collectives", OF_HALOS) if halo else (OF_HALOS, "halo", OF_COLLECTIVES)
+    )
+    for name in others:
+        if getattr(arguments, name) != arguments.untouched[name]:
+            words = ", ".join(_option(name) for name in own)
+            raise ParameterError(
+                f"{_option(name)} is for {whose}; jali simulate {arguments.collective} takes {words}, --machine and --nodes"
+            )
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Simulate each case; one rank speaks for all."""
     if comm.current().rank != 0:
         return 0
+    _refuse_others(arguments)
     if arguments.collective == "halo":
         return simulate_halo.execute(arguments)
     most = arguments.nodes or Machine.load(arguments.machine).nodes

@@ -56,8 +56,6 @@ def execute(arguments: argparse.Namespace) -> int:
     kernel = arguments.kernel or "staple"
     if arguments.lattice is None:
         raise ParameterError("give the sites of the whole lattice: --lattice 32,32,32,64")
-    if arguments.scaling:
-        raise ParameterError("--scaling is for collectives; give halos another --grid, or more --nodes")
     if kernel not in KERNELS:
         raise ParameterError(f"no kernel {kernel!r} here; there are {', '.join(KERNELS)}")
     if kernel != "laplace" and not 2 <= len(arguments.lattice) <= 4:
