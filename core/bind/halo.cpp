@@ -242,14 +242,18 @@ void bind_storage(nb::module_& m) {
         "halo_policies",
         [](const std::string& device) {
             nb::list rows;
-            for (const auto& row : halo_policies(device == "cpu" ? nullptr : &vendor_of(device)))
+            const GpuVendor* vendor = device == "cpu" ? nullptr : &vendor_of(device);
+            for (const auto& row : halo_policies(vendor))
                 rows.append(nb::make_tuple(row.name, row.description, row.transport->traits.recordable,
-                                           row.carried_by, row.overlap, row.per_direction));
+                                           row.carried_by, row.overlap, row.per_direction,
+                                           why_never(row, vendor)));
             return rows;
         },
         "device"_a = "cpu",
         "[(name, description, whether its exchanges can be parts of graphs, who carries, whether the bulk is "
-        "computed meanwhile, whether the boundary is computed direction by direction)] for a kind of device, "
+        "computed meanwhile, whether the boundary is computed direction by direction, why such devices "
+        "cannot "
+        "have it or '')] for a kind of device, "
         "such as \"cuda\"; choose with JALI_HALO_POLICY or "
         "Launch(policy=...).");
     m.def(

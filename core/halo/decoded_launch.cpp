@@ -557,7 +557,14 @@ std::string RecordedLaunch::describe(const DriverCall& call) const {
     if (call.function != definition->gpu_kernel.handle && !with_halos) return call.name;
     std::uint64_t range[2] = {};
     if (call.arguments.size() >= sizeof range) std::memcpy(range, call.arguments.data(), sizeof range);
-    return definition->cost.name + " at " + std::to_string(range[1] - range[0]) + " sites";
+    std::string text = definition->cost.name + " at " + std::to_string(range[1] - range[0]) + " sites";
+    HaloRoles roles;
+    if (!with_halos || call.arguments.size() < sizeof roles) return text;
+    std::memcpy(static_cast<void*>(&roles), call.arguments.data() + call.arguments.size() - sizeof roles,
+                sizeof roles);
+    if (roles.late_blocks > 0) text += ", at " + std::to_string(roles.end - roles.begin) + " that wait";
+    if (roles.pack_blocks > 0) text += ", with " + std::to_string(roles.pack_blocks) + " blocks that pack";
+    return text;
 }
 
 } // namespace jali

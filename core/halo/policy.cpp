@@ -132,12 +132,14 @@ const HaloPolicy& with_transport(const HaloPolicy& row, const HaloTransport& tra
     throw std::logic_error("halo policy " + row.name + " has no counterpart");
 }
 
+std::string why_never(const HaloPolicy& row, const GpuVendor* vendor) {
+    if (vendor == nullptr || vendor->fine_grained == 0 || !row.reads_what_arrives()) return "";
+    return "ghosts lie in memory of which a running kernel of these devices need not see what others store";
+}
+
 std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator) {
     const std::string& trouble = layout.why_not(*row.transport, communicator);
-    if (!trouble.empty() || !row.reads_what_arrives()) return trouble;
-    return layout.vendor()->fine_grained == 0 ? ""
-                                              : "ghosts lie in memory of which a running kernel of these "
-                                                "devices need not see what others store";
+    return trouble.empty() ? why_never(row, layout.vendor()) : trouble;
 }
 
 bool any_halo_policy(const std::string& name) {

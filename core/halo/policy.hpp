@@ -37,6 +37,9 @@ std::vector<std::string> halo_policy_names(std::span<const std::string> librarie
 // the list of rows for any other name.
 const HaloPolicy& halo_policy(const std::string& name, const GpuVendor* vendor);
 
+// Empty if devices of this kind can have the row at all, else why not; a null vendor is the host.
+std::string why_never(const HaloPolicy& row, const GpuVendor* vendor);
+
 // Empty if the ranks of a layout on devices can exchange halos by this row, else why not. Collective at
 // first; the same on all ranks.
 std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator);

@@ -17,6 +17,7 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "halo_simulatio
 STEPS = {
     "remote-write-overlap": "stream 0: offer + pack + admit + put + signal + wait of stage 0",
     "copy-engine-wait": "stream 0: signal\n    stream 0: offer + wait + place of stage 0",
+    "remote-write-one-launch": "wilson_hop at 128 sites, at 128 that wait, with ",
     "host-staged-directions": "stream 0: fetch\n    stream 1: bulk; after 'begin'\n    stream 0: message",
 }
 
@@ -27,7 +28,7 @@ def explained(kernel):
 
 
 @TWO_DEVICES
-@pytest.mark.parametrize("policy", ["remote-write-overlap", "copy-engine-wait", "host-staged-directions"])
+@pytest.mark.parametrize("policy", STEPS)
 def test_a_launch_on_devices_is_explained(policy, monkeypatch, use_settings, tmp_path):
     use_fake_gpus(monkeypatch, 2, folder=tmp_path)
     use_fake_ccl(use_settings)
@@ -40,7 +41,9 @@ def test_a_launch_on_devices_is_explained(policy, monkeypatch, use_settings, tmp
         assert "item of 12 reals at (0, 0, 0, 1) 6 KiB" in text
         assert "256 sites: 128 in the bulk, 128 in the boundary" in text
         steps = text.partition("steps of a run whose ghosts are all stale:\n")[2]
-        assert steps.count("\n") > 5
+        assert steps.count("\n") > 4
+        assert steps.count("mark begin on stream 0") == 1  # a run, not all that were recorded
+        assert re.search(r"psi +read +192 B +48 KiB +\d+ KiB ", text)  # with ghosts
         assert STEPS[policy] in steps
         assert "wilson_hop" in steps or "kernel" in steps
 

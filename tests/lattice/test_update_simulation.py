@@ -102,6 +102,18 @@ def test_the_host_decides_where_it_is_slower(call):
     assert found.best.policy == "remote-write-one-launch"
 
 
+def test_rows_that_devices_of_a_kind_never_have_are_not_here():
+    lattice = jali.Lattice(4, 4, 4, 4)
+    found = laplace.bind(*(lattice.field(jali.Real()) for _ in range(2))).simulate(
+        "frontier", (16, 16, 16, 16), (1, 1, 1, 2)
+    )
+    never = {name for name, *_, why in _core.halo_policies("hip") if why}
+    assert never == {"remote-write-pack-in-bulk", "remote-write-one-launch"}
+    assert all("need not see what others store" in found.row(name).why_not for name in never)
+    assert found.best.policy not in never
+    assert not any(why for *_, why in _core.halo_policies("cuda"))
+
+
 def test_two_ranks_behind_one_card_take_twice_as_long(call):
     def time(nics):
         network = {"nics": nics, "rated": 1.0, "latency": 0.0}
@@ -139,7 +151,8 @@ def test_every_row_of_a_machine_is_simulated_or_says_why_not(call, name):
         assert row.time >= found.compute or row.bulk.seconds > 0
         assert row.exchange.end <= row.boundary.end <= row.time * (1 + 1e-9)
         assert 0 <= row.hidden <= 1
-    assert {row.why_not for row in found.rows if row.why_not} <= {
+    never = {why for *_, why in _core.halo_policies(kind) if why}
+    assert {row.why_not for row in found.rows if row.why_not} <= never | {
         "machine 'h200x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
         "machine 'h100x8' says nothing of it; a table [carrier.gpu-aware-mpi] does",
     }

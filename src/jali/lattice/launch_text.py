@@ -19,6 +19,7 @@ from jali.lattice.updates import Part, SplitUpdate, Update
 def explain_launch(kernel: BoundKernel, domain: Any) -> str:
     """The text for one kernel of a call. Collective where the lattice is split."""
     lattice = kernel.lattice
+    steps = kernel.launch.describe().rstrip()  # first, since it makes room for ghosts
     lines = [
         f"{kernel.program.name} over {domain} of {lattice}, {kernel.program.precision}, on rank {lattice.rank} of "
         f"{lattice.communicator.size} as {'x'.join(map(str, lattice.grid))}",
@@ -40,7 +41,7 @@ def explain_launch(kernel: BoundKernel, domain: Any) -> str:
         if split.ghosts and lattice.communicator.size > 1:
             lines += ["", *_policies(kernel)]
     lines += ["", "  steps of a run whose ghosts are all stale:"]
-    lines += textwrap.indent(kernel.launch.describe().rstrip(), "    ").splitlines()
+    lines += textwrap.indent(steps, "    ").splitlines()
     return "\n".join(lines)
 
 

@@ -238,6 +238,7 @@ class _Policy(NamedTuple):
     carrier: str
     overlap: bool
     per_direction: bool
+    why_never: str  # on devices of this kind
 
 
 class _Row:
@@ -574,7 +575,7 @@ def simulate_update(
     for policy in offered:
         if policies and policy.name not in policies:
             continue
-        why_not = why_not_carried(machine, policy.carrier, levels)
+        why_not = policy.why_never or why_not_carried(machine, policy.carrier, levels)
         if why_not:
             rows.append(SimulatedRow(policy.name, policy.description, why_not))
         else:
