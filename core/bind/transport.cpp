@@ -50,6 +50,7 @@ void wait_for(Communicator& communicator, const std::vector<PendingMessage*>& pe
     std::vector<std::unique_ptr<Request>> requests;
     bool complete = true;
     for (auto* message : pending) {
+        if (message == nullptr) throw nb::type_error("wait: None is no message");
         requests.push_back(std::move(message->request));
         complete = complete && (!requests.back() || communicator.test(*requests.back()));
     }

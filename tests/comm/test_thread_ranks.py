@@ -404,3 +404,8 @@ def test_threads_are_shared_out_among_virtual_ranks(use_settings: Callable[..., 
 def test_impossible_number_of_virtual_ranks_is_refused(ranks: int) -> None:
     with pytest.raises(ParameterError, match=f"{ranks} virtual ranks: give 1 to 1024"):
         comm.virtual_ranks(ranks, comm.current)
+
+
+def test_what_is_no_message_is_not_waited_for() -> None:
+    with pytest.raises(TypeError, match="wait: None is no message"):
+        comm.current().wait([None])  # type: ignore[list-item]

@@ -110,7 +110,8 @@ def test_what_is_done_can_be_read(made, use_settings):
     on_rank = jali.virtual_ranks(2, described, made)
     steps, _, given = on_rank[0].partition("given to the driver:\n")
     assert steps.startswith("stream 0: begin\n")
-    assert given and text.startswith(given)  # of one run
+    assert given
+    assert text.startswith(given)  # of one run
 
 
 def described(made: Made) -> str:

@@ -72,6 +72,50 @@ def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[s
     return ways
 
 
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"tag": 1.5}, "tag 1.5 of a message; tags are whole numbers from 0"),
+        ({"tag": "a"}, "tag 'a' of a message"),
+        ({"tag": 1 << 63}, f"tag {1 << 63} of a message"),
+        ({"tag": -1}, "tag -1 of a message"),
+        ({"to": 0.0}, "rank 0.0 does not exist among 1 ranks"),
+        ({"to": "0"}, "rank '0' does not exist"),
+        ({"to": 1}, "rank 1 does not exist"),
+        ({"way": 5}, "way=5: the way of a message is a name, such as 'copy-engine'"),
+    ],
+)
+def test_arguments_that_are_none_are_refused_by_name(named: dict[str, Any], message: str) -> None:
+    def run() -> None:
+        with pytest.raises(ParameterError, match=message):
+            comm.current().persistent_send(**({"x": on_device(np.zeros(4)), "to": 0} | named))
+
+    comm.virtual_ranks(1, run)
+
+
+@pytest.mark.parametrize("wrong", [None, [1.0, 2.0], 3])
+def test_what_is_no_array_on_a_device_is_refused_as_such(wrong: Any) -> None:
+    with pytest.raises(DeviceError, match=f"a {type(wrong).__name__} is not in device memory; give a"):
+        comm.virtual_ranks(1, lambda: comm.current().persistent_send(wrong, 0))
+
+
+def test_what_is_no_list_of_messages_is_not_started() -> None:
+    def run() -> None:
+        c = comm.current()
+        ends = [
+            c.persistent_send(on_device(np.zeros(4)), 0),
+            c.persistent_receive(on_device(np.zeros(4)), 0),
+        ]
+        for wrong in (ends[0], [*ends, None], [None], iter(ends), 7):
+            with pytest.raises(ParameterError, match="messages are a list of ends that persistent_send and"):
+                c.start(wrong)  # type: ignore[arg-type]
+        c.start(ends)
+        with pytest.raises(ParameterError, match="rank None does not exist among 1 ranks"):
+            c.device_messages(open_gpu()).why_not("copy-engine", None)  # type: ignore[arg-type]
+
+    comm.virtual_ranks(1, run)
+
+
 SIZES = (0, 1, 8, 13, 1024, 16384, 100_003)
 
 

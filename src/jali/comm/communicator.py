@@ -565,7 +565,13 @@ class Communicator:
         outlive it, and on another stream what they have begun.
         """
         if messages:
-            messages[0].owner.start(messages, stream)
+            try:
+                messages[0].owner.start(messages, stream)
+            except (TypeError, AttributeError, KeyError):  # looked at afterwards, since starts are often
+                from jali.comm.device_messages import check_are_messages
+
+                check_are_messages(messages)
+                raise
 
     def check_messages(self, messages: Sequence[PersistentMessage]) -> None:
         """Prove that starts of these messages are in order: nobody waits for what never comes, bytes are neither read before they

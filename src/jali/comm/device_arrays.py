@@ -106,7 +106,12 @@ def view_of(
         if interface is not None and interface.get("version", 3) < 3:
             _BY_DLPACK.add(type(x))
         return _from_dlpack(x, gpu, stream, there)
-    raise DeviceError(
+    raise not_in_device_memory(x)
+
+
+def not_in_device_memory(x: Any) -> DeviceError:
+    """The error for what is no array on a device."""
+    return DeviceError(
         f"a {type(x).__name__} is not in device memory; give a jali.comm.DeviceArray (DeviceArray.from_host copies "
         "there), or an array of CuPy or PyTorch on the device"
     )

@@ -10,10 +10,14 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from jali import _core, recording
 from jali.codegen import cache
 from jali.comm.device_arrays import stream_handle, view_of
 from jali.errors import ParameterError
+
+MOST_TAG = (1 << 63) - 1
 
 
 class PersistentMessage(_core.DeviceMessage):
@@ -59,6 +63,18 @@ class PersistentMessage(_core.DeviceMessage):
         super().meet()
 
 
+def _is_whole(number: Any) -> bool:
+    return isinstance(number, int | np.integer) and not isinstance(number, bool)
+
+
+def check_are_messages(messages: Any) -> None:
+    """Raises ParameterError for what is no sequence of persistent messages."""
+    if not isinstance(messages, Sequence) or not all(isinstance(one, PersistentMessage) for one in messages):
+        raise ParameterError(
+            f"messages are a list of ends that persistent_send and persistent_receive made, not {messages!r}"
+        )
+
+
 class DeviceMessages:
     """What the persistent messages of a communicator share on one device. Made at their first use, which is collective."""
 
@@ -69,15 +85,23 @@ class DeviceMessages:
 
     def make(self, x: Any, peer: int, tag: int, sends: bool, way: str | None) -> PersistentMessage:
         """See `Communicator.persistent_send` and `persistent_receive`."""
-        if not 0 <= peer < self._ranks.size:
-            raise ParameterError(f"rank {peer} does not exist among {self._ranks.size} ranks")
-        if tag < 0:
-            raise ParameterError(f"tag {tag} of a message; tags are numbers from 0")
+        self._check_rank(peer)
+        if not _is_whole(tag) or not 0 <= tag <= MOST_TAG:
+            raise ParameterError(f"tag {tag!r} of a message; tags are whole numbers from 0 to 2**63 - 1")
+        if way is not None and not isinstance(way, str):
+            raise ParameterError(f"way={way!r}: the way of a message is a name, such as 'copy-engine'")
         return PersistentMessage(self, x, peer, tag, sends, way)
 
     def why_not(self, way: str, rank: int) -> str:
         """Why messages with `rank` cannot go this way; empty if they can. Raises ParameterError for ways that are none."""
+        self._check_rank(rank)
+        if not isinstance(way, str):
+            raise ParameterError(f"way={way!r}: the way of a message is a name, such as 'copy-engine'")
         return self.core.why_not(way, rank)
+
+    def _check_rank(self, rank: int) -> None:
+        if not _is_whole(rank) or not 0 <= rank < self._ranks.size:
+            raise ParameterError(f"rank {rank!r} does not exist among {self._ranks.size} ranks")
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """See `Communicator.start`."""

@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from jali import _core, vendors
-from jali.comm.device_arrays import DeviceView, view_of
+from jali.comm.device_arrays import DeviceView, not_in_device_memory, view_of
 
 _open = functools.cache(_core.Gpu.open)  # they live as long as the process
 
@@ -50,6 +50,8 @@ def gpu_of(x: Any) -> _core.Gpu:
         return _open(_kind_of(number) or "cuda", ordinal)
     told = getattr(getattr(x, "device", None), "id", None)
     if told is None:  # the driver knows whose memory it is
+        if getattr(x, "__cuda_array_interface__", None) is None:
+            raise not_in_device_memory(x)
         address = x.__cuda_array_interface__["data"][0]
         told = max(0, _core.device_of_address(_open("cuda", 0), address))
     return _open("cuda", int(told))
