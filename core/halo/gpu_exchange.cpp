@@ -181,7 +181,8 @@ void GpuExchange::run_in_kernel(const HaloStep& step, void* stream) {
     roles.pack.last = 1; // what is packed is counted
     if (step.has(HaloAction::pack))
         roles.pack_blocks = std::clamp<std::int64_t>(send_job_count_, 1, most_pack_blocks);
-    roles.sites_wait = halo_.bulk_waits_for_packing;
+    // what another launch packs is packed before this one
+    roles.sites_wait = halo_.bulk_waits_for_packing && step.has(HaloAction::pack);
     roles.packed = all_packed_.address();
     roles.retired = halo_.retired_word(halo_.messages.size() + halo_.stages.size() + 1);
     // who looks at the count of exchanges must have done so before it grows

@@ -416,6 +416,31 @@ def test_packing_alone_cannot_be_left_out_on_the_host(use_settings):
         jali.virtual_ranks(2, without, "cpu")
 
 
+@jali.site_function
+def add_next(X, x):
+    x[X] += 2 * x[X + X.directions()[2]]
+
+
+def slice_by_slice(device: str) -> Any:
+    """Every rank writes a slice at a time of the field of which it sends one; those of its last slice are no bulk."""
+    lattice = jali.Lattice(3, 5, 8, device=device, grid=(1, 1, 2))
+    x = lattice.field(jali.Real())
+    x[...] = np.random.default_rng(4).normal(size=lattice.extents)
+    slices = jali.Colouring(4, lambda c: c[2] % 4)
+    for _ in range(2):
+        for slice in (slices[k] for k in (3, 2, 1, 0)):
+            add_next[slice](x)
+    return x[...]
+
+
+@pytest.mark.parametrize("policy", [p for p in OF_THREADS if not p.startswith(("nccl", "host"))])
+def test_what_is_sent_and_written_is_sent_first_also_without_a_bulk(policy, use_settings):
+    use(policy, use_settings)
+    expected, _ = jali.virtual_ranks(2, slice_by_slice, "cpu")
+    for found in jali.virtual_ranks(2, slice_by_slice, "cuda"):
+        assert np.array_equal(found, expected)
+
+
 def left_alone() -> None:
     lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
     x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
