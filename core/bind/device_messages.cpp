@@ -4,6 +4,7 @@
 #include "bind/placed_array.hpp"
 #include "transport/peer_memory.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -59,6 +60,8 @@ void bind_device_messages(nb::module_& m) {
         .def(
             "start",
             [](DeviceMessages& self, const std::vector<DeviceMessage*>& messages, Handle stream) {
+                if (std::ranges::find(messages, nullptr) != messages.end())
+                    throw nb::type_error("start: None is no message");
                 std::optional<void*> on;
                 if (stream) on = reinterpret_cast<void*>(*stream);
                 if (!self.may_wait(messages)) return self.start(messages, on);
