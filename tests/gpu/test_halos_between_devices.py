@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import time
 from collections.abc import Callable
@@ -10,7 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import PATH, REAL, make_fake_ccl, run_on_devices, until_idle, use_fake_ccl, use_fake_gpus
+from fake_driver import (
+    PATH,
+    REAL,
+    make_fake_ccl,
+    make_fake_driver,
+    run_on_devices,
+    until_idle,
+    use_fake_ccl,
+    use_fake_gpus,
+)
 from programs import run_python
 
 import jali
@@ -439,6 +449,54 @@ def test_what_is_sent_and_written_is_sent_first_also_without_a_bulk(policy, use_
     expected, _ = jali.virtual_ranks(2, slice_by_slice, "cpu")
     for found in jali.virtual_ranks(2, slice_by_slice, "cuda"):
         assert np.array_equal(found, expected)
+
+
+@jali.site_function
+def beyond(X, out, x):
+    mu, nu = X.directions()
+    out[X] = x[X] + x[X + mu] + x[X + nu]
+
+
+REFUSE = 4  # what the fake driver does with a call: an error comes of it (fake_gpu_state.hpp)
+
+
+def interrupted(call: int, found: list[tuple[int, int]]) -> None:
+    """On rank 0 a call of an exchange fails; how many sites are written when its own stream has nothing to do, and when its
+    device has not."""
+    lattice = jali.Lattice(16, 16, device="cuda", grid=(2, 2))
+    x, out = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = np.ones(lattice.extents)
+    beyond(out, x)  # all is made
+    out[...] = np.zeros(lattice.extents)
+    x.storage.mark_written(3)
+    lattice.gpu.synchronize()
+    comm.current().barrier()
+    if comm.current().rank > 0:
+        return beyond(out, x)
+    driver = ctypes.CDLL(str(make_fake_driver()))
+    written = (ctypes.c_double * 64).from_address(out.storage.address)
+    driver.fakeChange(ctypes.c_long(call), REFUSE, b"", ctypes.c_long(0))
+    try:
+        beyond(out, x)
+    finally:
+        driver.fakeChange(ctypes.c_long(-1), 0, b"", ctypes.c_long(0))
+        assert driver.cuStreamSynchronize(ctypes.c_void_p(lattice.gpu.stream)) == 0
+        own = np.count_nonzero(written)
+        assert driver.cuCtxSynchronize() == 0
+        found.append((own, np.count_nonzero(written)))
+
+
+@pytest.mark.skipif(REAL, reason="calls fail on the fake driver")
+def test_what_an_interrupted_exchange_has_put_beside_comes_before_what_its_memory_is_used_for_next(
+    use_settings,
+):
+    use_settings(halo_policy="host-staged-directions")
+    found: list[tuple[int, int]] = []
+    for call in range(9):
+        with pytest.raises((DeviceError, RankError)):
+            jali.virtual_ranks(4, interrupted, call, found)
+    assert {own for own, all_of_it in found if own == all_of_it} == {0, 7 * 7}
+    assert all(own == all_of_it for own, all_of_it in found)
 
 
 def left_alone() -> None:
