@@ -258,7 +258,7 @@ void GpuExchange::make_tables() {
         }
     }
     if (addresses == addresses_) return;
-    addresses_.clear(); // until all tables are there
+    addresses_.reset(); // until all tables are there
     const PlacedLayout& layout = *halo_.layout;
     pack_blocks_ = policy_.overlap && policy_.transport->traits.stores ? beside_bulk : halo_blocks;
     std::vector<PackPart> parts;

@@ -452,6 +452,34 @@ def test_what_is_sent_and_written_is_sent_first_also_without_a_bulk(policy, use_
 
 
 @jali.site_function
+def following(X, out, x):
+    (mu,) = X.directions()
+    out[X] = x[X + mu]
+
+
+def one_direction(device: str, sites: int) -> list[Any]:
+    """A slab is one site. Where each rank has 4 sites none is odd, and exchanges of odd ones have no messages."""
+    lattice = jali.Lattice(sites, device=device)
+    x, out = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = np.arange(sites) + 1
+    found = []
+    for domain in (jali.EVEN, jali.ODD, jali.EVEN):
+        out[...] = np.zeros(sites)
+        following[domain](out, x)
+        x.storage.mark_written(3)
+        found.append(out[...].tolist())
+    return found
+
+
+@pytest.mark.parametrize("policy", OF_THREADS)
+def test_exchanges_may_have_no_messages(policy, use_settings):
+    use(policy, use_settings)
+    for sites in (8, 6):
+        expected = jali.virtual_ranks(2, one_direction, "cpu", sites)
+        assert jali.virtual_ranks(2, one_direction, "cuda", sites) == expected
+
+
+@jali.site_function
 def beyond(X, out, x):
     mu, nu = X.directions()
     out[X] = x[X] + x[X + mu] + x[X + nu]
