@@ -108,7 +108,9 @@ def test_what_is_done_can_be_read(made, use_settings):
     for line in ("launch gather_halos on stream", "copy 1024 bytes", "launch both_ways at 128 sites"):
         assert line in text
     on_rank = jali.virtual_ranks(2, described, made)
-    assert on_rank[0].splitlines()[0] == text.splitlines()[0]
+    steps, calls = on_rank[0].split("given to the driver:\n")
+    assert "stream 0: pack\n" in steps
+    assert calls.splitlines()[0] == text.splitlines()[0]
 
 
 def described(made: Made) -> str:
