@@ -4,16 +4,6 @@
 
 namespace jali {
 
-StreamProgram::~StreamProgram() {
-    try {
-        gpu_->make_current();
-        for (const Step& step : steps_)
-            if (step.behind) step.behind->let_wait(gpu_->stream());
-    } catch (...) {
-        return; // the device is lost, and said so
-    }
-}
-
 int StreamProgram::add(std::string name, int stream, std::span<const int> needs, Work work) {
     const int number = static_cast<int>(steps_.size());
     Step step{std::move(name), stream, std::move(work), {}, nullptr, {}};
@@ -42,11 +32,30 @@ int StreamProgram::add(std::string name, int stream, std::span<const int> needs,
 }
 
 void StreamProgram::run(std::span<void* const> streams) {
-    for (const Step& step : steps_) {
-        void* const stream = streams[static_cast<std::size_t>(step.stream)];
-        for (int other : step.awaited) steps_[other].behind->let_wait(stream);
-        if (step.work) step.work(stream);
-        if (step.behind) step.behind->record(stream);
+    try {
+        for (const Step& step : steps_) {
+            void* const stream = streams[static_cast<std::size_t>(step.stream)];
+            for (int other : step.awaited) steps_[other].behind->let_wait(stream);
+            if (step.work) step.work(stream);
+            if (step.behind) step.behind->record(stream);
+        }
+    } catch (...) {
+        join(streams);
+        throw;
+    }
+}
+
+void StreamProgram::join(std::span<void* const> streams) noexcept {
+    try {
+        const bool recorded = gpu_->is_capturing(gpu_->stream());
+        GpuEvent so_far(gpu_, false);
+        for (void* stream : streams) {
+            if (stream == gpu_->stream() || gpu_->is_capturing(stream) != recorded) continue;
+            so_far.record(stream);
+            so_far.let_wait(gpu_->stream());
+        }
+    } catch (...) {
+        return; // the device is lost, and said so
     }
 }
 

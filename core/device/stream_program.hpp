@@ -21,21 +21,22 @@ class StreamProgram {
     using Work = std::function<void(void* stream)>;
 
     explicit StreamProgram(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
-    // What is on a stream when a program goes is waited for by the device's own stream, since memory returns
-    // to a pool that only this takes from.
-    ~StreamProgram();
     StreamProgram(const StreamProgram&) = delete;
 
     // `needs` are steps that were added before, of any stream; without work it only marks a place. Returns
     // its number.
     int add(std::string name, int stream, std::span<const int> needs, Work work);
 
-    // Puts everything on these streams, which are the caller's by their number.
+    // Puts everything on these streams, which are the caller's by their number. What a step that throws has
+    // left on them is waited for by the device's own stream: memory that it uses may go now, and returns to a
+    // pool that only this takes from.
     void run(std::span<void* const> streams);
 
     std::string describe() const; // a line for each step
 
   private:
+    void join(std::span<void* const> streams) noexcept;
+
     struct Step {
         std::string name;
         int stream;

@@ -181,7 +181,8 @@ void GpuExchange::run_in_kernel(const HaloStep& step, void* stream) {
     roles.pack.last = 1; // what is packed is counted
     if (step.has(HaloAction::pack))
         roles.pack_blocks = std::clamp<std::int64_t>(send_job_count_, 1, most_pack_blocks);
-    roles.sites_wait = halo_.bulk_waits_for_packing;
+    // what another launch packs is packed before this one
+    roles.sites_wait = halo_.bulk_waits_for_packing && step.has(HaloAction::pack);
     roles.packed = all_packed_.address();
     roles.retired = halo_.retired_word(halo_.messages.size() + halo_.stages.size() + 1);
     // who looks at the count of exchanges must have done so before it grows
@@ -218,11 +219,12 @@ StreamProgram::Work GpuExchange::work_of(const HaloStep& step) {
 }
 
 void GpuExchange::make_program(const HaloShape& shape) {
-    program_.reset();
+    program_.reset(); // its work is that of the steps
+    steps_ = halo_steps(policy_, shape);
+    auto program = std::make_unique<StreamProgram>(halo_.gpu);
+    for (const HaloStep& step : steps_) program->add(words_of(step), step.beside, step.needs, work_of(step));
+    program_ = std::move(program);
     shape_ = shape;
-    steps_ = halo_steps(policy_, shape_);
-    program_ = std::make_unique<StreamProgram>(halo_.gpu);
-    for (const HaloStep& step : steps_) program_->add(words_of(step), step.beside, step.needs, work_of(step));
 }
 
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
@@ -256,7 +258,7 @@ void GpuExchange::make_tables() {
         }
     }
     if (addresses == addresses_) return;
-    addresses_ = std::move(addresses);
+    addresses_.reset(); // until all tables are there
     const PlacedLayout& layout = *halo_.layout;
     pack_blocks_ = policy_.overlap && policy_.transport->traits.stores ? beside_bulk : halo_blocks;
     std::vector<PackPart> parts;
@@ -291,6 +293,7 @@ void GpuExchange::make_tables() {
     send_jobs_ = upload(jobs);
     send_job_count_ = static_cast<std::int64_t>(jobs.size());
     carrier_->make_tables();
+    addresses_ = std::move(addresses);
 }
 
 void GpuExchange::count() {

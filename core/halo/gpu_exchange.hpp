@@ -11,6 +11,7 @@
 #include "halo/policy.hpp"
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace jali {
@@ -88,8 +89,8 @@ class GpuExchange {
     GpuMemory all_packed_; // for roles: the last exchange whose messages are packed
     GpuMemory parts_, sends_, send_jobs_;
     std::int64_t send_job_count_ = 0;
-    std::vector<std::uint64_t> addresses_; // that the tables were made for
-    HaloShape shape_;                      // that the program was made for
+    std::optional<std::vector<std::uint64_t>> addresses_; // that the tables were made for, maybe none
+    HaloShape shape_;                                     // that the program was made for
     std::vector<HaloStep> steps_;
     std::unique_ptr<StreamProgram> program_;
     HaloComputation* computation_ = nullptr; // of this run

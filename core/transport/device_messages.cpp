@@ -255,8 +255,13 @@ void DeviceMessage::meet() {
     half_.reset();
 }
 
+const MessageEnd& DeviceMessage::end() const {
+    if (!has_met()) throw MessageError(describe() + " has not met its other end; call meet() first");
+    return *end_;
+}
+
 void DeviceMessage::copy_alone(void* stream) const {
-    if (!end_->copy_alone(stream))
+    if (!end().copy_alone(stream))
         throw MessageError(describe() + " is none that is put into the memory of a peer");
 }
 

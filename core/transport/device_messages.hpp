@@ -115,7 +115,7 @@ class DeviceMessage {
     const MessageTransport& transport() const { return *row_->transport; }
     const std::string& why() const { return why_; }
     GpuAddress sent_from() const { return sent_from_; } // the array's address at its sender
-    const MessageEnd& end() const { return *end_; }
+    const MessageEnd& end() const;                      // throws MessageError where they have not
     const std::shared_ptr<DeviceMessages>& all() const { return all_; }
     std::string describe() const;
     // Of a sender into the memory of a peer that has met: see MessageEnd. Throws MessageError for others.

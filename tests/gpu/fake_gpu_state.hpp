@@ -111,7 +111,8 @@ Operation copying(void* to, const void* from, std::size_t bytes) {
 // What a test makes of calls of its thread (fakeChange): the kinds that are recorded as well, counted from
 // when it said so.
 struct Change {
-    enum Deed { drop, hold_back, repeat, other_bytes } deed; // hold_back: it is made behind the next one
+    // hold_back: it is made behind the next one; refuse: it is an error
+    enum Deed { drop, hold_back, repeat, other_bytes, refuse } deed;
     std::vector<char> bytes; // of a kernel's argument, or: to, from and size of a copy
 };
 thread_local std::map<long, Change> changes;
@@ -123,6 +124,8 @@ int counted(const std::function<int(const std::vector<char>* other)>& call) {
     int error = 0;
     if (found == changes.end()) {
         error = call(nullptr);
+    } else if (found->second.deed == Change::refuse) {
+        error = 1;
     } else if (found->second.deed == Change::other_bytes) {
         error = call(&found->second.bytes);
     } else if (found->second.deed == Change::repeat) {

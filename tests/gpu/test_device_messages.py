@@ -576,3 +576,20 @@ def test_arrays_of_other_libraries_at_odd_addresses_exported_or_not(fake_environ
             "remote-write",
             "remote-write",
         ]
+
+
+def no_messages_yet() -> None:
+    c = comm.current()
+    other = 1 - c.rank
+    x = on_device(np.zeros(3))
+    messages = [c.persistent_send(x, other), c.persistent_receive(on_device(np.ones(3)), other)]
+    with pytest.raises(ParameterError, match="has not met its other end"):
+        messages[1].lands_beside  # noqa: B018
+    with pytest.raises(ParameterError, match="messages are a list of ends"):
+        c.start([*messages, None])  # type: ignore[list-item]
+    c.start(messages)
+    assert messages[1].array.to_host().tolist() == [0, 0, 0]
+
+
+def test_none_is_no_message_and_what_has_not_met_is_none_yet() -> None:
+    comm.virtual_ranks(2, no_messages_yet)

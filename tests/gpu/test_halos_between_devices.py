@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import time
 from collections.abc import Callable
@@ -10,7 +11,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import PATH, REAL, make_fake_ccl, run_on_devices, until_idle, use_fake_ccl, use_fake_gpus
+from fake_driver import (
+    PATH,
+    REAL,
+    make_fake_ccl,
+    make_fake_driver,
+    run_on_devices,
+    until_idle,
+    use_fake_ccl,
+    use_fake_gpus,
+)
 from programs import run_python
 
 import jali
@@ -414,6 +424,107 @@ def test_packing_alone_cannot_be_left_out_on_the_host(use_settings):
     use_settings(halo_off="pack")
     with pytest.raises(ValueError, match="on the host packing is a part of the transport"):
         jali.virtual_ranks(2, without, "cpu")
+
+
+@jali.site_function
+def add_next(X, x):
+    x[X] += 2 * x[X + X.directions()[2]]
+
+
+def slice_by_slice(device: str) -> Any:
+    """Every rank writes a slice at a time of the field of which it sends one; those of its last slice are no bulk."""
+    lattice = jali.Lattice(3, 5, 8, device=device, grid=(1, 1, 2))
+    x = lattice.field(jali.Real())
+    x[...] = np.random.default_rng(4).normal(size=lattice.extents)
+    slices = jali.Colouring(4, lambda c: c[2] % 4)
+    for _ in range(2):
+        for slice in (slices[k] for k in (3, 2, 1, 0)):
+            add_next[slice](x)
+    return x[...]
+
+
+@pytest.mark.parametrize("policy", [p for p in OF_THREADS if not p.startswith(("nccl", "host"))])
+def test_what_is_sent_and_written_is_sent_first_also_without_a_bulk(policy, use_settings):
+    use(policy, use_settings)
+    expected, _ = jali.virtual_ranks(2, slice_by_slice, "cpu")
+    for found in jali.virtual_ranks(2, slice_by_slice, "cuda"):
+        assert np.array_equal(found, expected)
+
+
+@jali.site_function
+def following(X, out, x):
+    (mu,) = X.directions()
+    out[X] = x[X + mu]
+
+
+def one_direction(device: str, sites: int) -> list[Any]:
+    """A slab is one site. Where each rank has 4 sites none is odd, and exchanges of odd ones have no messages."""
+    lattice = jali.Lattice(sites, device=device)
+    x, out = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = np.arange(sites) + 1
+    found = []
+    for domain in (jali.EVEN, jali.ODD, jali.EVEN):
+        out[...] = np.zeros(sites)
+        following[domain](out, x)
+        x.storage.mark_written(3)
+        found.append(out[...].tolist())
+    return found
+
+
+@pytest.mark.parametrize("policy", OF_THREADS)
+def test_exchanges_may_have_no_messages(policy, use_settings):
+    use(policy, use_settings)
+    for sites in (8, 6):
+        expected = jali.virtual_ranks(2, one_direction, "cpu", sites)
+        assert jali.virtual_ranks(2, one_direction, "cuda", sites) == expected
+
+
+@jali.site_function
+def beyond(X, out, x):
+    mu, nu = X.directions()
+    out[X] = x[X] + x[X + mu] + x[X + nu]
+
+
+REFUSE = 4  # what the fake driver does with a call: an error comes of it (fake_gpu_state.hpp)
+
+
+def interrupted(call: int, found: list[tuple[int, int]]) -> None:
+    """On rank 0 a call of an exchange fails; how many sites are written when its own stream has nothing to do, and when its
+    device has not."""
+    lattice = jali.Lattice(16, 16, device="cuda", grid=(2, 2))
+    x, out = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = np.ones(lattice.extents)
+    beyond(out, x)  # all is made
+    out[...] = np.zeros(lattice.extents)
+    x.storage.mark_written(3)
+    lattice.gpu.synchronize()
+    comm.current().barrier()
+    if comm.current().rank > 0:
+        return beyond(out, x)
+    driver = ctypes.CDLL(str(make_fake_driver()))
+    written = (ctypes.c_double * 64).from_address(out.storage.address)
+    driver.fakeChange(ctypes.c_long(call), REFUSE, b"", ctypes.c_long(0))
+    try:
+        beyond(out, x)
+    finally:
+        driver.fakeChange(ctypes.c_long(-1), 0, b"", ctypes.c_long(0))
+        assert driver.cuStreamSynchronize(ctypes.c_void_p(lattice.gpu.stream)) == 0
+        own = np.count_nonzero(written)
+        assert driver.cuCtxSynchronize() == 0
+        found.append((own, np.count_nonzero(written)))
+
+
+@pytest.mark.skipif(REAL, reason="calls fail on the fake driver")
+def test_what_an_interrupted_exchange_has_put_beside_comes_before_what_its_memory_is_used_for_next(
+    use_settings,
+):
+    use_settings(halo_policy="host-staged-directions")
+    found: list[tuple[int, int]] = []
+    for call in range(9):
+        with pytest.raises((DeviceError, RankError)):
+            jali.virtual_ranks(4, interrupted, call, found)
+    assert {own for own, all_of_it in found if own == all_of_it} == {0, 7 * 7}
+    assert all(own == all_of_it for own, all_of_it in found)
 
 
 def left_alone() -> None:

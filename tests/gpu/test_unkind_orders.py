@@ -225,3 +225,35 @@ def test_garbage_is_collected_without_waiting_for_devices_and_what_it_counted_is
     )  # two ranks may both have looked before they add theirs; 26 have gone
     assert never.exhausted - before == 13 * 4 * 4 * 8
     assert not never._gone
+
+
+def one_binds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On rank 0, a launch where much is gone that counted attempts on rank 1, whose device waits for rank 0."""
+    lattice = jali.Lattice(4, 4, 8, device="cuda", grid=(1, 1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    for _ in range(6):
+        never(lattice.field(jali.Real()), jali.Random(1))
+    shifted(y, x)
+    lattice.gpu.synchronize()
+    comm.current().barrier()
+    x.storage.mark_written(3)
+    if comm.current().rank == 1:
+        shifted(y, x)
+        comm.current().barrier()
+    else:
+        comm.current().barrier()
+        monkeypatch.setattr("jali.lattice.sites._MOST_GONE", 3)
+        never(lattice.field(jali.Real()), jali.Random(1))
+        shifted(y, x)
+    lattice.gpu.synchronize()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_launch_looks_at_what_its_own_device_counted_and_waits_for_no_other(
+    seed, monkeypatch, use_settings
+):
+    use_settings(halo_policy="remote-write-overlap")
+    monkeypatch.setenv("JALI_FAKE_PATIENCE", "5")
+    before = never.exhausted
+    jali.virtual_ranks(2, one_binds, monkeypatch)
+    assert never.exhausted - before == 13 * 4 * 4 * 4

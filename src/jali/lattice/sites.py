@@ -100,7 +100,7 @@ class SiteFunction:
         self._fixed: frozenset[str] = frozenset()  # numbers that offsets are made of
         self._guard = threading.RLock()  # of what follows; held for moments, never while anything runs
         self._exhausted_before = 0  # by launches that are gone, as far as somebody has looked
-        self._gone: set[Any] = set()  # counters of the others that are gone
+        self._gone: dict[Any, Any] = {}  # counters of the others that are gone, and their devices
         self.derived: dict[
             Any, SiteFunction
         ] = {}  # others that run this one at each site, by what they do beside
@@ -272,10 +272,17 @@ class SiteFunction:
                 found = int(counters.values[0])
             with self._guard:
                 if counters in self._gone:
-                    self._gone.remove(counters)
+                    del self._gone[counters]
                     self._exhausted_before += found
             total += found
         return total
+
+    def _look_at_some_gone(self, gpu: Any) -> None:
+        """Where many are gone, at those of this device: another rank's may wait for what this one has yet to launch."""
+        if len(self._gone) > _MOST_GONE:
+            with self._guard:
+                gone = [counters for counters, of in self._gone.items() if of is gpu]
+            self._look_at(gone)
 
     def _forget(self, key: Any) -> None:
         """Waits for no device: garbage is collected anywhere, also where other ranks wait for this one."""
@@ -285,7 +292,7 @@ class SiteFunction:
                 return
             if self._latest.get(key[0]) is gone:
                 del self._latest[key[0]]
-            self._gone.update(gone.attempts)
+            self._gone.update(dict.fromkeys(gone.attempts, gone.lattice.gpu))
 
     def kernels(
         self, *arguments: Any, over: Domain = ALL, lattice: Any = None, sums: Sums | None = None, **named: Any
@@ -345,8 +352,6 @@ class SiteFunction:
         self, domain: Domain, arguments: tuple[Any, ...], lattice: Any, sums: Sums | None, key: Any = None
     ) -> BoundCall:
         """A launch with these arguments; where there is a `key`, one that is there already or is remembered from now on."""
-        if len(self._gone) > _MOST_GONE:
-            self._look_at(list(self._gone))
         domain = as_domain(domain, "over=")
         given, wanted = list(fields_of(arguments)), lattice
         of_object = isinstance(self.function, types.MethodType)
@@ -354,6 +359,7 @@ class SiteFunction:
         while True:
             fields = given + captured
             lattice = lattice_of(self.__name__, fields, wanted)
+            self._look_at_some_gone(lattice.gpu)
             shapes = tuple(describe(a, n, lattice) for a, n in zip(arguments, self.parameters, strict=True))
             how = (lattice.ndim, common_precision(fields))
             outside = Outside(
