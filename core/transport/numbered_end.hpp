@@ -15,7 +15,11 @@ class NumberedEnd : public MessageEnd {
         return {bytes.begin(), bytes.end()};
     }
     void meet(std::span<const std::byte> other, const MessageTransport&) override {
-        if (array.sends) std::memcpy(&number_, other.data(), sizeof number_);
+        if (!array.sends) return;
+        if (other.size() != sizeof number_)
+            throw GpuError("the other end of a message to rank " + std::to_string(array.peer) +
+                           " cannot take it this way");
+        std::memcpy(&number_, other.data(), sizeof number_);
     }
     int number() const { return number_; }
 
