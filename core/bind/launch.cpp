@@ -184,8 +184,8 @@ void bind_launch(nb::module_& m) {
         .def(
             "run_leaving_sums", [](BoundLaunch& self) { self.launch->run_leaving_sums(); },
             nb::call_guard<nb::gil_scoped_release>(),
-            "As run, on the device of a single rank, without waiting: the words of the sums stay at "
-            "words_of_sums until a kernel has taken their values and left zeros, which sums_taken() says.")
+            "As run, on a device, without waiting: the words of this rank's sums stay at words_of_sums until "
+            "a kernel has taken their values and left zeros, which sums_taken() says.")
         .def_prop_ro("words_of_sums", [](const BoundLaunch& self) { return self.launch->words_of_sums(); })
         .def_prop_ro(
             "left_out", [](const BoundLaunch& self) { return self.launch->left_out(); },
@@ -196,6 +196,21 @@ void bind_launch(nb::module_& m) {
             nb::call_guard<nb::gil_scoped_release>(),
             "What a run does only if need be (room for ghosts, zeros for sums), before it is recorded in a "
             "graph.")
+        .def(
+            "rehearse", [](BoundLaunch& self) { self.launch->rehearse(); },
+            nb::call_guard<nb::gil_scoped_release>(),
+            "What a run needs of the host and of other ranks, before it is recorded in a graph; it counts as "
+            "done. Collective.")
+        .def(
+            "refresh_ghosts",
+            [](BoundLaunch& self,
+               const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& changing) {
+                nb::gil_scoped_release released;
+                self.launch->refresh_ghosts(changing);
+            },
+            "changing"_a,
+            "Fills stale ghosts that a run reads, but those of these (field, parities), or of borrowed ones. "
+            "Collective.")
         .def(
             "mark_written", [](BoundLaunch& self) { self.launch->mark_written(); },
             "What a run says of the fields that it writes, for one that a graph repeats.")
@@ -282,6 +297,7 @@ void bind_launch(nb::module_& m) {
 }
 
 void bind_sum(nb::module_& m) {
+    m.attr("sum_words") = static_cast<int>(BinnedSum::words); // whole numbers of 64 bits that a sum is
     nb::class_<BinnedSum>(m, "BinnedSum", "A sum of doubles that does not depend on their order.")
         .def(nb::init<>())
         .def(

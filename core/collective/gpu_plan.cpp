@@ -241,7 +241,7 @@ void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
     gpu_->make_current();
     const bool captured = queues_ && gpu_->is_capturing(stream);
     if (queues_) {
-        queues_->pad_->refuse_if_aborted();
+        queues_->refuse_if_aborted();
         queues_->order(stream, captured);
     }
     std::optional<DeviceSpan> span;

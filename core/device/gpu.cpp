@@ -8,6 +8,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 namespace jali {
@@ -284,10 +285,22 @@ void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
     if (while_waiting_.empty()) {
         error = deaf(what);
     } else {
-        for (unsigned looks = 0; (error = ask(what)) == gpu_not_ready; ++looks)
-            for (const auto& [owner, action] : while_waiting_) action(looks);
+        for (unsigned looks = 0; (error = ask(what)) == gpu_not_ready; ++looks) listen(looks);
     }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
+}
+
+// All are asked, also when one throws: each has kernels of its own to stop.
+void Gpu::listen(unsigned looks) const {
+    std::exception_ptr first;
+    for (const auto& [owner, action] : while_waiting_) {
+        try {
+            action(looks);
+        } catch (...) {
+            if (!first) first = std::current_exception();
+        }
+    }
+    if (first) std::rethrow_exception(first);
 }
 
 void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {

@@ -300,6 +300,7 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     bool can_begin_early_ = false; // kernels wait for those before them by themselves: prelude/target_gpu.hpp
     void* context_ = nullptr;
     void* stream_ = nullptr;
+    void listen(unsigned looks) const;
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     void* meeting_ = nullptr; // an event, for wait_for and let_wait
     Ledger ledger_, pinned_ledger_;

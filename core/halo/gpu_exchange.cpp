@@ -12,6 +12,11 @@ std::size_t aligned(std::size_t bytes) {
     return (bytes + 255) / 256 * 256;
 }
 
+// Whether blocks of the computation's kernel do it.
+bool by_roles(const HaloStep& step) {
+    return step.actions.size() > 1 && step.has_any(set_of({HaloAction::bulk, HaloAction::boundary}));
+}
+
 } // namespace
 
 GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector<HaloRequest>& requests,
@@ -191,25 +196,36 @@ void GpuExchange::run_in_kernel(const HaloStep& step, void* stream) {
     computation_->launch(step, roles, stream);
 }
 
-void GpuExchange::begin() {
-    Gpu& gpu = *halo_.gpu;
-    gpu.make_current();
-    // What the host decides at each exchange would be decided once for all repetitions.
-    if (!policy_.transport->traits.recordable && gpu.is_capturing(gpu.stream()))
-        throw GpuError("halo policy " + policy_.name +
-                       " cannot be recorded in a graph; use one of the remote-write or buffered-write "
-                       "policies, or one of the vendor's library");
+void GpuExchange::prepare(HaloComputation& computation) {
     halo_.layout->refuse_if_aborted();
     carrier_->begin();
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();
+    HaloShape shape;
+    shape.stages = stages();
+    shape.produces = produced_.size() > 0;
+    shape.on = halo_switches();
+    shape.has_bulk = shape.on.bulk && computation.has_bulk();
+    shape.bulk_waits_for_packing = halo_.bulk_waits_for_packing;
+    shape.boundary_fills = computation.boundary_fills();
+    shape.kernel_has_roles = computation.has_roles();
+    if (!program_ || shape != shape_) make_program(shape);
+}
+
+void GpuExchange::rehearse(HaloComputation& computation) {
+    halo_.gpu->make_current();
+    prepare(computation);
+    for (const HaloStep& step : steps_) {
+        if (by_roles(step)) computation.roles(step); // its kernel is compiled
+        if (step.has(HaloAction::exchange)) carrier_->rehearse(step, halo_.gpu->stream());
+    }
+    if (policy_.overlap) halo_.layout->bulk_stream();
+    mark_filled();
 }
 
 StreamProgram::Work GpuExchange::work_of(const HaloStep& step) {
-    constexpr HaloActions computing = set_of({HaloAction::bulk, HaloAction::boundary});
     if (step.actions.empty() || step.has_any(set_of({HaloAction::begin, HaloAction::join}))) return {};
-    if (step.has_any(computing) && step.actions.size() > 1)
-        return [this, &step](void* stream) { run_in_kernel(step, stream); };
+    if (by_roles(step)) return [this, &step](void* stream) { run_in_kernel(step, stream); };
     if (step.has(HaloAction::bulk)) return [this](void* stream) { computation_->bulk(stream); };
     if (step.has(HaloAction::boundary))
         return [this, stage = step.stage](void* stream) { computation_->boundary(stage, stream); };
@@ -230,21 +246,19 @@ void GpuExchange::make_program(const HaloShape& shape) {
 // The exchange is on the device's own stream and goes first, and the bulk is beside it, so that a bulk which
 // fills the device cannot keep the exchange from beginning.
 void GpuExchange::run(HaloComputation& computation) {
-    begin();
-    HaloShape shape;
-    shape.stages = stages();
-    shape.produces = produced_.size() > 0;
-    shape.on = halo_switches();
-    shape.has_bulk = shape.on.bulk && computation.has_bulk();
-    shape.bulk_waits_for_packing = halo_.bulk_waits_for_packing;
-    shape.boundary_fills = computation.boundary_fills();
-    shape.kernel_has_roles = computation.has_roles();
-    if (!program_ || shape != shape_) make_program(shape);
-    computation_ = &computation;
+    halo_.gpu->make_current();
     void* const main = halo_.gpu->stream();
+    // What the host decides at each exchange would be decided once for all repetitions.
+    if (!policy_.transport->traits.recordable && halo_.gpu->is_capturing(main))
+        throw GpuError("halo policy " + policy_.name +
+                       " cannot be recorded in a graph; use one of the remote-write or buffered-write "
+                       "policies, or one of the vendor's library");
+    prepare(computation);
+    computation_ = &computation;
     void* const streams[] = {main, policy_.overlap ? halo_.layout->bulk_stream() : main};
     program_->run(streams);
-    if (shape.on.transport) carrier_->end(main);
+    if (shape_.on.transport) carrier_->end(main);
+    mark_filled();
     count();
 }
 
@@ -296,10 +310,13 @@ void GpuExchange::make_tables() {
     addresses_ = std::move(addresses);
 }
 
+void GpuExchange::mark_filled() {
+    for (const Filled& f : filled_) f.field->set_held(f.slab, f.parity, f.version);
+}
+
 void GpuExchange::count() {
     HaloCounters total;
     for (const Filled& f : filled_) {
-        f.field->set_held(f.slab, f.parity, f.version);
         ++f.field->counters.exchanged;
         ++total.exchanged;
     }

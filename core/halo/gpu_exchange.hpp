@@ -52,6 +52,9 @@ class GpuExchange {
     // comes after all of it. Marks the ghosts as filled with the versions at the start, and counts. Throws
     // CannotMap before anything has been done.
     void run(HaloComputation& computation);
+    // All that a run needs of the host and of other ranks, so that the next one can be recorded in a graph.
+    // Marks the ghosts as filled, as a run does, and counts nothing. Throws as run() does.
+    void rehearse(HaloComputation& computation);
 
     std::string describe() const { return program_ ? program_->describe() : ""; } // as it ran
 
@@ -71,7 +74,8 @@ class GpuExchange {
 
     void make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale);
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
-    void begin();       // of every run
+    void prepare(HaloComputation& computation); // of every run
+    void mark_filled();
     void produce_items(void* stream);
     PackArguments pack_arguments(const HaloStep& step) const;
     void make_program(const HaloShape& shape);

@@ -280,12 +280,22 @@ class GpuLaunch::Computation : public HaloComputation {
 
 void GpuLaunch::compute_between(const std::vector<char>& stale) {
     recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
-    for (;;) {
+    with_exchange(stale, [](GpuExchange& exchange, HaloComputation& around) { exchange.run(around); });
+}
+
+void GpuLaunch::with_exchange(const std::vector<char>& stale, const Exchange& f) {
+    where_mapped([&] {
         Plan& plan = plan_for(stale);
+        Computation computation(*this, plan);
+        f(*plan.exchange, computation);
+    });
+}
+
+// By another transport where a field cannot be mapped.
+void GpuLaunch::where_mapped(const std::function<void()>& exchange) {
+    for (;;) {
         try {
-            Computation computation(*this, plan);
-            plan.exchange->run(computation);
-            return;
+            return exchange();
         } catch (const CannotMap& error) { // before anything was done
             if (!definition_.any_policy || definition_.policy->transport->where_unmapped == nullptr) throw;
             drop_exchanges();
@@ -343,7 +353,7 @@ void GpuLaunch::run(double* sums) {
 
 void GpuLaunch::run_leaving_sums() {
     const auto& d = definition_;
-    if (d.communicator->size() > 1 || d.sums.count == 0) Launch::run_leaving_sums();
+    if (d.sums.count == 0) Launch::run_leaving_sums();
     const CallScope call(d.policy->name);
     const HostSpan span(Phase::launch, d.cost.name);
     const GpuAddress order = run_kernel();
@@ -426,17 +436,8 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     auto& d = definition_;
     try {
         settle_transport(*d.layout);
-        const auto make = [&] {
-            plan.exchange = std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy,
-                                                          d.communicator, d.writes);
-        };
-        try {
-            make();
-        } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->transport->where_unmapped == nullptr) throw;
-            fall_back(d.policy->transport->where_unmapped, error.what());
-            make();
-        }
+        plan.exchange =
+            std::make_unique<GpuExchange>(d.layout, requests_, stale, *d.policy, d.communicator, d.writes);
         const int stages = plan.exchange->stages();
         std::vector<std::vector<std::int32_t>> sets(static_cast<std::size_t>(stages) + 1);
         if (d.policy->overlap) {
@@ -463,27 +464,34 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
     return plan;
 }
 
+void GpuLaunch::rehearse() {
+    make_ready();
+    check_once();
+    for_each_stale_apart([this](const ApartHalos& halos) {
+        with_exchange(halos, [](GpuExchange& exchange, HaloComputation& none) { exchange.rehearse(none); });
+    });
+    if (!requests_.empty() && find_stale())
+        with_exchange(stale_,
+                      [](GpuExchange& exchange, HaloComputation& around) { exchange.rehearse(around); });
+    mark_written();
+}
+
 void GpuLaunch::exchange_apart(const ApartHalos& halos) {
-    auto& d = definition_;
     recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
-    const auto key = std::pair(static_cast<const PlacedLayout*>(halos.layout.get()), halos.stale);
-    const auto make = [&] {
-        apart_plans_[key] = std::make_unique<GpuExchange>(halos.layout, halos.requests, halos.stale,
-                                                          *d.policy, d.communicator, decltype(d.writes)());
-    };
-    if (apart_plans_.count(key) == 0) {
+    with_exchange(halos, [](GpuExchange& exchange, HaloComputation& none) { exchange.run(none); });
+}
+
+void GpuLaunch::with_exchange(const ApartHalos& halos, const Exchange& f) {
+    auto& d = definition_;
+    where_mapped([&] {
         settle_transport(*halos.layout);
-        try {
-            make();
-        } catch (const CannotMap& error) {
-            if (!d.any_policy || d.policy->transport->where_unmapped == nullptr) throw;
-            drop_exchanges();
-            fall_back(d.policy->transport->where_unmapped, error.what());
-            make();
-        }
-    }
-    HaloComputation nothing;
-    apart_plans_.at(key)->run(nothing);
+        auto& exchange = apart_plans_[{&halos, halos.stale}];
+        if (!exchange)
+            exchange = std::make_unique<GpuExchange>(halos.layout, halos.requests, halos.stale, *d.policy,
+                                                     d.communicator, decltype(d.writes)());
+        HaloComputation nothing;
+        f(*exchange, nothing);
+    });
 }
 
 void GpuLaunch::check() {

@@ -23,6 +23,7 @@ class GpuLaunch : public Launch {
     GpuAddress words_of_sums() const override { return totals_.address(); }
     void sums_taken() override { totals_are_zero_ = true; }
     void make_ready() override;
+    void rehearse() override;
     void check() override;
     std::string describe() override;
 
@@ -54,8 +55,12 @@ class GpuLaunch : public Launch {
     };
 
     class Computation;
+    using Exchange = std::function<void(GpuExchange&, HaloComputation&)>;
     Plan& plan_for(const std::vector<char>& stale);
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
+    void with_exchange(const std::vector<char>& stale, const Exchange& f);
+    void with_exchange(const ApartHalos& halos, const Exchange& f);
+    void where_mapped(const std::function<void()>& exchange);
     void fall_back(const HaloTransport* transport, const std::string& trouble);
     void settle_transport(PlacedLayout& layout);
     void prepare_sums();
@@ -82,7 +87,7 @@ class GpuLaunch : public Launch {
     std::vector<std::int64_t> reduced_;
     std::map<std::vector<char>, Plan> plans_;
     using ApartPlans =
-        std::map<std::pair<const PlacedLayout*, std::vector<char>>, std::unique_ptr<GpuExchange>>;
+        std::map<std::pair<const ApartHalos*, std::vector<char>>, std::unique_ptr<GpuExchange>>;
     ApartPlans apart_plans_;
     std::vector<std::map<std::vector<char>, Plan>> recorded_plans_; // of other rows: graphs still use them
     std::vector<ApartPlans> recorded_apart_;

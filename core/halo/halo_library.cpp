@@ -14,6 +14,8 @@ class Library : public PackedHere<HaloCarrier> {
     explicit Library(HaloMessages& halo)
         : PackedHere(halo), ccl_(CclCommunicator::shared(*halo.communicator, halo.gpu)) {}
 
+    // At their first message two ranks are connected, for which the host waits.
+    void rehearse(const HaloStep& step, void* stream) override { carry(step, stream); }
     void make_tables() override { pieces_ = halo_.pieces(send_.address()); }
     void carry(const HaloStep& step, void* stream) override {
         if (!step.has(HaloAction::exchange)) refuse(step);

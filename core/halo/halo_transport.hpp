@@ -40,6 +40,9 @@ class HaloCarrier {
     virtual PackMessage words_of(const HaloMessages::Message&) const { return {}; }
     virtual void prepare(PackArguments&, const HaloStep&) const {}
 
+    // What a step that neither packs nor computes needs of other ranks before it can be recorded in a graph.
+    // The ghosts are old, and may be written.
+    virtual void rehearse(const HaloStep&, void*) {}
     // Puts a step that neither packs nor computes on the stream, or does what is the host's.
     virtual void carry(const HaloStep& step, void* stream) = 0;
     virtual void end(void*) {} // of every run

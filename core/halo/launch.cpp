@@ -219,7 +219,7 @@ void Launch::check_sums() const {
 }
 
 void Launch::run_leaving_sums() {
-    throw LayoutError("launch: sums stay on the device of a single rank only");
+    throw LayoutError("launch: sums stay on a device, where there are some");
 }
 
 void Launch::as_doubles(double* sums) const {
@@ -284,10 +284,34 @@ bool Launch::find_stale() {
     return find_stale_of(requests_, stale_, *definition_.layout);
 }
 
+void Launch::for_each_stale_apart(const std::function<void(const ApartHalos&)>& f) {
+    for (ApartHalos& halos : apart_)
+        if (find_stale_of(halos.requests, halos.stale, *halos.layout)) f(halos);
+}
+
 void Launch::exchange_apart() {
-    for (ApartHalos& halos : apart_) {
-        if (find_stale_of(halos.requests, halos.stale, *halos.layout)) exchange_apart(halos);
-    }
+    for_each_stale_apart([this](const ApartHalos& halos) { exchange_apart(halos); });
+}
+
+void Launch::refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& changing) {
+    const auto stays = [&](const FieldStorage& field, std::size_t parity) {
+        return std::none_of(changing.begin(), changing.end(), [&](const auto& other) {
+            return (other.second >> parity & 1) && field.depends_on(*other.first);
+        });
+    };
+    const auto refresh = [&](ApartHalos& halos) {
+        if (!find_stale_of(halos.requests, halos.stale, *halos.layout)) return;
+        bool any = false;
+        for (std::size_t k = 0; k < halos.stale.size(); ++k) {
+            const FieldStorage& field = *halos.requests[k / 2].field;
+            halos.stale[k] = halos.stale[k] && !field.untold() && stays(field, k % 2);
+            any |= halos.stale[k] != 0;
+        }
+        if (any) exchange_apart(halos);
+    };
+    refreshed_ = {definition_.layout, requests_, stale_};
+    refresh(refreshed_);
+    for (ApartHalos& halos : apart_) refresh(halos);
 }
 
 std::vector<int> Launch::late_directions(const std::vector<char>& stale) const {

@@ -170,14 +170,20 @@ class Launch {
     // sums: [nslices][results], or null if there are none; 8 bytes each, whole numbers as they are. Throws
     // RankFailure.
     virtual void run(double* sums) = 0;
-    // Without waiting, on the device of a single rank: sums stay there as the words of core/sum,
-    // [slice][sum], at words_of_sums(), for a kernel that takes their values and leaves zeros, which
-    // sums_taken() says. Throws LayoutError on the host, on several ranks, and where there are no sums.
+    // Without waiting, on a device: this rank's sums stay there as the words of core/sum, [slice][sum], at
+    // words_of_sums(), which ranks may add and maximise, for a kernel that takes their values and leaves
+    // zeros, which sums_taken() says. Throws LayoutError on the host and where there are no sums.
     virtual void run_leaving_sums();
     virtual GpuAddress words_of_sums() const { return 0; }
     virtual void sums_taken() {}
     // What a run does only if need be: tables, room for ghosts, zeros for sums. A graph counts on it.
     virtual void make_ready() {}
+    // What a run needs of the host and of other ranks, before it is recorded in a graph: exchanges of what is
+    // stale now are prepared, and count as done, as does what the run writes. Collective.
+    virtual void rehearse() { mark_written(); }
+    // Fills stale ghosts that a run reads, but those of fields (of parities) that are among `changing`, or
+    // made of them, or of whose changes nobody tells: a graph exchanges these itself. Collective.
+    void refresh_ghosts(const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& changing);
     // Sites that the last run left out since their labels are of no entry, on all ranks; one number for each
     // group.
     const std::vector<std::int64_t>& left_out() const { return left_out_; }
@@ -227,6 +233,8 @@ class Launch {
     };
     virtual void exchange_apart(const ApartHalos& halos) = 0;
     void exchange_apart(); // what is stale
+    // The ones of other layouts that are stale, each with its stale parts.
+    void for_each_stale_apart(const std::function<void(const ApartHalos&)>& f);
 
     VisitedBlocks visited() const {
         return definition_.rows ? VisitedBlocks::of(*definition_.rows)
@@ -249,6 +257,7 @@ class Launch {
     LaunchDefinition definition_;
     std::vector<HaloRequest> requests_;
     std::vector<ApartHalos> apart_;
+    ApartHalos refreshed_;               // all requests, where a graph has its ghosts filled before it runs
     std::vector<FieldStorage*> touched_; // fields whose ghosts must have room
     std::vector<char> stale_;            // [request][parity]
     std::shared_ptr<LaunchCounters> counters_;

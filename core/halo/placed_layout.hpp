@@ -73,6 +73,14 @@ class PlacedLayout : public Layout {
     // Of a transport, for these ranks; see there. Collective at first.
     const std::string& why_not(const Transport& transport, Communicator& communicator);
     const std::shared_ptr<HaloPad>& pad(const std::shared_ptr<Communicator>& communicator);
+    // Other numbers, on all ranks alike, when memory that messages come to has moved: ghosts, which make room
+    // for more slabs, or buffers.
+    std::vector<std::size_t> places() const {
+        std::vector<std::size_t> all{slabs().size()};
+        for (HaloChannel channel : {HaloChannel::stored_slots, HaloChannel::copied_slots})
+            all.push_back(pad_ ? pad_->slot_bytes(channel) : 0);
+        return all;
+    }
     void refuse_if_aborted() const { // throws GpuError where an exchange was given up
         if (pad_) pad_->refuse_if_aborted();
     }

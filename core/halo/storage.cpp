@@ -312,6 +312,12 @@ bool FieldStorage::untold() const {
                                                    [](const auto& s) { return s.second->borrowed(); }));
 }
 
+bool FieldStorage::depends_on(const FieldStorage& other) const {
+    return this == &other ||
+           (producer_ && std::any_of(producer_->sources.begin(), producer_->sources.end(),
+                                     [&](const auto& s) { return s.second.get() == &other; }));
+}
+
 void FieldStorage::set_held(int slab, int parity, std::uint64_t version) {
     const auto index = static_cast<std::size_t>(2 * slab + parity);
     if (index >= held_.size()) held_.resize(2 * layout_->slabs().size(), 0);

@@ -132,6 +132,9 @@ class FieldStorage {
         return index < held_.size() ? held_[index] : 0;
     }
     void set_held(int slab, int parity, std::uint64_t version);
+    bool untold() const; // nobody tells of changes: it is borrowed, or made of a field that is
+    // Whether it changes when that one does.
+    bool depends_on(const FieldStorage& other) const;
     // Always where nobody tells of changes.
     bool stale(int slab, int parity) const { return untold() || held(slab, parity) != version(parity); }
     HaloCounters counters;
@@ -150,7 +153,6 @@ class FieldStorage {
     void copy_from(const FieldStorage& other, ThreadPool* pool = nullptr);
 
   private:
-    bool untold() const; // nobody tells of changes: it is borrowed, or made of a field that is
     void require_sites(const char* what) const;
     void allocate(ThreadPool* pool);
     void expose_ghosts(Communicator& communicator);

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from jali import _core
 from jali.codegen.lines import user_line
@@ -22,12 +22,20 @@ _guard = threading.Lock()
 _this_thread = threading.local()
 
 
+class Operation(NamedTuple):
+    """One that a graph repeats. `rehearse` makes ready what `run` needs of the host and of other ranks, and lets fields count as written as
+    `run` does, without running it; None: there is nothing of that."""
+
+    run: Callable[[], Any]
+    rehearse: Callable[[], Any] | None = None
+
+
 class Tape:
     """Operations in the order of the program, and what they need to stay alive."""
 
     def __init__(self, lattice: Any):
         self.lattice = lattice
-        self.operations: list[Callable[[], Any]] = []
+        self.operations: list[Operation] = []
         self.held: list[Any] = []
         self.launches: list[Any] = []
         self.bound: list[Any] = []  # calls
@@ -35,6 +43,7 @@ class Tape:
         self.made: list[Any] = []  # nodes of expressions, weakly
         self.lent: list[Any] = []  # storages in arrays of others
         self.written: list[Any] = []  # nodes whose places get values
+        self.changing: list[Any] = []  # (storage, parities) that are written
 
     def __enter__(self) -> Tape:
         if current() is not None:

@@ -40,6 +40,7 @@ from jali.lattice.sums import (
     raise_if_left_out,
     values_as_asked,
 )
+from jali.lattice.sums_of_ranks import SumsOfRanks, why_ranks_need_the_host
 from jali.lattice.tables import Tables
 from jali.lattice.updates import Update
 
@@ -158,6 +159,7 @@ class BoundCall:
         )
         self.placed = bool(placed)
         self.pending: weakref.ref[PendingSum] | None = None  # sums of the last run that are still digits
+        self.sums_of_ranks: SumsOfRanks | None = None  # what adds those of all ranks on their devices
         # parameters, index, argument number, place in the list
         self.listed: list[tuple[Any, int, int, int]] = []
         self.tables = Tables(self.kernels, lattice, list(scalars_of(arguments)))
@@ -267,10 +269,16 @@ class BoundCall:
 
     # ---- sums that stay, and graphs -----------------------------------------------------------------
 
-    @property
-    def _leaves_digits(self) -> bool:
-        """Whether sums are left on the device: the device of one rank, since ranks add through their hosts."""
-        return self.lattice.gpu is not None and self.lattice.communicator.size == 1
+    def _leaves_digits(self, kernel: BoundKernel) -> bool:
+        """Whether its sums are left on the device: of one rank, or of ranks whose devices add them. The first look is collective."""
+        if self.lattice.gpu is None or self.lattice.communicator.size == 1:
+            return self.lattice.gpu is not None
+        if self.sums_of_ranks is None and not why_ranks_need_the_host(self.lattice):
+            with recording.suspended():
+                self.sums_of_ranks = SumsOfRanks(
+                    kernel.launch, kernel.program.reductions, self.lattice, kernel.layout
+                )
+        return self.sums_of_ranks is not None
 
     def _scalars(self, nodes: list[Any]) -> Any:
         if self.lattice.communicator.size == 1:
@@ -285,8 +293,8 @@ class BoundCall:
         for kernel in self.kernels:
             if not kernel.program.sums:
                 kernel.launch.run()
-            elif self._leaves_digits:
-                kernel.launch.run_leaving_sums()
+            elif self._leaves_digits(kernel):
+                self._leaving_sums(kernel)()
                 nodes = self._pend(kernel).nodes
             else:
                 nodes = [constant(value) for value in as_reals(self.sums, kernel.launch.run())]
@@ -294,8 +302,16 @@ class BoundCall:
             self.raise_if_lost()
         return self._scalars(nodes)
 
+    def _leaving_sums(self, kernel: BoundKernel) -> Callable[[], Any]:
+        """What runs it and leaves its sums on the device."""
+        ranks = self.sums_of_ranks
+        return kernel.launch.run_leaving_sums if ranks is None else ranks.run
+
     def _pend(self, kernel: BoundKernel) -> PendingSum:
         pending = PendingSum(kernel.launch, kernel.program.reductions, self.lattice.gpu)
+        if self.sums_of_ranks is not None:
+            for node in pending.nodes:
+                node.told_by([self.sums_of_ranks.trouble])
         self.pending = weakref.ref(pending)
         return pending
 
@@ -328,18 +344,27 @@ class BoundCall:
                 launch = kernel.launch
                 run: Callable[[], Any] = launch.run
                 launch.make_ready()
-                if kernel.program.sums and self._leaves_digits:
+                if kernel.program.sums and self._leaves_digits(kernel):
                     pending = self._pend(kernel)
                     tape.sums.append(pending)
-                    nodes, run = pending.nodes, launch.run_leaving_sums
+                    nodes, run = pending.nodes, self._leaving_sums(kernel)
+                elif kernel.program.sums and self.lattice.gpu is not None:
+                    why = why_ranks_need_the_host(self.lattice)
+                    raise RecordingError(
+                        f"{name} has sums of several ranks, which cannot stay on these devices: {why}\n  at {line()}"
+                    )
                 elif kernel.program.sums:
                     block = _core.Numbers(None, sum(t.reals for t in self.sums))
                     nodes = [number(block, k) for k in range(sum(t.reals for t in self.sums))]
                     tape.written += nodes
                     run = functools.partial(launch.run_into, block)
                 saved = kernel.parameters.copy() if kernel.scalar_parameters else None
-                tape.operations.append(_Repeated(kernel, run, saved))
+                tape.operations.append(recording.Operation(_Repeated(kernel, run, saved), launch.rehearse))
                 tape.launches.append(launch)
+                tape.changing += [
+                    (kernel.fields[slot].storage, kernel.sites.parities)
+                    for slot in kernel.text.analysis.writes
+                ]
                 tape.lent += [f.storage for f in kernel.fields if f.storage.borrowed]
             tape.held.append((arguments, self, self.tables.held))
             tape.bound.append(self)
@@ -374,7 +399,8 @@ class _Repeated:
     def __call__(self) -> None:
         if self.saved is not None:
             self.kernel.parameters[:] = self.saved
-        if self.kernel.tunings:
+        # in a driver's graph nothing is asked, of other ranks neither
+        if self.kernel.tunings and not self.kernel.launch.recording:
             self.kernel.tune()
         self.run()
 

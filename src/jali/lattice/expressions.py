@@ -219,13 +219,22 @@ def compute(gpu: Any, targets: Sequence[tuple[Node, Place | None]]) -> None:
     return None
 
 
-def perform(operation: Callable[[], Any], held: Any, lent: Sequence[Any] = ()) -> None:
-    """Does it, or records it with what it needs. `lent`: storages that it uses, which may be arrays of others."""
+def perform(
+    operation: Callable[[], Any], held: Any, lent: Sequence[Any] = (), changing: Sequence[Any] = ()
+) -> None:
+    """Does it, or records it with what it needs. `lent`: storages that it uses, which may be arrays of others; `changing`: those that it
+    writes."""
     tape = recording.current() if recording.recorders else None
     if tape is None:
         operation()
         return
-    tape.operations.append(operation)
+
+    def rehearse() -> None:
+        for storage in changing:
+            storage.mark_written(3)
+
+    tape.operations.append(recording.Operation(operation, rehearse if changing else None))
+    tape.changing += [(storage, 3) for storage in changing]
     tape.held.append(held)
     tape.lent += [storage for storage in lent if storage.borrowed]
 

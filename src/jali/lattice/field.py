@@ -226,7 +226,7 @@ class Field(FieldArithmetic):
                 copy = recode_on_lattice(self, other, precision)
             else:
                 copy = functools.partial(recode_on_host, self, other, precision)
-            perform(copy, (self, other), (self.storage, other.storage))
+            perform(copy, (self, other), (self.storage, other.storage), (self.storage,))
             self._share_counts(other)
         return self
 

@@ -17,6 +17,7 @@ from jali.errors import ParameterError, RecordingError
 from jali.lattice.expressions import in_order, settle
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
+from jali.lattice.tuning import recordable_rows
 from jali.recording import Tape, line
 
 LOOK_EVERY = 8  # repetitions on a device between two looks at a condition, if nobody says how many
@@ -43,8 +44,15 @@ class Graph:
                     f"the function of a graph makes no call that could be repeated\n  at {line()}"
                 )
             self._tape = tape
-            with in_order:
-                self._instance = None if lattice.gpu is None else _core.GpuGraph(lattice.gpu, self._once)
+            self._changing = list(dict.fromkeys(tape.changing))
+            self._meets = lattice.communicator.size > 1 and lattice.gpu is not None  # other devices, in halos
+            self._layouts = [
+                *dict.fromkeys(kernel.layout for bound in tape.bound for kernel in bound.kernels)
+            ]
+            self._places: list[Any] = []  # of what other ranks write, in the driver's graph
+            self._instance: Any = None
+            if lattice.gpu is not None:
+                self._capture()
 
     def __repr__(self) -> str:
         return f"<graph of {len(self._tape.operations)} operations on {self.lattice}>"
@@ -56,7 +64,39 @@ class Graph:
 
     def _once(self) -> None:
         for operation in self._tape.operations:
-            operation()
+            operation.run()
+
+    def _capture(self) -> None:
+        """Puts the operations on a stream that is being captured. Collective where devices of several ranks meet."""
+        kernels = [kernel for bound in self._tape.bound for kernel in bound.kernels]
+        with recordable_rows(kernels) if self._meets else contextlib.nullcontext():
+            if self._meets:
+                self._rehearse()
+            with in_order:  # where nobody waits for other ranks
+                self._instance = _core.GpuGraph(self.lattice.gpu, self._once)
+        self._forget_ghosts()
+        self._places = self._now_at()
+
+    def _rehearse(self) -> None:
+        """Makes ready what operations need of other ranks. A repetition begins with old ghosts of whatever the graph writes, as the one
+        before leaves them at worst, and with new ones of all else."""
+        self._forget_ghosts()
+        self._refresh_ghosts()
+        for operation in self._tape.operations:
+            if operation.rehearse is not None:
+                operation.rehearse()
+        self._forget_ghosts()
+
+    def _forget_ghosts(self) -> None:
+        for storage, parities in self._changing:
+            storage.mark_written(parities)
+
+    def _refresh_ghosts(self) -> None:
+        for launch in self._tape.launches:
+            launch.refresh_ghosts(self._changing)
+
+    def _now_at(self) -> list[Any]:
+        return [layout.places for layout in self._layouts]
 
     def run(self, times: int = 1) -> None:
         """Repeats the calls so many times. On a device nobody waits for it."""
@@ -70,8 +110,7 @@ class Graph:
                 else:
                     self.lattice.gpu.launch_graph(self._instance)
             if self._instance is not None and times > 0:
-                for launch in self._tape.launches:
-                    launch.mark_written()
+                self._forget_ghosts()
                 for storage in self._tape.lent:
                     storage.let_owner_go_on()
             if self.lattice.communicator.size > 1:  # ranks that sum meet, and look together
@@ -94,6 +133,11 @@ class Graph:
             launch.make_ready()
         for storage in self._tape.lent:
             storage.await_owner()
+        if self._meets:
+            if self._places != self._now_at():  # ghosts have moved
+                self._capture()
+            else:
+                self._refresh_ghosts()
 
     def run_until(
         self, condition: Condition | Callable[[], Any], at_most: int, look_every: int | None = None
@@ -163,15 +207,11 @@ def graph(step: Callable[[], Any], lattice: Lattice) -> Graph:
     recorded. Numbers of Python keep the value that they had, also if they change later; numbers from one repetition for the next are
     `lattice.scalar(...)`s that are assigned. What `step` returns is the graph's `result`. The graph holds the fields. Raises
     RecordingError with the line of a call that cannot be repeated: one that reads or sets numbers or fields on the host, makes fields, draws
-    random numbers, belongs to `jali.comm`, or runs on another device; and on devices of several ranks, whose halos and sums need the host.
+    random numbers, belongs to `jali.comm`, or runs on another device; and where halos or sums of several ranks' devices need the host.
+    On several ranks all make the same graphs and run them as often, as with any call.
     """
     if not isinstance(lattice, Lattice):
         raise ParameterError(f"a graph is recorded for a Lattice: jali.graph(step, lattice), not {lattice!r}")
     if not callable(step):
         raise ParameterError(f"a graph records a function without arguments, not {step!r}")
-    if lattice.gpu is not None and lattice.communicator.size > 1:
-        raise RecordingError(
-            f"graphs on devices have one rank, not {lattice.communicator.size}: halos and sums of several ranks need the host\n"
-            f"  at {line()}"
-        )
     return Graph(step, lattice)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from jali import _core, settings
+from jali import _core, recording, settings
 from jali._core import LaunchTrial
 from jali.codegen import cache
-from jali.errors import CompileError, DeviceError, ParameterError
+from jali.errors import CompileError, DeviceError, ParameterError, RecordingError
 from jali.tune import (
     DEFAULT_LAUNCH,
     Autotuner,
@@ -64,9 +64,7 @@ class Tunings:
         if self.launch is not None:
             self.launch.compile_config = compile_config
             kernel.tunings.append(self.launch)
-        if kernel.lattice.communicator.size == 1 or not any(
-            any(offset) for offsets in kernel.text.analysis.reads.values() for offset in offsets
-        ):
+        if kernel.lattice.communicator.size == 1 or not _has_halos(kernel):
             return
         if self.halo is not None:
             kernel.chosen.halo = self.halo.words()
@@ -118,6 +116,11 @@ def tunings_of(text: Any, program: Any, lattice: Any, sites: Any, layout: Any) -
     if asked == "cached":
         return Tunings(DEFAULT_LAUNCH, words, None, halo)
     return Tunings(DEFAULT_LAUNCH, words, LaunchTuning(question, tuner, asked != "on", width), halo)
+
+
+def _has_halos(kernel: Any) -> bool:
+    """Whether it reads at other sites than its own, which may be those of other ranks."""
+    return any(any(offset) for offsets in kernel.text.analysis.reads.values() for offset in offsets)
 
 
 def _positions(sites: Any) -> int:
@@ -351,6 +354,45 @@ class HaloTuning:
         if math.isinf(agree(0.0 if autotuner.candidates[autotuner.chosen].seconds is not None else math.inf)):
             return None
         return entry
+
+
+@contextlib.contextmanager
+def recordable_rows(kernels: Sequence[Any]) -> Iterator[None]:
+    """Meanwhile these kernels, on devices of several ranks, have rows of halo policies whose exchanges can be recorded: their own, or where
+    nobody asked for it by name the first that can be. Collective. Raises RecordingError, on all ranks."""
+    changed: list[tuple[Any, str]] = []
+    try:
+        for kernel in dict.fromkeys(kernels):
+            if not _has_halos(kernel):
+                continue
+            before = kernel.launch.policy
+            row, trouble = _recordable_row(kernel)
+            if row != before:
+                kernel.launch.set_policy(row)
+                if not trouble:
+                    changed.append((kernel.launch, before))
+        yield
+    finally:
+        for launch, before in changed:
+            launch.set_policy(before)
+
+
+def _recordable_row(kernel: Any) -> tuple[str, str]:
+    """A row, and why these devices could not have the kernel's own; empty where that only cannot be recorded."""
+    core, own, asked = kernel.lattice.communicator.core, kernel.launch.policy, settings.current().halo_policy
+    rows = {row[0]: row[2] for row in _core.halo_policies(kernel.lattice.gpu.kind)}
+    trouble = ""
+    reasons = []
+    for row in [own, *(row for row in rows if rows[row] and row != own and asked not in rows)]:
+        why = kernel.layout.why_not_halo_policy(core, row)
+        trouble = why if row == own else trouble
+        if not why and rows[row]:
+            return row, trouble
+        reasons.append(f"{row}: {why or 'its exchanges need the host'}")
+    raise RecordingError(
+        f"{kernel.program.name} exchanges halos in a way that cannot be recorded ({'; '.join(dict.fromkeys(reasons))}). JALI_HALO_POLICY "
+        f"names the ways\n  at {recording.line()}"
+    )
 
 
 def _halo_question(program: Any, digest: str, lattice: Any, sites: Any, graphs: bool) -> Question:

@@ -16,6 +16,7 @@ from jali.lattice.field import Field
 from jali.lattice.graphs import Graph, graph
 from jali.lattice.scalars import Scalar
 from jali.lattice.sites import site_function
+from jali.lattice.sums_of_ranks import why_ranks_need_the_host
 
 _SIGNS = {0: "0", 1: "+", -1: "-"}  # factors that are part of the pattern; another one is a number, "n"
 
@@ -125,8 +126,9 @@ class FieldVectors:
         return fields[0].lattice.sum(_update_norm2, fields, numbers, pattern, wait=wait)
 
     def repeats(self, x: Field) -> bool:
-        """Whether calls on it can be recorded: everywhere but on devices of several ranks."""
-        return x.lattice.gpu is None or x.lattice.communicator.size == 1
+        """Whether calls on it can be recorded: everywhere but where ranks' devices need the host for their sums."""
+        alone = x.lattice.gpu is None or x.lattice.communicator.size == 1
+        return alone or not why_ranks_need_the_host(x.lattice)
 
     def look_every(self, x: Field) -> int:
         """After how many iterations the host looks: where waiting costs more than the iterations in between, not each."""

@@ -1,0 +1,77 @@
+"""Sums of several ranks that stay on their devices.
+
+A launch leaves the words of its rank's sums in device memory (core/sum): whole numbers, which a collective of the devices adds in
+place, and keys of maxima and minima, of which it takes the largest. So ranks meet where the launch was called, nobody waits on the
+host, and the bits are those of a sum on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+from jali import _core, recording
+from jali.comm.calls import Call
+from jali.comm.device_arrays import DeviceView
+
+
+def why_ranks_need_the_host(lattice: Any) -> str:
+    """Why sums of several ranks cannot stay on this lattice's devices, the same on all ranks; empty if they can. The first use is collective."""
+    with recording.suspended():  # what is made by the first use is no part of a graph
+        way = lattice.communicator.collectives.on_device(lattice.gpu).algorithm_of(_call("sum", 1))
+    return f"ranks add them by way of {way!r}" if way == "host-staged" else ""
+
+
+class SumsOfRanks:
+    """The sums of one launch, added over the ranks of a lattice on devices. Making the first of a kind is collective."""
+
+    def __init__(self, launch: Any, reductions: Sequence[str], lattice: Any, layout: Any):
+        self._launch = launch
+        self._checked = lattice.communicator.checked
+        self._there = lattice.communicator.collectives.on_device(lattice.gpu)
+        self._additions: list[tuple[Call, Any, Any]] = []  # its plan, and the words
+        address = launch.words_of_sums
+        for how, same in groupby("sum" if r == "sum" else "max" for r in reductions):
+            call = _call(how, _core.sum_words * len(list(same)))
+            words = DeviceView(address, call.dtype, (call.elements,), lattice.gpu.stream, launch, lattice.gpu)
+            self._additions.append((call, self._there.plan_of((call, False)), words))
+            address += words.nbytes
+        self.trouble = Trouble(lattice.communicator, layout, self._there)
+        self.add()  # of nothing yet: libraries connect ranks at their first call, which no graph can do
+
+    def add(self) -> None:
+        """Puts the addition on the device, behind the launch. Collective."""
+        for call, plan, words in self._additions:
+            if self._checked and not words.gpu.recording:
+                self._there.start(call, (words,), None, True, True)
+            else:
+                plan((words,))
+
+    def run(self) -> None:
+        """The launch and the addition."""
+        self._launch.run_leaving_sums()
+        self.add()
+
+
+class Trouble:
+    """What a look at a number tells that ranks made together (`lattice.lost.Count`): of no sites, but of ranks that failed."""
+
+    name = ""
+
+    def __init__(self, communicator: Any, layout: Any, collectives: Any):
+        self._communicator = communicator
+        self._layout = layout
+        self._collectives = collectives
+
+    def news(self) -> int:
+        """Nothing; raises RankError, or DeviceError, if a rank failed or the device was told to give up."""
+        self._communicator.check()
+        self._layout.refuse_if_aborted()
+        if self._collectives.queues is not None:
+            self._collectives.queues.refuse_if_aborted()
+        return 0
+
+
+def _call(op: str, count: int) -> Call:
+    return Call("all_reduce", "int64" if op == "sum" else "uint64", count, 0, op, True, None, False)

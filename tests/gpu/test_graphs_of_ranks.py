@@ -1,0 +1,325 @@
+"""Graphs on devices of several ranks: halos, sums and collectives in them give the bits of calls, on any number of ranks."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+from fake_driver import PATH, REAL, TWO_DEVICES, run_on_devices, until_idle, use_fake_ccl, use_fake_gpus
+from programs import run_python
+from test_extremes_on_devices import between_sums, fields, four
+from test_graphs import filled, power_iteration, scale, spread
+from test_solvers_on_devices import operator, random_field
+
+import jali
+from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm
+from jali.errors import DeviceError, RankError, RecordingError
+from jali.fermions import WilsonDirac
+from jali.gauge import SU, GaugeField
+from jali.solvers import cg
+
+pytestmark = TWO_DEVICES
+RANKS = [2] if REAL else [2, 3, 4]
+KINDS = ["cuda"] if REAL else ["cuda", "hip"]
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch, tmp_path, use_settings):
+    """Four, one for each rank, and a library of collectives."""
+    use_fake_gpus(monkeypatch, 4, folder=tmp_path)
+    monkeypatch.setenv("JALI_FAKE_GPU_BYTES", str(4 << 30))  # together; queues of collectives take some
+    gc.collect()
+    for ordinal in range(len(RANKS) + 1):
+        _core.Gpu.open("cuda", ordinal).trim()
+    use_fake_ccl(use_settings)
+
+
+def iterated(kind, extents, turns):
+    """What calls or repetitions of a graph leave: fields, the number of turns, norm and condition."""
+    lattice = Lattice(*extents, device=kind)
+    a, b, n, step = power_iteration(lattice)
+    if kind == "cpu":
+        for _ in range(sum(turns)):
+            norm, small = step()
+        found = [float(norm), bool(small)]
+    else:
+        graph = jali.graph(step, lattice)
+        assert float(n) == 0  # nothing was done
+        for turn in turns:
+            graph.run(turn)
+        found = graph.read()
+    return a[...].tolist(), b[...].tolist(), float(n), found
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_repetitions_are_calls(kind, ranks):
+    wanted = iterated("cpu", (6, 7), (7,))
+    assert jali.virtual_ranks(ranks, iterated, kind, (6, 7), (3, 4)) == [wanted] * ranks
+
+
+def recordable(kind):
+    """Rows that graphs can have, where this kind of device has them at all."""
+    return [name for name, _, can, *_, never in _core.halo_policies(kind) if can and not never]
+
+
+@pytest.mark.parametrize("policy", recordable("cuda"))
+def test_every_row_that_can_be_recorded(policy, use_settings):
+    use_settings(halo_policy=policy)
+    wanted = iterated("cpu", (9, 5), (5,))
+    assert jali.virtual_ranks(2, iterated, "cuda", (9, 5), (1, 4)) == [wanted] * 2
+
+
+@pytest.mark.parametrize("policy", ["copy-engine-overlap", "host-staged-wait"])
+def test_rows_that_need_the_host_are_refused_by_name(policy, use_settings):
+    use_settings(halo_policy=policy)
+    with pytest.raises(
+        RecordingError, match=f"spread exchanges halos.*{policy}: its exchanges need the host.*\n.*at "
+    ):
+        jali.virtual_ranks(2, iterated, "cuda", (6, 4), (1,))
+
+
+def solved(kind, element, precision, look_every):
+    b = random_field(Lattice(6, 4, device=kind), element, precision=precision)
+    found = cg(operator(0.1), b, tolerance=1e-10 if precision == "float64" else 1e-5, look_every=look_every)
+    return found.residuals, found.residual, found.solution[...].tolist(), found.look_every
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize(("element", "precision"), [(Real(), "float64"), (Complex(), "float32")], ids=str)
+@pytest.mark.parametrize("look_every", [None, 3])
+def test_iterations_of_a_solver_are_one_graph(element, precision, ranks, look_every):
+    *wanted, _ = solved("cpu", element, precision, None)
+    found = jali.virtual_ranks(ranks, solved, "cuda", element, precision, look_every)
+    assert found == [(*wanted, look_every or 8)] * ranks
+
+
+def wilson(kind):
+    """A solve whose gauge field is read with halos in the graph and written between two of them."""
+    lattice = Lattice(4, 4, 2, 4, device=kind)
+    U = GaugeField(lattice, SU(3)).hot_start(seed=1)
+    b = random_field(lattice, Spinor(3))
+    found = cg(WilsonDirac(U, 0.3).normal, b, tolerance=1e-8)
+    return found.residuals, found.solution[...].tolist(), found.look_every
+
+
+def test_wilson_operator_in_a_graph():
+    *wanted, _ = wilson("cpu")
+    assert jali.virtual_ranks(2, wilson, "cuda") == [(*wanted, 8)] * 2
+
+
+@jali.site_function
+def shift(X, out, a, b):
+    out[X] = a[X + X.directions()[0]] - b[X - X.directions()[1]]
+
+
+@jali.site_function
+def far(X, out, a):
+    out[X] = a[X + 2 * X.directions()[0]]
+
+
+def driven(kind):
+    """A graph that reads a field which is only written outside, whose ghosts move between two runs."""
+    lattice = Lattice(8, 6, device=kind)
+    a, b, out = filled(lattice, 1), filled(lattice, 2), Field(lattice, Real())
+    found = []
+
+    def step():
+        shift(out, a, b)
+        a.assign(out)
+
+    graph = None if kind == "cpu" else jali.graph(step, lattice)
+
+    def run(times):
+        if graph is not None:
+            graph.run(times)
+        else:
+            for _ in range(times):
+                step()
+        found.append(a[...].tolist())
+
+    run(2)
+    b[...] = 3 * b[...]
+    run(1)
+    scale(b, 0.5)
+    run(3)
+    c = Field(lattice, Real())
+    far(c, b)  # asks for more ghosts of all fields
+    far(c, a)
+    run(2)
+    spread(c, a, 0.5)
+    run(2)
+    return found, c[...].tolist()
+
+
+@pytest.mark.parametrize(
+    "policy", ["remote-write-overlap", "remote-write-one-launch", "buffered-write-wait", "nccl-overlap"]
+)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_fields_that_change_outside_and_memory_that_moves(ranks, policy, use_settings):
+    use_settings(halo_policy=policy)
+    wanted = driven("cpu")
+    assert jali.virtual_ranks(ranks, driven, "cuda") == [wanted] * ranks
+
+
+def numbers(kind, in_graph):
+    lattice = Lattice(5, 3, 4, device=kind)
+    f, n = fields(lattice)
+
+    def step():
+        return lattice.reduce(four, f, n, wait=False) + lattice.reduce(between_sums, f, n, wait=False)
+
+    if not in_graph:
+        return [float(x) for x in step()]
+    graph = jali.graph(step, lattice)
+    graph.run(3)
+    return graph.read()
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_maxima_minima_and_sums_together(ranks, in_graph):
+    wanted = numbers("cpu", False)
+    assert jali.virtual_ranks(ranks, numbers, "cuda", in_graph) == [wanted] * ranks
+
+
+def measured_before():
+    """A row that cannot be recorded was found to be the fastest; it stays that of calls."""
+    lattice = Lattice(6, 4, device="cuda")
+    a, b = filled(lattice), Field(lattice, Real())
+    call = spread.bind(b, a, 0.25)
+    call()
+    for kernel in call.kernels:
+        kernel.launch.set_policy("copy-engine-wait")
+    graph = jali.graph(lambda: (call(), scale(a, 0.5)), lattice)
+    assert [kernel.launch.policy for kernel in call.kernels] == ["copy-engine-wait"]
+    graph.run(3)
+    first = b[...].tolist()
+    call()
+    return first, b[...].tolist()
+
+
+def test_a_row_that_was_measured_is_that_of_calls_and_another_that_of_the_graph(use_settings):
+    use_settings(halo_policy="auto")
+    lattice = Lattice(6, 4)
+    a, b = filled(lattice), Field(lattice, Real())
+    wanted = []
+    for factor in (0.25, 0.5):
+        scale(a, factor)
+        spread(b, a, 0.25)
+        wanted.append(b[...].tolist())
+    assert jali.virtual_ranks(2, measured_before) == [tuple(wanted)] * 2
+
+
+@jali.site_function
+def hop(X, out, a):
+    out[X] = a[X + X.directions()[0]] + 0.5 * a[X - X.directions()[1]]
+
+
+def on_even_sites(kind):
+    """Even sites are written in the graph and read with halos only outside; odd ones the other way round."""
+    lattice = Lattice(8, 4, device=kind)
+    a, out = filled(lattice), Field(lattice, Real())
+
+    def step():
+        hop[EVEN](out, a)
+        scale[EVEN](a, 0.5)
+
+    found = []
+    graph = None if kind == "cpu" else jali.graph(step, lattice)
+    for times in (1, 4, 2):
+        for _ in range(times) if graph is None else ():
+            step()
+        if graph is not None:
+            graph.run(times)
+        found.append(out[...].tolist())
+        hop[ODD](out, a)
+        found.append(out[...].tolist())
+        scale[ODD](a, 3.0)
+    return found
+
+
+def test_even_and_odd_sites_in_and_outside_of_the_graph():
+    wanted = on_even_sites("cpu")
+    assert jali.virtual_ranks(2, on_even_sites, "cuda") == [wanted] * 2
+
+
+SHARED = """
+import jali, test_graphs_of_ranks as t
+for kind in ("cpu", "cuda"):
+    print(jali.virtual_ranks(2, t.solved, kind, jali.Real(), "float64", None)[1])
+try:
+    jali.virtual_ranks(2, t.iterated, "cuda", (6, 4), (1,))
+except jali.errors.RecordingError as error:
+    print(str(error).partition("\\n")[0])
+"""
+
+
+@pytest.mark.skipif(REAL, reason="sees one device")
+def test_ranks_that_share_a_device_are_told_and_solvers_go_on(fake_environment):
+    environment = {**fake_environment, "JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+    done = run_python(SHARED, env=environment, path=PATH)
+    assert done.returncode == 0, done.stderr
+    host, device, refused = done.stdout.splitlines()
+    assert device == host  # which looks in every iteration, as the device then does
+    assert (
+        refused
+        == "size has sums of several ranks, which cannot stay on these devices: ranks add them by way of 'host-staged'"
+    )
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("checked", ["0", "1"])
+def test_processes(checked, fake_environment):
+    wanted = [iterated("cpu", (6, 7), (7,)), solved("cpu", Real(), "float64", None)[:3]]
+    text = """
+import jali, test_graphs_of_ranks as t
+print([t.iterated("cuda", (6, 7), (3, 4)), t.solved("cuda", jali.Real(), "float64", None)[:3]], flush=True)
+"""
+    done = run_on_devices(2, text, {**fake_environment, "JALI_CHECKED": checked})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [str(wanted)] * 2
+
+
+def leaves_others_waiting(how):
+    """Rank 1 fails between two runs of a graph; what rank 0 hears when it reads a number, a field, and when it goes on."""
+    lattice = Lattice(6, 4, device="cuda")
+    a, _, _, step = power_iteration(lattice)
+    graph = jali.graph(step, lattice)
+    graph.run(2)
+    graph.read()
+    comm.current().barrier()
+    if comm.current().rank == 1:
+        raise ArithmeticError("rank 1 has had enough")
+    numbers = []
+    with pytest.raises(RankError, match="rank 1 has had enough") as caught:
+        if how == "graph":
+            graph.run(3)
+            graph.read()
+        else:
+            numbers += step()
+            float(numbers[0])
+    until_idle()
+    for call in (
+        graph.read,
+        graph.run,
+        lambda: a[...],
+        lambda: float(numbers[0]) if numbers else graph.read(),
+    ):
+        with pytest.raises((DeviceError, RankError), match="had enough"):
+            call()
+    HEARD.append(how)
+    raise caught.value
+
+
+HEARD: list[str] = []
+
+
+@pytest.mark.parametrize("how", ["graph", "calls"])
+def test_nothing_is_read_or_repeated_after_a_rank_failed(how, use_settings):
+    use_settings(watchdog="20")
+    HEARD.clear()
+    with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
+        jali.virtual_ranks(2, leaves_others_waiting, how)
+    assert [how] == HEARD
+    until_idle()
