@@ -68,26 +68,48 @@ void PinnedMemory::release() noexcept {
     size_ = held_ = 0;
 }
 
-// Copies and kernels that are under way may still use it, and may wait for other ranks: it is not waited for
-// here, where a rank that is a thread might be kept from what they wait for.
+// Copies and kernels that are under way may still use it, and may wait for other ranks. Nothing is waited for
+// here, nor put on the stream, which may be full: whoever drops memory may hold what a rank that is a thread
+// needs.
 void Gpu::give_back(PinnedMemory& memory) noexcept {
     try {
         make_current();
         pinned_ledger_.strike(memory.size_, memory.label_);
         if (is_capturing(stream_)) return; // a graph may use it at any time: lost
-        void* done = nullptr;
-        api_.check(api_.event_create(&done, 2), "making an event");
-        api_.check(api_.event_record(done, stream_), "recording an event");
         std::lock_guard lock(mutex_);
-        free_pinned_.push_back({memory.data_, memory.held_, done});
+        free_pinned_.push_back({memory.data_, memory.held_, nullptr});
     } catch (...) { // the device is lost, and says so elsewhere
     }
 }
 
+// What was given back is free when the work so far has been done.
+void Gpu::record_given_back() {
+    if (is_capturing(stream_)) return;
+    std::vector<Pinned> given_back;
+    {
+        std::lock_guard lock(mutex_);
+        std::erase_if(free_pinned_, [&](const Pinned& pinned) {
+            if (pinned.done == nullptr) given_back.push_back(pinned);
+            return pinned.done == nullptr;
+        });
+    }
+    for (Pinned& pinned : given_back) {
+        api_.check(api_.event_create(&pinned.done, 2), "making an event");
+        api_.check(api_.event_record(pinned.done, stream_), "recording an event");
+    }
+    std::lock_guard lock(mutex_);
+    free_pinned_.insert(free_pinned_.end(), given_back.begin(), given_back.end());
+}
+
+bool Gpu::is_free(const Pinned& pinned) const {
+    return pinned.done != nullptr && api_.event_query(pinned.done) == gpu_success;
+}
+
 std::byte* Gpu::take_pinned(std::size_t size) {
+    record_given_back();
     std::lock_guard lock(mutex_);
     for (auto one = free_pinned_.begin(); one != free_pinned_.end(); ++one) {
-        if (one->size != size || api_.event_query(one->done) != gpu_success) continue;
+        if (one->size != size || !is_free(*one)) continue;
         std::byte* data = one->data;
         api_.event_destroy(one->done);
         free_pinned_.erase(one);
@@ -334,7 +356,7 @@ void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned looks
 
 void Gpu::wait_for(void* stream) {
     make_current();
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(meeting_mutex_);
     note_event(DriverCall::Kind::record, meeting_, stream);
     note_event(DriverCall::Kind::let_wait, meeting_, stream_);
     api_.check(api_.event_record(meeting_, stream), "recording an event on a stream that is not jali's");
@@ -343,7 +365,7 @@ void Gpu::wait_for(void* stream) {
 
 void Gpu::let_wait(void* stream) {
     make_current();
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(meeting_mutex_);
     note_event(DriverCall::Kind::record, meeting_, stream_);
     note_event(DriverCall::Kind::let_wait, meeting_, stream);
     api_.check(api_.event_record(meeting_, stream_), "recording an event");

@@ -302,12 +302,15 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void* stream_ = nullptr;
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
     void* meeting_ = nullptr; // an event, for wait_for and let_wait
+    std::mutex meeting_mutex_; // held while a full stream waits, when others may give memory back
     Ledger ledger_, pinned_ledger_;
     struct Pinned { // that was given back, and may be taken again when the event has come
         std::byte* data;
         std::size_t size;
-        void* done;
+        void* done; // null: not recorded yet
     };
+    void record_given_back();
+    bool is_free(const Pinned& pinned) const;
     std::vector<Pinned> free_pinned_;
     std::vector<void*> free_streams_;
     mutable std::mutex mutex_;

@@ -199,6 +199,7 @@ std::size_t Gpu::cached() const {
 
 void Gpu::trim() {
     make_current();
+    record_given_back();
     listen_unless_recording();
     std::lock_guard lock(mutex_);
     if (!segments_.empty()) // the driver waits for the device before it releases what has no handle
@@ -216,7 +217,7 @@ void Gpu::trim() {
         return true;
     });
     std::erase_if(free_pinned_, [&](const Pinned& pinned) {
-        if (api_.event_query(pinned.done) != gpu_success) return false;
+        if (!is_free(pinned)) return false;
         api_.event_destroy(pinned.done);
         api_.host_release(pinned.data);
         return true;

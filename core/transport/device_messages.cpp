@@ -273,11 +273,6 @@ std::string DeviceMessage::describe() const {
 
 // ---- starts --------------------------------------------------------------------------------------------
 
-bool DeviceMessages::may_wait(std::span<DeviceMessage* const> messages) const {
-    return std::ranges::any_of(
-        messages, [](const DeviceMessage* m) { return !m->has_met() || !m->transport().traits.one_sided; });
-}
-
 void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
     Gpu& gpu = *ranks_.gpu;
     void* const stream = theirs ? *theirs : gpu.stream();
