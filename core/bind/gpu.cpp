@@ -100,7 +100,15 @@ void bind_gpu(nb::module_& m) {
     nb::class_<GpuEvent>(m, "GpuEvent", "A moment in the work of a device.")
         .def(nb::init<std::shared_ptr<Gpu>, bool>(), "gpu"_a, "timed"_a = true)
         .def("wait", &GpuEvent::wait, Released())
-        .def("reached", &GpuEvent::reached)
+        .def(
+            "reached",
+            [](const GpuEvent& event) {
+                const bool reached = event.reached();
+                if (reached) event.gpu()->refuse_if_aborted();
+                return reached;
+            },
+            "DeviceError where what came before may not be there: see Gpu.refuse_if_aborted.")
+        .def_prop_ro("gpu", &GpuEvent::gpu)
         .def("seconds_since", &GpuEvent::seconds_since, "earlier"_a);
 
     nb::class_<Gpu>(m, "Gpu", "A GPU of this process.")
@@ -188,6 +196,10 @@ void bind_gpu(nb::module_& m) {
             },
             "memory"_a, "value"_a, Released(),
             "Every byte of a block becomes this, in order with jali's work.")
+        .def("refuse_if_aborted", &Gpu::refuse_if_aborted,
+             "DeviceError, with the first cause, where kernels that wait for other ranks have been told to "
+             "stop: "
+             "what the device has computed since is not there.")
         .def("synchronize", &Gpu::synchronize, Released(), "Waits for the work so far.")
         .def(
             "wait_for",

@@ -68,54 +68,56 @@ void PinnedMemory::release() noexcept {
     size_ = held_ = 0;
 }
 
-// Copies and kernels that are under way may still use it, and may wait for other ranks. Nothing is waited for
-// here, nor put on the stream, which may be full: whoever drops memory may hold what a rank that is a thread
-// needs.
+void Gpu::keep_until_done(std::shared_ptr<void> kept) {
+    std::lock_guard lock(mutex_);
+    kept_next_.push_back(std::move(kept));
+}
+
+void Gpu::drop_done() {
+    make_current();
+    if (is_capturing(stream_)) return; // an event would become a part of the graph
+    Kept next{};
+    {
+        std::lock_guard lock(mutex_);
+        next.all.swap(kept_next_);
+    }
+    if (!next.all.empty()) {
+        api_.check(api_.event_create(&next.done, 2), "making an event");
+        api_.check(api_.event_record(next.done, stream_), "recording an event");
+    }
+    std::vector<Kept> done; // dropped without the lock
+    {
+        std::lock_guard lock(mutex_);
+        if (!next.all.empty()) kept_.push_back(std::move(next));
+        for (; !kept_.empty() && api_.event_query(kept_.front().done) == gpu_success; kept_.pop_front())
+            done.push_back(std::move(kept_.front()));
+    }
+    for (const Kept& kept : done) api_.event_destroy(kept.done);
+}
+
+// Copies and kernels that are under way may still use it.
 void Gpu::give_back(PinnedMemory& memory) noexcept {
     try {
         make_current();
         pinned_ledger_.strike(memory.size_, memory.label_);
         if (is_capturing(stream_)) return; // a graph may use it at any time: lost
-        std::lock_guard lock(mutex_);
-        free_pinned_.push_back({memory.data_, memory.held_, nullptr});
+        keep_until_done(
+            std::shared_ptr<std::byte>(memory.data_, [this, size = memory.held_](std::byte* data) {
+                std::lock_guard lock(mutex_);
+                free_pinned_.emplace(size, data);
+            }));
     } catch (...) { // the device is lost, and says so elsewhere
     }
 }
 
-// What was given back is free when the work so far has been done.
-void Gpu::record_given_back() {
-    if (is_capturing(stream_)) return;
-    std::vector<Pinned> given_back;
-    {
-        std::lock_guard lock(mutex_);
-        std::erase_if(free_pinned_, [&](const Pinned& pinned) {
-            if (pinned.done == nullptr) given_back.push_back(pinned);
-            return pinned.done == nullptr;
-        });
-    }
-    for (Pinned& pinned : given_back) {
-        api_.check(api_.event_create(&pinned.done, 2), "making an event");
-        api_.check(api_.event_record(pinned.done, stream_), "recording an event");
-    }
-    std::lock_guard lock(mutex_);
-    free_pinned_.insert(free_pinned_.end(), given_back.begin(), given_back.end());
-}
-
-bool Gpu::is_free(const Pinned& pinned) const {
-    return pinned.done != nullptr && api_.event_query(pinned.done) == gpu_success;
-}
-
 std::byte* Gpu::take_pinned(std::size_t size) {
-    record_given_back();
+    drop_done();
     std::lock_guard lock(mutex_);
-    for (auto one = free_pinned_.begin(); one != free_pinned_.end(); ++one) {
-        if (one->size != size || !is_free(*one)) continue;
-        std::byte* data = one->data;
-        api_.event_destroy(one->done);
-        free_pinned_.erase(one);
-        return data;
-    }
-    return nullptr;
+    const auto found = free_pinned_.find(size);
+    if (found == free_pinned_.end()) return nullptr;
+    std::byte* data = found->second;
+    free_pinned_.erase(found);
+    return data;
 }
 
 PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
@@ -310,6 +312,7 @@ void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
             for (const auto& [owner, action] : while_waiting_) action(looks);
     }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
+    refuse_if_aborted();
 }
 
 void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
@@ -319,7 +322,7 @@ void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
         for (int looks = 0; looks < looks_at_word; ++looks) {
             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value) {
                 ++times_idle_;
-                return;
+                return refuse_if_aborted();
             }
             pause_core();
         }
@@ -333,14 +336,6 @@ bool Gpu::is_capturing(void* stream) const {
     return status != 0;
 }
 
-namespace {
-thread_local std::vector<std::function<void()>> checks_of_graph; // of the one that this thread records
-}
-
-void Gpu::before_replays(std::function<void()> check) const {
-    checks_of_graph.push_back(std::move(check));
-}
-
 int Gpu::let_reach(const Gpu& other) const {
     other.make_current();
     return api_.enable_peer(context_, 0);
@@ -352,6 +347,21 @@ void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned looks
     } else {
         while_waiting_.erase(owner);
     }
+}
+
+void Gpu::set_aborted(const void* owner, std::function<std::string()> why) {
+    if (why) {
+        aborted_[owner] = std::move(why);
+    } else {
+        aborted_.erase(owner);
+    }
+}
+
+void Gpu::refuse_if_aborted() const {
+    for (const auto& [owner, why] : aborted_)
+        if (const std::string text = why(); !text.empty())
+            throw GpuError("the device was told to give up what waits for other ranks (" + text +
+                           "), so what it has computed since is not there; begin anew with what was saved");
 }
 
 void Gpu::wait_for(void* stream) {
@@ -518,7 +528,6 @@ double GpuEvent::seconds_since(const GpuEvent& start) const {
 
 void GpuGraph::begin(void* stream) {
     gpu_->make_current();
-    checks_of_graph.clear();
     constexpr int relaxed = 2; // other threads and libraries go on as they like
     gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
     captured_ = stream;
@@ -529,7 +538,6 @@ void GpuGraph::end(void* stream) {
     record_->stop();
     const GpuApi& api = gpu_->api();
     void* graph = nullptr;
-    before_ = std::exchange(checks_of_graph, {});
     api.check(api.capture_end(stream, &graph), "recording a graph");
     // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
     constexpr unsigned long long by_node = 8;
@@ -562,7 +570,7 @@ void GpuGraph::follow(void* last, void* stream) const {
 
 void GpuGraph::launch(void* stream) {
     gpu_->make_current();
-    for (const auto& check : before_) check();
+    gpu_->refuse_if_aborted();
     if (launched_ != nullptr && launched_ != stream) follow(launched_, stream);
     launched_ = stream;
     if (DriverRecord::on()) {

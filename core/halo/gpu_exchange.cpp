@@ -199,7 +199,7 @@ void GpuExchange::begin() {
         throw GpuError("halo policy " + policy_.name +
                        " cannot be recorded in a graph; use one of the remote-write or buffered-write "
                        "policies, or one of the vendor's library");
-    halo_.layout->refuse_if_aborted();
+    gpu.refuse_if_aborted();
     carrier_->begin();
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();

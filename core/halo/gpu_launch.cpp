@@ -399,7 +399,6 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     totals_are_zero_ = true;
     const auto* here = reinterpret_cast<const std::int64_t*>(totals_here_.data());
     gpu_->wait_for_word(here + reduced_.size(), turn_);
-    if (d.layout) d.layout->refuse_if_aborted();
     const HostSpan span(Phase::sums, d.cost.name);
     std::copy_n(here, reduced_.size(), reduced_.data());
     std::vector<std::uint64_t> keys;

@@ -73,9 +73,6 @@ class PlacedLayout : public Layout {
     // Of a transport, for these ranks; see there. Collective at first.
     const std::string& why_not(const Transport& transport, Communicator& communicator);
     const std::shared_ptr<HaloPad>& pad(const std::shared_ptr<Communicator>& communicator);
-    void refuse_if_aborted() const { // throws GpuError where an exchange was given up
-        if (pad_) pad_->refuse_if_aborted();
-    }
     // [rank][slab][parity]: `first` of that rank's slabs. Collective when there are more slabs than last
     // time.
     const std::vector<std::vector<std::int64_t>>& first_ghosts(Communicator& communicator);

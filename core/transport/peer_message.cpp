@@ -167,7 +167,7 @@ struct PeerMessages::Launch {
 
 void PeerMessages::begin(Ends ends, void* stream) {
     Gpu& gpu = *pad_.gpu();
-    pad_.refuse_if_aborted();
+    gpu.refuse_if_aborted();
     gpu.make_current();
     for (auto* of : {&incoming_, &stored_, &copied_}) of->clear();
     for (const MessageEnd* end : ends) {

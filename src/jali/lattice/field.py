@@ -112,6 +112,7 @@ class Field(FieldArithmetic):
             self.boundary = Boundary(lattice.ndim, boundary, element)
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
+        self.named = bool(name)  # by its user
         self.lent = lent
         self.layout = lattice.layout(precision) if lent is None else lattice.array_layout()
         where = (lattice.pool,) if lent is None else (lent.memory, lent.stream)
@@ -593,7 +594,9 @@ def wrapped(
     lent = arrays.lent(lattice, array, stream)
     box, shape = lattice.local_extents, lent.shape
     if shape[: lattice.ndim] != box:
-        raise LayoutError(f"this rank's box has {box} sites, an array of it this shape first; it has {shape}")
+        raise LayoutError(
+            f"this rank's box has {box} sites, an array of it this shape first; it has {shape}"
+        )
     if element is None:
         element = arrays.element_of(lent.dtype, shape[lattice.ndim :])
     kept, storage = arrays.storage_of(lattice, lent, element)
