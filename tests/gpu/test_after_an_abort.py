@@ -7,12 +7,14 @@ raises RankError; whatever reads later, asks whether it is done or starts more w
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, TWO_DEVICES, run_on_devices, until_idle, use_fake_ccl, use_fake_gpus
+from fake_driver import PATH, REAL, TWO_DEVICES, until_idle, use_fake_ccl, use_fake_gpus
+from programs import on_ranks, run_program
 
 import jali
 from jali import _core, comm
@@ -26,9 +28,7 @@ READ: list[str] = []  # what was tried
 
 
 @pytest.fixture(autouse=True)
-def two_devices(
-    monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Any
-) -> None:
+def two_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Any) -> None:
     use_fake_gpus(monkeypatch, 2, folder=tmp_path)
     use_fake_ccl(use_settings)
     READ.clear()
@@ -38,14 +38,20 @@ def rank_1_fails_in_a_collective(ccl: bool = False) -> None:
     c = comm.current()
     gpu = open_device("cuda", c)
     x = DeviceArray.from_host(np.ones(1000), gpu)
-    lattice = jali.Lattice(4, 4, device="cuda", communicator=comm.Communicator(_core.make_self_communicator(), 1))
+    lattice = jali.Lattice(
+        4, 4, device="cuda", communicator=comm.Communicator(_core.make_self_communicator(), 1)
+    )
     field = lattice.field(jali.Real())
     event = _core.GpuEvent(gpu)
-    plan = jali.comm.plan("all_reduce", c.size, 1000, dtype="float64") if not ccl else None
-    running = None if plan is None else plan.on(c)
+    running = None
+    if not ccl:
+        composition = comm.Composition(2, "float64")
+        whole = composition.buffer("x", 1000)
+        composition.multicast(whole, whole, root=1, leaves=comm.OTHERS)
+        running = composition.plan(hierarchy="flat").on(c)
     total = c.all_reduce(x)
     if running is not None:
-        running.run(x, total)
+        running.run(total)
     gpu.synchronize()
     c.barrier()
     if c.rank == 1:
@@ -71,7 +77,7 @@ def rank_1_fails_in_a_collective(ccl: bool = False) -> None:
     if running is not None:
         calls["a plan that is waited for"] = running.wait
         calls["a plan that is tested"] = running.test
-        calls["a plan that is run again"] = lambda: running.run(x, total)
+        calls["a plan that is run again"] = lambda: running.run(x)
     for name, call in calls.items():
         with pytest.raises((DeviceError, RankError), match="rank 1 has had enough"):
             call()
@@ -120,5 +126,7 @@ def process() -> None:
 
 @pytest.mark.mpi
 def test_processes_hand_out_nothing_either(fake_environment: dict[str, str]) -> None:
-    done = run_on_devices(2, "import test_after_an_abort as t\nt.process()", fake_environment)
+    text = "import test_after_an_abort as t\nt.process()"
+    env = {**fake_environment, "JALI_FAKE_GPUS": "2"}
+    done = run_program(on_ranks(2, sys.executable, "-c", text), status=1, env=env, path=PATH)
     assert "13" in done.stdout.split()

@@ -295,7 +295,9 @@ def test_the_library_that_is_not_made_here_says_how_it_is() -> None:
     def run() -> None:
         c = comm.current()
         make = c.persistent_send if c.rank == 0 else c.persistent_receive
-        with pytest.raises(DeviceError, match=r"jali.tune.experiment\(message_way='nccl'\) on all ranks makes"):
+        with pytest.raises(
+            DeviceError, match=r"jali.tune.experiment\(message_way='nccl'\) on all ranks makes"
+        ):
             make(on_device(np.zeros(4)), 1 - c.rank, way="nccl").start()
 
     comm.virtual_ranks(2, run)

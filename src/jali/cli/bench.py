@@ -20,7 +20,6 @@ from jali.cli.plan_arguments import factors_argument, names_argument, size_argum
 from jali.devices import default_device, device_names
 from jali.errors import ParameterError
 
-
 OPTIONS = {
     "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides"),
     "halo": ("kernel", "local", "grid", "precision", "policies", "rounds", "seconds", "no_graphs"),
@@ -145,7 +144,11 @@ def _halo(arguments: argparse.Namespace) -> int:
         raise ParameterError("give --rounds 1 or more and a positive number of --seconds")
     grid = arguments.grid or [1] * (len(arguments.local) - 1) + [ranks.size]
     case = halo.make_case(
-        arguments.kernel, arguments.local, grid, default_device() if arguments.device is None else arguments.device, arguments.precision
+        arguments.kernel,
+        arguments.local,
+        grid,
+        default_device() if arguments.device is None else arguments.device,
+        arguments.precision,
     )
     report = halo.measure(
         case,

@@ -594,9 +594,7 @@ def wrapped(
     lent = arrays.lent(lattice, array, stream)
     box, shape = lattice.local_extents, lent.shape
     if shape[: lattice.ndim] != box:
-        raise LayoutError(
-            f"this rank's box has {box} sites, an array of it this shape first; it has {shape}"
-        )
+        raise LayoutError(f"this rank's box has {box} sites, an array of it this shape first; it has {shape}")
     if element is None:
         element = arrays.element_of(lent.dtype, shape[lattice.ndim :])
     kept, storage = arrays.storage_of(lattice, lent, element)

@@ -66,7 +66,8 @@ def _by_argument(kernel: BoundKernel, text: str) -> str:
     """The text with fields that their user gave no name called as the arguments that they are."""
     for described, field in zip(kernel.program.fields, kernel.fields, strict=True):
         if not field.named:
-            text = re.sub(rf"(?<!\w){re.escape(field.name)}(?!\w)", lambda _: described.name, text)
+            argument = described.name.replace("\\", "")  # a replacement of re's
+            text = re.sub(rf"(?<!\w){re.escape(field.name)}(?!\w)", argument, text)
     return text
 
 
