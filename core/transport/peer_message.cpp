@@ -1,4 +1,5 @@
 #include "transport/peer_message.hpp"
+#include "settings/counted.hpp"
 #include "transport/message_kernels.hpp"
 
 #include <algorithm>
@@ -49,8 +50,8 @@ int PeerMessages::take_end(int peer) {
     if (fresh_ < most_messages) {
         ++fresh_;
     } else if (free_.empty()) {
-        throw GpuError(std::to_string(most_messages) + " messages are in use on rank " +
-                       std::to_string(rank()) + "; drop those that are done with");
+        throw GpuError(counted(most_messages, "message") + " are in use on rank " + std::to_string(rank()) +
+                       "; drop those that are done with");
     } else {
         number = free_.front();
         free_.pop_front();

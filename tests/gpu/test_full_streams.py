@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from fake_driver import REAL, use_fake_gpus
 
+import jali
 from jali import _core, comm
 from jali.comm import DeviceArray
 from jali.devices import open_device
@@ -35,6 +36,20 @@ def short_streams(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
+@jali.site_function
+def shifted(X, out, f):
+    out[X] = f[X + X.directions()[0]] + f[X + X.directions()[1]]
+
+
+def fields_with_mapped_ghosts() -> list[Any]:
+    lattice = jali.Lattice(4, 6, device="cuda")
+    out, fields = lattice.field(jali.Real()), [lattice.field(jali.Real()) for _ in range(TIMES)]
+    with jali.settings.using(halo_policy="remote-write-wait"):
+        for field in fields:
+            shifted(out, field)
+    return fields
+
+
 def messages(c: Any) -> SimpleNamespace:
     """This rank's ends of a message from rank 1 to rank 0, of one the other way, and of some by way of the host."""
     gpu = open_device("cuda", c)
@@ -42,7 +57,7 @@ def messages(c: Any) -> SimpleNamespace:
     make = c.persistent_receive if c.rank == 0 else c.persistent_send
     back = c.persistent_send if c.rank == 0 else c.persistent_receive
     found = SimpleNamespace(gpu=gpu, x=x, y=y, there=make(x, 1 - c.rank), back=back(y, 1 - c.rank))
-    found.event = _core.GpuEvent(gpu)
+    found.event, found.room = _core.GpuEvent(gpu), gpu.allocate(64, "room")
     found.staged = [make(x, 1 - c.rank, tag=1, way="host-staged") for _ in range(TIMES)]
     for message in (found.there, found.back, *found.staged):
         message.meet()
@@ -62,7 +77,8 @@ CALLS: dict[str, tuple[Callable[[SimpleNamespace], Any], bool]] = {
     "another stream is waited for": (lambda here: here.gpu.wait_for(2), False),
     "another stream waits": (lambda here: here.gpu.let_wait(here.gpu.stream), False),
     "owners go on": (lambda here: _core.let_owners_go_on([lent(here)]), False),
-    "pinned memory is dropped": (lambda here: (here.gpu.let_wait(2), here.staged.pop()), False),
+    "a field is dropped": (lambda here: here.fields.pop(), False),
+    "pinned memory is dropped": (lambda here: here.staged.pop(), False),
 }
 
 
@@ -74,6 +90,7 @@ def test_a_rank_whose_stream_is_full_lets_the_others_go_on(name: str) -> None:
     def run() -> Any:
         c = comm.current()
         here = messages(c)
+        here.fields = fields_with_mapped_ghosts() if name == "a field is dropped" else []
         here.gpu.synchronize()
         c.barrier()
         if c.rank == 1:
@@ -82,7 +99,9 @@ def test_a_rank_whose_stream_is_full_lets_the_others_go_on(name: str) -> None:
             for _ in range(TIMES if both else 0):
                 here.back.start()
         else:
-            here.there.start()
+            here.there.start()  # a launch
+            for _ in range(PLACES - 1):
+                here.gpu.fill(here.room, 0)
             full.set()
             for _ in range(TIMES):
                 call(here)
