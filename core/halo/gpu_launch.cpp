@@ -466,23 +466,22 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
     auto& d = definition_;
     recorded_ = recorded_ || gpu_->is_capturing(gpu_->stream());
     const auto key = std::pair(static_cast<const PlacedLayout*>(halos.layout.get()), halos.stale);
-    const auto make = [&] {
-        apart_plans_[key] = std::make_unique<GpuExchange>(halos.layout, halos.requests, halos.stale,
-                                                          *d.policy, d.communicator, decltype(d.writes)());
-    };
-    if (apart_plans_.count(key) == 0) {
-        settle_transport(*halos.layout);
+    for (;;) {
         try {
-            make();
-        } catch (const CannotMap& error) {
+            auto& exchange = apart_plans_[key];
+            if (!exchange) {
+                settle_transport(*halos.layout);
+                exchange = std::make_unique<GpuExchange>(halos.layout, halos.requests, halos.stale, *d.policy,
+                                                         d.communicator, decltype(d.writes)());
+            }
+            HaloComputation nothing;
+            return exchange->run(nothing);
+        } catch (const CannotMap& error) { // before anything was done
             if (!d.any_policy || d.policy->transport->where_unmapped == nullptr) throw;
             drop_exchanges();
             fall_back(d.policy->transport->where_unmapped, error.what());
-            make();
         }
     }
-    HaloComputation nothing;
-    apart_plans_.at(key)->run(nothing);
 }
 
 void GpuLaunch::check() {
