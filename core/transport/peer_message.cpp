@@ -63,19 +63,21 @@ int PeerMessages::take_end(int peer) {
 void PeerMessages::clear_dropped() {
     Gpu& gpu = *pad_.gpu();
     if (gpu.is_capturing(gpu.stream())) return; // not the business of a graph
-    std::lock_guard lock(mutex_);
-    for (Dropped& dropped : dropped_) {
-        if (dropped.passed) continue;
+    std::deque<Dropped> fresh; // cleared without the lock: who drops an end must not wait for a full stream
+    {
+        std::lock_guard lock(mutex_);
+        fresh.swap(dropped_);
+    }
+    for (Dropped& dropped : fresh) {
         for (const Row row : {data, credit})
             gpu.fill(pad_.own_word(row, dropped.number), 0, sizeof(std::int64_t));
         gpu.fill(pad_.epoch(2 * dropped.number), 0, 2 * sizeof(std::int64_t));
         dropped.passed = std::make_unique<GpuEvent>(pad_.gpu(), false);
         dropped.passed->record(gpu.stream());
+        cleared_.push_back(std::move(dropped));
     }
-    while (!dropped_.empty() && dropped_.front().passed->reached()) {
-        free_.push_back(dropped_.front().number);
-        dropped_.pop_front();
-    }
+    for (; !cleared_.empty() && cleared_.front().passed->reached(); cleared_.pop_front())
+        free_.push_back(cleared_.front().number);
 }
 
 // ---- one end -------------------------------------------------------------------------------------------
