@@ -3,6 +3,7 @@
 #include "collective/composition.hpp"
 #include "collective/standard.hpp"
 #include "schedule/reduce_table.hpp"
+#include "settings/counted.hpp"
 
 #include <memory>
 #include <optional>
@@ -149,7 +150,7 @@ nb::dict primitive_dict(const Composition& composition, const Primitive& primiti
 
 void evaluate(const Composition& composition, const std::vector<std::vector<Array>>& arrays) {
     if (arrays.size() != static_cast<std::size_t>(composition.ranks())) {
-        throw PlanError("arrays of " + std::to_string(arrays.size()) + " ranks for a composition of " +
+        throw PlanError("arrays of " + counted(arrays.size(), "rank") + " for a composition of " +
                         std::to_string(composition.ranks()));
     }
     const auto& buffers = composition.buffers();
@@ -157,7 +158,7 @@ void evaluate(const Composition& composition, const std::vector<std::vector<Arra
     for (std::size_t rank = 0; rank < arrays.size(); ++rank) {
         if (arrays[rank].size() != buffers.size()) {
             throw PlanError("rank " + std::to_string(rank) + " has " + std::to_string(arrays[rank].size()) +
-                            " arrays for " + std::to_string(buffers.size()) + " buffers");
+                            " arrays for " + counted(buffers.size(), "buffer"));
         }
         for (std::size_t b = 0; b < buffers.size(); ++b) {
             const auto bytes = static_cast<std::size_t>(buffers[b].count(static_cast<int>(rank))) *

@@ -64,8 +64,7 @@ void bind_device_messages(nb::module_& m) {
                     throw nb::type_error("start: None is no message");
                 std::optional<void*> on;
                 if (stream) on = reinterpret_cast<void*>(*stream);
-                if (!self.may_wait(messages)) return self.start(messages, on);
-                nb::gil_scoped_release released;
+                nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
                 self.start(messages, on);
             },
             "messages"_a, "stream"_a = nb::none(), "Puts a start of each on a stream (jali's).");
@@ -100,7 +99,7 @@ void bind_device_messages(nb::module_& m) {
             [](const DeviceMessage& self, Handle stream) {
                 self.copy_alone(stream ? reinterpret_cast<void*>(*stream) : self.all()->gpu()->stream());
             },
-            "stream"_a = nb::none())
+            "stream"_a = nb::none(), nb::call_guard<nb::gil_scoped_release>())
         .def("meet", &DeviceMessage::meet, nb::call_guard<nb::gil_scoped_release>())
         .def("__repr__", &DeviceMessage::describe);
 }

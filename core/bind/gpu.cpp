@@ -28,6 +28,10 @@ const GpuVendor& vendor_of(const std::string& name) {
 
 namespace {
 
+// For all that puts work on a stream, or waits: a stream that is full waits, perhaps for a rank that is a
+// thread of this process and needs the interpreter.
+using Released = nb::call_guard<nb::gil_scoped_release>;
+
 VendorLibrary library_of(const nb::object& row) {
     if (row.is_none()) return {};
     return {nb::cast<std::string>(row.attr("title")), nb::cast<std::vector<std::string>>(row.attr("files")),
@@ -95,8 +99,16 @@ void bind_gpu(nb::module_& m) {
 
     nb::class_<GpuEvent>(m, "GpuEvent", "A moment in the work of a device.")
         .def(nb::init<std::shared_ptr<Gpu>, bool>(), "gpu"_a, "timed"_a = true)
-        .def("wait", &GpuEvent::wait, nb::call_guard<nb::gil_scoped_release>())
-        .def("reached", &GpuEvent::reached)
+        .def("wait", &GpuEvent::wait, Released())
+        .def(
+            "reached",
+            [](const GpuEvent& event) {
+                const bool reached = event.reached();
+                if (reached) event.gpu()->refuse_if_aborted();
+                return reached;
+            },
+            "DeviceError where what came before may not be there: see Gpu.refuse_if_aborted.")
+        .def_prop_ro("gpu", &GpuEvent::gpu)
         .def("seconds_since", &GpuEvent::seconds_since, "earlier"_a);
 
     nb::class_<Gpu>(m, "Gpu", "A GPU of this process.")
@@ -145,8 +157,7 @@ void bind_gpu(nb::module_& m) {
                      rows.append(nb::make_tuple(row.label, row.bytes, row.blocks));
                  return rows;
              })
-        .def("trim", &Gpu::trim, nb::call_guard<nb::gil_scoped_release>(),
-             "Gives memory that is kept for reuse back to the driver.")
+        .def("trim", &Gpu::trim, Released(), "Gives memory that is kept for reuse back to the driver.")
         .def_prop_ro(
             "stream", [](const Gpu& gpu) { return reinterpret_cast<std::uintptr_t>(gpu.stream()); },
             "Handle of the stream that carries jali's work.")
@@ -154,51 +165,54 @@ void bind_gpu(nb::module_& m) {
             "recording", [](const Gpu& gpu) { return gpu.is_capturing(gpu.stream()); },
             "Whether what is put on jali's stream becomes part of a graph.")
         .def(
-            "record", [](Gpu& gpu, GpuEvent& event) { event.record(gpu.stream()); }, "event"_a,
+            "record", [](Gpu& gpu, GpuEvent& event) { event.record(gpu.stream()); }, "event"_a, Released(),
             "The event is reached when the work so far has been done.")
         .def(
             "launch_graph",
             [](Gpu& gpu, GpuGraph& graph, std::optional<std::uintptr_t> stream) {
                 graph.launch(stream ? reinterpret_cast<void*>(*stream) : gpu.stream());
             },
-            "graph"_a, "stream"_a = nb::none(),
-            nb::call_guard<nb::gil_scoped_release>(), // a full queue is waited for
+            "graph"_a, "stream"_a = nb::none(), Released(),
             "On a stream (jali's). Launches of one graph wait for each other.")
         .def(
             "copy",
             [](Gpu& gpu, const GpuMemory& to, const GpuMemory& from) {
                 gpu.copy(to.address(), from.address(), std::min(to.size(), from.size()));
             },
-            "to"_a, "source"_a, nb::call_guard<nb::gil_scoped_release>())
+            "to"_a, "source"_a, Released())
         .def(
             "copy_address",
-            [](Gpu& gpu, GpuAddress to, GpuAddress from, std::size_t bytes, nb::object stream) {
-                void* on = stream.is_none() ? gpu.stream()
-                                            : reinterpret_cast<void*>(nb::cast<std::uintptr_t>(stream));
+            [](Gpu& gpu, GpuAddress to, GpuAddress from, std::size_t bytes,
+               std::optional<std::uintptr_t> stream) {
+                void* on = stream ? reinterpret_cast<void*>(*stream) : gpu.stream();
                 if (bytes > 0) gpu.copy(to, from, bytes, on);
             },
-            "to"_a, "source"_a, "bytes"_a, "stream"_a = nb::none(), "Device memory, on a stream (jali's).")
+            "to"_a, "source"_a, "bytes"_a, "stream"_a = nb::none(), Released(),
+            "Device memory, on a stream (jali's).")
         .def(
             "fill",
             [](Gpu& gpu, const GpuMemory& memory, unsigned char value) {
                 gpu.fill(memory.address(), value, memory.size());
             },
-            "memory"_a, "value"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "memory"_a, "value"_a, Released(),
             "Every byte of a block becomes this, in order with jali's work.")
-        .def("synchronize", &Gpu::synchronize, nb::call_guard<nb::gil_scoped_release>(),
-             "Waits for the work so far.")
+        .def("refuse_if_aborted", &Gpu::refuse_if_aborted,
+             "DeviceError, with the first cause, where kernels that wait for other ranks have been told to "
+             "stop: "
+             "what the device has computed since is not there.")
+        .def("synchronize", &Gpu::synchronize, Released(), "Waits for the work so far.")
         .def(
             "wait_for",
             [](Gpu& gpu, std::uintptr_t stream) { gpu.wait_for(reinterpret_cast<void*>(stream)); },
-            "stream"_a, "What jali does from now on waits for the work so far on another stream.")
+            "stream"_a, Released(), "What jali does from now on waits for the work so far on another stream.")
         .def(
             "let_wait",
             [](Gpu& gpu, std::uintptr_t stream) { gpu.let_wait(reinterpret_cast<void*>(stream)); },
-            "stream"_a, "Another stream waits for jali's work so far.")
+            "stream"_a, Released(), "Another stream waits for jali's work so far.")
         .def(
             "allocate",
             [](Gpu& gpu, std::size_t bytes, const std::string& label) { return gpu.allocate(bytes, label); },
-            "bytes"_a, "label"_a, nb::call_guard<nb::gil_scoped_release>())
+            "bytes"_a, "label"_a, Released())
         .def(
             "upload",
             [](Gpu& gpu, nb::ndarray<nb::ro, nb::c_contig, nb::device::cpu> array, const std::string& label) {
@@ -257,9 +271,10 @@ void bind_gpu(nb::module_& m) {
             "launch",
             [](Gpu& gpu, const GpuFunction& function, unsigned blocks, unsigned threads,
                const nb::bytes& arguments, int times) {
+                const auto argument = bytes_of(arguments);
+                nb::gil_scoped_release released;
                 gpu.make_current();
-                for (int n = 0; n < times; ++n)
-                    gpu.launch(function, blocks, threads, bytes_of(arguments), gpu.stream());
+                for (int n = 0; n < times; ++n) gpu.launch(function, blocks, threads, argument, gpu.stream());
             },
             "function"_a, "blocks"_a, "threads"_a, "arguments"_a, "times"_a = 1,
             "Puts a kernel that takes one structure on jali's stream.")

@@ -58,8 +58,6 @@ void bind_gpu_plan(nb::module_& m) {
     nb::class_<CollectiveQueues>(m, "CollectiveQueues", "Queues of messages between the devices of ranks.")
         .def(nb::init<std::shared_ptr<Gpu>, std::shared_ptr<Communicator>>(), "gpu"_a, "communicator"_a,
              Released())
-        .def("refuse_if_aborted", &CollectiveQueues::refuse_if_aborted,
-             "DeviceError where the device was told to give up what waits for other ranks.")
         .def("take_overflows", &GpuPlan::take_overflows, Released(),
              "Finite numbers that became infinite in 16-bit results since the last call; waits for the "
              "device.")

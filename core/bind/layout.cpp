@@ -253,8 +253,6 @@ void bind_layout(nb::module_& m) {
             "communicator"_a, "policy"_a,
             "Why these ranks cannot exchange halos in this way, empty if they can. Collective.")
         .def_prop_ro("halo_counters", [](const PlacedLayout& l) { return dict_of(l.counters); })
-        .def("refuse_if_aborted", &PlacedLayout::refuse_if_aborted,
-             "DeviceError where an exchange of halos was given up.")
         .def_prop_ro("places", &PlacedLayout::places,
                      "Other numbers, on all ranks alike, when memory that halos come to has moved.");
 

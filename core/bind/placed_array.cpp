@@ -43,8 +43,10 @@ void let_owners_go_on(std::span<const PlacedArray* const> arrays) {
         void* stream = reinterpret_cast<void*>(array->owner_stream);
         if (stream == gpu.stream()) continue;
         if (last == nullptr || last->owner_stream != array->owner_stream ||
-            last->kind->gpu != array->kind->gpu)
+            last->kind->gpu != array->kind->gpu) {
+            nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
             gpu.let_wait(stream);
+        }
         last = array;
     }
 }

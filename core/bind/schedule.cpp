@@ -2,6 +2,7 @@
 #include "schedule/adversarial_scheduler.hpp"
 #include "schedule/executor.hpp"
 #include "schedule/scheduled_moments.hpp"
+#include "settings/counted.hpp"
 
 #include <memory>
 #include <string>
@@ -48,8 +49,8 @@ std::vector<std::vector<Region>> regions(const std::vector<std::vector<RegionTup
 std::vector<std::byte*> addresses(const Schedule& schedule, const std::vector<Array>& arrays) {
     const auto& buffers = schedule.buffers();
     if (arrays.size() != buffers.size()) {
-        throw ScheduleError(std::to_string(arrays.size()) + " arrays for " + std::to_string(buffers.size()) +
-                            " buffers");
+        throw ScheduleError(std::to_string(arrays.size()) + " arrays for " +
+                            counted(buffers.size(), "buffer"));
     }
     std::vector<std::byte*> result;
     for (std::size_t k = 0; k < arrays.size(); ++k) {
@@ -127,7 +128,7 @@ struct BoundRanks {
     void run(const std::vector<std::vector<Array>>& memory, const std::string& order, std::uint64_t seed,
              int starved, bool buffered) {
         if (memory.size() != schedules.size())
-            throw ScheduleError("memory of " + std::to_string(memory.size()) + " ranks for " +
+            throw ScheduleError("memory of " + counted(memory.size(), "rank") + " for " +
                                 std::to_string(schedules.size()));
         std::vector<std::vector<std::byte*>> all;
         for (std::size_t r = 0; r < memory.size(); ++r) all.push_back(addresses(*schedules[r], memory[r]));

@@ -1,4 +1,5 @@
 #include "collective/composition.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -36,7 +37,7 @@ std::string describe_ranks(const RankSet& set) {
     for (std::size_t k = 0; k < std::min(shown, members.size()); ++k) {
         text += (k ? ", " : "") + to_string(members[k]);
     }
-    if (members.size() > shown) text += ", ... (" + to_string(members.size()) + " ranks)";
+    if (members.size() > shown) text += ", ... (" + counted(members.size(), "rank") + ")";
     return "{" + text + "}";
 }
 
@@ -62,7 +63,7 @@ std::string describe_primitive(const Composition& composition, const Primitive& 
 } // namespace
 
 RankSet RankSet::all(int ranks) {
-    if (ranks < 1) throw PlanError("a group of " + to_string(ranks) + " ranks; it needs at least one");
+    if (ranks < 1) throw PlanError("a group of " + counted(ranks, "rank") + "; it needs at least one");
     RankSet set;
     set.ranks_ = ranks;
     if (ranks == 1) {
@@ -154,7 +155,7 @@ bool RankSet::operator==(const RankSet& other) const {
 }
 
 Composition::Composition(int ranks, DataType type) : ranks_(ranks), type_(type) {
-    if (ranks < 1) throw PlanError("a composition of " + to_string(ranks) + " ranks; it needs at least one");
+    if (ranks < 1) throw PlanError("a composition of " + counted(ranks, "rank") + "; it needs at least one");
 }
 
 int Composition::add_buffer(std::string name, std::vector<std::int64_t> counts, bool input) {
@@ -164,13 +165,13 @@ int Composition::add_buffer(std::string name, std::vector<std::int64_t> counts, 
     }
     if (counts.size() != 1 && counts.size() != static_cast<std::size_t>(ranks_)) {
         throw PlanError("buffer '" + name + "' has " + to_string(counts.size()) +
-                        " counts; give one, or one for each of " + to_string(ranks_) + " ranks");
+                        " counts; give one, or one for each of " + counted(ranks_, "rank"));
     }
     const std::int64_t most =
         std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(size_of(type_));
     for (const std::int64_t count : counts) {
         if (count < 0 || count > most) {
-            throw PlanError("buffer '" + name + "' of " + to_string(count) + " elements; it must be 0 to " +
+            throw PlanError("buffer '" + name + "' of " + counted(count, "element") + "; it must be 0 to " +
                             to_string(most));
         }
     }
@@ -193,7 +194,7 @@ void check_piece(const Composition& composition, const Piece& piece, std::int64_
         if (piece.offset < 0 || piece.offset > there || count > there - piece.offset) {
             throw PlanError(std::string(what) + ": " + describe_piece(buffer, piece.offset, count) +
                             " does not exist on rank " + to_string(rank) + ", where '" + buffer.name +
-                            "' has " + to_string(there) + " elements");
+                            "' has " + counted(there, "element"));
         }
     };
     if (ranks.size() == 0) return;
@@ -224,7 +225,7 @@ void check_primitive(const Composition& composition, const Primitive& primitive)
                         to_string(primitive.ranks.ranks()) + "; the composition has " + to_string(ranks));
     }
     if (primitive.count < 0) {
-        throw PlanError(std::string(what) + " of " + to_string(primitive.count) + " elements");
+        throw PlanError(std::string(what) + " of " + counted(primitive.count, "element"));
     }
     const RankSet root = RankSet::one(ranks, primitive.root);
     check_piece(composition, primitive.from, primitive.count, multicast ? root : primitive.ranks, what);
@@ -283,12 +284,12 @@ void Composition::fence() {
 
 void Composition::evaluate(std::span<const std::vector<std::byte*>> memory) const {
     if (memory.size() != static_cast<std::size_t>(ranks_)) {
-        throw PlanError("memory of " + to_string(memory.size()) + " ranks for a composition of " +
+        throw PlanError("memory of " + counted(memory.size(), "rank") + " for a composition of " +
                         to_string(ranks_));
     }
     for (const auto& of_rank : memory) {
         if (of_rank.size() != buffers_.size()) {
-            throw PlanError("memory of " + to_string(of_rank.size()) + " buffers for a composition of " +
+            throw PlanError("memory of " + counted(of_rank.size(), "buffer") + " for a composition of " +
                             to_string(buffers_.size()));
         }
     }
@@ -318,8 +319,8 @@ void Composition::evaluate(std::span<const std::vector<std::byte*>> memory) cons
 
 std::string Composition::describe() const {
     constexpr std::size_t shown = 16;
-    std::string text = "composition of " + to_string(ranks_) + (ranks_ == 1 ? " rank, " : " ranks, ") +
-                       std::string(name_of(type_)) + "\n";
+    std::string text =
+        "composition of " + counted(ranks_, "rank") + ", " + std::string(name_of(type_)) + "\n";
     for (const auto& buffer : buffers_) {
         const auto [least, most] = std::minmax_element(buffer.counts.begin(), buffer.counts.end());
         text += "  buffer " + buffer.name + ": " + to_string(*least) +

@@ -239,11 +239,9 @@ void GpuPlan::check_given(std::span<const GpuAddress> buffers) const {
 void GpuPlan::run(std::span<const GpuAddress> buffers, void* stream) {
     check_given(buffers);
     gpu_->make_current();
+    gpu_->refuse_if_aborted();
     const bool captured = queues_ && gpu_->is_capturing(stream);
-    if (queues_) {
-        queues_->refuse_if_aborted();
-        queues_->order(stream, captured);
-    }
+    if (queues_) queues_->order(stream, captured);
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, what_, work());
     for (Stage& stage : stages_) {

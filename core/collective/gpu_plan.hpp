@@ -29,7 +29,6 @@ class CollectiveQueues {
     int rank() const { return pad_->communicator()->rank(); }
     int size() const { return pad_->communicator()->size(); }
     const DeviceProgramParameters& parameters() const { return parameters_; }
-    void refuse_if_aborted() const { pad_->refuse_if_aborted(); } // throws GpuError
 
   private:
     friend class GpuPlan;

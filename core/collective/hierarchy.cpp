@@ -1,5 +1,6 @@
 #include "collective/hierarchy.hpp"
 #include "collective/composition.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -15,8 +16,7 @@ std::string list_text(std::span<const int> values) {
 }
 
 void check_ranks(int ranks) {
-    if (ranks < 1)
-        throw PlanError("a hierarchy of " + std::to_string(ranks) + " ranks; at least one is needed");
+    if (ranks < 1) throw PlanError("a hierarchy of " + counted(ranks, "rank") + "; at least one is needed");
 }
 
 } // namespace
@@ -59,8 +59,7 @@ Hierarchy Hierarchy::from_sizes(int ranks, const std::vector<std::vector<int>>& 
                                 std::to_string(size));
         }
         if (std::accumulate(of_level.begin(), of_level.end(), 0LL) != ranks)
-            throw PlanError("groups " + list_text(of_level) + " do not add up to " + std::to_string(ranks) +
-                            " ranks");
+            throw PlanError("groups " + list_text(of_level) + " do not add up to " + counted(ranks, "rank"));
         result.add_level(of_level);
     }
     if (result.levels() == 0 || result.groups_of(result.levels() - 1) < ranks)
@@ -109,8 +108,7 @@ void Hierarchy::add_level(const std::vector<int>& sizes) {
 void Hierarchy::set_order(std::vector<int> rank_at) {
     std::vector<int> positions(ranks_, -1);
     if (static_cast<int>(rank_at.size()) != ranks_)
-        throw PlanError("an order of " + std::to_string(rank_at.size()) + " ranks for " +
-                        std::to_string(ranks_));
+        throw PlanError("an order of " + counted(rank_at.size(), "rank") + " for " + std::to_string(ranks_));
     for (int position = 0; position < ranks_; ++position) {
         const int rank = rank_at[position];
         if (rank < 0 || rank >= ranks_ || positions[rank] >= 0)
@@ -155,8 +153,8 @@ Hierarchy Hierarchy::below_ring(int nodes) const {
     }
     if (sizes.empty()) {
         if (nodes < 1 || ranks_ % nodes != 0)
-            throw PlanError("a ring of " + std::to_string(nodes) + " nodes does not fit " +
-                            std::to_string(ranks_) + " ranks: the hierarchy " + describe() +
+            throw PlanError("a ring of " + counted(nodes, "node") + " does not fit " +
+                            counted(ranks_, "rank") + ": the hierarchy " + describe() +
                             " has no level of as many groups, and " + std::to_string(nodes) +
                             " does not divide " + std::to_string(ranks_));
         sizes.assign(nodes, ranks_ / nodes);

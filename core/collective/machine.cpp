@@ -1,5 +1,6 @@
 // Numbers the links of a machine and finds the path of a message.
 #include "collective/machine.hpp"
+#include "settings/counted.hpp"
 
 #include "collective/composition.hpp"
 
@@ -24,13 +25,13 @@ int Machine::add_block(Block block, int count) {
 }
 
 void Machine::finish() {
-    if (nodes < 1) throw PlanError("machine '" + name + "': " + std::to_string(nodes) + " nodes; at least 1");
+    if (nodes < 1) throw PlanError("machine '" + name + "': " + counted(nodes, "node") + "; at least 1");
     ranks_per_node_ = 1;
     for (const NodeLevel& level : inside) ranks_per_node_ *= level.parts;
     if (nics.empty() || static_cast<int>(binding.size()) != ranks_per_node_) {
-        throw PlanError("machine '" + name + "': " + std::to_string(binding.size()) + " ranks bound to " +
-                        std::to_string(nics.size()) + " NICs; a node has " + std::to_string(ranks_per_node_) +
-                        " ranks, each with its NIC");
+        throw PlanError("machine '" + name + "': " + counted(binding.size(), "rank") + " bound to " +
+                        std::to_string(nics.size()) + " NICs; a node has " +
+                        counted(ranks_per_node_, "rank") + ", each with its NIC");
     }
     ranks_below_.assign(1, ranks_per_node_);
     for (const NodeLevel& level : inside) ranks_below_.push_back(ranks_below_.back() / level.parts);

@@ -1,4 +1,5 @@
 #include "collective/paired_plan.hpp"
+#include "settings/counted.hpp"
 
 #include "transport/communicator.hpp"
 
@@ -25,12 +26,12 @@ void PairedPlan::check_structure() {
     if (ranks_ != composition_.ranks()) {
         throw CheckError(Fault::structure, -1, -1,
                          std::to_string(ranks_) + " schedules for a composition of " +
-                             std::to_string(composition_.ranks()) + " ranks");
+                             counted(composition_.ranks(), "rank"));
     }
     if (options_.hierarchy && options_.hierarchy->ranks() != ranks_) {
         throw CheckError(Fault::hierarchy, -1, -1,
-                         "a hierarchy of " + std::to_string(options_.hierarchy->ranks()) +
-                             " ranks for a plan of " + std::to_string(ranks_));
+                         "a hierarchy of " + counted(options_.hierarchy->ranks(), "rank") +
+                             " for a plan of " + std::to_string(ranks_));
     }
     base_.assign(ranks_ + 1, 0);
     written_.assign(static_cast<std::size_t>(ranks_) * (buffers_ + 1), 0);
@@ -40,8 +41,8 @@ void PairedPlan::check_structure() {
         const auto& buffers = schedule.buffers();
         if (static_cast<int>(buffers.size()) != buffers_ + 1) {
             fail(Fault::structure, rank, -1,
-                 std::to_string(buffers.size()) + " buffers; the composition has " +
-                     std::to_string(buffers_) + ", and the last of the schedule is scratch");
+                 counted(buffers.size(), "buffer") + "; the composition has " + std::to_string(buffers_) +
+                     ", and the last of the schedule is scratch");
         }
         for (int b = 0; b < buffers_; ++b) {
             const std::size_t expected = composition_.buffers()[b].count(rank) * size_;
@@ -78,8 +79,8 @@ void PairedPlan::check_region(int rank, int s, const Region& region, bool writes
 void PairedPlan::check_message(int rank, int s, int peer, int tag, int library) {
     if (peer < 0 || peer >= ranks_ || peer == rank) {
         fail(Fault::message, rank, s,
-             "its peer is rank " + std::to_string(peer) + "; there are " + std::to_string(ranks_) +
-                 " ranks, and none sends to itself");
+             "its peer is rank " + std::to_string(peer) + "; there are " + counted(ranks_, "rank") +
+                 ", and none sends to itself");
     }
     if (tag < 0 || tag > max_tag) {
         fail(Fault::message, rank, s,

@@ -1,4 +1,5 @@
 #include "collective/plan.hpp"
+#include "settings/counted.hpp"
 
 #include "collective/plan_writer.hpp"
 #include "schedule/builder.hpp"
@@ -10,7 +11,7 @@ void check_parameters(const Composition& composition, const PlanParameters& para
     const auto number = [](auto value) { return std::to_string(value); };
     if (parameters.hierarchy.ranks() != ranks)
         throw PlanError("the hierarchy " + parameters.hierarchy.describe() + " is for " +
-                        number(parameters.hierarchy.ranks()) + " ranks, the composition for " +
+                        counted(parameters.hierarchy.ranks(), "rank") + ", the composition for " +
                         number(ranks));
     const int levels = parameters.hierarchy.levels();
     const auto libraries = static_cast<int>(parameters.libraries.size());
@@ -19,17 +20,17 @@ void check_parameters(const Composition& composition, const PlanParameters& para
                         parameters.hierarchy.describe() + "); name one for each level, or one for all");
     if (parameters.stripe < 1 || parameters.stripe > ranks)
         throw PlanError("stripe " + number(parameters.stripe) + ": a piece is spread over 1 to " +
-                        number(ranks) + " ranks");
+                        counted(ranks, "rank"));
     if (parameters.ring < 1 || parameters.ring > ranks)
-        throw PlanError("ring " + number(parameters.ring) + ": a ring has 1 (no ring) to " + number(ranks) +
-                        " nodes");
+        throw PlanError("ring " + number(parameters.ring) + ": a ring has 1 (no ring) to " +
+                        counted(ranks, "node"));
     if (parameters.ring > 1) static_cast<void>(parameters.hierarchy.below_ring(parameters.ring));
     if (parameters.depth < 1)
         throw PlanError("depth " + number(parameters.depth) + ": a pipeline has 1 chunk or more");
     const auto& weights = parameters.stripe_weights;
     if (!weights.empty()) {
         if (static_cast<int>(weights.size()) != ranks)
-            throw PlanError(number(weights.size()) + " stripe weights for " + number(ranks) + " ranks");
+            throw PlanError(number(weights.size()) + " stripe weights for " + counted(ranks, "rank"));
         for (int rank = 0; rank < ranks; ++rank)
             if (!(weights[rank] > 0) || weights[rank] > 1e300)
                 throw PlanError("the stripe weight of rank " + number(rank) + " is " + number(weights[rank]) +

@@ -1,4 +1,5 @@
 #include "collective/plan_simulation.hpp"
+#include "settings/counted.hpp"
 
 #include "collective/plan_graph.hpp"
 
@@ -90,9 +91,8 @@ PlanSimulation simulate_plan(const Composition& composition, const PlanParameter
     const int ranks = composition.ranks();
     const PlanGraph plan(composition, parameters);
     if (ranks > machine.ranks())
-        throw PlanError("machine '" + machine.name + "' with " + std::to_string(machine.nodes) +
-                        " nodes has " + std::to_string(machine.ranks()) + " ranks, the plan " +
-                        std::to_string(ranks));
+        throw PlanError("machine '" + machine.name + "' with " + counted(machine.nodes, "node") + " has " +
+                        counted(machine.ranks(), "rank") + ", the plan " + std::to_string(ranks));
     // Around a ring of links that both directions share there is more than one fair way to share them; with
     // all ranks simulated, chance decides, and times differ by up to a hundredth.
     const bool settles = parameters.ring == 1;

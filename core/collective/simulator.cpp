@@ -1,5 +1,6 @@
 // The event loop: what is ready starts, what is under way shares links, what ends enables others.
 #include "collective/simulator.hpp"
+#include "settings/counted.hpp"
 
 #include "collective/composition.hpp"
 #include "collective/sharing.hpp"
@@ -27,8 +28,8 @@ class Simulation {
     Simulation(const TransferGraph& graph, const Machine& machine)
         : graph_(graph), machine_(machine), shares_(links_of(machine)) {
         if (graph.ranks() > machine.ranks()) {
-            throw PlanError("machine '" + machine.name + "' with " + std::to_string(machine.nodes) +
-                            " nodes has " + std::to_string(machine.ranks()) + " ranks, the plan " +
+            throw PlanError("machine '" + machine.name + "' with " + counted(machine.nodes, "node") +
+                            " has " + counted(machine.ranks(), "rank") + ", the plan " +
                             std::to_string(graph.ranks()));
         }
         if (graph.symmetry_ != nullptr) order_ = graph.symmetry_->order();

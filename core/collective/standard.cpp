@@ -1,4 +1,5 @@
 #include "collective/standard.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <array>
@@ -263,7 +264,7 @@ void write_all_to_all(Writer& w, Form form, const Counts& given) {
         for (int j = 0; j < i; ++j) {
             if (count(i, j) != count(j, i)) {
                 throw PlanError("all_to_all in place: rank " + to_string(i) + " sends " +
-                                to_string(count(i, j)) + " elements to rank " + to_string(j) +
+                                counted(count(i, j), "element") + " to rank " + to_string(j) +
                                 " and receives " + to_string(count(j, i)) + "; both must be the same");
             }
         }
@@ -305,7 +306,7 @@ void check_call(int ranks, const CollectiveCall& call, Form form) {
                              : counts_vector(call.collective)          ? 1
                                                                        : p;
     if (call.counts.size() != 1 && call.counts.size() != each) {
-        throw PlanError(name + " of " + to_string(ranks) + " ranks takes one count" +
+        throw PlanError(name + " of " + counted(ranks, "rank") + " takes one count" +
                         (each == 1 ? "" : " or " + to_string(each)) + ", not " +
                         to_string(call.counts.size()));
     }

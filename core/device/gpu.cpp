@@ -69,32 +69,56 @@ void PinnedMemory::release() noexcept {
     size_ = held_ = 0;
 }
 
-// Copies and kernels that are under way may still use it, and may wait for other ranks: it is not waited for
-// here, where a rank that is a thread might be kept from what they wait for.
+void Gpu::keep_until_done(std::shared_ptr<void> kept) {
+    std::lock_guard lock(mutex_);
+    kept_next_.push_back(std::move(kept));
+}
+
+void Gpu::drop_done() {
+    make_current();
+    if (is_capturing(stream_)) return; // an event would become a part of the graph
+    Kept next{};
+    {
+        std::lock_guard lock(mutex_);
+        next.all.swap(kept_next_);
+    }
+    if (!next.all.empty()) {
+        api_.check(api_.event_create(&next.done, 2), "making an event");
+        api_.check(api_.event_record(next.done, stream_), "recording an event");
+    }
+    std::vector<Kept> done; // dropped without the lock
+    {
+        std::lock_guard lock(mutex_);
+        if (!next.all.empty()) kept_.push_back(std::move(next));
+        for (; !kept_.empty() && api_.event_query(kept_.front().done) == gpu_success; kept_.pop_front())
+            done.push_back(std::move(kept_.front()));
+    }
+    for (const Kept& kept : done) api_.event_destroy(kept.done);
+}
+
+// Copies and kernels that are under way may still use it.
 void Gpu::give_back(PinnedMemory& memory) noexcept {
     try {
         make_current();
         pinned_ledger_.strike(memory.size_, memory.label_);
         if (is_capturing(stream_)) return; // a graph may use it at any time: lost
-        void* done = nullptr;
-        api_.check(api_.event_create(&done, 2), "making an event");
-        api_.check(api_.event_record(done, stream_), "recording an event");
-        std::lock_guard lock(mutex_);
-        free_pinned_.push_back({memory.data_, memory.held_, done});
+        keep_until_done(
+            std::shared_ptr<std::byte>(memory.data_, [this, size = memory.held_](std::byte* data) {
+                std::lock_guard lock(mutex_);
+                free_pinned_.emplace(size, data);
+            }));
     } catch (...) { // the device is lost, and says so elsewhere
     }
 }
 
 std::byte* Gpu::take_pinned(std::size_t size) {
+    drop_done();
     std::lock_guard lock(mutex_);
-    for (auto one = free_pinned_.begin(); one != free_pinned_.end(); ++one) {
-        if (one->size != size || api_.event_query(one->done) != gpu_success) continue;
-        std::byte* data = one->data;
-        api_.event_destroy(one->done);
-        free_pinned_.erase(one);
-        return data;
-    }
-    return nullptr;
+    const auto found = free_pinned_.find(size);
+    if (found == free_pinned_.end()) return nullptr;
+    std::byte* data = found->second;
+    free_pinned_.erase(found);
+    return data;
 }
 
 PinnedMemory Gpu::allocate_pinned(std::size_t bytes, std::string_view label) {
@@ -288,6 +312,7 @@ void Gpu::wait(int (*deaf)(void*), int (*ask)(void*), void* what) const {
         for (unsigned looks = 0; (error = ask(what)) == gpu_not_ready; ++looks) listen(looks);
     }
     if (error != gpu_success) api_.fail(error, "work on " + name_);
+    refuse_if_aborted();
 }
 
 // All are asked, also when one throws: each has kernels of its own to stop.
@@ -310,7 +335,7 @@ void Gpu::wait_for_word(const std::int64_t* word, std::int64_t value) const {
         for (int looks = 0; looks < looks_at_word; ++looks) {
             if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value) {
                 ++times_idle_;
-                return;
+                return refuse_if_aborted();
             }
             pause_core();
         }
@@ -322,14 +347,6 @@ bool Gpu::is_capturing(void* stream) const {
     int status = 0;
     api_.check(api_.is_capturing(stream, &status), "asking whether a graph is being recorded");
     return status != 0;
-}
-
-namespace {
-thread_local std::vector<std::function<void()>> checks_of_graph; // of the one that this thread records
-}
-
-void Gpu::before_replays(std::function<void()> check) const {
-    checks_of_graph.push_back(std::move(check));
 }
 
 int Gpu::let_reach(const Gpu& other) const {
@@ -345,9 +362,24 @@ void Gpu::set_while_waiting(const void* owner, std::function<void(unsigned looks
     }
 }
 
+void Gpu::set_aborted(const void* owner, std::function<std::string()> why) {
+    if (why) {
+        aborted_[owner] = std::move(why);
+    } else {
+        aborted_.erase(owner);
+    }
+}
+
+void Gpu::refuse_if_aborted() const {
+    for (const auto& [owner, why] : aborted_)
+        if (const std::string text = why(); !text.empty())
+            throw GpuError("the device was told to give up what waits for other ranks (" + text +
+                           "), so what it has computed since is not there; begin anew with what was saved");
+}
+
 void Gpu::wait_for(void* stream) {
     make_current();
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(meeting_mutex_);
     note_event(DriverCall::Kind::record, meeting_, stream);
     note_event(DriverCall::Kind::let_wait, meeting_, stream_);
     api_.check(api_.event_record(meeting_, stream), "recording an event on a stream that is not jali's");
@@ -356,7 +388,7 @@ void Gpu::wait_for(void* stream) {
 
 void Gpu::let_wait(void* stream) {
     make_current();
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(meeting_mutex_);
     note_event(DriverCall::Kind::record, meeting_, stream_);
     note_event(DriverCall::Kind::let_wait, meeting_, stream);
     api_.check(api_.event_record(meeting_, stream_), "recording an event");
@@ -509,7 +541,6 @@ double GpuEvent::seconds_since(const GpuEvent& start) const {
 
 void GpuGraph::begin(void* stream) {
     gpu_->make_current();
-    checks_of_graph.clear();
     constexpr int relaxed = 2; // other threads and libraries go on as they like
     gpu_->api().check(gpu_->api().capture_begin(stream, relaxed), "recording a graph");
     captured_ = stream;
@@ -520,7 +551,6 @@ void GpuGraph::end(void* stream) {
     record_->stop();
     const GpuApi& api = gpu_->api();
     void* graph = nullptr;
-    before_ = std::exchange(checks_of_graph, {});
     api.check(api.capture_end(stream, &graph), "recording a graph");
     // each kernel as urgent as it was recorded, not as the stream that the graph is launched on
     constexpr unsigned long long by_node = 8;
@@ -553,7 +583,7 @@ void GpuGraph::follow(void* last, void* stream) const {
 
 void GpuGraph::launch(void* stream) {
     gpu_->make_current();
-    for (const auto& check : before_) check();
+    gpu_->refuse_if_aborted();
     if (launched_ != nullptr && launched_ != stream) follow(launched_, stream);
     launched_ = stream;
     if (DriverRecord::on()) {

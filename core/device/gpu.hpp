@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -82,6 +83,7 @@ class GpuEvent {
     void wait() const;                           // of the host
     double seconds_since(const GpuEvent&) const; // both timed and reached
     void* handle() const { return handle_; }
+    const std::shared_ptr<Gpu>& gpu() const { return gpu_; }
 
   private:
     std::shared_ptr<Gpu> gpu_;
@@ -144,7 +146,6 @@ class GpuGraph {
     void abandon(void* stream) noexcept;
     std::shared_ptr<Gpu> gpu_;
     void* instance_ = nullptr;
-    std::vector<std::function<void()>> before_;      // see Gpu::before_replays
     void *captured_ = nullptr, *launched_ = nullptr; // on which streams, the second time the last one
     std::unique_ptr<DriverRecord> record_;           // its calls
 };
@@ -182,6 +183,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     // throw. Kernels that wait for other ranks need it: these may be gone.
     // Kept until its owner sets an empty one.
     void set_while_waiting(const void* owner, std::function<void(unsigned looks)> action);
+    // Kernels that wait for other ranks have been told to stop: `why` says so until its owner sets an empty
+    // one; an empty text means that it matters no more. Meanwhile whatever waits for the device throws
+    // GpuError, since all that came later may be made of what is not there.
+    void set_aborted(const void* owner, std::function<std::string()> why);
+    void refuse_if_aborted() const;
 
     // `own_pages`: no other allocation shares them, as it takes where another process maps the memory.
     GpuMemory allocate(std::size_t bytes, std::string_view label, bool own_pages = false);
@@ -209,6 +215,11 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     bool network_reads_virtual() const { return network_reads_virtual_; }
 
     std::size_t cached() const; // bytes that are free in the pool
+    // Keeps this until the work is done that is on jali's stream when drop_done is called next. Waits for
+    // nothing and puts nothing on the stream, which may be full: whoever drops something may hold what a rank
+    // that is a thread needs.
+    void keep_until_done(std::shared_ptr<void> kept);
+    void drop_done();
     void trim(); // gives what is free in the pool, and pinned memory that is, back to the driver
 
     // On the device's own stream, in order; the host's bytes must stay until then.
@@ -247,8 +258,6 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
 
     // Whether what is put on the stream now becomes part of a graph instead of being run.
     bool is_capturing(void* stream) const;
-    // While this thread records a graph: what is called before each of its replays, and may refuse it.
-    void before_replays(std::function<void()> check) const;
 
     // Waits for the work so far on `stream` (of anybody) before what comes on ours, and the other way round.
     void wait_for(void* stream);
@@ -302,14 +311,17 @@ class Gpu : public std::enable_shared_from_this<Gpu> {
     void* stream_ = nullptr;
     void listen(unsigned looks) const;
     std::map<const void*, std::function<void(unsigned)>> while_waiting_;
-    void* meeting_ = nullptr; // an event, for wait_for and let_wait
+    std::map<const void*, std::function<std::string()>> aborted_;
+    void* meeting_ = nullptr;  // an event, for wait_for and let_wait
+    std::mutex meeting_mutex_; // held while a full stream waits, when others may give memory back
     Ledger ledger_, pinned_ledger_;
-    struct Pinned { // that was given back, and may be taken again when the event has come
-        std::byte* data;
-        std::size_t size;
-        void* done;
+    std::multimap<std::size_t, std::byte*> free_pinned_; // by size
+    struct Kept {
+        void* done; // an event
+        std::vector<std::shared_ptr<void>> all;
     };
-    std::vector<Pinned> free_pinned_;
+    std::deque<Kept> kept_;
+    std::vector<std::shared_ptr<void>> kept_next_;
     std::vector<void*> free_streams_;
     mutable std::mutex mutex_;
     std::multimap<std::size_t, GpuAddress> free_, free_fine_; // by size

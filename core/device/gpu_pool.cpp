@@ -199,7 +199,9 @@ std::size_t Gpu::cached() const {
 
 void Gpu::trim() {
     make_current();
+    drop_done();
     listen_unless_recording();
+    drop_done();
     std::lock_guard lock(mutex_);
     if (!segments_.empty()) // the driver waits for the device before it releases what has no handle
         api_.check(api_.context_synchronize(), "waiting for the device");
@@ -215,12 +217,8 @@ void Gpu::trim() {
         unmake_virtual(api_, entry.second.block);
         return true;
     });
-    std::erase_if(free_pinned_, [&](const Pinned& pinned) {
-        if (api_.event_query(pinned.done) != gpu_success) return false;
-        api_.event_destroy(pinned.done);
-        api_.host_release(pinned.data);
-        return true;
-    });
+    for (const auto& [size, data] : free_pinned_) api_.host_release(data);
+    free_pinned_.clear();
 }
 
 // ---- memory that other processes map -------------------------------------------------------------------

@@ -1,4 +1,5 @@
 #include "geometry/geometry.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -55,7 +56,7 @@ void Geometry::check_halo(const Offset& offset) const {
         const auto whole = partition_.global_extents()[d];
         throw LayoutError("local extent " + std::to_string(extent) + " in direction " + std::to_string(d) +
                           " cannot carry a halo of width " + std::to_string(width) + "; use at most " +
-                          std::to_string(std::max<std::int64_t>(1, whole / width)) + " ranks in direction " +
+                          counted(std::max<std::int64_t>(1, whole / width), "rank") + " in direction " +
                           std::to_string(d) + " (lattice " + std::to_string(whole) + ")");
     }
 }

@@ -1,4 +1,5 @@
 #include "geometry/partition.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 
@@ -29,9 +30,9 @@ Partition::Partition(Extents extents, Extents grid) : extents_(std::move(extents
     for (int d = 0; d < ndim(); ++d) {
         if (grid_[d] < 1 || grid_[d] > extents_[d]) {
             throw LayoutError("rank grid " + format_extents(grid_) + " on lattice " +
-                              format_extents(extents_) + ": " + std::to_string(grid_[d]) +
-                              " ranks in direction " + std::to_string(d) +
-                              "; every rank must own a site, so use 1 to " + std::to_string(extents_[d]));
+                              format_extents(extents_) + ": " + counted(grid_[d], "rank") + " in direction " +
+                              std::to_string(d) + "; every rank must own a site, so use 1 to " +
+                              std::to_string(extents_[d]));
         }
         ranks *= grid_[d];
         if (ranks > 0x7fffffff) {
@@ -44,7 +45,7 @@ Partition::Partition(Extents extents, Extents grid) : extents_(std::move(extents
 void Partition::check_rank(int rank) const {
     if (rank < 0 || rank >= nranks_) {
         throw LayoutError("rank " + std::to_string(rank) + " is outside the grid " + format_extents(grid_) +
-                          " of " + std::to_string(nranks_) + " ranks");
+                          " of " + counted(nranks_, "rank"));
     }
 }
 

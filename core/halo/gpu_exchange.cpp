@@ -197,7 +197,7 @@ void GpuExchange::run_in_kernel(const HaloStep& step, void* stream) {
 }
 
 void GpuExchange::prepare(HaloComputation& computation) {
-    halo_.layout->refuse_if_aborted();
+    halo_.gpu->refuse_if_aborted();
     carrier_->begin();
     for (Filled& f : filled_) f.version = f.field->version(f.parity);
     make_tables();

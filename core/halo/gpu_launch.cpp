@@ -409,7 +409,6 @@ void GpuLaunch::reduce(double* sums, GpuAddress order) {
     totals_are_zero_ = true;
     const auto* here = reinterpret_cast<const std::int64_t*>(totals_here_.data());
     gpu_->wait_for_word(here + reduced_.size(), turn_);
-    if (d.layout) d.layout->refuse_if_aborted();
     const HostSpan span(Phase::sums, d.cost.name);
     std::copy_n(here, reduced_.size(), reduced_.data());
     std::vector<std::uint64_t> keys;
@@ -484,11 +483,12 @@ void GpuLaunch::exchange_apart(const ApartHalos& halos) {
 void GpuLaunch::with_exchange(const ApartHalos& halos, const Exchange& f) {
     auto& d = definition_;
     where_mapped([&] {
-        settle_transport(*halos.layout);
         auto& exchange = apart_plans_[{&halos, halos.stale}];
-        if (!exchange)
+        if (!exchange) {
+            settle_transport(*halos.layout);
             exchange = std::make_unique<GpuExchange>(halos.layout, halos.requests, halos.stale, *d.policy,
                                                      d.communicator, decltype(d.writes)());
+        }
         HaloComputation nothing;
         f(*exchange, nothing);
     });

@@ -83,7 +83,8 @@ void FieldStorage::allocate_on_device() {
 }
 
 void FieldStorage::map_ghosts_on_device(Communicator& communicator) {
-    if (mapping_) drop_later(layout_->gpu(), std::move(mapping_));
+    if (mapping_) layout_->gpu()->keep_until_done(std::move(mapping_));
+    layout_->gpu()->drop_done();
     std::vector<char> wanted(static_cast<std::size_t>(communicator.size()), 0);
     for (const Slab& slab : layout_->slabs()) wanted[slab.box.to] = 1;
     const GpuAddress ghosts = device_.address() + static_cast<std::size_t>(owned_) * block_bytes_;
@@ -137,7 +138,6 @@ void FieldStorage::box_from_device(std::byte* array, const std::int32_t* blocks,
         gpu.copy_out(array + first * site_bytes, staged.address(), count * site_bytes);
     }
     gpu.synchronize();
-    layout_->refuse_if_aborted();
 }
 
 void FieldStorage::copy_on_device(const FieldStorage& other) {

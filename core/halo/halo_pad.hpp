@@ -60,7 +60,6 @@ class HaloPad {
     std::uint64_t enqueued(HaloChannel channel) const { return of(channel).enqueued; } // by the host
 
     GpuAddress watch() const { return pad_.watch(); }
-    void refuse_if_aborted() const { pad_.refuse_if_aborted(); }
 
   private:
     struct Channel {

@@ -1,4 +1,5 @@
 #include "halo/lanes.hpp"
+#include "settings/counted.hpp"
 
 #include <functional>
 #include <tuple>
@@ -56,7 +57,7 @@ LaneGrid lane_grid(const Partition& partition, int wanted_lanes) {
 Extents choose_grid(const Extents& extents, int nranks, int wanted_lanes) {
     check_extents(extents);
     if (nranks < 1) {
-        throw LayoutError("cannot split over " + std::to_string(nranks) + " ranks");
+        throw LayoutError("cannot split over " + counted(nranks, "rank"));
     }
     using Score = std::tuple<int, double, int, Extents>; // smaller is better
     const int ndim = static_cast<int>(extents.size());
@@ -101,8 +102,8 @@ Extents choose_grid(const Extents& extents, int nranks, int wanted_lanes) {
     split(0, nranks);
     if (best.empty()) {
         throw LayoutError("lattice " + format_extents(extents) + " (" + std::to_string(product(extents)) +
-                          " sites) cannot be split over " + std::to_string(nranks) +
-                          " ranks: no rank grid of that product gives every rank a site; every factor of the "
+                          " sites) cannot be split over " + counted(nranks, "rank") +
+                          ": no rank grid of that product gives every rank a site; every factor of the "
                           "number of ranks must fit into a direction");
     }
     return best;

@@ -81,9 +81,6 @@ class PlacedLayout : public Layout {
             all.push_back(pad_ ? pad_->slot_bytes(channel) : 0);
         return all;
     }
-    void refuse_if_aborted() const { // throws GpuError where an exchange was given up
-        if (pad_) pad_->refuse_if_aborted();
-    }
     // [rank][slab][parity]: `first` of that rank's slabs. Collective when there are more slabs than last
     // time.
     const std::vector<std::vector<std::int64_t>>& first_ghosts(Communicator& communicator);

@@ -223,11 +223,7 @@ FieldStorage::FieldStorage(std::shared_ptr<PlacedLayout> layout, SiteMemory memo
 }
 
 FieldStorage::~FieldStorage() {
-    try {
-        if (mapping_) drop_later(layout_->gpu(), std::move(mapping_)); // messages may still be under way
-    } catch (...) {
-        return; // the device is lost, and said so
-    }
+    if (mapping_) layout_->gpu()->keep_until_done(std::move(mapping_)); // messages may still be under way
 }
 
 void FieldStorage::allocate(ThreadPool* pool) {

@@ -1,6 +1,7 @@
 #include "schedule/adversarial_scheduler.hpp"
 #include "schedule/graph.hpp"
 #include "schedule/rows.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -254,13 +255,13 @@ void VirtualRanks::run(std::span<const std::vector<std::byte*>> memory,
                        const AdversarialScheduler& scheduler) {
     State& s = *state_;
     if (memory.size() != s.schedules.size())
-        throw std::invalid_argument("memory of " + std::to_string(memory.size()) + " ranks for " +
+        throw std::invalid_argument("memory of " + counted(memory.size(), "rank") + " for " +
                                     std::to_string(s.schedules.size()));
     for (std::size_t r = 0; r < memory.size(); ++r) {
         if (memory[r].size() != s.schedules[r]->buffers().size())
             throw std::invalid_argument(std::to_string(memory[r].size()) + " addresses for the " +
-                                        std::to_string(s.schedules[r]->buffers().size()) +
-                                        " buffers of rank " + std::to_string(r));
+                                        counted(s.schedules[r]->buffers().size(), "buffer") + " of rank " +
+                                        std::to_string(r));
     }
     s.memory = memory;
     s.scheduler = scheduler;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <utility>
 
 namespace jali {
@@ -24,7 +25,7 @@ constexpr auto time_to_report = std::chrono::seconds(1); // a wait looks at the 
 AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
                        std::string waiting, std::function<std::string(const SignalReport&)> told)
     : gpu_(std::move(gpu)), communicator_(std::move(communicator)), told_(std::move(told)),
-      pending_(gpu_, false), why_aborted_(std::make_shared<std::string>()) {
+      pending_(gpu_, false) {
     page_ = gpu_->allocate_pinned(page_bytes, "peer counters");
     std::memset(page_.data(), 0, page_bytes);
     gpu_->set_while_waiting(this, [this, waiting = std::move(waiting),
@@ -53,6 +54,7 @@ AbortWatch::AbortWatch(std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> c
 
 AbortWatch::~AbortWatch() {
     gpu_->set_while_waiting(this, nullptr);
+    gpu_->set_aborted(this, nullptr);
 }
 
 GpuAddress AbortWatch::address() const {
@@ -74,7 +76,11 @@ std::string AbortWatch::reports() const {
 
 void AbortWatch::abort() {
     *reinterpret_cast<volatile std::int64_t*>(page_.data()) = 1;
-    if (why_aborted_->empty()) *why_aborted_ = "it was interrupted";
+    if (why_aborted_.empty()) why_aborted_ = "it was interrupted";
+    gpu_->set_aborted(this, [this] {
+        constexpr double for_ever = std::numeric_limits<double>::infinity();
+        return communicator_->has_left(communicator_->rank(), for_ever) ? "" : why_aborted_;
+    });
 }
 
 // In the handler of an error of the ranks: throws it, with what the device waits for. It may be that only
@@ -93,27 +99,13 @@ void AbortWatch::give_up_in_time() {
     try {
         throw;
     } catch (RankFailure& failure) {
-        *why_aborted_ = "rank " + std::to_string(failure.rank) + " failed: " + failure.what();
+        why_aborted_ = "rank " + std::to_string(failure.rank) + " failed: " + failure.what();
         if (!known.empty()) failure.here = "rank " + std::to_string(communicator_->rank()) + " " + known;
         throw;
     } catch (const TransportError& error) {
-        *why_aborted_ = error.what();
+        why_aborted_ = error.what();
         throw;
     }
-}
-
-namespace {
-
-void refuse(const std::string& why) {
-    if (why.empty()) return;
-    throw GpuError("the device was told to give up what waits for other ranks (" + why +
-                   "), so what it has computed since is not there; begin anew with what was saved");
-}
-
-} // namespace
-
-void AbortWatch::refuse_if_aborted() const {
-    refuse(*why_aborted_);
 }
 
 // An event is one more call of the driver, so the device's own stream, which is there for ever, gets one
@@ -121,7 +113,6 @@ void AbortWatch::refuse_if_aborted() const {
 void AbortWatch::note_work(void* stream, bool captured) {
     if (captured) {
         in_graph_ = true; // and then it may be under way at any time
-        gpu_->before_replays([why = why_aborted_] { refuse(*why); });
         return;
     }
     noted_ = stream == gpu_->stream();

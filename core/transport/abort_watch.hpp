@@ -3,7 +3,8 @@
 //
 // The mapped page that they look at holds a word that is not 0 when the host gives up, and reports of what
 // is waited for: written while a wait is long, and gone when it ends. After an abort nothing that depends on
-// what did not come may be used: whatever is asked of the owner later is refused with the first error.
+// what did not come may be used: as long as this is there and the rank's program is not over, whatever waits
+// for the device is refused with the first error (Gpu::set_aborted).
 #pragma once
 
 #include "device/gpu.hpp"
@@ -38,8 +39,6 @@ class AbortWatch {
     // What a kernel has been waiting for: "waits for exchange 7 of rank 3, in 'await_halos'"; empty if none
     // has said so.
     std::string reports() const;
-    // Throws GpuError, with the first error, if the host has given up.
-    void refuse_if_aborted() const;
 
     // Work that waits for others has been put on this stream; until it is done a waiting host listens to the
     // other ranks.
@@ -63,7 +62,7 @@ class AbortWatch {
     std::optional<std::chrono::steady_clock::time_point> first_failure_;
     bool in_graph_ = false;
     PinnedMemory page_;
-    std::shared_ptr<std::string> why_aborted_; // empty: it was not; graphs that hold such work share it
+    std::string why_aborted_; // empty: it was not
 };
 
 } // namespace jali

@@ -1,4 +1,5 @@
 #include "transport/call.hpp"
+#include "settings/counted.hpp"
 #include "transport/communicator.hpp"
 
 #include <algorithm>
@@ -39,7 +40,7 @@ std::string parted(const Call& mine, int rank, const Call& theirs, int other, in
     const auto number = [](const Call& call) { return " (its call " + std::to_string(call.number) + ")"; };
     return "ranks have parted: rank " + std::to_string(rank) + " came to " + mine.text() +
            (same ? "" : number(mine)) + ", rank " + std::to_string(other) + " to " + theirs.text() +
-           (same ? " (call " + std::to_string(mine.number) + " of these " + std::to_string(ranks) + " ranks)"
+           (same ? " (call " + std::to_string(mine.number) + " of these " + counted(ranks, "rank") + ")"
                  : number(theirs));
 }
 

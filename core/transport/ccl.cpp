@@ -1,4 +1,5 @@
 #include "transport/ccl.hpp"
+#include "settings/counted.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -75,7 +76,7 @@ void CclCommunicator::check_combines(DataType type, Operation operation) const {
 void CclCommunicator::check_rank(int rank, const char* what) const {
     if (rank < 0 || rank >= size())
         throw std::invalid_argument(std::string(what) + " " + std::to_string(rank) +
-                                    " does not exist among " + std::to_string(size()) + " ranks");
+                                    " does not exist among " + counted(size(), "rank"));
 }
 
 void CclCommunicator::add(CclCall call) {
@@ -155,8 +156,7 @@ void CclCommunicator::broadcast(GpuAddress data, std::size_t count, DataType typ
 std::size_t CclCommunicator::bytes_before(std::span<const std::size_t> counts, DataType type,
                                           int rank) const {
     if (counts.size() != static_cast<std::size_t>(size()))
-        throw std::invalid_argument(std::to_string(counts.size()) + " counts for " + std::to_string(size()) +
-                                    " ranks");
+        throw std::invalid_argument(std::to_string(counts.size()) + " counts for " + counted(size(), "rank"));
     return std::accumulate(counts.begin(), counts.begin() + rank, std::size_t{0}) * size_of(type);
 }
 
@@ -223,7 +223,7 @@ void CclCommunicator::all_to_all(GpuAddress from, GpuAddress to, std::span<const
     const std::size_t place = bytes_before(received, type, rank());
     if (sent[rank()] != received[rank()])
         throw std::invalid_argument("rank " + std::to_string(rank()) + " sends itself " +
-                                    std::to_string(sent[rank()]) + " elements and expects " +
+                                    counted(sent[rank()], "element") + " and expects " +
                                     std::to_string(received[rank()]));
     group_start();
     if (bytes > 0) move(Kind::copy, from + mine, to + place, bytes, 0, handle(stream));

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 #include <future>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -111,6 +112,7 @@ CclGroup::CclGroup(std::shared_ptr<Communicator> control, std::shared_ptr<Gpu> g
 
 CclGroup::~CclGroup() {
     gpu_->set_while_waiting(this, nullptr);
+    gpu_->set_aborted(this, nullptr);
     if (comm_ != nullptr)
         finish(api_->destroy); // perhaps on another thread, so the control plane is not asked
 }
@@ -178,7 +180,12 @@ void CclGroup::finish(int (*function)(CclHandle)) noexcept {
 }
 
 void CclGroup::abandon() noexcept {
-    if (comm_ != nullptr) finish(api_->abort);
+    if (comm_ == nullptr) return;
+    gpu_->set_aborted(this, [ranks = control_, why = why_not_] { // this may be a group that cannot be made
+        constexpr double for_ever = std::numeric_limits<double>::infinity();
+        return ranks->has_left(ranks->rank(), for_ever) ? "" : why;
+    });
+    finish(api_->abort);
 }
 
 void CclGroup::give_up(const std::string& cause) {

@@ -273,11 +273,6 @@ std::string DeviceMessage::describe() const {
 
 // ---- starts --------------------------------------------------------------------------------------------
 
-bool DeviceMessages::may_wait(std::span<DeviceMessage* const> messages) const {
-    return std::ranges::any_of(
-        messages, [](const DeviceMessage* m) { return !m->has_met() || !m->transport().traits.one_sided; });
-}
-
 void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
     Gpu& gpu = *ranks_.gpu;
     void* const stream = theirs ? *theirs : gpu.stream();
@@ -308,11 +303,16 @@ void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::option
     });
     if (!owners.empty() && gpu.is_capturing(stream)) owners.clear(); // as is a graph
     for (void* owner : owners) gpu.wait_for(owner);
-    for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
-        for_each([&](const Row& row, MessageCarrier::Ends ends) {
-            if (row.transport->traits.host_waits == by_host) row.carrier->begin(ends, stream);
-        });
-    for_each([&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(ends, stream); });
+    try {
+        for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
+            for_each([&](const Row& row, MessageCarrier::Ends ends) {
+                if (row.transport->traits.host_waits == by_host) row.carrier->begin(ends, stream);
+            });
+        for_each([&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(ends, stream); });
+    } catch (...) {
+        for_each([&](const Row& row, MessageCarrier::Ends) { row.carrier->give_up(); });
+        throw;
+    }
     for (void* owner : owners) gpu.let_wait(owner);
 }
 

@@ -39,8 +39,6 @@ class DeviceMessages {
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
     // Waits for ends that have not met, and for carriers that want the host. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
-    // Whether a start of these may wait for another rank on the host.
-    bool may_wait(std::span<DeviceMessage* const> messages) const;
 
   private:
     friend class DeviceMessage;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace jali {
@@ -36,9 +37,10 @@ class HostMessages {
     }
     void wait(const std::string& what) {
         if (DriverRecord::on()) DriverRecord::note({.kind = DriverCall::Kind::complete});
-        communicator_.wait(requests_, what);
-        requests_.clear();
+        auto requests = std::exchange(requests_, {}); // withdrawn if the wait fails
+        communicator_.wait(requests, what);
     }
+    void withdraw() { requests_.clear(); }
 
   private:
     Communicator& communicator_;

@@ -29,6 +29,7 @@ class GpuAwareMpi : public MessageCarrier {
             }
     }
     void end(Ends, void*) override { between_.wait("messages between devices"); }
+    void give_up() noexcept override { between_.withdraw(); }
 
   private:
     MessageRanks ranks_;

@@ -1,47 +1,90 @@
 // To oneself: a copy on the stream, when both ends have been started.
-#include "transport/numbered_end.hpp"
+#include "transport/message_transport.hpp"
 
+#include <cstring>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <tuple>
 
 namespace jali {
 
 namespace {
 
+class LocalEnd;
+
+// Those that are there, by number. An end may go at any time, also while its other end waits for its start.
+struct LocalEnds {
+    std::mutex mutex;
+    int made = 0;
+    std::map<int, LocalEnd*> there;
+};
+
+class LocalEnd : public MessageEnd {
+  public:
+    LocalEnd(std::shared_ptr<LocalEnds> ends, const MessageArray& array)
+        : MessageEnd(array), ends_(std::move(ends)) {
+        std::lock_guard lock(ends_->mutex);
+        number_ = ++ends_->made;
+        ends_->there[number_] = this;
+    }
+    ~LocalEnd() override {
+        std::lock_guard lock(ends_->mutex);
+        ends_->there.erase(number_);
+    }
+
+    std::vector<std::byte> told() const override {
+        const auto bytes = std::as_bytes(std::span(&number_, 1));
+        return {bytes.begin(), bytes.end()};
+    }
+    void meet(std::span<const std::byte> other, const MessageTransport&) override {
+        std::memcpy(&other_, other.data(), sizeof other_);
+    }
+
+    // Where the bytes come from, if this is the second of the two ends to be started. Throws MessageError.
+    std::optional<MessageArray> start(void* stream) {
+        std::lock_guard lock(ends_->mutex);
+        const std::string message = "a message to oneself with tag " + std::to_string(array.tag);
+        const auto found = ends_->there.find(other_);
+        if (found == ends_->there.end())
+            throw MessageError("the other end of " + message + " is gone; keep both until both are started");
+        LocalEnd& other = *found->second;
+        if (waits_on_) throw MessageError(message + " is started again before its other end was");
+        if (!other.waits_on_) {
+            waits_on_ = stream;
+            return std::nullopt;
+        }
+        if (*other.waits_on_ != stream)
+            throw MessageError("the two ends of " + message + " are started on different streams");
+        other.waits_on_.reset();
+        return other.array;
+    }
+
+  private:
+    std::shared_ptr<LocalEnds> ends_;
+    int number_ = 0, other_ = 0;
+    std::optional<void*> waits_on_; // the stream of a start whose other end has not been started
+};
+
 class Local : public MessageCarrier {
   public:
     explicit Local(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
-        return std::make_unique<NumberedEnd>(array, ++made_);
+        return std::make_unique<LocalEnd>(ends_, array);
     }
     void begin(Ends ends, void* stream) override {
-        for (const MessageEnd* end : ends)
-            start(end->array, static_cast<const NumberedEnd*>(end)->number(), stream);
+        for (MessageEnd* end : ends) {
+            const MessageArray& here = end->array;
+            const auto other = static_cast<LocalEnd*>(end)->start(stream);
+            if (!other || here.bytes == 0) continue;
+            const auto& [from, to] = here.sends ? std::tie(here, *other) : std::tie(*other, here);
+            gpu_->copy(to.address, from.address, here.bytes, stream);
+        }
     }
 
   private:
-    struct Waiting { // for the other end
-        MessageArray array;
-        void* stream;
-    };
-
-    void start(const MessageArray& array, int number, void* stream) {
-        const auto [at, is_first] = waiting_.try_emplace(number, array, stream);
-        if (is_first) return;
-        const Waiting& other = at->second;
-        if (other.array.sends == array.sends)
-            throw MessageError("a message to oneself with tag " + std::to_string(array.tag) +
-                               " is started again before its other end was");
-        if (other.stream != stream)
-            throw MessageError("the two ends of a message to oneself are started on different streams");
-        const auto& [from, to] = array.sends ? std::tie(array, other.array) : std::tie(other.array, array);
-        if (array.bytes > 0) gpu_->copy(to.address, from.address, array.bytes, stream);
-        waiting_.erase(at);
-    }
-
     std::shared_ptr<Gpu> gpu_;
-    int made_ = 0;
-    std::map<int, Waiting> waiting_; // by number
+    std::shared_ptr<LocalEnds> ends_ = std::make_shared<LocalEnds>();
 };
 
 std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {

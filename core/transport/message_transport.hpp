@@ -81,6 +81,8 @@ class MessageCarrier {
     using Ends = std::span<MessageEnd* const>;
     virtual void begin(Ends ends, void* stream) = 0;
     virtual void end(Ends, void*) {}
+    // A start has failed: what has begun must not touch arrays any more.
+    virtual void give_up() noexcept {}
 };
 
 // Which messages take a row.

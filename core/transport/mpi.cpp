@@ -14,6 +14,7 @@
 #include "transport/split.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -25,6 +26,7 @@ namespace jali {
 namespace {
 
 constexpr std::size_t largest_part = std::size_t{1} << 30; // counts are ints: longer messages go in parts
+constexpr auto longest_withdrawal = std::chrono::seconds(1);
 constexpr double grace_seconds = 3; // for messages that a rank sent before it left; notices may overtake them
 
 struct MpiRequest final : Request {
@@ -36,12 +38,20 @@ struct MpiRequest final : Request {
     MpiRequest(const MpiAbi& mpi, std::size_t bytes, int peer, int tag, bool sending)
         : mpi(mpi), bytes(bytes), peer(peer), tag(tag), sending(sending) {}
 
-    // A rank that gives up: what has not begun to arrive is withdrawn, the rest is left to the library.
+    // A rank that gives up: what has not begun to arrive is withdrawn. What has is waited for, since its
+    // memory may go, but not for long, since its sender may be gone; then it is left to the library.
     ~MpiRequest() override {
         if (next == parts.size() || mpi.finalized()) return;
+        const auto until = std::chrono::steady_clock::now() + longest_withdrawal;
         for (; next < parts.size(); ++next) {
-            if (!sending) mpi.Cancel(&parts[next].handle);
-            mpi.Request_free(&parts[next].handle);
+            MpiHandle& handle = parts[next].handle;
+            int done = 0;
+            MpiStatus status;
+            if (!sending && mpi.Cancel(&handle) == 0)
+                while (mpi.Test(&handle, &done, &status) == 0 && !done &&
+                       std::chrono::steady_clock::now() < until) {
+                }
+            if (!done) mpi.Request_free(&handle);
         }
     }
 

@@ -381,29 +381,4 @@ std::string agree_on_handle_type(const std::shared_ptr<Gpu>& gpu, Communicator& 
            "memory: those of the vendor's library, of gpu-aware-mpi or host-staged";
 }
 
-namespace {
-
-struct Dropped {
-    std::shared_ptr<Gpu> gpu;
-    std::unique_ptr<PeerMapping> mapping;
-    std::unique_ptr<GpuEvent> done; // null: not known yet
-};
-
-} // namespace
-
-void drop_later(const std::shared_ptr<Gpu>& gpu, std::unique_ptr<PeerMapping> mapping) {
-    static std::mutex mutex;
-    static auto* all = new std::vector<Dropped>; // never destroyed: the driver may go first
-    std::lock_guard lock(mutex);
-    if (mapping) all->push_back({gpu, std::move(mapping), nullptr});
-    if (gpu->is_capturing(gpu->stream())) return; // an event would become a part of the graph
-    std::erase_if(*all, [&](Dropped& dropped) {
-        if (dropped.gpu != gpu) return false;
-        if (dropped.done) return dropped.done->reached();
-        dropped.done = std::make_unique<GpuEvent>(gpu, false);
-        dropped.done->record(gpu->stream());
-        return false;
-    });
-}
-
 } // namespace jali

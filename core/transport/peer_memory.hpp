@@ -121,9 +121,6 @@ class DevicePlaces {
     std::vector<char> same_process_;
 };
 
-// Closes a mapping when the work that is on the device's own stream now is done; waits for nothing.
-void drop_later(const std::shared_ptr<Gpu>& gpu, std::unique_ptr<PeerMapping> mapping);
-
 // Tries the ways to map memory between the processes of a communicator and lets the device's pool make its
 // memory for the first that works: empty, or why none does. Ranks on other hosts are left out. Collective;
 // the same on all ranks. What was allocated before stays what it is.

@@ -1,4 +1,5 @@
 #include "transport/peer_message.hpp"
+#include "settings/counted.hpp"
 #include "transport/message_kernels.hpp"
 
 #include <algorithm>
@@ -49,8 +50,8 @@ int PeerMessages::take_end(int peer) {
     if (fresh_ < most_messages) {
         ++fresh_;
     } else if (free_.empty()) {
-        throw GpuError(std::to_string(most_messages) + " messages are in use on rank " +
-                       std::to_string(rank()) + "; drop those that are done with");
+        throw GpuError(counted(most_messages, "message") + " are in use on rank " + std::to_string(rank()) +
+                       "; drop those that are done with");
     } else {
         number = free_.front();
         free_.pop_front();
@@ -62,19 +63,21 @@ int PeerMessages::take_end(int peer) {
 void PeerMessages::clear_dropped() {
     Gpu& gpu = *pad_.gpu();
     if (gpu.is_capturing(gpu.stream())) return; // not the business of a graph
-    std::lock_guard lock(mutex_);
-    for (Dropped& dropped : dropped_) {
-        if (dropped.passed) continue;
+    std::deque<Dropped> fresh; // cleared without the lock: who drops an end must not wait for a full stream
+    {
+        std::lock_guard lock(mutex_);
+        fresh.swap(dropped_);
+    }
+    for (Dropped& dropped : fresh) {
         for (const Row row : {data, credit})
             gpu.fill(pad_.own_word(row, dropped.number), 0, sizeof(std::int64_t));
         gpu.fill(pad_.epoch(2 * dropped.number), 0, 2 * sizeof(std::int64_t));
         dropped.passed = std::make_unique<GpuEvent>(pad_.gpu(), false);
         dropped.passed->record(gpu.stream());
+        cleared_.push_back(std::move(dropped));
     }
-    while (!dropped_.empty() && dropped_.front().passed->reached()) {
-        free_.push_back(dropped_.front().number);
-        dropped_.pop_front();
-    }
+    for (; !cleared_.empty() && cleared_.front().passed->reached(); cleared_.pop_front())
+        free_.push_back(cleared_.front().number);
 }
 
 // ---- one end -------------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ struct PeerMessages::Launch {
 
 void PeerMessages::begin(Ends ends, void* stream) {
     Gpu& gpu = *pad_.gpu();
-    pad_.refuse_if_aborted();
+    gpu.refuse_if_aborted();
     gpu.make_current();
     for (auto* of : {&incoming_, &stored_, &copied_}) of->clear();
     for (const MessageEnd* end : ends) {

@@ -62,7 +62,7 @@ class PeerMessages : public MessageCarrier, public std::enable_shared_from_this<
     int fresh_ = 0;
     std::deque<int> free_;
     std::mutex mutex_; // a message may be dropped by any thread
-    std::deque<Dropped> dropped_;
+    std::deque<Dropped> dropped_, cleared_;
     std::vector<const PeerMessage*> incoming_, stored_, copied_; // of the start that is being made
 };
 

@@ -1,6 +1,11 @@
-"""Bytes and seconds in words, with three or four digits and the unit that fits."""
+"""Amounts in words: things that are counted, bytes and seconds with three or four digits and the unit that fits."""
 
 from __future__ import annotations
+
+
+def counted(number: int, noun: str) -> str:
+    """So many of a thing, whose plural ends in s: 1 rank, 2 ranks."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def size_text(n: float) -> str:

@@ -109,7 +109,16 @@ def test_updates_with_halos_are_simulated(capsys: pytest.CaptureFixture[str]) ->
             "does not say what its ranks compute",
         ),
         (("simulate", "halo", "--machine", "h200x8", "--lattice", "8"), "needs 2 to 4 directions, not 1"),
+        ((*HALO, "--kernel", ""), "no kernel '' here"),
         (("bench", "collectives"), "need MPI ranks"),
+        (("bench", "collectives", "--sides", "jali"), "--sides is for collectives on devices"),
+        (
+            ("bench", "halo", "--smallest", "16"),
+            "--smallest is for collectives; jali bench halo takes --kernel, --local",
+        ),
+        (("bench", "halo", "--continue"), "--continue is for compare; jali bench halo"),
+        (("bench", "compare", ".", ".", "--rounds", "3"), "--rounds is for collectives and halo; jali bench"),
+        (("bench", "collectives", "--seconds", "1"), "--seconds is for halo and compare; jali bench coll"),
     ],
 )
 def test_bad_input_is_status_2_with_a_sentence(
@@ -117,6 +126,15 @@ def test_bad_input_is_status_2_with_a_sentence(
 ) -> None:
     assert jali_here(*words) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("names", [",", "", "remote-write-wait,", "a, ,b"])
+def test_empty_names_are_refused_by_the_parser(names: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ((*HALO, "--policies"), (*PLAN, "--libraries"), ("bench", "collectives", "--only")):
+        with pytest.raises(SystemExit) as stopped:
+            jali_here(*words, names)
+        assert stopped.value.code == 2
+        assert f"{names!r} has an empty name; write them like a,b" in capsys.readouterr().err
 
 
 def test_size_that_is_none_is_refused_by_the_parser(capsys: pytest.CaptureFixture[str]) -> None:

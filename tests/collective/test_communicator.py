@@ -391,7 +391,7 @@ def test_a_setting_forces_an_algorithm(use_settings: Callable[..., None]) -> Non
         (lambda w: w.all_reduce(np.zeros(4, bool)), "sum of booleans is no boolean"),
         (lambda w: w.all_reduce(np.array(["a"])), "elements of type <U1 cannot be sent"),
         (lambda w: w.all_reduce(np.zeros(4), algorithm="binomial"), "no algorithm 'binomial' for all_reduce"),
-        (lambda w: w.broadcast(np.zeros(4), root=3), "root 3 does not exist among 1 ranks"),
+        (lambda w: w.broadcast(np.zeros(4), root=3), "root 3 does not exist among 1 rank"),
         (lambda w: w.all_gather(np.zeros(4), counts=[3]), r"counts \[3\] mean 3 rows on rank 0"),
         (lambda w: w.all_gather(np.zeros(4), counts=[3, 1]), "give a number from 0 for each"),
         (lambda w: w.all_to_all(np.zeros(4), counts=[[5]]), "rank 0 sends 5 rows by its counts"),

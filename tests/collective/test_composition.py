@@ -173,7 +173,7 @@ REFUSED: list[tuple[str, Callable[[Composition, Any, Any], object]]] = [
     ("without gaps", lambda c, a, b: a[0:8:2]),
     ("ends before it begins", lambda c, a, b: a[5:3]),
     ("belongs to another composition", lambda c, a, b: c.multicast(make()[1], b, root=0)),
-    ("arrays of 1 ranks for a composition of 3", lambda c, a, b: c.evaluate([{}])),
+    ("arrays of 1 rank for a composition of 3", lambda c, a, b: c.evaluate([{}])),
     ("32 bytes on rank 0, its array 4", lambda c, a, b: c.evaluate([{"a": np.zeros(1, "f4")}] * 3)),
     ("no buffer is named x; there are a, b", lambda c, a, b: c.evaluate([{"x": np.zeros(1, "f4")}] * 3)),
     ("an array of float64 for a composition of fp32", lambda c, a, b: c.evaluate([{"a": np.zeros(8)}] * 3)),

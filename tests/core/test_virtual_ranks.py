@@ -137,7 +137,7 @@ def test_messages_that_do_not_meet_are_refused():
 
 def test_memory_of_too_few_ranks_or_bytes_is_refused():
     world = VirtualRanks([head_to_head(0), head_to_head(1)])
-    with pytest.raises(RuntimeError, match="memory of 1 ranks for 2"):
+    with pytest.raises(RuntimeError, match="memory of 1 rank for 2"):
         world.run([[np.zeros(1), np.zeros(1)]])
     with pytest.raises(RuntimeError, match="buffer 'b' has 8 bytes, its array 4"):
         world.run([[np.zeros(1), np.zeros(1, "f4")]] * 2)

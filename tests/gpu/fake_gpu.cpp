@@ -12,7 +12,8 @@
 // JALI_FAKE_GPU_BYTES (1 GiB); of the largest allocation that other processes may map:
 // JALI_FAKE_EXPORT_BYTES. With JALI_FAKE_NO_IPC=1 the driver exports no IPC handles, with
 // JALI_FAKE_NO_IPC_OPEN=1 it opens none; JALI_FAKE_NO_VIRTUAL=1 and JALI_FAKE_NO_VIRTUAL_IMPORT=1 say the
-// same of memory with handles. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
+// same of memory with handles. With JALI_FAKE_QUEUE=n a stream that holds n operations is full, and who puts
+// one more on it waits. With JALI_FAKE_COMPILER=idle kernels are compiled to nothing and do nothing,
 // for tests that want the texts only.
 //
 // Here are the driver's functions; what it remembers is in fake_gpu_state.hpp, what runs in
@@ -167,12 +168,14 @@ BOTH(cuMemcpyDtoHAsync_v2, hipMemcpyDtoHAsync, (void* to, Address from, std::siz
 BOTH(cuMemcpyDtoDAsync_v2, hipMemcpyDtoDAsync, (Address to, Address from, std::size_t bytes, void* stream),
      (to, from, bytes, stream)) {
     if (!allocated(to, bytes) || !allocated(from, bytes)) return 1;
+    wait_for_room(stream);
     std::lock_guard lock(loading_beside(to));
     return copy(stream, to, from, bytes);
 }
 BOTH(cuMemsetD8Async, hipMemsetD8Async, (Address to, unsigned char value, std::size_t bytes, void* stream),
      (to, value, bytes, stream)) {
     if (!allocated(to, bytes)) return 1;
+    wait_for_room(stream);
     return counted([=](const std::vector<char>*) {
         return put(stream,
                    {"a fill", whole([=] { std::memset(reinterpret_cast<void*>(to), value, bytes); })});
@@ -235,6 +238,7 @@ int record(Event* event, void* stream) {
 BOTH(cuStreamWaitEvent, hipStreamWaitEvent, (void* stream, void* event, unsigned flags),
      (stream, event, flags)) {
     (void)flags;
+    wait_for_room(stream);
     return counted([=](const std::vector<char>*) { return let_wait(stream, event); });
 }
 BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, int* greatest),
@@ -245,6 +249,7 @@ BOTH(cuCtxGetStreamPriorityRange, hipDeviceGetStreamPriorityRange, (int* least, 
 }
 BOTH(cuLaunchHostFunc, hipLaunchHostFunc, (void* stream, void (*function)(void*), void* argument),
      (stream, function, argument)) {
+    wait_for_room(stream);
     return put(stream, {"a function of the host's", whole([=] { function(argument); }), true});
 }
 BOTH(cuEventCreate, hipEventCreateWithFlags, (void** event, unsigned flags), (event, flags)) {
@@ -258,6 +263,7 @@ BOTH(cuEventDestroy_v2, hipEventDestroy, (void* event), (event)) {
     return 0;
 }
 BOTH(cuEventRecord, hipEventRecord, (void* event, void* stream), (event, stream)) {
+    wait_for_room(stream);
     return counted([=](const std::vector<char>*) { return record(static_cast<Event*>(event), stream); });
 }
 // From now on calls of this thread are counted: launches, copies, fills, events recorded and waited for.
@@ -375,6 +381,7 @@ int launch(void* function, const unsigned* g, const unsigned* b, void* stream, v
     const auto* bytes = static_cast<const char*>(parameters[0]);
     // any number of blocks does the work; so many make a difference
     const auto grid = std::min(g[0], static_cast<unsigned>(number("JALI_FAKE_BLOCKS", 256)));
+    wait_for_room(stream);
     KernelCall kernel{f, grid, b[0], {bytes, bytes + f->bytes}, urgency, early};
     return counted([=](const std::vector<char>* other) mutable {
         if (other != nullptr) kernel.arguments = *other;
@@ -442,6 +449,7 @@ BOTH(cuGraphInstantiateWithFlags, hipGraphInstantiateWithFlags,
     return 0;
 }
 BOTH(cuGraphLaunch, hipGraphLaunch, (void* instance, void* stream), (instance, stream)) {
+    wait_for_room(stream);
     return put(stream, {.name = "a graph", .graph = *static_cast<std::shared_ptr<const Graph>*>(instance)});
 }
 BOTH(cuGraphExecDestroy, hipGraphExecDestroy, (void* instance), (instance)) {

@@ -88,6 +88,19 @@ int put(void* handle, Operation operation) {
     }
     return 0;
 }
+// A stream holds so many operations (JALI_FAKE_QUEUE; 0: any number). Whoever puts one more waits until the
+// first of them has been done, as with real drivers.
+void wait_for_room(void* handle) {
+    const auto most = static_cast<std::uint64_t>(number("JALI_FAKE_QUEUE", 0));
+    if (most == 0 || capturing) return;
+    Stream* stream = stream_of(handle);
+    std::uint64_t last = 0;
+    {
+        GUARD;
+        last = stream->last();
+    }
+    if (last >= most) Scheduler::get().run_to(stream, last - most + 1);
+}
 // What is done at once.
 std::function<bool()> whole(std::function<void()> work) {
     return [work = std::move(work)] {
@@ -138,6 +151,7 @@ int counted(const std::function<int(const std::vector<char>* other)>& call) {
 }
 // A copy of bytes between these places, perhaps other ones.
 int copy(void* stream, Address to, Address from, std::size_t bytes) {
+    wait_for_room(stream);
     return counted([=](const std::vector<char>* other) {
         Address places[] = {to, from, bytes};
         if (other != nullptr) std::memcpy(places, other->data(), sizeof places);

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ccl_ranks import FAKE, on_device, on_ranks
+from ccl_ranks import FAKE, on_device, on_host, on_ranks
 from programs import need_mpi, run_program
 from programs import on_ranks as on_processes
 
@@ -116,9 +116,12 @@ def test_communicator_that_failed_says_why_it_is_of_no_use(monkeypatch: pytest.M
     monkeypatch.setenv("JALI_FAKE_CCL_ERROR_AFTER", "0")
 
     def body(gpus: CclCommunicator) -> None:
+        x = on_device(np.ones(3), "fp32", gpus.gpu)
         with pytest.raises((DeviceError, RankError)):
             add_up(gpus)
-        gpus.all_reduce(on_device(np.ones(3), "fp32", gpus.gpu))
+        with pytest.raises(DeviceError, match="so what it has computed since is not there"):
+            on_host(x)
+        gpus.all_reduce(x)
 
     for end in how_it_ends(2, body):
         assert "is of no more use" in str(end)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -79,7 +81,7 @@ def one_way(way: str | None, counts: tuple[int, ...], rounds: int = 4) -> list[s
         ({"tag": "a"}, "tag 'a' of a message"),
         ({"tag": 1 << 63}, f"tag {1 << 63} of a message"),
         ({"tag": -1}, "tag -1 of a message"),
-        ({"to": 0.0}, "rank 0.0 does not exist among 1 ranks"),
+        ({"to": 0.0}, "rank 0.0 does not exist among 1 rank"),
         ({"to": "0"}, "rank '0' does not exist"),
         ({"to": 1}, "rank 1 does not exist"),
         ({"way": 5}, "way=5: the way of a message is a name, such as 'copy-engine'"),
@@ -110,7 +112,7 @@ def test_what_is_no_list_of_messages_is_not_started() -> None:
             with pytest.raises(ParameterError, match="messages are a list of ends that persistent_send and"):
                 c.start(wrong)  # type: ignore[arg-type]
         c.start(ends)
-        with pytest.raises(ParameterError, match="rank None does not exist among 1 ranks"):
+        with pytest.raises(ParameterError, match="rank None does not exist among 1 rank"):
             c.device_messages(open_gpu()).why_not("copy-engine", None)  # type: ignore[arg-type]
 
     comm.virtual_ranks(1, run)
@@ -288,6 +290,19 @@ def test_the_way_is_chosen_by_size_by_argument_and_by_setting(use_settings: Call
     comm.virtual_ranks(2, run, ["copy-engine", "copy-engine", "remote-write", "copy-engine"])
 
 
+@pytest.mark.skipif(REAL, reason="needs a fake library")
+def test_the_library_that_is_not_made_here_says_how_it_is() -> None:
+    def run() -> None:
+        c = comm.current()
+        make = c.persistent_send if c.rank == 0 else c.persistent_receive
+        with pytest.raises(
+            DeviceError, match=r"jali.tune.experiment\(message_way='nccl'\) on all ranks makes"
+        ):
+            make(on_device(np.zeros(4)), 1 - c.rank, way="nccl").start()
+
+    comm.virtual_ranks(2, run)
+
+
 def test_ends_that_do_not_fit_are_refused_on_both_ranks() -> None:
     def run() -> None:
         c = comm.current()
@@ -394,6 +409,30 @@ def test_a_message_to_oneself_is_a_copy(ranks: int) -> None:
             there.start()
 
     comm.virtual_ranks(ranks, run)
+
+
+@pytest.mark.parametrize("started", [True, False])
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_message_to_oneself_whose_other_end_is_gone_is_refused(sends: bool, started: bool) -> None:
+    def run() -> None:
+        c = comm.current()
+        kept, goes = on_device(np.zeros(10)), on_device(np.ones(10))
+        make = (c.persistent_send, c.persistent_receive)
+        stays, other = make[sends](kept, 0, 3), make[not sends](goes, 0, 3)
+        other.meet()
+        stays.meet()
+        if started:
+            other.start()
+        del other, goes
+        another = on_device(np.full(10, 5.0))  # where that was
+        with pytest.raises(
+            ParameterError, match="other end of a message to oneself with tag 3 is gone; keep both"
+        ):
+            stays.start()
+        assert np.all(kept.to_host() == 0)
+        assert np.all(another.to_host() == 5)
+
+    comm.virtual_ranks(1, run)
 
 
 def test_messages_come_and_go_without_end() -> None:
@@ -514,6 +553,46 @@ with jali.settings.using(nccl="/nowhere/libnccl.so"):
     print(*t.by_mpi(None), flush=True)
 """
     assert on_processes(text, {**environment, "JALI_FAKE_NO_PEERS": "1"}) == ["gpu-aware-mpi"] * 10
+
+
+def interrupted_receive() -> str:
+    """Rank 0 is interrupted while it waits for a message, drops its array and has another one in its place."""
+    c = comm.current()
+    x = on_device(np.full(1000, float(c.rank)))
+    make = c.persistent_send if c.rank == 1 else c.persistent_receive
+    end = make(x, 1 - c.rank, tag=3, way="gpu-aware-mpi")
+    end.meet()
+
+    def interrupt(*_: Any) -> None:
+        raise TimeoutError("enough")
+
+    if c.rank == 0:
+        signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with contextlib.suppress(TimeoutError):
+            end.start()
+            raise AssertionError("nobody sends that")
+        address = x.address
+        del end, x
+        x = on_device(np.full(1000, 5.0))
+        assert x.address == address
+    c.barrier()
+    if c.rank == 1:
+        end.start()
+    for _ in range(100):  # so that the MPI library works
+        c.barrier()
+    assert np.all(x.to_host() == (5 if c.rank == 0 else 1))
+    return "untouched"
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(REAL, reason="its MPI library takes no addresses of real devices")
+@pytest.mark.parametrize("shm", ["0", "1"])
+def test_what_comes_after_an_interrupt_does_not_land_in_memory_that_others_have(
+    shm: str, fake_environment: dict[str, str]
+) -> None:
+    environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1", "JALI_SHM": shm}
+    assert on_processes("print(t.interrupted_receive(), flush=True)", environment) == ["untouched"] * 2
 
 
 @pytest.mark.mpi

@@ -46,6 +46,7 @@ def test_a_launch_on_devices_is_explained(policy, monkeypatch, use_settings, tmp
         assert re.search(r"psi +read +192 B +48 KiB +\d+ KiB ", text)  # with ghosts
         assert STEPS[policy] in steps
         assert "wilson_hop" in steps or "kernel" in steps
+        assert not re.search(r" field \d", steps)  # arguments have names
 
 
 @pytest.mark.mpi

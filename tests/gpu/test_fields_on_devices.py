@@ -150,7 +150,7 @@ def test_conversion_of_special_values(device):
         )
     for field in (host, there):
         field[0] = 3.4028236e38
-        with pytest.raises(jali.StorageError, match="1 sites"):
+        with pytest.raises(jali.StorageError, match="1 site "):
             field.astype("float32")[0]
 
 

@@ -166,7 +166,7 @@ def test_devices_count_what_the_wire_cannot_hold(device, monkeypatch):
         psi[...] = 1
         psi[3, 4] = 1000
         norm_ahead(out, psi)
-        with pytest.raises(StorageError, match="1 sites were given values .* by a halo item of norm_ahead"):
+        with pytest.raises(StorageError, match="1 site was given values .* by a halo item of norm_ahead"):
             out[...]
 
     virtual_ranks(2, run)

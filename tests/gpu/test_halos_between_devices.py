@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -336,6 +337,41 @@ print(t.long_messages(jali.Matrix(6), "float64"), flush=True)
         on_processes(text, "", environment, said="go by way of buffers (policy buffered-write-overlap)")
         == ["True"] * 2
     )
+
+
+@jali.site_function
+def slope_of_coarse(X, fine, coarse):
+    mu = X.directions()[-1]
+    fine[X] = coarse[X.on(coarse) + mu] - coarse[X.on(coarse) - mu]
+
+
+@jali.site_function
+def two_ahead(X, out, f):
+    out[X] = f[X + 2 * X.directions()[-1]]
+
+
+def ghosts_that_grow_beyond_what_is_exported() -> bool:
+    """An exchange before the kernel, whose field's ghosts have to be mapped anew when it comes again."""
+    element = jali.Matrix(6)
+    coarse_lattice, fine_lattice = (jali.Lattice(64, n, grid=(1, 2), device="cuda") for n in (256, 512))
+    coarse, other, out = (coarse_lattice.field(element, name=name) for name in ("coarse", "other", "out"))
+    fine = fine_lattice.field(element)
+    right = []
+    for turn in range(2):
+        coarse[...] = values = np.random.default_rng(turn).normal(size=(64, 256, 6, 6)).astype(complex)
+        slope_of_coarse(fine, coarse)
+        wanted = np.roll(values, -1, 1) - np.roll(values, 1, 1)
+        right.append(np.array_equal(fine[...], np.repeat(wanted, 2, 1)))
+        os.environ["JALI_FAKE_EXPORT_BYTES"] = str(3 << 20)
+        two_ahead(out, other)  # ghosts of all fields of this lattice are more
+    return all(right)
+
+
+@pytest.mark.mpi
+def test_ghosts_that_cannot_be_mapped_again_go_through_buffers(fake_environment):
+    text = "print(t.ghosts_that_grow_beyond_what_is_exported(), flush=True)"
+    said = "buffers (policy buffered-write-overlap), since neighbours cannot write the ghosts of 'coarse'"
+    assert on_processes(text, "", fake_environment, said=said) == ["True"] * 2
 
 
 @pytest.mark.mpi

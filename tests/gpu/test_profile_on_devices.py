@@ -49,6 +49,27 @@ def reference() -> list[tuple[bytes, float]]:
     return [(links, mean) for links, mean, _ in jali.virtual_ranks(2, results, False, "cpu")]
 
 
+# Rows whose exchange is a part of the site function's kernel, and the launches of a call with halos.
+IN_KERNELS = {"remote-write-pack-in-bulk": ["bulk", "boundary"], "remote-write-one-launch": ["kernel"]}
+
+
+@pytest.mark.parametrize("policy", IN_KERNELS)
+def test_exchanges_in_kernels_are_spans_of_their_launches_alone(policy, reference, use_settings):
+    if REAL and _core.Gpu.count("cuda") < 2:
+        pytest.skip("ranks of one process need a device each")
+    use_settings(halo_policy=policy)
+    out = jali.virtual_ranks(2, results, True)
+    assert [(links, mean) for links, mean, _ in out] == reference
+    calls: dict[Any, list[Any]] = defaultdict(list)
+    for span in out[0][2].spans:
+        if span.call and track(span):
+            assert (span.policy, track(span)) == (policy, "main stream")
+            calls[span.rank, span.call].append(span)
+    launches = [[s.phase for s in sorted(spans, key=lambda s: s.begin)] for spans in calls.values()]
+    assert launches.count(IN_KERNELS[policy]) > 10
+    assert all(phases in (IN_KERNELS[policy], ["kernel"]) for phases in launches)
+
+
 def track(span: Any) -> str:
     return " ".join(span.track.split()[1:])
 
@@ -63,6 +84,7 @@ def track(span: Any) -> str:
             else pytest.mark.full,
         )
         for name in POLICIES
+        if name not in IN_KERNELS
     ],
 )
 def test_exchanges_have_their_tracks_and_order(policy, reference, use_settings):

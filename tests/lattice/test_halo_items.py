@@ -175,7 +175,7 @@ def test_values_that_the_wire_cannot_hold_are_an_error_on_every_rank():
         assert lattice.sum(norms_ahead, psi) == 96
         psi[3, 4] = 1000  # whose norm is beyond 65504; rank 1 sends it
         norm_ahead(out, psi)
-        with pytest.raises(StorageError, match="1 sites were given values .* by a halo item of norm_ahead"):
+        with pytest.raises(StorageError, match="1 site was given values .* by a halo item of norm_ahead"):
             out[...]
         with pytest.raises(StorageError, match="a halo item of norms_ahead"):
             lattice.sum(norms_ahead, psi)

@@ -46,7 +46,7 @@ def test_values_that_cannot_be_held_are_an_error_when_the_host_looks(storage):
         y[1, 1] = 1e39
     other = Field(lattice, Real())
     other[2, 3] = -1e39
-    with pytest.raises(StorageError, match="1 sites.*assigning"):
+    with pytest.raises(StorageError, match="1 site .*assigning"):
         y.assign(other).local()
 
 

@@ -391,7 +391,7 @@ def test_values_that_one_rank_cannot_store_stop_all(tmp_path, ending) -> None:
         return "loaded"
 
     assert len(set(jali.virtual_ranks(2, load))) == 1
-    assert "1 sites" in load()
+    assert "1 site " in load()
     assert "loaded" not in jali.virtual_ranks(2, load)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jali.amounts import counted
 from jali.bench.collectives import Cell, Report
 
 FLOOR, MEAN, LATENCY = 0.9, 1.3, 1.5
@@ -212,5 +213,7 @@ def write_plot(report: Report, path: Path) -> None:
                 axes.set_xlabel("payload p d  [bytes]")
             if number == 0:
                 axes.legend(frameon=False)
-        figure.suptitle(f"{report.conditions['ranks']} ranks, {report.conditions['mpi']}", x=0.01, ha="left")
+        figure.suptitle(
+            f"{counted(report.conditions['ranks'], 'rank')}, {report.conditions['mpi']}", x=0.01, ha="left"
+        )
         figure.savefig(path, dpi=150)

@@ -21,6 +21,7 @@ import numpy as np
 
 import jali
 from jali import _core, settings
+from jali.amounts import counted
 from jali.bench.collectives import Timing
 from jali.errors import DeviceError, ParameterError
 from jali.fermions.wilson import wilson_at
@@ -136,7 +137,9 @@ def make_case(
     if kernel in ("staple", "plaquette", "wilson") and not (2 <= len(local) <= 4):
         raise ParameterError(f"the kernel {kernel!r} needs 2 to 4 directions, not {len(local)}")
     if int(np.prod(grid)) != ranks.size:
-        raise ParameterError(f"the grid {tuple(grid)} is for {int(np.prod(grid))} ranks, {ranks.size} run")
+        raise ParameterError(
+            f"the grid {tuple(grid)} is for {counted(int(np.prod(grid)), 'rank')}, {ranks.size} run"
+        )
     if ranks.size == 1:
         raise ParameterError("one rank has no halos to exchange; start some, like -n 2")
     extents = [n * g for n, g in zip(local, grid, strict=True)]

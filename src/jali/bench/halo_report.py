@@ -14,6 +14,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from jali.amounts import counted
 from jali.bench.collectives_report import time_text
 from jali.bench.halo import PARTS, Report, Row
 
@@ -216,7 +217,7 @@ def write_plot(report: Report, path: Path) -> None:
         steps.set_title("ladder of strong scaling", loc="left")
         c = report.conditions
         figure.suptitle(
-            f"{c['kernel']}, {c['precision']}, {c['local']} per rank, {c['ranks']} ranks as {c['grid']}, {c['device']}",
+            f"{c['kernel']}, {c['precision']}, {c['local']} per rank, {counted(c['ranks'], 'rank')} as {c['grid']}, {c['device']}",
             x=0.01,
             ha="left",
         )

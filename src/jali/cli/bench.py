@@ -15,9 +15,16 @@ from types import ModuleType
 from typing import Any
 
 from jali import comm
+from jali.cli.options import keep_defaults, refuse_others
 from jali.cli.plan_arguments import factors_argument, names_argument, size_argument
 from jali.devices import default_device, device_names
 from jali.errors import ParameterError
+
+OPTIONS = {
+    "collectives": ("only", "smallest", "largest", "factor", "rounds", "sides"),
+    "halo": ("kernel", "local", "grid", "precision", "policies", "rounds", "seconds", "no_graphs"),
+    "compare": ("rows", "list", "minutes", "go_on", "starts", "turns", "precision", "seconds"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -111,10 +118,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     compare.add_argument(
         "--turns", type=int, default=7, metavar="N", help="turns of each process (default 7)"
     )
+    keep_defaults(parser, OPTIONS)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Measure and report; one rank speaks for all."""
+    also = ("--device", "--output", "--json")
+    refuse_others(arguments, OPTIONS, arguments.what, f"jali bench {arguments.what}", also)
     if arguments.what == "compare":
         from jali.cli.compare import execute as compare
 
@@ -134,7 +144,11 @@ def _halo(arguments: argparse.Namespace) -> int:
         raise ParameterError("give --rounds 1 or more and a positive number of --seconds")
     grid = arguments.grid or [1] * (len(arguments.local) - 1) + [ranks.size]
     case = halo.make_case(
-        arguments.kernel, arguments.local, grid, arguments.device or default_device(), arguments.precision
+        arguments.kernel,
+        arguments.local,
+        grid,
+        default_device() if arguments.device is None else arguments.device,
+        arguments.precision,
     )
     report = halo.measure(
         case,
@@ -198,6 +212,8 @@ def _collectives(arguments: argparse.Namespace) -> int:
 
     if arguments.device not in (None, "cpu"):
         return _collectives_on_device(arguments)
+    if arguments.sides is not None:
+        raise ParameterError("--sides is for collectives on devices; name one, like --device cuda")
 
     ranks = comm.current()
     if ranks.transport != "mpi":

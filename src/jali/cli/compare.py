@@ -28,7 +28,7 @@ LONGEST = 10.0  # minutes of a part
 def execute(arguments: argparse.Namespace) -> int:
     """Compare, print and judge."""
     began = time.monotonic()
-    device = arguments.device or "cpu"
+    device = "cpu" if arguments.device is None else arguments.device
     names = chosen(arguments.rows or [], device)
     if not names:
         raise ParameterError(

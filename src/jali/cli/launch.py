@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jali.amounts import counted
 from jali.comm.launcher import relaunch
 from jali.comm.place import expected_ranks, place_under_launcher
 from jali.errors import ParameterError
@@ -19,7 +20,7 @@ def start_ranks(count: int, arguments: Sequence[str]) -> int | None:
     started = expected_ranks() or (place.size if place else 1)
     if started > 1 and started != count:
         raise ParameterError(
-            f"-n {count} asks for {count} ranks, but a launcher has started {started} already; "
+            f"-n {count} asks for {counted(count, 'rank')}, but a launcher has started {started} already; "
             "give the number to one of them only"
         )
     return None if started == count else relaunch(count, arguments)

@@ -11,6 +11,7 @@ import math
 from typing import Any
 
 from jali import _core
+from jali.amounts import counted
 from jali.cli.markov_chain import group_order
 from jali.cli.schema import Parameters
 from jali.codegen import target
@@ -41,7 +42,7 @@ def check_layout(parameters: Parameters, ranks: int) -> dict[str, Any]:
     grid = parameters.lattice.grid or tuple(_core.choose_grid(list(extents), ranks, wanted))
     if math.prod(grid) != ranks:
         raise LayoutError(
-            f"lattice.grid = {list(grid)} is a grid of {math.prod(grid)} ranks, not of {ranks}; leave it away "
+            f"lattice.grid = {list(grid)} is a grid of {counted(math.prod(grid), 'rank')}, not of {ranks}; leave it away "
             "(--set lattice.grid=[]) to let jali choose"
         )
     partition = _core.Partition(list(extents), list(grid))
@@ -92,9 +93,12 @@ def render_check(found: dict[str, Any]) -> str:
     lines = [
         ("lattice", f"{_by(found['extents'])}, {found['group']}, {found['precision']}"),
         ("ranks", f"{found['ranks']} as a grid {_by(found['grid'])}"),
-        ("local", f"{local} ({sites} sites)"),
+        ("local", f"{local} ({counted(sites, 'site')})"),
         ("lanes", f"{lanes['used']} of {lanes['of']} used, as virtual nodes {_by(lanes['virtual_nodes'])}"),
-        ("halo", f"{found['halo_sites']} sites, {found['halo_sites'] / sites:.2g} of the local ones"),
+        (
+            "halo",
+            f"{counted(found['halo_sites'], 'site')}, {found['halo_sites'] / sites:.2g} of the local ones",
+        ),
         (
             "memory",
             f"{in_words(memory['total'])} per rank, {in_words(total)} in all"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import io
+from jali.amounts import counted
 from jali.cli.schema import Parameters
 from jali.comm import Communicator
 from jali.errors import FileFormatError, JaliError, LayoutError, ParameterError
@@ -295,7 +296,7 @@ def make_lattice(parameters: Parameters, ranks: Communicator) -> Lattice:
     extents, grid = parameters.lattice.extents, parameters.lattice.grid
     if grid and math.prod(grid) != ranks.size:
         raise LayoutError(
-            f"lattice.grid = {list(grid)} is a grid of {math.prod(grid)} ranks, but {ranks.size} are running; "
+            f"lattice.grid = {list(grid)} is a grid of {counted(math.prod(grid), 'rank')}, but {ranks.size} are running; "
             f"start {math.prod(grid)} (-n {math.prod(grid)}) or let jali choose with --set lattice.grid=[]"
         )
     size = math.prod(extents) * len(extents) * group_order(parameters) ** 2

@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 from jali import comm
+from jali.amounts import counted
 from jali.cli.plan_arguments import add_plan_arguments, plan_from
 from jali.comm.plan import COUNTED
 
@@ -46,7 +47,7 @@ def execute(arguments: argparse.Namespace) -> int:
         return 0
     print(plan.explain())
     if arguments.check:
-        print(f"\n  checked: right on all {plan.ranks} ranks, in any order of steps")
+        print(f"\n  checked: right on all {counted(plan.ranks, 'rank')}, in any order of steps")
     if "picture" in facts:
         print(f"\n  drawn in {facts['picture']}")
     elif arguments.output is not None:

@@ -7,6 +7,7 @@ import re
 import sys
 from typing import Any
 
+from jali.amounts import counted
 from jali.cli.progress import SearchProgress
 from jali.comm.plan import Plan
 from jali.comm.standard_plans import plan_collective
@@ -80,7 +81,7 @@ def plan_from(arguments: argparse.Namespace, size: int | None = None, nodes: int
         for name in ("hierarchy", "libraries", "stripe", "ring", "depth", "reproducible")
     }
     if not 0 <= arguments.root < machine.ranks:
-        raise ParameterError(f"root {arguments.root} does not exist among {machine.ranks} ranks")
+        raise ParameterError(f"root {arguments.root} does not exist among {counted(machine.ranks, 'rank')}")
     progress = SearchProgress(sys.stderr)
     try:
         return plan_collective(
@@ -136,4 +137,7 @@ def factors_argument(text: str) -> list[int]:
 
 def names_argument(text: str) -> list[str]:
     """Names separated by commas."""
-    return [part.strip() for part in text.split(",")]
+    names = [part.strip() for part in text.split(",")]
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{value_shown(text)} has an empty name; write them like a,b")
+    return names

@@ -16,6 +16,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from jali.amounts import counted
 from jali.cli.flow_summary import LEVEL
 from jali.cli.parameters import render_parameters
 from jali.cli.report_data import RunSummary, summarise
@@ -290,7 +291,7 @@ def _sweep_words(summary: RunSummary) -> str:
 
 
 def _plural(number: int, noun: str) -> str:
-    return noun if number == 1 else f"{number} {noun}s"
+    return noun if number == 1 else counted(number, noun)
 
 
 def _inline(figure: Figure, name: str) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
+from jali.amounts import counted
 from jali.devices import device_names, parse_device
 from jali.errors import DeviceError
 from jali.files import shown, value_shown
@@ -369,7 +370,7 @@ def find_inconsistencies(parameters: Parameters) -> list[tuple[str, str]]:
             problems.append(
                 (
                     "lattice.grid",
-                    f"puts {ranks} ranks on the {sites} sites of direction {direction}; use at most {sites}",
+                    f"puts {counted(ranks, 'rank')} on the {counted(sites, 'site')} of direction {direction}; use at most {sites}",
                 )
             )
     gauge = parameters.gauge

@@ -12,16 +12,19 @@ from typing import Any
 from jali import comm
 from jali.amounts import size_text, time_text
 from jali.cli import simulate_halo
+from jali.cli.options import keep_defaults, refuse_others
 from jali.cli.plan_arguments import add_plan_arguments, plan_from, sizes_argument
 from jali.comm.machine import Machine
 from jali.comm.plan_text import simulation_facts, simulation_text
 from jali.errors import ParameterError
 
-OF_COLLECTIVES = (
-    *("root", "dtype", "op", "size", "scaling"),
-    *("form", "hierarchy", "libraries", "stripe", "ring", "depth", "reproducible"),
-)
-OF_HALOS = ("kernel", "lattice", "grid", "precision", "policies", "site_ns")
+OPTIONS = {
+    "collectives": (
+        *("root", "dtype", "op", "size", "scaling"),
+        *("form", "hierarchy", "libraries", "stripe", "ring", "depth", "reproducible"),
+    ),
+    "halo": ("kernel", "lattice", "grid", "precision", "policies", "site_ns"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,33 +46,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="from 2 nodes on, doubling, up to --nodes (default: of the file)",
     )
     simulate_halo.add_arguments(parser)
-    parser.set_defaults(untouched={name: parser.get_default(name) for name in (*OF_COLLECTIVES, *OF_HALOS)})
-
-
-def _refuse_others(arguments: argparse.Namespace) -> None:
-    """ParameterError for what says nothing about the one of the two that is simulated."""
-    halo = arguments.collective == "halo"
-    others, whose, own = (
-        (OF_COLLECTIVES, "collectives", OF_HALOS) if halo else (OF_HALOS, "halo", OF_COLLECTIVES)
-    )
-    for name in others:
-        if getattr(arguments, name) != arguments.untouched[name]:
-            words = ", ".join(_option(name) for name in own)
-            raise ParameterError(
-                f"{_option(name)} is for {whose}; jali simulate {arguments.collective} takes {words}, --machine and --nodes"
-            )
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    keep_defaults(parser, OPTIONS)
 
 
 def execute(arguments: argparse.Namespace) -> int:
     """Simulate each case; one rank speaks for all."""
     if comm.current().rank != 0:
         return 0
-    _refuse_others(arguments)
-    if arguments.collective == "halo":
+    halo = arguments.collective == "halo"
+    command = f"jali simulate {arguments.collective}"
+    refuse_others(arguments, OPTIONS, "halo" if halo else "collectives", command, ("--machine", "--nodes"))
+    if halo:
         return simulate_halo.execute(arguments)
     most = arguments.nodes or Machine.load(arguments.machine).nodes
     if arguments.scaling and arguments.hierarchy is not None:

@@ -53,7 +53,7 @@ def execute(arguments: argparse.Namespace) -> int:
     """Simulate and print; rank 0 alone comes here."""
     from jali.bench.halo import KERNELS
 
-    kernel = arguments.kernel or "staple"
+    kernel = "staple" if arguments.kernel is None else arguments.kernel
     if arguments.lattice is None:
         raise ParameterError("give the sites of the whole lattice: --lattice 32,32,32,64")
     if kernel not in KERNELS:

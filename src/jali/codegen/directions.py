@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from jali.amounts import counted
 from jali.codegen.lines import trace_error
 
 LARGEST_OFFSET = 1 << 29  # sites in each direction: sums of two and a coordinate fit 32 bits
@@ -104,7 +105,7 @@ class Offset:
         for axis, n in self.steps.items():
             if abs(n) > LARGEST_OFFSET:
                 raise IndexError(
-                    f"an offset of {n} sites in direction {axis}; offsets go up to {LARGEST_OFFSET} = 2**29, "
+                    f"an offset of {counted(n, 'site')} in direction {axis}; offsets go up to {LARGEST_OFFSET} = 2**29, "
                     "and wrap around the lattice anyway"
                 )
         return tuple(self.steps.get(axis, 0) for axis in range(ndim))

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jali import _core, recording
+from jali.amounts import counted
 from jali.comm.ccl_library import library_communicator
 from jali.comm.communicator import Communicator
 from jali.comm.device_arrays import DeviceArray, DeviceView, stream_handle, view_of
@@ -229,7 +230,7 @@ class CclCommunicator:
             matrix = np.asarray(counts)
             if matrix.shape != (self.size, self.size) or matrix.min(initial=0) < 0:
                 raise ParameterError(
-                    f"counts of shape {matrix.shape} for {self.size} ranks; give a row of numbers from 0 for each"
+                    f"counts of shape {matrix.shape} for {counted(self.size, 'rank')}; give a row of numbers from 0 for each"
                 )
             sent = [int(n) for n in matrix[self.rank]]
             received = [int(n) for n in matrix[:, self.rank]]
@@ -289,7 +290,7 @@ class CclCommunicator:
 
     def _check_rank(self, rank: int) -> None:
         if not 0 <= rank < self.size:
-            raise ParameterError(f"rank {rank} does not exist among {self.size} ranks")
+            raise ParameterError(f"rank {rank} does not exist among {counted(self.size, 'rank')}")
 
     def _check_combines(self, view: DeviceView, op: str) -> None:
         try:
@@ -306,7 +307,7 @@ class CclCommunicator:
     def _checked(self, counts: Sequence[int]) -> list[int]:
         if len(counts) != self.size or any(n < 0 for n in counts):
             raise ParameterError(
-                f"counts {list(counts)} for {self.size} ranks; give a number from 0 for each"
+                f"counts {list(counts)} for {counted(self.size, 'rank')}; give a number from 0 for each"
             )
         return [int(n) for n in counts]
 

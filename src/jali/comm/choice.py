@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jali import _core
+from jali.amounts import counted
 from jali.comm.bounds import COLLECTIVES, bound
 from jali.comm.machine import Machine
 from jali.comm.simulation import Result, result_of
@@ -227,7 +228,7 @@ def choose_for(
 def _check(machine: Machine, size: float, ranks: int | None) -> int:
     ranks = machine.ranks if ranks is None else ranks
     if not 1 <= ranks <= machine.ranks:
-        raise ParameterError(f"{ranks} ranks on machine '{machine.name}' with {machine.ranks}")
+        raise ParameterError(f"{counted(ranks, 'rank')} on machine '{machine.name}' with {machine.ranks}")
     if not size > 0:
         raise ParameterError(f"a size of {size} bytes; it must be positive")
     return ranks

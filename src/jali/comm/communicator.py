@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jali import _core, recording
+from jali.amounts import counted
 from jali.comm import checking
 from jali.comm.calls import EXCHANGE, compare_collective
 from jali.comm.device_arrays import DeviceArray, DeviceView
@@ -421,7 +422,7 @@ class Communicator:
                 matrix = np.array(self._agreed_counts("all_to_all", matrix, checked), dtype=np.int64)
             if matrix.shape != (self.size, self.size) or matrix.min(initial=0) < 0:
                 raise ParameterError(
-                    f"counts of shape {matrix.shape} for {self.size} ranks; give one row of {self.size} numbers from 0, "
+                    f"counts of shape {matrix.shape} for {counted(self.size, 'rank')}; give one row of {self.size} numbers from 0, "
                     "or one row for each rank"
                 )
             sent = int(matrix[self.rank].sum())
@@ -449,12 +450,12 @@ class Communicator:
         return there.start(call, arrays, out, blocking, checked)
 
     def _no_root(self, root: int) -> ParameterError:
-        return ParameterError(f"root {root} does not exist among {self.size} ranks")
+        return ParameterError(f"root {root} does not exist among {counted(self.size, 'rank')}")
 
     def _check_counts(self, counts: Any, name: str) -> None:
         if len(counts) != self.size or any(n < 0 for n in counts):
             raise ParameterError(
-                f"{name} {list(counts)} for {self.size} ranks; give a number from 0 for each"
+                f"{name} {list(counts)} for {counted(self.size, 'rank')}; give a number from 0 for each"
             )
 
     def _agreed_counts(
@@ -538,7 +539,8 @@ class Communicator:
         `way`: "remote-write" (a kernel stores into the receiver's array; by default up to 4 MiB) or "copy-engine" where
         devices reach each other's memory; where they do not, the first that there is of "nccl" ("rccl" on AMD's),
         "gpu-aware-mpi" (an MPI library that takes addresses of devices) and "host-staged" (through the host).
-        `jali.tune.experiment` names one for all messages that do not. Raises `DeviceError` if what was named cannot be, on both
+        `jali.tune.experiment(message_way="nccl")` names one for all messages that do not; where devices reach each other's
+        memory the library is made only inside it. Raises `DeviceError` if what was named cannot be, on both
         ranks. Raises `ParameterError`, on both ranks at the first start, for arrays that differ in bytes or type.
         """
         recording.refuse_call("persistent_send")

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from jali import _core
+from jali.amounts import counted
 from jali.comm.elements import element_name
 from jali.errors import PlanError
 
@@ -198,7 +199,7 @@ class Composition:
 
     def __repr__(self) -> str:
         steps = len(self.core.steps)
-        return f"<composition of {self.ranks} ranks, {self.core.primitives} primitives in {steps} steps>"
+        return f"<composition of {counted(self.ranks, 'rank')}, {self.core.primitives} primitives in {steps} steps>"
 
     def buffer(
         self, name: str, count: Counts | None = None, *, parts: Counts | None = None, input: bool = True

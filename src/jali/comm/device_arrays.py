@@ -237,6 +237,7 @@ class DeviceArray(_core.PlacedArray):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if self.element == "bf16":
             raise AttributeError("the CUDA array interface has no bf16; use DLPack")
+        self.gpu.refuse_if_aborted()
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -260,6 +261,7 @@ class DeviceArray(_core.PlacedArray):
         """A capsule; the taker's `stream` waits for jali's (None: its default stream, -1: nothing waits)."""
         if copy or (dl_device is not None and tuple(map(int, dl_device)) != self.__dlpack_device__()):
             raise BufferError("this array is lent as it is; copy it afterwards, or use to_host()")
+        self.gpu.refuse_if_aborted()
         row = vendor(self.gpu.kind)
         if stream is not None and stream <= 2 and stream not in (-1, *row.named_streams):
             raise BufferError(

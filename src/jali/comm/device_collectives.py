@@ -31,7 +31,7 @@ Plan = Callable[[tuple[Any, ...]], None]  # takes the arrays of a call: a GpuPla
 
 class DeviceRequest:
     """A collective on a device that was not waited for. It is on jali's stream already, so whatever jali does next with
-    its arrays comes after it."""
+    its arrays comes after it. Raises DeviceError, with the first cause, when a rank has failed and the device has given it up."""
 
     def __init__(self, gpu: _core.Gpu, result: Any) -> None:
         self._event = _core.GpuEvent(gpu, False)
@@ -46,6 +46,7 @@ class DeviceRequest:
     def wait(self) -> Any:
         """What the blocking call would have returned; like that, it does not wait for the device."""
         recording.refuse_call("wait")
+        self._event.gpu.refuse_if_aborted()
         return self._result
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from jali import _core, recording
+from jali.amounts import counted
 from jali.codegen import cache
 from jali.comm.device_arrays import stream_handle, view_of
 from jali.errors import ParameterError
@@ -101,7 +102,7 @@ class DeviceMessages:
 
     def _check_rank(self, rank: int) -> None:
         if not _is_whole(rank) or not 0 <= rank < self._ranks.size:
-            raise ParameterError(f"rank {rank!r} does not exist among {self._ranks.size} ranks")
+            raise ParameterError(f"rank {rank!r} does not exist among {counted(self._ranks.size, 'rank')}")
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """See `Communicator.start`."""

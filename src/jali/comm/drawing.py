@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jali.amounts import size_text
+from jali.amounts import counted, size_text
 from jali.comm.simulation import Result
 from jali.errors import ParameterError
 
@@ -49,7 +49,8 @@ def draw_plan(plan: Plan, result: Result | None, path: Path) -> Path:
         name = (plan.collective or "composition").replace("_", "-")
         where = "" if result is None else f" on {result.machine.name}"
         figure.suptitle(
-            f"{name} of {size_text(plan.size)} over {plan.ranks} ranks{where}\n{plan.describe()}", fontsize=9
+            f"{name} of {size_text(plan.size)} over {counted(plan.ranks, 'rank')}{where}\n{plan.describe()}",
+            fontsize=9,
         )
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)

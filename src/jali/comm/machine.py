@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from jali import _core, vendors
+from jali.amounts import counted
 from jali.errors import ParameterError
 from jali.files import checked_path, parse_toml, read_bytes, shown, value_shown
 
@@ -195,7 +196,7 @@ class Machine:
             )
         if nodes * self.ranks_per_node > MOST_RANKS:
             raise ParameterError(
-                f"machine '{self.name}': {value_shown(nodes)} nodes of {self.ranks_per_node} ranks are too many to be planned for; "
+                f"machine '{self.name}': {value_shown(nodes)} nodes of {counted(self.ranks_per_node, 'rank')} are too many to be planned for; "
                 f"{MOST_RANKS // self.ranks_per_node} are the most"
             )
         if nodes > 1 and math.isinf(self.network.rated[0]):
@@ -360,7 +361,7 @@ class _Reader:
         per_node = math.prod(level.parts for level in levels)
         if per_node > MOST_RANKS:
             raise self.fail(
-                "level", f"{per_node} ranks of a node, the product of parts; at most {MOST_RANKS}"
+                "level", f"{counted(per_node, 'rank')} of a node, the product of parts; at most {MOST_RANKS}"
             )
         names = ("node", *(level.name for level in levels))
         libraries = self.libraries(table["library"], names)
@@ -380,7 +381,8 @@ class _Reader:
         )
         if machine.ranks > MOST_RANKS:
             raise self.fail(
-                "nodes", f"{machine.nodes} of {per_node} ranks each; at most {MOST_RANKS} ranks in all"
+                "nodes",
+                f"{machine.nodes} of {counted(per_node, 'rank')} each; at most {counted(MOST_RANKS, 'rank')} in all",
             )
         if machine.nodes > 1 and math.isinf(machine.network.rated[0]):
             raise self.fail("network", f"missing; {machine.nodes} nodes need one")
@@ -421,7 +423,7 @@ class _Reader:
                 f"{value_shown(value)}; one of {', '.join(BINDINGS)}, or the NIC of each rank of a node",
             )
         if len(value) != ranks:
-            raise self.fail("network.binding", f"{len(value)} entries for {ranks} ranks of a node")
+            raise self.fail("network.binding", f"{len(value)} entries for {counted(ranks, 'rank')} of a node")
         for k, nic in enumerate(value):
             if isinstance(nic, bool) or not isinstance(nic, int) or not 0 <= nic < nics:
                 raise self.fail(f"network.binding[{k}]", f"{value_shown(nic)}; NICs are 0 to {nics - 1}")

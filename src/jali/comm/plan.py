@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali import _core
-from jali.amounts import size_text
+from jali.amounts import counted, size_text
 from jali.comm.bounds import COLLECTIVES as BOUNDED
 from jali.comm.bounds import bound
 from jali.comm.choice import Choice
@@ -70,7 +70,7 @@ class Plan:
         self._running: weakref.WeakKeyDictionary[Communicator, RunningPlan] = weakref.WeakKeyDictionary()
 
     def __repr__(self) -> str:
-        return f"<plan for {self.ranks} ranks: {self.describe()}>"
+        return f"<plan for {counted(self.ranks, 'rank')}: {self.describe()}>"
 
     @property
     def ranks(self) -> int:
@@ -192,7 +192,7 @@ class Plan:
         p = self.parameters
         name = facts["collective"] or "composition"
         lines = [
-            f"{name} over {self.ranks} ranks, {size_text(self.size)} of {facts['element']}, "
+            f"{name} over {counted(self.ranks, 'rank')}, {size_text(self.size)} of {facts['element']}, "
             f"{facts['primitives']} primitives",
             f"  {self.describe()}"
             + (f", form {facts['form']}" if self.collective and "form" in facts else ""),

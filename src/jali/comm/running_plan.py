@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali import _core, recording
+from jali.amounts import counted
 from jali.comm.device_arrays import DeviceArray
 from jali.comm.elements import as_array, element_name
 from jali.comm.whereabouts import data_on_device, is_on_device
@@ -38,7 +39,9 @@ class RunningPlan:
 
     def __init__(self, plan: Plan, communicator: Communicator) -> None:
         if communicator.size != plan.ranks:
-            raise ParameterError(f"a plan for {plan.ranks} ranks cannot run on {communicator.size}")
+            raise ParameterError(
+                f"a plan for {counted(plan.ranks, 'rank')} cannot run on {communicator.size}"
+            )
         self.plan = plan
         self._communicator = weakref.ref(communicator)
         self._what = plan.collective or "composition"
@@ -167,11 +170,14 @@ class RunningPlan:
     def wait(self) -> None:
         """Return when it has ended; after a run on devices at once, since it is on jali's stream.
 
-        Raises RankError if a rank fails or nothing moves for JALI_WATCHDOG seconds.
+        Raises RankError if a rank fails or nothing moves for JALI_WATCHDOG seconds, DeviceError with the first cause where
+        devices have given up waiting for a rank that failed.
         """
         recording.refuse_call("wait")
         if self._last is None:
             self._core.wait()
+        else:
+            self._last.gpu.refuse_if_aborted()
 
     @property
     def running(self) -> bool:

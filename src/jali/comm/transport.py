@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from jali import _core
+from jali.amounts import counted
 from jali.comm.communicator import Communicator
 from jali.comm.virtual import rank_of_thread
 from jali.errors import ParameterError
@@ -65,7 +66,7 @@ def over(transport: Transport, threads: int | None = None) -> Iterator[Communica
                 f"{attribute} of {type(transport).__name__} is {value!r}, not {kind.__name__}"
             )
     if not 0 <= transport.rank < transport.size:
-        raise ParameterError(f"rank {transport.rank} does not exist among {transport.size} ranks")
+        raise ParameterError(f"rank {transport.rank} does not exist among {counted(transport.size, 'rank')}")
     communicator = Communicator(
         _core.make_carried_communicator(transport), threads or _core.default_threads(1)
     )

@@ -14,6 +14,7 @@ import threading
 from typing import Any
 
 from jali import _core, settings
+from jali.amounts import counted
 from jali.comm import stopping
 from jali.comm.communicator import Communicator
 from jali.comm.place import expected_ranks, place_under_launcher
@@ -128,7 +129,7 @@ def _mpi_world(expected: int | None) -> Communicator:
     if size != wanted:
         library = MPI.Get_library_version().split("\n")[0].strip("\0 ,")
         raise RankError(
-            f"{wanted} ranks were started ({who}={wanted}), but MPI's world has {size}: the launcher "
+            f"{counted(wanted, 'rank')} {'was' if wanted == 1 else 'were'} started ({who}={wanted}), but MPI's world has {size}: the launcher "
             f"does not belong to the MPI library in use ({library}, {_core.mpi_library(MPI.__file__)[1]}); "
             "use that library's mpiexec"
         )

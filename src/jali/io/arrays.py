@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jali.amounts import counted
 from jali.errors import FileFormatError, ParameterError
 from jali.files import checked_path, reading, require_memory, shown
 
@@ -150,7 +151,7 @@ class ArrayFile:
             if outline.dtype is None:
                 raise FileFormatError(f"{self.path}: {shown(name)!r} does not hold numbers")
             needed = box.volume * math.prod(element) * outline.dtype.itemsize
-            require_memory(f"{self.path}: {box.volume} sites of {shown(name)!r}", needed)
+            require_memory(f"{self.path}: {counted(box.volume, 'site')} of {shown(name)!r}", needed)
         with together(ranks), explained(f"cannot read {self.path}"):
             values = self._values(outline, box, element)
         if verify and "checksum" in outline.told:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from jali.amounts import counted
 from jali.errors import FileFormatError, ParameterError
 from jali.files import checked_path, reading, require_memory, shown
 
@@ -217,7 +218,9 @@ class Checkpoint:
             info = self.fields[name]
             box = Box.whole(self.lattice) if box is None else box
             box.check_inside(self.lattice)
-            require_memory(f"{self.path}: {box.volume} sites of {name!r}", box.volume * info.record_bytes)
+            require_memory(
+                f"{self.path}: {counted(box.volume, 'site')} of {name!r}", box.volume * info.record_bytes
+            )
         file = self._file(name)
         checksum = MixedSum() if verify else None
         tiled = boxes_tile(ranks, box, self.lattice) if checksum else True

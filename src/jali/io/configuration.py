@@ -16,6 +16,7 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from jali.amounts import counted
 from jali.errors import FileFormatError, ParameterError
 from jali.files import checked_path, reading, require_memory, shown
 
@@ -175,7 +176,7 @@ class ConfigurationFile:
             if verify and self._contents.checksum_fault:
                 raise FileFormatError(f"{self._contents.checksum_fault}; {UNVERIFIED}")
             require_memory(
-                f"{self.path}: the links of {box.volume} sites",
+                f"{self.path}: the links of {counted(box.volume, 'site')}",
                 box.volume * DIRECTIONS * storage.n**2 * kind.itemsize,
             )
         checksum = self._contents.new_checksum() if verify else None

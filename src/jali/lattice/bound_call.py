@@ -275,9 +275,7 @@ class BoundCall:
             return self.lattice.gpu is not None
         if self.sums_of_ranks is None and not why_ranks_need_the_host(self.lattice):
             with recording.suspended():
-                self.sums_of_ranks = SumsOfRanks(
-                    kernel.launch, kernel.program.reductions, self.lattice, kernel.layout
-                )
+                self.sums_of_ranks = SumsOfRanks(kernel.launch, kernel.program.reductions, self.lattice)
         return self.sums_of_ranks is not None
 
     def _scalars(self, nodes: list[Any]) -> Any:
@@ -309,9 +307,6 @@ class BoundCall:
 
     def _pend(self, kernel: BoundKernel) -> PendingSum:
         pending = PendingSum(kernel.launch, kernel.program.reductions, self.lattice.gpu)
-        if self.sums_of_ranks is not None:
-            for node in pending.nodes:
-                node.told_by([self.sums_of_ranks.trouble])
         self.pending = weakref.ref(pending)
         return pending
 

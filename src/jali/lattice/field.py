@@ -112,6 +112,7 @@ class Field(FieldArithmetic):
             self.boundary = Boundary(lattice.ndim, boundary, element)
         self.serial = next(_serials)
         self.name = name or f"{element} field {self.serial}"
+        self.named = bool(name)  # by its user
         self.lent = lent
         self.layout = lattice.layout(precision) if lent is None else lattice.array_layout()
         where = (lattice.pool,) if lent is None else (lent.memory, lent.stream)

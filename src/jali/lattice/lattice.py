@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jali import _core, comm, devices, recording, settings
+from jali.amounts import counted
 from jali.codegen import target
 from jali.codegen.directions import Direction, directions
 from jali.codegen.formats import wires
@@ -161,7 +162,7 @@ class Lattice(LatticeBase):
         self.partition = _core.Partition(list(self.extents), list(self.grid))
         if self.partition.nranks != size:
             raise LayoutError(
-                f"the rank grid {self.grid} has {self.partition.nranks} ranks, but {size} are running"
+                f"the rank grid {self.grid} has {counted(self.partition.nranks, 'rank')}, but {size} are running"
             )
         self.left = LeftCounts()  # of sites that could not be stored
         self._layouts: dict[int, Any] = {}

@@ -7,11 +7,12 @@ reasons from the core's launch, on a device from what its driver is given.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Any
 
 from jali import _core
-from jali.amounts import size_text
+from jali.amounts import counted, size_text
 from jali.lattice.binding import BoundKernel
 from jali.lattice.updates import Part, SplitUpdate, Update
 
@@ -19,7 +20,7 @@ from jali.lattice.updates import Part, SplitUpdate, Update
 def explain_launch(kernel: BoundKernel, domain: Any) -> str:
     """The text for one kernel of a call. Collective where the lattice is split."""
     lattice = kernel.lattice
-    steps = kernel.launch.describe().rstrip()  # first, since it makes room for ghosts
+    steps = _by_argument(kernel, kernel.launch.describe().rstrip())  # first, since it makes room for ghosts
     lines = [
         f"{kernel.program.name} over {domain} of {lattice}, {kernel.program.precision}, on rank {lattice.rank} of "
         f"{lattice.communicator.size} as {'x'.join(map(str, lattice.grid))}",
@@ -61,6 +62,15 @@ def facts_of_halos(kernel: BoundKernel, domain: Any) -> dict[str, Any]:
     }
 
 
+def _by_argument(kernel: BoundKernel, text: str) -> str:
+    """The text with fields that their user gave no name called as the arguments that they are."""
+    for described, field in zip(kernel.program.fields, kernel.fields, strict=True):
+        if not field.named:
+            argument = described.name.replace("\\", "")  # a replacement of re's
+            text = re.sub(rf"(?<!\w){re.escape(field.name)}(?!\w)", argument, text)
+    return text
+
+
 def _place(kernel: BoundKernel) -> str:
     gpu, layout = kernel.lattice.gpu, kernel.layout
     box = f"a box of {'x'.join(map(str, kernel.lattice.local_extents))}"
@@ -87,10 +97,10 @@ def _memory(kernel: BoundKernel) -> list[str]:
 
 def _sites(part: Part) -> list[str]:
     if not part.boundary:
-        return [f"  {part.whole.sites} sites, none of which reads a ghost"]
+        return [f"  {counted(part.whole.sites, 'site')}, none of which reads a ghost"]
     late = ", ".join(f"{work.sites} in direction {d}" for d, work in part.boundary.items())
     return [
-        f"  {part.whole.sites} sites: {part.bulk.sites} in the bulk, {part.late.sites} in the boundary ({late}; a site "
+        f"  {counted(part.whole.sites, 'site')}: {part.bulk.sites} in the bulk, {part.late.sites} in the boundary ({late}; a site "
         "that reads ghosts of several counts in the last)"
     ]
 

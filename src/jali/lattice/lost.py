@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jali.amounts import counted
 from jali.errors import StorageError
 
 MOST_LEFT = 64  # counts that a lattice keeps before it reads them: on a device, reading one waits
@@ -140,7 +141,7 @@ def raise_if_lost(sites: int, where: str) -> None:
     """Raises StorageError if there are any."""
     if sites:
         raise StorageError(
-            f"{sites} sites were given values that the storage of their field cannot hold, by {where}; scale the values, or store "
+            f"{counted(sites, 'site')} {'was' if sites == 1 else 'were'} given values that the storage of their field cannot hold, by {where}; scale the values, or store "
             "the field in a wider format"
         )
 

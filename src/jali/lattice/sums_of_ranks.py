@@ -26,7 +26,7 @@ def why_ranks_need_the_host(lattice: Any) -> str:
 class SumsOfRanks:
     """The sums of one launch, added over the ranks of a lattice on devices. Making the first of a kind is collective."""
 
-    def __init__(self, launch: Any, reductions: Sequence[str], lattice: Any, layout: Any):
+    def __init__(self, launch: Any, reductions: Sequence[str], lattice: Any):
         self._launch = launch
         self._checked = lattice.communicator.checked
         self._there = lattice.communicator.collectives.on_device(lattice.gpu)
@@ -37,7 +37,6 @@ class SumsOfRanks:
             words = DeviceView(address, call.dtype, (call.elements,), lattice.gpu.stream, launch, lattice.gpu)
             self._additions.append((call, self._there.plan_of((call, False)), words))
             address += words.nbytes
-        self.trouble = Trouble(lattice.communicator, layout, self._there)
         self.add()  # of nothing yet: libraries connect ranks at their first call, which no graph can do
 
     def add(self) -> None:
@@ -52,25 +51,6 @@ class SumsOfRanks:
         """The launch and the addition."""
         self._launch.run_leaving_sums()
         self.add()
-
-
-class Trouble:
-    """What a look at a number tells that ranks made together (`lattice.lost.Count`): of no sites, but of ranks that failed."""
-
-    name = ""
-
-    def __init__(self, communicator: Any, layout: Any, collectives: Any):
-        self._communicator = communicator
-        self._layout = layout
-        self._collectives = collectives
-
-    def news(self) -> int:
-        """Nothing; raises RankError, or DeviceError, if a rank failed or the device was told to give up."""
-        self._communicator.check()
-        self._layout.refuse_if_aborted()
-        if self._collectives.queues is not None:
-            self._collectives.queues.refuse_if_aborted()
-        return 0
 
 
 def _call(op: str, count: int) -> Call:

@@ -15,6 +15,7 @@ from typing import Any
 
 from jali import _core, recording, settings
 from jali._core import LaunchTrial
+from jali.amounts import counted
 from jali.codegen import cache
 from jali.errors import CompileError, DeviceError, ParameterError, RecordingError
 from jali.tune import (
@@ -400,6 +401,6 @@ def _halo_question(program: Any, digest: str, lattice: Any, sites: Any, graphs: 
     extents, grid = ("x".join(map(str, numbers)) for numbers in (lattice.extents, lattice.grid))
     ranks = lattice.communicator
     where = {1: "even sites", 2: "odd sites"}.get(sites.parities, "sites")
-    volume = f"{where} of {extents} on {ranks.size} ranks as {grid}, transport {ranks.transport}"
+    volume = f"{where} of {extents} on {counted(ranks.size, 'rank')} as {grid}, transport {ranks.transport}"
     volume += ", in graphs" if graphs else ""
     return Question("halo", program.name, digest, volume)

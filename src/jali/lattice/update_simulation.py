@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jali import _core
+from jali.amounts import counted
 from jali.comm.machine import GIGA, MICRO, Device, Machine
 from jali.errors import LayoutError, ParameterError
 from jali.lattice.updates import Message, Part, Update, Work
@@ -148,10 +149,10 @@ class UpdateSimulation:
     def __str__(self) -> str:
         machine, best = self.machine, self.best
         lines = [
-            f"{self.name}, {self.precision}, {'x'.join(map(str, self.extents))} sites on {math.prod(self.grid)} ranks "
+            f"{self.name}, {self.precision}, {'x'.join(map(str, self.extents))} sites on {counted(math.prod(self.grid), 'rank')} "
             f"as {'x'.join(map(str, self.grid))}",
             f"  on {machine.name} ({machine.nodes} node{'s' if machine.nodes > 1 else ''} of {machine.ranks_per_node})"
-            f": a rank computes {self.sites} sites in {_us(self.compute)} us, {self.bulk_sites} of them need no halo; "
+            f": a rank computes {counted(self.sites, 'site')} in {_us(self.compute)} us, {self.bulk_sites} of them need no halo; "
             f"it sends {self.sent} bytes in {self.messages} messages",
             "",
             f"  {'us':<26}{'whole':>9}{'of alone':>10}{'pack':>9}{'transfer':>10}{'bulk':>9}{'wait':>9}{'boundary':>10}"

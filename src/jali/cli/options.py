@@ -1,0 +1,38 @@
+"""Options of a command that does several things: one that says nothing about what is asked for is refused, not ignored.
+
+A command lists, for each thing that it does, the names of the options that matter there (`Options`); what all of them
+take is in no list.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from jali.errors import ParameterError
+
+Options = Mapping[str, Sequence[str]]  # names of attributes, by what they are for
+WORDS = {"go_on": "--continue"}  # of attributes that are called otherwise
+
+
+def word_of(name: str) -> str:
+    """The option that sets this attribute."""
+    return WORDS.get(name, "--" + name.replace("_", "-"))
+
+
+def keep_defaults(parser: argparse.ArgumentParser, options: Options) -> None:
+    """Remember what the options are while nobody gives them."""
+    names = {name for own in options.values() for name in own}
+    parser.set_defaults(untouched={name: parser.get_default(name) for name in names})
+
+
+def refuse_others(
+    arguments: argparse.Namespace, options: Options, chosen: str, command: str, also: Sequence[str]
+) -> None:
+    """ParameterError for an option that is not for what is `chosen`; it says what `command` takes, `also` what all of it takes."""
+    for name, untouched in sorted(arguments.untouched.items()):
+        if name in options[chosen] or getattr(arguments, name) == untouched:
+            continue
+        whose = " and ".join(other for other, own in options.items() if name in own)
+        *words, last = [*map(word_of, options[chosen]), *also]
+        raise ParameterError(f"{word_of(name)} is for {whose}; {command} takes {', '.join(words)} and {last}")
