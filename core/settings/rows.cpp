@@ -232,11 +232,10 @@ std::vector<SettingRow> table() {
         "`codes` where neighbours are small", "how tables of neighbours are kept on GPUs", "tuning.md");
     add(&S::device_queues, "device_queues", "", anything("sizes like channels=32,slot_bytes=65536"),
         "by ranks", "sizes of the queues of collectives between GPUs, the same on all ranks", "tuning.md");
-    add(&S::device_carrier, "device_carrier", "", one_of({"remote-write", "nccl", "rccl"}),
+    add(&S::device_carrier, "device_carrier", "", one_of({}),
         "`remote-write` where devices reach each other's memory",
         "who carries the messages of collectives between GPUs", "tuning.md");
-    add(&S::message_way, "message_way", "",
-        one_of({"remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"}), "by size",
+    add(&S::message_way, "message_way", "", one_of({}), "by size",
         "the way of messages between GPUs, the same on all ranks", "tuning.md");
     return rows;
 }
@@ -257,10 +256,9 @@ void set_device_kinds(const std::vector<std::string>& kinds) {
         if (row.name == "device") row.values = a_device(kinds);
 }
 
-void set_halo_policies(std::vector<std::string> names) {
-    names.insert(names.begin(), {"auto", "auto-graph"});
+void set_names(const std::string& setting, const std::vector<std::string>& names) {
     for (SettingRow& row : rows())
-        if (row.name == "halo_policy") row.values = one_of(names);
+        if (row.name == setting) row.values = one_of(names);
 }
 
 const std::vector<SettingRow>& setting_rows() {
