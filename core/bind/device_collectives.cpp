@@ -90,10 +90,6 @@ void bind_device_collectives(nb::module_& m) {
         .def_ro("iterations", &DeviceProgram::iterations)
         .def_prop_ro("wire",
                      [](const DeviceProgram& p) { return p.wire == Wire::flagged ? "flagged" : "slotted"; })
-        .def_ro("combines", &DeviceProgram::combines, "Whether it combines elements, or only moves them.")
-        .def_prop_ro("type", [](const DeviceProgram& p) { return std::string(name_of(p.how.type)); })
-        .def_prop_ro("operation",
-                     [](const DeviceProgram& p) { return std::string(name_of(p.how.operation)); })
         .def("describe", &DeviceProgram::describe);
 
     nb::class_<DevicePlan>(m, "DevicePlan", "A collective that is ready to run on a device, again and again.")

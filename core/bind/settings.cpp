@@ -56,11 +56,14 @@ void bind_settings(nb::module_& m) {
             std::vector<std::string> policies = halo_policy_names(libraries);
             policies.insert(policies.begin(), {"auto", "auto-graph"});
             set_names("halo_policy", policies);
-            std::vector<const Transport*> carriers, ways;
-            for (const CollectiveTransport* row : collective_transports())
+            std::vector<const Transport*> carriers, algorithms, ways;
+            for (const CollectiveTransport* row : collective_transports()) {
                 if (row->rules.carries != nullptr) carriers.push_back(row);
+                if (row->rules.itself) algorithms.push_back(row);
+            }
             for (const MessageTransport* row : message_transports())
                 if (!row->rules.to_oneself) ways.push_back(row);
+            set_device_algorithms(names_of(algorithms, libraries));
             set_names("device_carrier", names_of(carriers, libraries));
             set_names("message_way", names_of(ways, libraries));
             std::vector<std::string> notes = start_settings();

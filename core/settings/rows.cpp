@@ -89,23 +89,11 @@ SettingValues a_device(const Names& kinds) {
 }
 
 // Tests compare these with the table of jali.comm.algorithms.
-SettingValues algorithms() {
-    const Names names = {"direct",
-                         "one_shot",
-                         "two_step",
-                         "recursive_doubling",
-                         "recursive_halving",
-                         "halving_doubling",
-                         "binomial",
-                         "bruck",
-                         "pairwise",
-                         "ring",
-                         "chain",
-                         "pipelined",
-                         "hosts",
-                         "nccl",
-                         "rccl",
-                         "host-staged"};
+SettingValues algorithms(const Names& of_devices) {
+    Names names = {"direct",           "one_shot", "two_step", "recursive_doubling", "recursive_halving",
+                   "halving_doubling", "binomial", "bruck",    "pairwise",           "ring",
+                   "chain",            "pipelined", "hosts"};
+    names.insert(names.end(), of_devices.begin(), of_devices.end());
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
                                "all_reduce", "scatter", "gather",     "all_to_all"};
     return {"a list of " + listed(names) + ", each for all collectives or for one, like all_reduce=ring (" +
@@ -172,7 +160,7 @@ std::vector<SettingRow> table() {
         "way "
         "round",
         "tuning.md");
-    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms(), "by collective and size",
+    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}), "by collective and size",
         "the algorithm of collectives", "collectives.md");
     add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
         "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
@@ -254,6 +242,11 @@ std::vector<SettingRow>& rows() {
 void set_device_kinds(const std::vector<std::string>& kinds) {
     for (SettingRow& row : rows())
         if (row.name == "device") row.values = a_device(kinds);
+}
+
+void set_device_algorithms(const std::vector<std::string>& names) {
+    for (SettingRow& row : rows())
+        if (row.name == "collective") row.values = algorithms(names);
 }
 
 void set_names(const std::string& setting, const std::vector<std::string>& names) {
