@@ -1,5 +1,6 @@
 // core/collective/device_collectives in Python, and the plans that it makes.
 #include "collective/device_collectives.hpp"
+#include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/placed_array.hpp"
 
@@ -42,17 +43,6 @@ std::vector<GpuAddress> addresses_of(const DevicePlan& plan, const nb::tuple& ar
         throw nb::python_error();
     }
     return addresses;
-}
-
-// What ends may wait for the threads of other ranks, which may want the interpreter.
-template <class T>
-std::shared_ptr<T> ended_without_lock(std::shared_ptr<T> made) {
-    T* const object = made.get();
-    return {object, [made = std::move(made)](T*) mutable {
-                if (!PyGILState_Check()) return made.reset();
-                nb::gil_scoped_release released;
-                made.reset();
-            }};
 }
 
 // `on_host(views)` gets memory of the host for each buffer, None where this rank has no bytes of it.

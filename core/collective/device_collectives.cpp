@@ -38,27 +38,19 @@ const std::string& DeviceCollectives::open(Row& row) {
     return row.why_not;
 }
 
-DeviceCollectives::Row& DeviceCollectives::named(const std::string& name) {
-    std::string known;
-    for (Row& row : rows_) {
-        if (row.name == name) return row;
-        known += (known.empty() ? "" : ", ") + row.name;
-    }
-    throw PlanError("nothing is called '" + name +
-                    "' that carries collectives between these devices; there are " + known);
-}
-
-DeviceCollectives::Row& DeviceCollectives::carrying(const std::string& library) {
+DeviceCollectives::Row& DeviceCollectives::named(const std::string& name, bool as_library) {
     std::vector<std::string> known;
     for (Row& row : rows_) {
-        if (row.transport->rules.carries == nullptr) continue;
-        if (row.name == library) return row;
+        if (as_library && row.transport->rules.carries == nullptr) continue;
+        if (row.name == name) return row;
         known.push_back(row.name);
     }
     std::string names;
-    for (const std::string& name : known) names += (names.empty() ? "" : " and ") + name;
-    throw PlanError("library '" + library + "' carries no messages between these devices; " + names +
-                    (known.size() > 1 ? " do" : " does"));
+    for (const std::string& one : known)
+        names += (names.empty() ? "" : &one == &known.back() ? " and " : ", ") + one;
+    throw PlanError(
+        (as_library ? "library '" + name + "' carries no messages" : "'" + name + "' carries nothing") +
+        " between these devices; " + names + (known.size() > 1 ? " do" : " does"));
 }
 
 std::string DeviceCollectives::why_not(Row& row, const DeviceCall& call) {
@@ -115,7 +107,7 @@ std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition,
     std::vector<std::shared_ptr<CollectiveCarrier>> carriers;
     std::vector<int> of_libraries;
     for (const std::string& name : schedule.libraries()) {
-        Row& row = carrying(name);
+        Row& row = named(name, true);
         if (!open(row).empty())
             throw GpuError(what + " goes through " + row.transport->rules.carries + ", but " + row.why_not);
         if (row.carrier == queues_) {

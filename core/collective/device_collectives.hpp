@@ -53,8 +53,7 @@ class DeviceCollectives {
         std::string why_not;
     };
 
-    Row& named(const std::string& name);
-    Row& carrying(const std::string& library); // throws PlanError where it carries no messages
+    Row& named(const std::string& name, bool as_library = false); // which carries messages of plans
     const std::string& open(Row& row);
     std::string why_not(Row& row, const DeviceCall& call);
     const std::string& default_carrier();

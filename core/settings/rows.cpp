@@ -90,9 +90,19 @@ SettingValues a_device(const Names& kinds) {
 
 // Tests compare these with the table of jali.comm.algorithms.
 SettingValues algorithms(const Names& of_devices) {
-    Names names = {"direct",           "one_shot", "two_step", "recursive_doubling", "recursive_halving",
-                   "halving_doubling", "binomial", "bruck",    "pairwise",           "ring",
-                   "chain",            "pipelined", "hosts"};
+    Names names = {"direct",
+                   "one_shot",
+                   "two_step",
+                   "recursive_doubling",
+                   "recursive_halving",
+                   "halving_doubling",
+                   "binomial",
+                   "bruck",
+                   "pairwise",
+                   "ring",
+                   "chain",
+                   "pipelined",
+                   "hosts"};
     names.insert(names.end(), of_devices.begin(), of_devices.end());
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
                                "all_reduce", "scatter", "gather",     "all_to_all"};

@@ -169,7 +169,7 @@ def reasons() -> list[str]:
         assert np.array_equal(total.to_host(), ranks * np.arange(5.0) + sum(range(ranks)))
     with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
         comm.current().all_reduce(x, algorithm="ring")
-    with pytest.raises(PlanError, match="nothing is called 'pigeon' .* remote-write, nccl, host-staged"):
+    with pytest.raises(PlanError, match="'pigeon' carries nothing .*; remote-write, nccl and host-staged do"):
         collectives.core.why_not("pigeon")
     return found
 
