@@ -86,6 +86,8 @@ class Library final : public CollectiveCarrier {
         if (call.reproducible) refuse("does not say in which order it combines; leave reproducible out");
         if (reduce_scatter && call.counts.size() > 1)
             refuse("has no reduce_scatter with counts; choose another, or none");
+        if (call.collective == Collective::broadcast && !call.in_place)
+            refuse("has no broadcast into another array; choose another, or none");
         if (call.collective == Collective::all_to_all && call.in_place)
             refuse("has no all_to_all in place; choose another, or none");
         if (reduce_scatter || call.collective == Collective::all_reduce ||

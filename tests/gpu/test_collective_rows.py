@@ -209,6 +209,7 @@ def what_the_library_lacks() -> None:
     ):
         with pytest.raises(error, match=words):
             c.all_reduce(x, **more)
+    assert "no broadcast into another array" in why(collective="broadcast")
     to_all = {"collective": "all_to_all", "in_place": True}
     assert why(**to_all) == "algorithm 'nccl' has no all_to_all in place; choose another, or none"
     with pytest.raises(ParameterError, match="'nccl' has no reduce_scatter with counts; choose another"):
