@@ -1,5 +1,6 @@
 // core/transport/ccl in Python. Every call that may wait releases the interpreter lock.
 #include "transport/ccl.hpp"
+#include "bind/ending.hpp"
 
 #include <memory>
 #include <optional>
@@ -29,16 +30,6 @@ CclCommunicator::Stream stream_of(Handle handle) {
     return reinterpret_cast<void*>(*handle);
 }
 
-// Ending may wait for the threads of other ranks, which may want the interpreter.
-void end(CclCommunicator* self) {
-    if (PyGILState_Check()) {
-        nb::gil_scoped_release released;
-        delete self;
-    } else {
-        delete self;
-    }
-}
-
 } // namespace
 
 void bind_ccl(nb::module_& m) {
@@ -51,8 +42,8 @@ void bind_ccl(nb::module_& m) {
                                 "GPUs of several ranks; see jali.comm.ccl.CclCommunicator.")
         .def(nb::new_([](Communicator& ranks, const std::shared_ptr<Gpu>& gpu, const std::string& library) {
                  nb::gil_scoped_release released;
-                 return std::shared_ptr<CclCommunicator>(
-                     new CclCommunicator(CclGroup::shared(ranks, gpu, library)), end);
+                 return ended_without_lock(
+                     std::make_shared<CclCommunicator>(CclGroup::shared(ranks, gpu, library)));
              }),
              "ranks"_a, "gpu"_a, "library"_a = "")
         .def_prop_ro("rank", &CclCommunicator::rank)

@@ -1,5 +1,6 @@
 // core/transport/device_messages in Python: src/jali/comm/device_messages.py derives from DeviceMessage.
 #include "transport/device_messages.hpp"
+#include "bind/ending.hpp"
 #include "bind/errors.hpp"
 #include "bind/placed_array.hpp"
 #include "transport/peer_memory.hpp"
@@ -24,12 +25,6 @@ namespace {
 
 using Handle = std::optional<std::uintptr_t>; // of a stream; None is jali's own
 
-// The library's communicator may end with it, which may wait for ranks that want the interpreter.
-void end(DeviceMessages* self) {
-    nb::gil_scoped_release released;
-    delete self;
-}
-
 } // namespace
 
 void bind_device_messages(nb::module_& m) {
@@ -47,8 +42,8 @@ void bind_device_messages(nb::module_& m) {
                                "What the messages of a communicator share on one device.")
         .def(nb::new_([](std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator) {
                  nb::gil_scoped_release released;
-                 return std::shared_ptr<DeviceMessages>(
-                     new DeviceMessages(std::move(gpu), std::move(communicator)), end);
+                 return ended_without_lock( // with the library's communicator, perhaps
+                     std::make_shared<DeviceMessages>(std::move(gpu), std::move(communicator)));
              }),
              "gpu"_a, "communicator"_a, "Collective.")
         .def(

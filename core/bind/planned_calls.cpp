@@ -8,7 +8,7 @@
 // process records a graph, every call asks first whether it may be made.
 #include "bind/errors.hpp"
 #include "bind/placed_array.hpp"
-#include "collective/gpu_plan.hpp"
+#include "collective/device_plan.hpp"
 
 #include <algorithm>
 #include <array>
@@ -82,8 +82,8 @@ struct Known {
     std::vector<nb::object> names; // of the last arguments
     std::vector<Pattern> arguments;
 
-    nb::object plan;
-    GpuPlan* gpu_plan = nullptr; // the same; null: something else that is called with the arrays
+    nb::object kept;
+    DevicePlan* plan = nullptr; // the same
     std::vector<Source> buffers;
     Source result{Source::nothing};
     std::shared_ptr<const ArrayKind> fresh; // of a result that is made for the call, and its type in Python
@@ -157,8 +157,8 @@ class PlannedCalls {
         for (Py_ssize_t k = 0; call.names != nullptr && k < PyTuple_GET_SIZE(call.names); ++k)
             known.names.push_back(nb::borrow(PyTuple_GET_ITEM(call.names, k)));
         for (const Argument& a : call.given()) known.arguments.emplace_back(a);
-        known.plan = note.plan;
-        if (nb::isinstance<GpuPlan>(note.plan)) known.gpu_plan = nb::cast<GpuPlan*>(note.plan);
+        known.kept = note.plan;
+        known.plan = nb::cast<DevicePlan*>(note.plan);
         const auto found = [&](nb::handle array) -> std::optional<Source> {
             if (array.is_none()) return Source{Source::nothing};
             const PlacedArray* place = placed_array(array);
@@ -267,22 +267,15 @@ nb::object run(const Known& known, const Call& call) {
         new (nb::inst_ptr<PlacedArray>(fresh)) PlacedArray(std::move(array));
         nb::inst_mark_ready(fresh);
     }
-    if (known.gpu_plan != nullptr) {
-        std::array<GpuAddress, GpuPlan::most_buffers> addresses{};
-        for (std::size_t k = 0; k < known.buffers.size(); ++k) {
-            const Source& source = known.buffers[k];
-            if (source.what == Source::argument) addresses[k] = call.arguments[source.number].array->address;
-            if (source.what == Source::fresh) addresses[k] = fresh_address;
-        }
+    std::array<GpuAddress, DevicePlan::most_buffers> addresses{};
+    for (std::size_t k = 0; k < known.buffers.size(); ++k) {
+        const Source& source = known.buffers[k];
+        if (source.what == Source::argument) addresses[k] = call.arguments[source.number].array->address;
+        if (source.what == Source::fresh) addresses[k] = fresh_address;
+    }
+    {
         nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
-        known.gpu_plan->run({addresses.data(), known.buffers.size()}, known.gpu_plan->gpu().stream());
-    } else {
-        nb::list arrays;
-        for (const Source& source : known.buffers)
-            arrays.append(source.what == Source::argument ? call.arguments[source.number].value()
-                          : source.what == Source::fresh  ? nb::handle(fresh)
-                                                          : nb::none());
-        known.plan(nb::tuple(arrays));
+        known.plan->run({addresses.data(), known.buffers.size()}, known.plan->gpu()->stream());
     }
     std::array<const PlacedArray*, most_arguments> arrays{};
     for (std::size_t k = 0; k < call.count; ++k) arrays[k] = call.arguments[k].array;

@@ -1,9 +1,11 @@
 // core/settings in Python; jali.settings is what people use.
 #include "settings/settings.hpp"
 #include "bind/errors.hpp"
+#include "collective/collective_transport.hpp"
 #include "device/ranges.hpp"
 #include "halo/policy.hpp"
 #include "settings/notice.hpp"
+#include "transport/message_transport.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/map.h>
@@ -51,7 +53,19 @@ void bind_settings(nb::module_& m) {
         "start_settings",
         [](const std::vector<std::string>& device_kinds, const std::vector<std::string>& libraries) {
             set_device_kinds(device_kinds);
-            set_halo_policies(halo_policy_names(libraries));
+            std::vector<std::string> policies = halo_policy_names(libraries);
+            policies.insert(policies.begin(), {"auto", "auto-graph"});
+            set_names("halo_policy", policies);
+            std::vector<const Transport*> carriers, algorithms, ways;
+            for (const CollectiveTransport* row : collective_transports()) {
+                if (row->rules.carries != nullptr) carriers.push_back(row);
+                if (row->rules.itself) algorithms.push_back(row);
+            }
+            for (const MessageTransport* row : message_transports())
+                if (!row->rules.to_oneself) ways.push_back(row);
+            set_device_algorithms(names_of(algorithms, libraries));
+            set_names("device_carrier", names_of(carriers, libraries));
+            set_names("message_way", names_of(ways, libraries));
             std::vector<std::string> notes = start_settings();
             if (settings().nvtx) turn_ranges_on();
             return notes;

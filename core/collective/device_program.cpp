@@ -1,6 +1,7 @@
 #include "collective/device_program.hpp"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 namespace jali {
@@ -405,16 +406,8 @@ class Compiler {
 
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
                                             const Pieces& pieces, const DeviceProgramParameters& parameters,
-                                            const std::string& vendors_library) {
-    std::vector<char> by_ccl;
-    for (const std::string& name : schedule.libraries()) {
-        const bool by_stores = name.empty() || name == "remote-write";
-        if (!by_stores && name != vendors_library)
-            throw PlanError("library '" + name + "' carries no messages between these devices; remote-write" +
-                            (vendors_library.empty() ? " does" : " and " + vendors_library + " do"));
-        by_ccl.push_back(by_stores ? 0 : 1);
-    }
-    const bool one_stage = std::none_of(by_ccl.begin(), by_ccl.end(), [](char c) { return c != 0; });
+                                            std::span<const int> carriers) {
+    const bool one_stage = std::ranges::all_of(carriers, [](int carrier) { return carrier == by_kernel; });
     const auto& steps = schedule.steps();
     std::vector<DeviceStage> stages;
     std::vector<const Step*> own;
@@ -423,21 +416,25 @@ std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks,
         while (end < steps.size() && (one_stage || (steps[end].mark.stage == steps[begin].mark.stage &&
                                                     steps[end].mark.chunk == steps[begin].mark.chunk)))
             ++end;
-        DeviceStage stage;
+        std::map<int, std::vector<StageMessage>> carried;
         own.clear();
         for (std::size_t k = begin; k < end; ++k) {
             const auto* send = std::get_if<Send>(&steps[k].action);
             const auto* receive = std::get_if<Receive>(&steps[k].action);
-            if (send != nullptr && by_ccl[send->library] != 0) {
-                if (send->from.bytes > 0) stage.messages.push_back({send->from, send->to, true});
-            } else if (receive != nullptr && by_ccl[receive->library] != 0) {
-                if (receive->into.bytes > 0) stage.messages.push_back({receive->into, receive->from, false});
-            } else {
+            const int carrier = send != nullptr      ? carriers[send->library]
+                                : receive != nullptr ? carriers[receive->library]
+                                                     : by_kernel;
+            if (carrier == by_kernel) {
                 own.push_back(&steps[k]);
+                continue;
             }
+            const StageMessage message = send != nullptr ? StageMessage{send->from, send->to, true}
+                                                         : StageMessage{receive->into, receive->from, false};
+            if (message.region.bytes > 0) carried[carrier].push_back(message);
         }
+        DeviceStage& stage = stages.emplace_back();
+        for (auto& [carrier, messages] : carried) stage.messages.push_back({carrier, std::move(messages)});
         stage.program = Compiler(schedule, own, ranks, rank, pieces, parameters).compile();
-        stages.push_back(std::move(stage));
     }
     return stages;
 }

@@ -95,17 +95,21 @@ struct DeviceProgramParameters {
     std::int64_t flagged_below = 256 << 10, flagged_below_combining = 256 << 10;
 };
 
-// What happens one after the other on the device's stream: messages that the vendor's library carries, all at
-// once, then a program. A plan whose messages all go through the memory of peers is one such stage; one that
-// also uses the library has a stage for each of its own, on all ranks, so that none can wait for a later one
-// of another's.
-struct DeviceMessage {
+// What happens one after the other on the device's stream: messages that others than the kernel carry, all of
+// a carrier at once, then a program. A plan whose messages the kernel carries alone is one such stage; one
+// that also has others is a stage for each of its own, on all ranks, so that none can wait for a later one of
+// another's.
+struct StageMessage {
     Region region;
     int peer = 0;
     bool sends = false;
 };
+struct CarriedMessages {
+    int carrier = 0;
+    std::vector<StageMessage> messages;
+};
 struct DeviceStage {
-    std::vector<DeviceMessage> messages;
+    std::vector<CarriedMessages> messages; // carriers go up
     DeviceProgram program;
 };
 
@@ -118,10 +122,11 @@ struct Pieces {
 Pieces pieces_of(const Composition& composition);
 
 // `pieces` are those of the composition that the schedule was planned from. The schedule must be planned with
-// one chunk and with pieces that travel alone (depth 1, pack_below 0). The libraries of its messages are
-// "remote-write" (and ""), or `vendors_library` ("nccl"). Throws PlanError.
+// one chunk and with pieces that travel alone (depth 1, pack_below 0). `carriers` has the number of a carrier
+// for each library of the schedule, or that the kernel carries its messages. Throws PlanError.
+inline constexpr int by_kernel = -1;
 std::vector<DeviceStage> compile_for_device(const Schedule& schedule, int ranks, int rank,
                                             const Pieces& pieces, const DeviceProgramParameters& parameters,
-                                            const std::string& vendors_library);
+                                            std::span<const int> carriers);
 
 } // namespace jali

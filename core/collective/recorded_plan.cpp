@@ -112,7 +112,7 @@ void GpuPlan::choose_channels(RecordedPlan& subject, Communicator& communicator)
     gpu_->synchronize();
     communicator.barrier(what);                                            // now the words of all ranks stand
     std::vector<std::int32_t> mine(static_cast<std::size_t>(channels), 0); // the first channel alike
-    if (ccl_ != nullptr) {
+    if (!carriers_.empty()) {
         std::iota(mine.begin(), mine.end(), 0);
     } else if (a != nullptr) {
         const auto words = [&](GpuAddress address, std::int64_t count) {
@@ -164,7 +164,7 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
     subject->warp = gpu_->warp_size();
     if (queues_) subject->queue_bytes = queues_->pad_->buffer().bytes();
     choose_channels(*subject, communicator);
-    subject->user_buffers = user_buffers_;
+    subject->user_buffers = user_buffers();
     for (std::size_t b = 0; b < buffers.size(); ++b) subject->buffers.push_back({buffers[b], bytes_[b]});
     std::vector<RecordedPlan::Buffer> changed = subject->buffers;
     for (const GpuMemory* own : {&work_, &scratch_})

@@ -89,23 +89,21 @@ SettingValues a_device(const Names& kinds) {
 }
 
 // Tests compare these with the table of jali.comm.algorithms.
-SettingValues algorithms() {
-    const Names names = {"direct",
-                         "one_shot",
-                         "two_step",
-                         "recursive_doubling",
-                         "recursive_halving",
-                         "halving_doubling",
-                         "binomial",
-                         "bruck",
-                         "pairwise",
-                         "ring",
-                         "chain",
-                         "pipelined",
-                         "hosts",
-                         "nccl",
-                         "rccl",
-                         "host-staged"};
+SettingValues algorithms(const Names& of_devices) {
+    Names names = {"direct",
+                   "one_shot",
+                   "two_step",
+                   "recursive_doubling",
+                   "recursive_halving",
+                   "halving_doubling",
+                   "binomial",
+                   "bruck",
+                   "pairwise",
+                   "ring",
+                   "chain",
+                   "pipelined",
+                   "hosts"};
+    names.insert(names.end(), of_devices.begin(), of_devices.end());
     const Names collectives = {"broadcast",  "reduce",  "all_gather", "reduce_scatter",
                                "all_reduce", "scatter", "gather",     "all_to_all"};
     return {"a list of " + listed(names) + ", each for all collectives or for one, like all_reduce=ring (" +
@@ -172,7 +170,7 @@ std::vector<SettingRow> table() {
         "way "
         "round",
         "tuning.md");
-    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms(), "by collective and size",
+    add(&S::collective, "collective", "JALI_COLLECTIVE", algorithms({}), "by collective and size",
         "the algorithm of collectives", "collectives.md");
     add(&S::checked, "checked", "JALI_CHECKED", on_or_off(), "0",
         "ranks compare what they call before anything moves: collectives, barriers, splits, launches that "
@@ -232,11 +230,10 @@ std::vector<SettingRow> table() {
         "`codes` where neighbours are small", "how tables of neighbours are kept on GPUs", "tuning.md");
     add(&S::device_queues, "device_queues", "", anything("sizes like channels=32,slot_bytes=65536"),
         "by ranks", "sizes of the queues of collectives between GPUs, the same on all ranks", "tuning.md");
-    add(&S::device_carrier, "device_carrier", "", one_of({"remote-write", "nccl", "rccl"}),
+    add(&S::device_carrier, "device_carrier", "", one_of({}),
         "`remote-write` where devices reach each other's memory",
         "who carries the messages of collectives between GPUs", "tuning.md");
-    add(&S::message_way, "message_way", "",
-        one_of({"remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged"}), "by size",
+    add(&S::message_way, "message_way", "", one_of({}), "by size",
         "the way of messages between GPUs, the same on all ranks", "tuning.md");
     return rows;
 }
@@ -257,10 +254,14 @@ void set_device_kinds(const std::vector<std::string>& kinds) {
         if (row.name == "device") row.values = a_device(kinds);
 }
 
-void set_halo_policies(std::vector<std::string> names) {
-    names.insert(names.begin(), {"auto", "auto-graph"});
+void set_device_algorithms(const std::vector<std::string>& names) {
     for (SettingRow& row : rows())
-        if (row.name == "halo_policy") row.values = one_of(names);
+        if (row.name == "collective") row.values = algorithms(names);
+}
+
+void set_names(const std::string& setting, const std::vector<std::string>& names) {
+    for (SettingRow& row : rows())
+        if (row.name == setting) row.values = one_of(names);
 }
 
 const std::vector<SettingRow>& setting_rows() {

@@ -83,8 +83,10 @@ std::string text_of_setting(const std::string& name);
 
 // Devices that can be named besides the processor ("cuda"): the vendors'. Said before the settings are read.
 void set_device_kinds(const std::vector<std::string>& kinds);
-// Rows of halo policies, likewise.
-void set_halo_policies(std::vector<std::string> names);
+// What has collectives itself between devices, besides the algorithms of hosts, likewise.
+void set_device_algorithms(const std::vector<std::string>& names);
+// What a setting may be that names rows of another table, likewise.
+void set_names(const std::string& setting, const std::vector<std::string>& names);
 
 // One or more settings have values that they cannot have; the text has a line for each.
 struct SettingsError : std::invalid_argument {

@@ -9,7 +9,9 @@
 #include "transport/communicator.hpp"
 
 #include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace jali {
 
@@ -35,5 +37,8 @@ struct Transport {
 // As a row of devices of a vendor is named, or of hosts (null); by the name of the vendor's library.
 std::string name_of(const Transport& transport, const GpuVendor* vendor);
 std::string name_of(const Transport& transport, const std::string& library);
+// Of rows for devices of all vendors, by the names of their libraries.
+std::vector<std::string> names_of(std::span<const Transport* const> rows,
+                                  std::span<const std::string> libraries);
 
 } // namespace jali

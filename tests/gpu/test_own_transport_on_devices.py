@@ -1,4 +1,4 @@
-"""What lies on devices travels by a transport of 50 lines of Python as well: halos, messages, collectives."""
+"""What lies on devices travels by a transport of 50 lines of Python as well: halos, messages, collectives and plans."""
 
 from __future__ import annotations
 
@@ -58,6 +58,52 @@ def messages_and_collectives() -> None:
     parts = world.all_to_all(DeviceArray.from_host(np.arange(6) + 10 * world.rank, gpu))
     mine_of = np.arange(6).reshape(world.size, -1)[world.rank]
     assert np.array_equal(parts.to_host(), np.concatenate([mine_of + 10 * r for r in range(world.size)]))
+
+
+def every_collective() -> None:
+    """In place and not, even and not, of the user's operation: by the row that is open, whose name need not be said."""
+    world = comm.current()
+    gpu, n, me = open_device("cuda", world), world.size, world.rank
+    collectives = world.collectives.on_device(gpu)
+    x = np.arange(4.0 * n) + 100 * me
+    everyone = np.array([np.arange(4.0 * n) + 100 * r for r in range(n)])
+    mine, counts = slice(4 * me, 4 * (me + 1)), [3 * r for r in range(n)]
+
+    def there(of: np.ndarray) -> DeviceArray:
+        return DeviceArray.from_host(of, gpu)
+
+    def same(result: DeviceArray | None, expected: np.ndarray) -> None:
+        assert result is not None
+        assert np.array_equal(result.to_host(), expected)
+
+    for _ in range(2):  # the second time without asking Python
+        same(world.all_reduce(there(x)), everyone.sum(0))
+        same(world.all_reduce(there(x), op=lambda a, b: np.maximum(a, b)), everyone.max(0))
+        again = there(x)
+        same(world.all_reduce(again, again, op="max"), everyone.max(0))
+        total = world.reduce(there(x), root=n - 1)
+        if me == n - 1:
+            same(total, everyone.sum(0))
+        same(world.broadcast(there(x), root=n - 1), everyone[-1])
+        same(world.reduce_scatter(there(x)), everyone.sum(0)[mine])
+        same(world.all_gather(there(x)), everyone.reshape(-1))
+        parts = [everyone[r][: counts[r]] for r in range(n)]
+        same(world.all_gather(there(parts[me]), counts=counts), np.concatenate(parts))
+        stacked = world.gather(there(x))
+        if me == 0:
+            same(stacked, everyone.reshape(-1))
+        out = there(np.zeros(4))
+        same(world.scatter(there(x) if me == 0 else None, out), everyone[0][mine])
+        same(world.all_to_all(there(x)), everyone[:, mine].reshape(-1))
+    assert not any(plan.recordable for plan in collectives._plans.values())
+
+
+@pytest.mark.skipif(REAL, reason="needs fake devices")
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_every_collective_of_devices(ranks, monkeypatch, use_settings):
+    monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
+    use_settings(nccl="/nowhere/libnccl.so", collective="host-staged")
+    on_delayed_ranks(ranks, every_collective)
 
 
 @pytest.mark.skipif(REAL, reason="needs fake devices")

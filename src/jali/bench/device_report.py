@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from jali.bench.collectives import Cell, Report
 from jali.bench.collectives_report import Verdict, geometric_mean, size_text, time_text
 from jali.bench.device_collectives import SYMMETRIC
-from jali.vendors import library_of, names
+from jali.vendors import libraries
 
 FLOOR, MEAN = 0.95, 1.25
 SMALL = 64 << 10
-LIBRARIES = {library_of(name) for name in names()} - {""}
+LIBRARIES = set(libraries())
 SMALL_MEAN = {"stream": 2.0, "graph": 1.4}
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jali import settings
+from jali import _core, settings
 from jali.errors import ParameterError
-from jali.vendors import library_of, names, vendor
+from jali.vendors import libraries
 
 COLLECTIVES = (
     "broadcast",
@@ -160,15 +160,14 @@ ALGORITHMS = (
 )
 LARGEST_DEPTH = 32
 
-# For arrays in device memory there are the rows without hosts and chunks, each as one launch, and these.
-ON_DEVICES = (
-    *(
-        Algorithm(library_of(name), COLLECTIVES, "", "", f"the library of {vendor(name).platform} devices")
-        for name in names()
-        if library_of(name)
-    ),
-    Algorithm("host-staged", COLLECTIVES, "", "", "copied to the host, done there, copied back"),
+# For arrays in device memory there are the rows without hosts and chunks, whose messages one of CARRIERS_OF_DEVICES carries, and
+# what has collectives itself.
+_OF_DEVICES = _core.collective_rows(libraries())
+CARRIERS_OF_DEVICES = {name for name, _, carries, _ in _OF_DEVICES if carries}
+ON_DEVICES = tuple(
+    Algorithm(name, COLLECTIVES, "", "", words) for name, words, _, itself in _OF_DEVICES if itself
 )
+ROWS_OF_DEVICES = {row.name for row in ON_DEVICES}
 
 
 def rows(collective: str, on_device: bool = False) -> list[Algorithm]:

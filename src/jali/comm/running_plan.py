@@ -13,19 +13,16 @@ import numpy as np
 
 from jali import _core, recording
 from jali.amounts import counted
+from jali.comm import algorithms
 from jali.comm.device_arrays import DeviceArray
 from jali.comm.elements import as_array, element_name
 from jali.comm.whereabouts import data_on_device, is_on_device
 from jali.errors import ParameterError, PlanError
-from jali.vendors import library_of, names
 
 if TYPE_CHECKING:
     from jali._core import GpuPlan
     from jali.comm.communicator import Communicator
     from jali.comm.plan import Plan
-
-# libraries between devices
-ON_DEVICES = {"remote-write", *(library_of(name) for name in names() if library_of(name))}
 
 
 class RunningPlan:
@@ -33,8 +30,8 @@ class RunningPlan:
 
     All ranks start plans of one communicator in the same order. Arrays must be C-contiguous, of exactly the buffer's
     size and type; None where a buffer has no elements on this rank. Arrays in device memory are taken as well, all of them then:
-    the plan runs on jali's stream, with libraries "remote-write" and the vendor's ("nccl"), and slices of the device's queues
-    take the place of chunks (`depth`).
+    the plan runs on jali's stream, with libraries that carry messages between devices ("remote-write", the vendor's "nccl"), and
+    slices of the device's queues take the place of chunks (`depth`).
     """
 
     def __init__(self, plan: Plan, communicator: Communicator) -> None:
@@ -49,7 +46,7 @@ class RunningPlan:
         self._proved: set[_core.Gpu] = set()
         self._last: _core.GpuEvent | None = None  # of a run on a device
         self._on_host: _core.PersistentPlan | None = None
-        if not ON_DEVICES & set(plan.parameters.libraries):
+        if not algorithms.CARRIERS_OF_DEVICES & set(plan.parameters.libraries):
             space = communicator.collectives.space
             self._on_host = _core.PersistentPlan(plan.schedule(communicator.rank), space, self._what)
         self._names = [name for name, _, _ in plan.composition.core.buffers if name != "work"]
@@ -139,10 +136,9 @@ class RunningPlan:
             assert communicator is not None, "a communicator that is gone runs no plans"
             collectives = communicator.collectives.on_device(gpu)
             p = self.plan.parameters
-            libraries = [name or collectives.carrier for name in p.libraries] or [collectives.carrier]
             parameters = _core.PlanParameters(
                 p.hierarchy,
-                libraries=libraries,
+                libraries=p.libraries,
                 stripe=p.stripe,
                 stripe_weights=p.stripe_weights,
                 ring=p.ring,

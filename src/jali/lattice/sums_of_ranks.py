@@ -19,8 +19,12 @@ from jali.comm.device_arrays import DeviceView
 def why_ranks_need_the_host(lattice: Any) -> str:
     """Why sums of several ranks cannot stay on this lattice's devices, the same on all ranks; empty if they can. The first use is collective."""
     with recording.suspended():  # what is made by the first use is no part of a graph
-        way = lattice.communicator.collectives.on_device(lattice.gpu).algorithm_of(_call("sum", 1))
-    return f"ranks add them by way of {way!r}" if way == "host-staged" else ""
+        there, call = lattice.communicator.collectives.on_device(lattice.gpu), _call("sum", 1)
+        return (
+            ""
+            if there.plan_of((call, False)).recordable
+            else f"ranks add them by way of {there.algorithm_of(call)!r}"
+        )
 
 
 class SumsOfRanks:

@@ -45,6 +45,12 @@ def library_of(name: str) -> str:
     return ccl.setting if ccl else ""
 
 
+@functools.cache
+def libraries() -> list[str]:
+    """The names of all vendors' libraries."""
+    return [library_of(name) for name in names() if library_of(name)]
+
+
 def tell_core(name: str) -> None:
     """Gives the core the row of this name, once; the core asks for it. Raises ValueError where there is none."""
     row = vendor(name)

@@ -1,0 +1,85 @@
+// What transports do for collectives between devices: rows, and the carrier that a row makes for all
+// collectives of a communicator on one device.
+//
+// A carrier may carry the messages of plans (gpu_plan.hpp), and so do any algorithm: those of the kernel's
+// own queues within a launch (collective_queues.hpp), others between launches, all of a stage at once. Or it
+// has collectives itself, and then its name is that of an algorithm. A new transport is a file with a carrier
+// and a row, and the row's name in the table of collective_transport.cpp.
+#pragma once
+
+#include "collective/device_plan.hpp"
+#include "collective/device_program.hpp"
+#include "collective/standard.hpp"
+#include "transport/transport.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace jali {
+
+// A collective as users call it; of an operation of theirs only that it is one.
+struct DeviceCall : CollectiveCall {
+    bool reproducible = false;
+    // Does the same on copies in host memory, one per buffer; empty where this rank has no bytes of it.
+    std::function<void(std::span<const std::span<std::byte>> buffers)> on_host;
+
+    std::vector<std::size_t> bytes_of_buffers(int ranks, int rank) const;
+};
+
+// A call that a carrier has not: the caller's mistake, if it was asked for by name.
+struct CollectiveError : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+// What carriers are made of: `communicator` is that of the user, `control` carries what is the carriers' own.
+struct CollectiveRanks {
+    std::shared_ptr<Gpu> gpu;
+    std::shared_ptr<Communicator> communicator, control;
+};
+
+struct CollectiveTransport;
+
+class CollectiveCarrier {
+  public:
+    CollectiveCarrier(const CollectiveTransport& row, const Gpu& gpu);
+    virtual ~CollectiveCarrier() = default;
+    CollectiveCarrier(const CollectiveCarrier&) = delete;
+
+    // Puts a stage's messages on a stream, which go on at once; those between two ranks match in their order.
+    virtual void exchange(std::span<const StageMessage> messages, std::span<const GpuAddress> buffers,
+                          void* stream);
+
+    // Collectives of its own. Throws CollectiveError, or GpuError where the devices' library has it not.
+    virtual void check(const DeviceCall&) const {}
+    // `what` names it in errors.
+    virtual std::shared_ptr<DevicePlan> plan(const DeviceCall& call, std::string what);
+
+    const CollectiveTransport& row;
+    const std::string name; // as devices of this vendor have it
+};
+
+// Which collectives take a row.
+struct CollectiveRules {
+    const char* carries = nullptr; // messages of plans, and where they go through; null: none
+    bool itself = false;           // has collectives, which are taken where no algorithm is
+    bool user_operations = false;  // also those
+    bool costly = false;           // made when the first wants it
+};
+
+struct CollectiveTransport : Transport {
+    // Collective. Throws GpuError, on all ranks, where it is not possible.
+    std::shared_ptr<CollectiveCarrier> (*make)(const CollectiveRanks& ranks);
+    CollectiveRules rules;
+};
+
+extern const CollectiveTransport collectives_by_remote_write, collectives_by_library, collectives_by_staging;
+
+// In the order in which they are taken.
+std::span<const CollectiveTransport* const> collective_transports();
+
+} // namespace jali

@@ -1,0 +1,155 @@
+#include "collective/device_collectives.hpp"
+#include "settings/notice.hpp"
+#include "settings/settings.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace jali {
+
+namespace {
+
+bool takes(const CollectiveTransport& row, const DeviceCall& call) {
+    return call.operation != Operation::user || row.rules.user_operations;
+}
+
+} // namespace
+
+DeviceCollectives::DeviceCollectives(std::shared_ptr<Gpu> gpu,
+                                     const std::shared_ptr<Communicator>& communicator)
+    : ranks_{std::move(gpu), communicator, communicator->duplicate()} {
+    const GpuVendor& vendor = ranks_.gpu->vendor();
+    for (const CollectiveTransport* row : collective_transports()) {
+        if (!*row->name && vendor.ccl.setting.empty()) continue; // this vendor has no library
+        rows_.push_back({name_of(*row, &vendor), row, nullptr, ""});
+        if (!row->rules.costly) open(rows_.back());
+    }
+}
+
+const std::string& DeviceCollectives::open(Row& row) {
+    if (!row.carrier && row.why_not.empty()) {
+        try {
+            row.carrier = row.transport->make(ranks_);
+        } catch (const GpuError& error) {
+            row.why_not = error.what();
+        }
+        if (auto queues = std::dynamic_pointer_cast<CollectiveQueues>(row.carrier)) queues_ = queues;
+    }
+    return row.why_not;
+}
+
+DeviceCollectives::Row& DeviceCollectives::named(const std::string& name, bool as_library) {
+    std::vector<std::string> known;
+    for (Row& row : rows_) {
+        if (as_library && row.transport->rules.carries == nullptr) continue;
+        if (row.name == name) return row;
+        known.push_back(row.name);
+    }
+    std::string names;
+    for (const std::string& one : known)
+        names += (names.empty() ? "" : &one == &known.back() ? " and " : ", ") + one;
+    throw PlanError(
+        (as_library ? "library '" + name + "' carries no messages" : "'" + name + "' carries nothing") +
+        " between these devices; " + names + (known.size() > 1 ? " do" : " does"));
+}
+
+std::string DeviceCollectives::why_not(Row& row, const DeviceCall& call) {
+    if (!row.transport->rules.itself) return "'" + row.name + "' has no collectives itself";
+    if (!takes(*row.transport, call)) return "'" + row.name + "' has no operations of the user";
+    if (!open(row).empty()) return row.why_not;
+    try {
+        row.carrier->check(call);
+    } catch (const GpuError& error) {
+        return error.what();
+    } catch (const CollectiveError& error) {
+        return error.what();
+    } catch (const std::invalid_argument& error) { // the operation makes no sense for the type
+        return error.what();
+    }
+    return "";
+}
+
+std::string DeviceCollectives::choose(const DeviceCall& call) {
+    std::string closed;
+    for (Row& row : rows_) {
+        if (!takes(*row.transport, call)) continue;
+        if (const std::string& reason = open(row); !reason.empty()) {
+            closed += (closed.empty() ? "" : "; ") + reason;
+            continue;
+        }
+        if (row.transport->rules.itself && !why_not(row, call).empty()) continue;
+        if (!closed.empty() && ranks_.control->rank() == 0)
+            tell_once("collectives on devices go by way of '" + row.name + "', since " + closed);
+        return row.transport->rules.itself ? row.name : "";
+    }
+    throw CollectiveError(std::string(name_of(call.collective)) + " of these arguments cannot be done on " +
+                          ranks_.gpu->kind() + " devices" + (closed.empty() ? "" : ": " + closed));
+}
+
+const std::string& DeviceCollectives::default_carrier() {
+    if (const std::string& name = settings().device_carrier; !name.empty()) return name;
+    const Row* last = nullptr;
+    for (Row& row : rows_) {
+        if (row.transport->rules.carries == nullptr) continue;
+        last = &row;
+        if (open(row).empty()) break;
+    }
+    return last->name;
+}
+
+std::shared_ptr<GpuPlan> DeviceCollectives::plan(const Composition& composition, PlanParameters parameters,
+                                                 const Kernel& kernel, std::string what) {
+    if (parameters.libraries.empty()) parameters.libraries = {""};
+    for (std::string& name : parameters.libraries)
+        if (name.empty()) name = default_carrier();
+    const int rank = ranks_.control->rank();
+    const Schedule schedule = plan_rank(composition, parameters, rank);
+    std::vector<std::shared_ptr<CollectiveCarrier>> carriers;
+    std::vector<int> of_libraries;
+    for (const std::string& name : schedule.libraries()) {
+        Row& row = named(name, true);
+        if (!open(row).empty())
+            throw GpuError(what + " goes through " + row.transport->rules.carries + ", but " + row.why_not);
+        if (row.carrier == queues_) {
+            of_libraries.push_back(by_kernel);
+            continue;
+        }
+        const auto found = std::ranges::find(carriers, row.carrier);
+        of_libraries.push_back(static_cast<int>(found - carriers.begin()));
+        if (found == carriers.end()) carriers.push_back(row.carrier);
+    }
+    const DeviceProgramParameters sizes = queues_ ? queues_->parameters() : DeviceProgramParameters();
+    std::vector<DeviceStage> stages = compile_for_device(schedule, ranks_.control->size(), rank,
+                                                         pieces_of(composition), sizes, of_libraries);
+    const DeviceProgram* combining = nullptr;
+    for (const DeviceStage& stage : stages)
+        if (stage.program.combines) combining = &stage.program;
+    GpuFunction function = kernel(stages[0].program.wire, // the same in all: it depends on the composition
+                                  combining != nullptr ? &combining->how : nullptr);
+    return std::make_shared<GpuPlan>(ranks_.gpu, queues_, std::move(carriers), std::move(stages), schedule,
+                                     std::move(function), std::move(what));
+}
+
+std::shared_ptr<DevicePlan> DeviceCollectives::plan(const std::string& name, const DeviceCall& call,
+                                                    std::string what) {
+    Row& row = named(name);
+    if (!takes(*row.transport, call)) {
+        std::string others;
+        for (const Row& other : rows_)
+            if (takes(*other.transport, call)) others += "'" + other.name + "', ";
+        throw CollectiveError("algorithm '" + name + "' has no operations of the user; choose " + others +
+                              "or none");
+    }
+    if (!open(row).empty()) throw GpuError(row.why_not);
+    row.carrier->check(call);
+    return row.carrier->plan(call, std::move(what));
+}
+
+std::int64_t DeviceCollectives::take_overflows() {
+    if (!queues_) return 0;
+    std::int64_t count = queues_->take_overflows();
+    ranks_.communicator->all_reduce_sum({&count, 1}, "overflows of a collective");
+    return count;
+}
+
+} // namespace jali

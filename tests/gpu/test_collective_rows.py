@@ -1,0 +1,310 @@
+"""Every row that carries collectives between devices does all of them as NumPy does, and says alike what it cannot."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+
+import jali
+from jali import _core, comm, settings
+from jali.comm import DeviceArray, algorithms
+from jali.comm.calls import Call
+from jali.devices import open_device
+from jali.errors import DeviceError, ParameterError, PlanError
+from jali.vendors import libraries, library_of
+
+pytestmark = pytest.mark.skipif(REAL, reason="the library's own tests run it on hardware")
+REDUCE = {"sum": np.add, "max": np.maximum, "prod": np.multiply, "bit_xor": np.bitwise_xor}
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+IN_PLACE = ("broadcast", "all_reduce", "reduce", "all_gather", "reduce_scatter")
+UNEVEN = ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")
+
+
+@pytest.fixture(autouse=True)
+def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None]) -> None:
+    use_fake_gpus(monkeypatch, 4)
+    use_fake_ccl(use_settings)
+    use_settings(
+        device_queues="channels=6,slot_bytes=512,flagged_bytes=512,flagged_below=2048,bytes_per_channel=256"
+    )
+
+
+def there() -> Any:
+    c = comm.current()
+    return c.collectives.on_device(open_device("cuda", c))
+
+
+def values(rank: int, count: int, dtype: str) -> Any:
+    return (np.arange(count) * (rank + 2) % 11 + rank + 1).astype(dtype)
+
+
+def buffers_of(call: Call, of: int, dtype: str) -> tuple[list[Any], list[Any], Any]:
+    """What rank `of` has in its buffers, in NumPy: those given, those after (None: not looked at), which part of the last."""
+    ranks, me = comm.current().size, of
+    table = np.asarray(call.elements)
+    if call.collective == "all_to_all":
+        counts = np.broadcast_to(table.reshape(ranks, ranks) if table.ndim else table, (ranks, ranks))
+        sent = [[values(10 * i + j, counts[i][j], dtype) for j in range(ranks)] for i in range(ranks)]
+        mine, got = np.concatenate(sent[me]), np.concatenate([sent[i][me] for i in range(ranks)])
+        return [mine, 0 * got], [mine, got], slice(None)
+    if call.collective in ("all_reduce", "reduce", "broadcast"):
+        all_of = [values(r, call.elements, dtype) for r in range(ranks)]
+        if call.collective == "broadcast":
+            return [all_of[me]], [all_of[call.root]], slice(None)
+        total = combined(call.op, all_of)
+        if call.in_place:
+            at_root = call.collective == "all_reduce" or me == call.root
+            return [all_of[me]], [total], slice(None) if at_root else slice(0)
+        if call.collective == "reduce" and me != call.root:
+            return [all_of[me], None], [all_of[me], None], slice(None)
+        return [all_of[me], 0 * total], [all_of[me], total], slice(None)
+    counts = np.broadcast_to(table, ranks)
+    at = np.concatenate([[0], np.cumsum(counts)])
+    part = slice(at[me], at[me + 1])
+    if call.collective == "reduce_scatter":
+        wholes = [values(r, at[-1], dtype) for r in range(ranks)]
+        total = combined(call.op, wholes)
+        if call.in_place:
+            return [wholes[me]], [total], part
+        return [wholes[me], 0 * total[part]], [wholes[me], total[part]], slice(None)
+    parts = [values(r, counts[r], dtype) for r in range(ranks)]
+    whole = np.concatenate(parts)
+    if call.collective == "scatter":
+        given = whole if me == call.root else None
+        return [given, 0 * parts[me]], [given, parts[me]], slice(None)
+    if call.in_place:
+        holes = 0 * whole
+        holes[part] = parts[me]
+        return [holes], [whole], slice(None)
+    if call.collective == "gather" and me != call.root:
+        return [parts[me], None], [parts[me], None], slice(None)
+    return [parts[me], 0 * whole], [parts[me], whole], slice(None)
+
+
+def combined(op: str, arrays: list[Any]) -> Any:
+    return list(itertools.accumulate(arrays, REDUCE[op]))[-1]
+
+
+def run(call: Call, dtype: str) -> None:
+    """Makes the plan of a call, and runs it twice on this rank's buffers."""
+    collectives = there()
+    plan = collectives.plan_of((call, False))
+    given, wanted, part = buffers_of(call, comm.current().rank, dtype)
+    assert plan.user_buffers == len(given)
+    assert [plan.bytes_of(k) for k in range(len(given))] == [0 if x is None else x.nbytes for x in given]
+    for _ in range(2):
+        arrays = [None if x is None else DeviceArray.from_host(x, collectives.gpu) for x in given]
+        plan(tuple(arrays))
+        for k, (array, right) in enumerate(zip(arrays, wanted, strict=True)):
+            if array is not None:
+                looked_at = part if k == len(given) - 1 else slice(None)
+                assert np.array_equal(array.to_host()[looked_at], right[looked_at]), (call, k)
+
+
+def calls(name: str, way: str | None, op: str, element: str) -> list[Call]:
+    ranks = comm.current().size
+    found = []
+    for uneven, in_place in itertools.product((False, name in UNEVEN), (False, name in IN_PLACE)):
+        elements: Any = 37
+        if uneven and name == "all_to_all":
+            elements = tuple((i + 2 * j) % 5 for i in range(ranks) for j in range(ranks))
+        elif uneven:
+            elements = tuple((7 + 3 * r) % 8 for r in range(ranks))
+        in_place = in_place or name == "broadcast"
+        found.append(Call(name, element, elements, (ranks - 1) % ranks, op, in_place, way, False))
+    return list(dict.fromkeys(found))
+
+
+def every_call(name: str, way: str | None, kinds: list[tuple[str, str, str]]) -> int:
+    """Runs what the row has, and sees that it refuses the rest with the reason that it gives; how many it has."""
+    done = 0
+    for op, element, dtype in kinds:
+        for call in calls(name, way, op, element):
+            core = there().core
+            if way in core_rows_that_do() and (why := core.why_not(way, there()._described(call))):
+                with pytest.raises((ParameterError, DeviceError), match="has no|cannot combine|knows no"):
+                    there().plan_of((call, False))
+                assert way == "nccl", why
+                continue
+            run(call, dtype)
+            done += 1
+    return done
+
+
+def core_rows_that_do() -> set[str]:
+    return {name for name, _, _, itself in _core.collective_rows(libraries()) if itself}
+
+
+KINDS = [("sum", "fp64", "float64"), ("max", "int32", "int32"), ("prod", "complex64", "complex64")]
+KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uint64", "uint64")]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.full)])
+@pytest.mark.parametrize("name", algorithms.COLLECTIVES)
+@pytest.mark.parametrize("row", ["remote-write", "nccl", "nccl itself", "host-staged"])
+def test_every_row_does_what_numpy_does(
+    name: str, row: str, ranks: int, use_settings: Callable[..., None]
+) -> None:
+    carrier, way = (row, None) if row in ("remote-write", "nccl") else ("", row.split()[0])
+    use_settings(device_carrier=carrier)
+    reduces = name in ("all_reduce", "reduce", "reduce_scatter")
+    done = comm.virtual_ranks(ranks, every_call, name, way, KINDS if reduces else KINDS[:2] + KINDS[4:5])
+    assert len(set(done)) == 1
+    assert done[0] >= 3  # of the library at least sums of some types
+
+
+def reasons() -> list[str]:
+    collectives = there()
+    x = DeviceArray.from_host(np.arange(5.0) + comm.current().rank, collectives.gpu)
+    found = [collectives.core.why_not(row) for row in ("remote-write", "nccl", "host-staged")]
+    ranks = comm.current().size
+    for _ in range(2):
+        total = comm.current().all_reduce(x)
+        assert np.array_equal(total.to_host(), ranks * np.arange(5.0) + sum(range(ranks)))
+    with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
+        comm.current().all_reduce(x, algorithm="ring")
+    with pytest.raises(PlanError, match="'pigeon' carries nothing .*; remote-write, nccl and host-staged do"):
+        collectives.core.why_not("pigeon")
+    return found
+
+
+def test_where_one_rank_has_no_peers_all_say_so_alike(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks 0 and 2 share a device; rank 1 could reach both."""
+    use_fake_gpus(monkeypatch, 2)
+    found = comm.virtual_ranks(3, reasons)
+    assert found[0] == found[1] == found[2]
+    by_stores, by_library, by_host = found[0]
+    assert by_stores.endswith("ranks of one process share a device")
+    assert by_library.startswith("ranks 0 and 2 use one GPU")
+    assert by_host == ""
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "collectives on devices" in line]
+    assert line.endswith(f"go by way of 'host-staged', since {by_stores}; {by_library}")
+
+
+def what_the_library_lacks() -> None:
+    c, core = comm.current(), there().core
+    x = DeviceArray.from_host(np.ones(4 * c.size, np.int16), there().gpu)
+    a_call = Call("all_reduce", "fp64", 8, 0, "sum", False, None, False)
+
+    def why(**changes: Any) -> str:
+        return str(core.why_not("nccl", there()._described(a_call._replace(**changes))))
+
+    assert why() == ""
+    assert why(reproducible=True).startswith("algorithm 'nccl' does not say in which order it combines")
+    assert why(dtype="int16").startswith("NCCL cannot combine elements of type int16")
+    assert why(op=np.add) == "'nccl' has no operations of the user"
+    assert why(dtype="complex64", op="min") != ""
+    for more, error, words in (
+        ({"algorithm": "nccl", "op": lambda a, b: a + b}, ParameterError, "choose 'host-staged', or none"),
+        ({"algorithm": "nccl", "reproducible": True}, ParameterError, "leave reproducible out"),
+        ({"algorithm": "nccl"}, DeviceError, "cannot combine elements of type int16"),
+    ):
+        with pytest.raises(error, match=words):
+            c.all_reduce(x, **more)
+    assert "no broadcast into another array" in why(collective="broadcast")
+    to_all = {"collective": "all_to_all", "in_place": True}
+    assert why(**to_all) == "algorithm 'nccl' has no all_to_all in place; choose another, or none"
+    with pytest.raises(ParameterError, match="'nccl' has no reduce_scatter with counts; choose another"):
+        c.reduce_scatter(x, counts=[4] * c.size, algorithm="nccl")
+    # not asked for by name, they find another row
+    assert c.all_reduce(x, op=lambda a, b: a + b).to_host()[0] == c.size
+    assert c.all_reduce(x).to_host()[0] == c.size
+    assert c.all_reduce(x, reproducible=True).to_host()[0] == c.size
+
+
+@pytest.mark.parametrize("peers", [True, False])
+def test_what_a_row_lacks_is_said_and_another_does_it(peers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not peers:
+        monkeypatch.setenv("JALI_FAKE_NO_PEERS", "1")
+    comm.virtual_ranks(2, what_the_library_lacks)
+
+
+def recorded_or_refused(way: str) -> bool:
+    c, collectives = comm.current(), there()
+    gpu = collectives.gpu
+    x = DeviceArray.from_host(np.arange(6.0) + c.rank, gpu)
+    out = DeviceArray.empty(gpu, (6,), np.float64)
+    call = Call("all_reduce", "fp64", 6, 0, "sum", False, way, False)
+    plan = collectives.plan_of((call, False))
+    plan((x, out))  # the fake driver records what this thread does; the library connects ranks in another
+    if plan.recordable:
+        graph = _core.GpuGraph(gpu, lambda: plan.run([x.address, out.address]))
+        for _ in range(3 if isinstance(plan, _core.GpuPlan) else 1):  # the fake library does so once
+            gpu.fill(out.memory, 3)
+            gpu.launch_graph(graph)
+            assert np.array_equal(out.to_host(), c.size * np.arange(6.0) + sum(range(c.size)))
+    else:
+        words = rf"all_reduce of 48 bytes on devices \({way}\) takes the host, so that it cannot be recorded"
+        with pytest.raises(DeviceError, match=words):
+            _core.GpuGraph(gpu, lambda: plan.run([x.address, out.address]))
+        plan((x, out))  # no harm was done
+        assert np.array_equal(out.to_host(), c.size * np.arange(6.0) + sum(range(c.size)))
+    return bool(plan.recordable)
+
+
+@pytest.mark.parametrize("way", ["two_step", "nccl", "host-staged"])
+def test_rows_are_recorded_in_graphs_or_refuse_it(way: str) -> None:
+    assert comm.virtual_ranks(3, recorded_or_refused, way) == [way != "host-staged"] * 3
+
+
+def wrong_buffers(way: str) -> None:
+    collectives = there()
+    gpu = collectives.gpu
+    call = Call("all_reduce", "fp64", 6, 0, "sum", False, way, False)
+    plan = collectives.plan_of((call, False))
+    x, short = DeviceArray.empty(gpu, (6,), "fp64"), DeviceArray.empty(gpu, (5,), "fp64")
+    with pytest.raises(PlanError, match="has 2 buffers, 1 were given"):
+        plan.run([x.address])
+    with pytest.raises(
+        ParameterError, match="a buffer has 48 bytes on this rank, the array given for it has 40"
+    ):
+        plan((x, short))
+    with pytest.raises(ParameterError, match="a buffer has 48 bytes on this rank, none was given"):
+        plan((x, None))
+
+
+@pytest.mark.parametrize("way", ["two_step", "nccl", "host-staged"])
+def test_plans_of_all_rows_refuse_other_buffers(way: str) -> None:
+    comm.virtual_ranks(2, wrong_buffers, way)
+
+
+def test_names_of_rows_are_those_of_settings_and_algorithms() -> None:
+    rows = _core.collective_rows(libraries())
+    allowed = {
+        row.name: row.values for row in settings.rows() if row.name in ("device_carrier", "collective")
+    }
+    carriers = [name for name, _, carries, _ in rows if carries]
+    assert re.split(", | or ", allowed["device_carrier"]) == carriers
+    assert [row.name for row in algorithms.ON_DEVICES] == [name for name, _, _, itself in rows if itself]
+    for name in core_rows_that_do():
+        assert name in allowed["collective"]
+        jali.settings.current().changed({"collective": f"all_reduce={name}"})
+    assert {library_of("cuda"), library_of("hip")} == set(libraries())
+
+
+def host_and_devices() -> None:
+    c, gpu = comm.current(), there().gpu
+    composition = comm.Composition.standard("all_reduce", c.size, 9, dtype="float64")
+    of_devices = composition.plan(libraries=["remote-write"]).on(c)
+    x = np.arange(9.0) + c.rank
+    with pytest.raises(PlanError, match="libraries remote-write is for arrays in device memory"):
+        of_devices.run(x, np.zeros(9))
+    out = DeviceArray.empty(gpu, (9,), np.float64)
+    of_devices.run(DeviceArray.from_host(x, gpu), out)
+    assert np.array_equal(out.to_host(), c.size * np.arange(9.0) + sum(range(c.size)))
+    with pytest.raises(PlanError, match="'rccl' carries no messages .*; remote-write and nccl do"):
+        composition.plan(libraries=["rccl"]).on(c).run(DeviceArray.from_host(x, gpu), out)
+    with pytest.raises(PlanError, match="no library 'host-staged' connects these ranks"):
+        composition.plan(libraries=["host-staged"]).on(c)
+
+
+def test_plans_of_the_user_ask_the_rows_which_libraries_are_of_devices() -> None:
+    comm.virtual_ranks(2, host_and_devices)
