@@ -37,8 +37,9 @@ class SumsOfRanks:
         self._additions: list[tuple[Call, Any, Any]] = []  # its plan, and the words
         address = launch.words_of_sums
         for how, same in groupby("sum" if r == "sum" else "max" for r in reductions):
-            call = _call(how, _core.sum_words * len(list(same)))
-            words = DeviceView(address, call.dtype, (call.elements,), lattice.gpu.stream, launch, lattice.gpu)
+            count = _core.sum_words * len(list(same))
+            call = _call(how, count)
+            words = DeviceView(address, call.dtype, (count,), lattice.gpu.stream, launch, lattice.gpu)
             self._additions.append((call, self._there.plan_of((call, False)), words))
             address += words.nbytes
         self.add()  # of nothing yet: libraries connect ranks at their first call, which no graph can do
