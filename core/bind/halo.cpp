@@ -257,24 +257,25 @@ void bind_storage(nb::module_& m) {
         "such as \"cuda\"; choose with JALI_HALO_POLICY or "
         "Launch(policy=...).");
     m.def(
-        "halo_steps",
+        "halo_batches",
         [](const std::string& device, const std::string& policy, int stages, bool produces, bool has_bulk,
            bool bulk_waits_for_packing, bool boundary_fills) {
             const HaloPolicy& row = halo_policy(policy, &vendor_of(device));
             HaloShape shape{stages, produces, has_bulk, bulk_waits_for_packing, boundary_fills, true, {}};
             nb::list steps;
-            for (const HaloStep& step : halo_steps(row, shape)) {
-                nb::list actions;
-                for (HaloAction action : step.actions) actions.append(name_of(action));
-                steps.append(nb::make_tuple(nb::tuple(actions), step.stage, step.beside, step.needs));
+            for (const Batch& batch : halo_batches(row, shape)) {
+                nb::list deeds;
+                for (Deed deed : batch.deeds) deeds.append(name_of(deed));
+                steps.append(nb::make_tuple(nb::tuple(deeds), batch.stage, batch.stream, batch.needs));
             }
             return steps;
         },
         "device"_a, "policy"_a, "stages"_a = 1, "produces"_a = false, "has_bulk"_a = true,
         "bulk_waits_for_packing"_a = false, "boundary_fills"_a = false,
-        "Steps of an exchange by a policy between devices of a kind, as launches: [(actions, stage of the "
-        "boundary or -1, whether it is beside the device's own stream, numbers of earlier steps that it "
-        "needs)].");
+        "Batches of an exchange by a policy between devices of a kind, as launches: [(deeds, stage of the "
+        "boundary or -1, stream, numbers of earlier ones that it needs)]; other streams begin with what was "
+        "on "
+        "stream 0, which at the end waits for them.");
 }
 
 } // namespace

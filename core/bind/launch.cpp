@@ -265,6 +265,9 @@ void bind_launch(nb::module_& m) {
             "is "
             "given for a few such runs, which is collective.")
         .def(
+            "schedule", [](BoundLaunch& self) { return std::make_shared<Schedule>(self.launch->schedule()); },
+            nb::call_guard<nb::gil_scoped_release>(), "The steps of such a run, around a kernel. Collective.")
+        .def(
             "check", [](BoundLaunch& self) { self.launch->check(); },
             nb::call_guard<nb::gil_scoped_release>(),
             "Proves that it is in order; RuntimeError says what is wrong. Collective on devices, where all "

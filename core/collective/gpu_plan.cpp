@@ -13,7 +13,7 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
                  const Schedule& schedule, GpuFunction kernel, std::string what)
     : DevicePlan(std::move(gpu), std::move(what),
                  std::ranges::all_of(carriers, [](const auto& c) { return c->row.traits.recordable; })),
-      queues_(std::move(queues)), carriers_(std::move(carriers)), kernel_(std::move(kernel)) {
+      queues_(std::move(queues)), carriers_(std::move(carriers)), kernel_(std::move(kernel)), program_(gpu_) {
     const auto& buffers = schedule.buffers();
     if (buffers.empty() || buffers.size() > most_buffers)
         throw PlanError(what_ + " has " + std::to_string(buffers.size()) + " buffers; a device takes 1 to " +
@@ -43,11 +43,25 @@ GpuPlan::GpuPlan(std::shared_ptr<Gpu> gpu, std::shared_ptr<CollectiveQueues> que
     if (own > 0 && buffers[own - 1].name == "work") provide(work_, --own);
     has_work_ = own + 1 < buffers.size();
     for (std::size_t k = 0; k < own; ++k) bytes_.push_back(buffers[k].bytes);
-    for (DeviceStage& plan : stages) {
-        Stage& stage = stages_.emplace_back();
-        stage.plan = std::move(plan);
-        prepare(stage, addresses);
+    stages_.resize(stages.size());
+    for (std::size_t s = 0; s < stages.size(); ++s) {
+        stages_[s].plan = std::move(stages[s]);
+        prepare(stages_[s], addresses);
+        add_to_program(stages_[s]);
     }
+}
+
+// One after the other: a launch reads what messages have brought.
+void GpuPlan::add_to_program(Stage& stage) {
+    for (const CarriedMessages& of : stage.plan.messages)
+        program_.add(carriers_[of.carrier]->name, 0, {}, [this, &stage, &of](void* stream) {
+            carriers_[of.carrier]->exchange(of.messages, stage.arguments.buffers, stream);
+        });
+    if (stage.arguments.instructions > 0)
+        program_.add("program", 0, {}, [this, &stage](void* stream) {
+            gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads,
+                         stage.arguments, stream);
+        });
 }
 
 void GpuPlan::prepare(Stage& stage, std::span<const GpuAddress> own) {
@@ -128,14 +142,8 @@ void GpuPlan::put(std::span<const GpuAddress> buffers, void* stream) {
     if (queues_) queues_->order(stream, captured);
     std::optional<DeviceSpan> span;
     if (watched()) span.emplace(*gpu_, stream, Phase::collective, what_, work());
-    for (Stage& stage : stages_) {
-        std::copy(buffers.begin(), buffers.end(), stage.arguments.buffers);
-        for (const CarriedMessages& of : stage.plan.messages)
-            carriers_[of.carrier]->exchange(of.messages, stage.arguments.buffers, stream);
-        if (stage.arguments.instructions == 0) continue;
-        gpu_->launch(kernel_, static_cast<unsigned>(stage.plan.program.channels), stage.threads,
-                     stage.arguments, stream);
-    }
+    for (Stage& stage : stages_) std::copy(buffers.begin(), buffers.end(), stage.arguments.buffers);
+    program_.run({&stream, 1});
     span.reset();
     if (queues_) queues_->pad_->note_work(stream, captured);
 }

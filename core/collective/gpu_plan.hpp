@@ -4,6 +4,7 @@
 
 #include "collective/collective_queues.hpp"
 #include "collective/device_plan.hpp"
+#include "device/stream_program.hpp"
 #include "device/timeline.hpp"
 #include "schedule/recorded_calls.hpp"
 
@@ -50,6 +51,7 @@ class GpuPlan : public DevicePlan {
         CollectiveArguments arguments{};
     };
     void prepare(Stage& stage, std::span<const GpuAddress> own);
+    void add_to_program(Stage& stage);
     int runs_to_record(Communicator& communicator) const;
     void choose_channels(RecordedPlan& subject, Communicator& communicator) const;
 
@@ -59,6 +61,7 @@ class GpuPlan : public DevicePlan {
     bool has_work_ = false;
     GpuMemory scratch_, work_;
     std::vector<Stage> stages_;
+    StreamProgram program_; // of all stages
 };
 
 } // namespace jali

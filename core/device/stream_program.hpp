@@ -3,7 +3,8 @@
 //
 // Steps are put on their streams in the order in which they were added. A step that needs one of another
 // stream waits for an event behind it; what an earlier wait, or the order of a stream, has settled is not
-// waited for again. All of it can be part of a graph, unless a step is the host's.
+// waited for again. Stream 0 is where the program stands: the others begin behind what was on it, and what
+// comes next on it comes after all of them. All of it can be part of a graph, unless a step is the host's.
 #pragma once
 
 #include "device/gpu.hpp"
@@ -23,7 +24,7 @@ class StreamProgram {
     explicit StreamProgram(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
     StreamProgram(const StreamProgram&) = delete;
 
-    // `needs` are steps that were added before, of any stream; without work it only marks a place. Returns
+    // `needs` are steps that were added before, of any stream; what has no work only keeps its place. Returns
     // its number.
     int add(std::string name, int stream, std::span<const int> needs, Work work);
 
@@ -41,12 +42,18 @@ class StreamProgram {
         std::string name;
         int stream;
         Work work;
+        bool first;                       // of its stream, with nothing settled: it waits for the start
         std::vector<int> awaited;         // steps of other streams
         std::unique_ptr<GpuEvent> behind; // if another stream waits for it
         std::vector<int> settled;         // [stream]: the last step of it that has run then
     };
+    int last_of(int stream) const; // its last step; -1: it has none
+    static int settled_by(const Step& step, int stream);
+
     std::shared_ptr<Gpu> gpu_;
     std::vector<Step> steps_;
+    std::unique_ptr<GpuEvent> start_;             // if a stream begins with it
+    std::vector<std::unique_ptr<GpuEvent>> ends_; // [stream]
 };
 
 } // namespace jali

@@ -2,19 +2,16 @@
 #include "device/timeline.hpp"
 
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 
 namespace jali {
 
 namespace {
 
-std::size_t aligned(std::size_t bytes) {
-    return (bytes + 255) / 256 * 256;
-}
-
 // Whether blocks of the computation's kernel do it.
-bool by_roles(const HaloStep& step) {
-    return step.actions.size() > 1 && step.has_any(set_of({HaloAction::bulk, HaloAction::boundary}));
+bool by_roles(const Batch& batch) {
+    return batch.deeds.size() > 1 && batch.has_any(set_of({Deed::bulk, Deed::boundary}));
 }
 
 } // namespace
@@ -23,113 +20,84 @@ GpuExchange::GpuExchange(std::shared_ptr<PlacedLayout> layout, const std::vector
                          const std::vector<char>& stale, const HaloPolicy& policy,
                          std::shared_ptr<Communicator> communicator,
                          const std::vector<std::pair<std::shared_ptr<FieldStorage>, int>>& written)
-    : policy_(policy) {
-    halo_.layout = std::move(layout);
+    : policy_(policy), halo_(std::move(layout), requests, stale, policy.per_direction) {
     halo_.gpu = halo_.layout->gpu();
     halo_.communicator = std::move(communicator);
     const std::string trouble = why_no_halo_policy(policy_, *halo_.layout, *halo_.communicator);
     if (!trouble.empty()) throw GpuError("halo policy " + policy_.name + " is not possible here: " + trouble);
-    make_messages(requests, stale);
-    bool writes_packed = false;
-    for (const Message& message : halo_.messages)
-        for (const Part& part : message.parts)
+    for (HaloMessages::Message& message : halo_.messages) {
+        message.goes_by = message.comes_by = policy_.transport;
+        for (const HaloMessages::Part& part : message.parts)
             for (const auto& [field, parities] : written)
-                writes_packed |= field.get() == part.field && (parities >> part.parity & 1);
-    halo_.bulk_waits_for_packing = writes_packed && policy_.overlap;
-    for (std::size_t k = 0; k < requests.size(); ++k) {
-        const auto& field = requests[k].field;
-        const bool sent = stale[2 * k] || stale[2 * k + 1];
-        if (sent && std::find(halo_.fields.begin(), halo_.fields.end(), field) == halo_.fields.end())
-            halo_.fields.push_back(field);
+                writes_packed_ |= field.get() == part.field && (parities >> part.parity & 1);
     }
-    halo_.retired = halo_.gpu->allocate(
-        (halo_.messages.size() + halo_.stages.size() + 2) * sizeof(std::int64_t), "halo counters");
+    // of a field that is packed in one parity and written in the other steps, which know whole fields, say
+    // nothing
+    for (const auto& [field, parities] : written)
+        if (writes_packed_ ||
+            std::find(halo_.fields.begin(), halo_.fields.end(), field) == halo_.fields.end())
+            written_.push_back(field.get());
+    halo_.retired = halo_.gpu->allocate((halo_.messages.size() + static_cast<std::size_t>(stages()) + 2) *
+                                            sizeof(std::int64_t),
+                                        "halo counters");
     halo_.gpu->fill(halo_.retired.address(), 0, halo_.retired.size());
     if (policy_.in_kernel()) {
         all_packed_ = halo_.gpu->allocate(sizeof(std::int64_t), "halo counters");
         halo_.gpu->fill(all_packed_.address(), 0, all_packed_.size());
     }
     carrier_ = policy_.transport->make(halo_);
+    make_program(HaloShape{.stages = stages(), .produces = halo_.produced_bytes > 0});
+    allocate();
 }
 
-void GpuExchange::make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale) {
-    const PlacedLayout& layout = *halo_.layout;
-    std::vector<int> directions; // of the boundary stages, in order
-    for (const Slab& slab : layout.slabs()) {
-        Message message;
-        message.slab = slab.number;
-        message.from = slab.box.from;
-        message.to = slab.box.to;
-        for (std::size_t k = 0; k < requests.size(); ++k) {
-            const auto& request = requests[k];
-            if (request.slab != slab.number) continue;
-            for (int parity = 0; parity < 2; ++parity) {
-                if (!stale[2 * k + parity]) continue;
-                FieldStorage* field = request.field.get();
-                filled_.push_back({field, slab.number, parity, 0});
-                if (slab.count[parity] == 0 && slab.send_count[parity] == 0) continue;
-                Part part{};
-                part.field = field;
-                part.parity = parity;
-                part.send_count = slab.send_count[parity];
-                part.receive_count = slab.count[parity];
-                part.send_sites = parity ? slab.send_count[0] : 0;
-                part.ghost = layout.first_ghost() + slab.first[parity];
-                part.send_offset = message.send_bytes;
-                part.receive_offset = message.receive_bytes;
-                message.send_bytes += halo_.send_bytes_of(part);
-                message.receive_bytes += halo_.receive_bytes_of(part);
-                message.parts.push_back(part);
-            }
-        }
-        if (message.parts.empty()) continue;
-        message.send_offset = halo_.send_bytes;
-        message.receive_offset = halo_.receive_bytes;
-        halo_.send_bytes += aligned(message.send_bytes);
-        halo_.receive_bytes += aligned(message.receive_bytes);
-        message.direction = slab.highest_direction();
-        directions.push_back(message.direction);
-        halo_.messages.push_back(std::move(message));
+void GpuExchange::allocate() {
+    const auto bytes_of = [&](HaloBuffer::Of of) { return halo_.steps.bytes_of(of); };
+    if (const auto bytes = bytes_of(HaloBuffer::Of::items)) items_ = halo_.gpu->allocate(bytes, "halo items");
+    if (const auto bytes = bytes_of(HaloBuffer::Of::packed))
+        packed_ = halo_.gpu->allocate(bytes, "halo messages sent");
+    if (const auto bytes = bytes_of(HaloBuffer::Of::fetched))
+        fetched_ = halo_.gpu->allocate_pinned(bytes, "halo messages sent");
+    if (const auto bytes = bytes_of(HaloBuffer::Of::received))
+        received_ = halo_.gpu->allocate_pinned(bytes, "halo messages received");
+}
+
+GpuAddress GpuExchange::address_of(const HaloBuffer& buffer) const {
+    switch (buffer.of) {
+    case HaloBuffer::Of::owned:
+        return buffer.field->address();
+    case HaloBuffer::Of::ghosts:
+        return buffer.field->address_of_ghost(halo_.layout->first_ghost());
+    case HaloBuffer::Of::their_ghosts:
+        return buffer.field->ghosts_of(buffer.rank);
+    case HaloBuffer::Of::items:
+        return items_.address();
+    case HaloBuffer::Of::packed:
+        return packed_.address();
+    case HaloBuffer::Of::fetched:
+        return reinterpret_cast<GpuAddress>(fetched_.data());
+    case HaloBuffer::Of::received:
+        return reinterpret_cast<GpuAddress>(received_.data());
+    case HaloBuffer::Of::slot:
+        return carrier_->slot_of(halo_.communicator->rank());
+    case HaloBuffer::Of::their_slot:
+        return carrier_->slot_of(buffer.rank);
     }
-    std::sort(directions.begin(), directions.end());
-    directions.erase(std::unique(directions.begin(), directions.end()), directions.end());
-    // a rank without a part in it goes through an exchange as well, so that all count alike
-    if (!policy_.per_direction || directions.empty()) directions.assign(1, layout.ndim() - 1);
-    for (int direction : directions) halo_.stages.emplace_back().direction = direction;
-    std::stable_sort(halo_.messages.begin(), halo_.messages.end(),
-                     [](const Message& a, const Message& b) { return a.direction < b.direction; });
-    for (const Message& message : halo_.messages) {
-        for (std::size_t s = 0; s < halo_.stages.size(); ++s) {
-            if (message.direction > halo_.stages[s].direction) continue;
-            ++halo_.stages[s].messages;
-            break;
-        }
-    }
-    // Producers write what they compute as fields of their own, from which it is packed.
-    std::size_t produced = 0;
-    for (Message& message : halo_.messages) {
-        for (Part& part : message.parts) {
-            if (part.field->producer() == nullptr) continue;
-            part.produced = static_cast<std::int64_t>(produced);
-            produced += aligned(halo_.send_bytes_of(part));
-        }
-    }
-    if (produced > 0) produced_ = halo_.gpu->allocate(produced, "halo items");
+    throw std::logic_error("halo: a buffer of no kind");
 }
 
 void GpuExchange::produce_items(void* stream) {
-    for (const Message& message : halo_.messages) {
+    for (const HaloMessages::Message& message : halo_.messages) {
         for (std::size_t next = 0; next < message.parts.size();) {
-            const Part& part = message.parts[next++];
+            const HaloMessages::Part& part = message.parts[next++];
             const HaloProducer* producer = part.field->producer();
             if (producer == nullptr || part.send_count == 0) continue;
             // odd sites that follow the even ones without a gap are computed in the same launch
             std::int64_t count = part.send_count;
-            const auto follows = [&](const Part& more) {
+            const auto follows = [&](const HaloMessages::Part& more) {
                 return more.field == part.field && count % halo_.layout->group() == 0 &&
                        more.send_sites == part.send_sites + count &&
                        more.produced ==
-                           part.produced + count * static_cast<std::int64_t>(part.field->block_bytes());
+                           part.produced + static_cast<std::size_t>(count) * part.field->block_bytes();
             };
             for (; next < message.parts.size() && follows(message.parts[next]); ++next)
                 count += message.parts[next].send_count;
@@ -141,7 +109,7 @@ void GpuExchange::produce_items(void* stream) {
             parameters[0] = halo_.layout->on_device(halo_.layout->slabs()[message.slab]) +
                             part.send_sites * sizeof(std::int32_t);
             for (const auto& [index, source] : producer->sources) parameters[index] = source->address();
-            parameters[producer->output_parameter] = produced_.address() + part.produced;
+            parameters[producer->output_parameter] = items_.address() + part.produced;
             const std::int64_t blocks = (count + producer->threads - 1) / producer->threads;
             const DeviceSpan span(*halo_.gpu, stream, Phase::produce, part.field->label());
             halo_.gpu->launch(producer->gpu_kernel, static_cast<unsigned>(blocks),
@@ -151,7 +119,7 @@ void GpuExchange::produce_items(void* stream) {
     }
 }
 
-PackArguments GpuExchange::pack_arguments(const HaloStep& step) const {
+PackArguments GpuExchange::pack_arguments(const Batch& batch) const {
     PackArguments arguments{};
     arguments.parts = parts_.address();
     arguments.messages = sends_.address();
@@ -159,86 +127,86 @@ PackArguments GpuExchange::pack_arguments(const HaloStep& step) const {
     arguments.count = static_cast<std::int64_t>(halo_.messages.size());
     arguments.job_count = send_job_count_;
     arguments.busy = std::count_if(halo_.messages.begin(), halo_.messages.end(),
-                                   [](const Message& message) { return message.send_bytes > 0; });
+                                   [](const auto& message) { return message.send_bytes > 0; });
     arguments.retired = halo_.retired_word(0);
-    carrier_->prepare(arguments, step);
+    carrier_->prepare(arguments, batch);
     return arguments;
 }
 
-void GpuExchange::pack(const HaloStep& step, void* stream) {
-    const bool carries = step.has(HaloAction::put);
-    const char* name = !carries                     ? "pack"
-                       : step.has(HaloAction::wait) ? "pack, store and await"
-                                                    : "pack and store";
+void GpuExchange::pack(const Batch& batch, void* stream) {
+    const bool carries = batch.has(Deed::put);
+    const char* name = !carries ? "pack" : batch.has(Deed::wait) ? "pack, store and await" : "pack and store";
     const DeviceSpan span(*halo_.gpu, stream, carries ? Phase::transport : Phase::pack, name,
                           watched() ? halo_.sent() : Work{});
     halo_.gpu->launch(halo_.gpu->builtin(carries ? "pack_halos" : "gather_halos"),
                       static_cast<unsigned>(std::max<std::int64_t>(1, send_job_count_)), pack_blocks_.threads,
-                      pack_arguments(step), stream, Urgency::first);
+                      pack_arguments(batch), stream, Urgency::first);
 }
 
 // Blocks of the kernel pack, compute and wait. The waiting ones are the last, or of a launch that waits for
 // nothing of this device.
-void GpuExchange::run_in_kernel(const HaloStep& step, void* stream) {
-    const auto [given, most_pack_blocks] = computation_->roles(step);
+void GpuExchange::run_in_kernel(const Batch& batch, void* stream) {
+    const auto [given, most_pack_blocks] = computation_->roles(batch);
     HaloRoles roles = given;
-    roles.pack = pack_arguments(step);
+    roles.pack = pack_arguments(batch);
     roles.pack.last = 1; // what is packed is counted
-    if (step.has(HaloAction::pack))
+    if (batch.has(Deed::pack))
         roles.pack_blocks = std::clamp<std::int64_t>(send_job_count_, 1, most_pack_blocks);
     // what another launch packs is packed before this one
-    roles.sites_wait = halo_.bulk_waits_for_packing && step.has(HaloAction::pack);
+    roles.sites_wait = writes_packed_ && policy_.overlap && batch.has(Deed::pack);
     roles.packed = all_packed_.address();
-    roles.retired = halo_.retired_word(halo_.messages.size() + halo_.stages.size() + 1);
+    roles.retired = halo_.retired_word(halo_.messages.size() + static_cast<std::size_t>(stages()) + 1);
     // who looks at the count of exchanges must have done so before it grows
-    if (step.has(HaloAction::wait) && step.stage + 1 == stages())
+    if (batch.has(Deed::wait) && batch.stage + 1 == stages())
         roles.counted = roles.pack_blocks + roles.late_blocks + (roles.sites_wait ? roles.bulk_blocks : 0);
-    computation_->launch(step, roles, stream);
+    computation_->launch(batch, roles, stream);
 }
 
 void GpuExchange::prepare(HaloComputation& computation) {
     halo_.gpu->refuse_if_aborted();
     carrier_->begin();
-    for (Filled& f : filled_) f.version = f.field->version(f.parity);
-    make_tables();
+    halo_.note_versions();
     HaloShape shape;
     shape.stages = stages();
-    shape.produces = produced_.size() > 0;
+    shape.produces = halo_.produced_bytes > 0;
     shape.on = halo_switches();
     shape.has_bulk = shape.on.bulk && computation.has_bulk();
-    shape.bulk_waits_for_packing = halo_.bulk_waits_for_packing;
+    shape.bulk_waits_for_packing = writes_packed_ && policy_.overlap;
     shape.boundary_fills = computation.boundary_fills();
     shape.kernel_has_roles = computation.has_roles();
-    if (!program_ || shape != shape_) make_program(shape);
+    if (shape != shape_) make_program(shape);
+    make_tables();
 }
 
 void GpuExchange::rehearse(HaloComputation& computation) {
     halo_.gpu->make_current();
     prepare(computation);
-    for (const HaloStep& step : steps_) {
-        if (by_roles(step)) computation.roles(step); // its kernel is compiled
-        if (step.has(HaloAction::exchange)) carrier_->rehearse(step, halo_.gpu->stream());
+    for (const Batch& batch : halo_.steps.batches) {
+        if (by_roles(batch)) computation.roles(batch); // its kernel is compiled
+        if (batch.has(Deed::exchange)) carrier_->rehearse(batch, halo_.gpu->stream());
     }
     if (policy_.overlap) halo_.layout->bulk_stream();
-    mark_filled();
+    halo_.mark_filled();
 }
 
-StreamProgram::Work GpuExchange::work_of(const HaloStep& step) {
-    if (step.actions.empty() || step.has_any(set_of({HaloAction::begin, HaloAction::join}))) return {};
-    if (by_roles(step)) return [this, &step](void* stream) { run_in_kernel(step, stream); };
-    if (step.has(HaloAction::bulk)) return [this](void* stream) { computation_->bulk(stream); };
-    if (step.has(HaloAction::boundary))
-        return [this, stage = step.stage](void* stream) { computation_->boundary(stage, stream); };
-    if (step.has(HaloAction::produce)) return [this](void* stream) { produce_items(stream); };
-    if (step.has(HaloAction::pack)) return [this, &step](void* stream) { pack(step, stream); };
-    return [this, &step](void* stream) { carrier_->carry(step, stream); };
+StreamProgram::Work GpuExchange::work_of(const Batch& batch) {
+    if (batch.deeds.empty()) return {};
+    if (by_roles(batch)) return [this, &batch](void* stream) { run_in_kernel(batch, stream); };
+    if (batch.has(Deed::bulk)) return [this](void* stream) { computation_->bulk(stream); };
+    if (batch.has(Deed::boundary))
+        return [this, stage = batch.stage](void* stream) { computation_->boundary(stage, stream); };
+    if (batch.has(Deed::produce)) return [this](void* stream) { produce_items(stream); };
+    if (batch.has(Deed::pack)) return [this, &batch](void* stream) { pack(batch, stream); };
+    return [this, &batch](void* stream) { carrier_->carry(batch, stream); };
 }
 
 void GpuExchange::make_program(const HaloShape& shape) {
-    program_.reset(); // its work is that of the steps
-    steps_ = halo_steps(policy_, shape);
+    program_.reset(); // its work is that of the batches
+    addresses_.reset();
+    halo_.steps = halo_schedule(halo_, policy_, shape, written_);
     auto program = std::make_unique<StreamProgram>(halo_.gpu);
-    for (const HaloStep& step : steps_) program->add(words_of(step), step.beside, step.needs, work_of(step));
+    for (const Batch& batch : halo_.steps.batches)
+        program->add(words_of(batch), batch.stream, batch.needs, work_of(batch));
     program_ = std::move(program);
     shape_ = shape;
 }
@@ -258,19 +226,15 @@ void GpuExchange::run(HaloComputation& computation) {
     void* const streams[] = {main, policy_.overlap ? halo_.layout->bulk_stream() : main};
     program_->run(streams);
     if (shape_.on.transport) carrier_->end(main);
-    mark_filled();
-    count();
+    halo_.mark_filled();
+    halo_.count();
 }
 
 void GpuExchange::make_tables() {
+    halo_.memory.clear();
+    for (const HaloBuffer& buffer : halo_.steps.buffers) halo_.memory.push_back(address_of(buffer));
     std::vector<std::uint64_t> addresses = carrier_->addresses();
-    for (const Message& message : halo_.messages) {
-        for (const Part& part : message.parts) {
-            addresses.push_back(part.field->address());
-            addresses.push_back(HaloMessages::ghosts_of(part));
-            addresses.push_back(carrier_->place_of(message, part));
-        }
-    }
+    addresses.insert(addresses.end(), halo_.memory.begin(), halo_.memory.end());
     if (addresses == addresses_) return;
     addresses_.reset(); // until all tables are there
     const PlacedLayout& layout = *halo_.layout;
@@ -278,64 +242,33 @@ void GpuExchange::make_tables() {
     std::vector<PackPart> parts;
     std::vector<PackMessage> sends;
     std::vector<HaloJob> jobs;
-    halo_.for_each([&](std::size_t, std::size_t number, const Message& message) {
-        const GpuAddress sites = halo_.layout->on_device(layout.slabs()[message.slab]);
-        PackMessage& send = sends.emplace_back(carrier_->words_of(message));
-        for (const Part& part : message.parts) {
-            const bool item = part.field->producer() != nullptr;
-            const GpuAddress source = item ? produced_.address() + part.produced : part.field->address();
-            const GpuAddress place = carrier_->place_of(message, part);
-            const auto group = static_cast<std::int64_t>(layout.group());
-            std::int64_t first = 0; // of a section, in every group
-            for (const MemorySection& section : part.field->memory().sections) {
-                const auto bytes = layout.whole_groups(part.send_count) * section.bytes();
-                send.jobs += deal_out(jobs, parts.size(), number, static_cast<std::size_t>(bytes),
-                                      halo_.send_bytes, pack_blocks_);
-                parts.push_back({source + first, item ? 0 : sites + part.send_sites * sizeof(std::int32_t),
-                                 part.send_count, section.units / section.packet_units,
-                                 section.packet_bytes(), group * part.field->site_bytes(),
-                                 part.field->borrowed() ? part.field->site_bytes() : 0, place + first});
-                first += group * section.bytes();
-            }
+    for (const HaloMessages::Message& message : halo_.messages) sends.push_back(carrier_->words_of(message));
+    for (const HaloSchedule::Pack& pack : halo_.steps.packs) {
+        const HaloMessages::Part& part = *pack.part;
+        const bool item = part.field->producer() != nullptr;
+        const Slab& slab = layout.slabs()[halo_.messages[pack.message].slab];
+        const GpuAddress sites =
+            item ? 0 : halo_.layout->on_device(slab) + part.send_sites * sizeof(std::int32_t);
+        const auto group = static_cast<std::int64_t>(layout.group());
+        std::int64_t first = 0; // of a section, in every group
+        for (const MemorySection& section : part.field->memory().sections) {
+            const auto bytes = layout.whole_groups(part.send_count) * section.bytes();
+            sends[pack.message].jobs +=
+                deal_out(jobs, parts.size(), static_cast<std::size_t>(pack.message),
+                         static_cast<std::size_t>(bytes), halo_.send_bytes, pack_blocks_);
+            parts.push_back(
+                {halo_.at(pack.from) + first, sites, part.send_count, section.units / section.packet_units,
+                 section.packet_bytes(), group * part.field->site_bytes(),
+                 part.field->borrowed() ? part.field->site_bytes() : 0, halo_.at(pack.to) + first});
+            first += group * section.bytes();
         }
-    });
-    const auto upload = [&](const auto& rows) {
-        return halo_.gpu->upload(rows.data(), rows.size() * sizeof rows[0], "halo tables");
-    };
-    parts_ = upload(parts);
-    sends_ = upload(sends);
-    send_jobs_ = upload(jobs);
+    }
+    parts_ = halo_.upload(parts);
+    sends_ = halo_.upload(sends);
+    send_jobs_ = halo_.upload(jobs);
     send_job_count_ = static_cast<std::int64_t>(jobs.size());
     carrier_->make_tables();
     addresses_ = std::move(addresses);
-}
-
-void GpuExchange::mark_filled() {
-    for (const Filled& f : filled_) f.field->set_held(f.slab, f.parity, f.version);
-}
-
-void GpuExchange::count() {
-    HaloCounters total;
-    for (const Filled& f : filled_) {
-        ++f.field->counters.exchanged;
-        ++total.exchanged;
-    }
-    for (const Message& message : halo_.messages) {
-        if (message.send_bytes == 0) continue;
-        ++total.messages;
-        std::vector<FieldStorage*> seen;
-        for (const Part& part : message.parts) {
-            const auto bytes = part.send_count * static_cast<std::int64_t>(part.field->block_bytes());
-            part.field->counters.bytes += bytes;
-            total.bytes += bytes;
-            if (std::find(seen.begin(), seen.end(), part.field) == seen.end()) {
-                seen.push_back(part.field);
-                ++part.field->counters.messages;
-            }
-        }
-    }
-    halo_.layout->counters.add(total);
-    count_in_process(total);
 }
 
 } // namespace jali

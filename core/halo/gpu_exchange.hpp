@@ -1,8 +1,8 @@
 // The exchange of one set of stale ghost parts between devices, put on streams around a kernel.
 //
-// Messages are those of halo_messages.hpp; packing is one launch for all of them. Who carries them is the
-// policy's transport (halo_transport.hpp), in steps (halo_steps.hpp), of which a program for two streams is
-// made: the device's own and one beside it. What the kernel's parts compute is the caller's business.
+// Its steps are those of halo_schedule.hpp, and of their batches a program for two streams is made: the
+// device's own and one beside it. Packing is one launch for all messages; who carries them is the policy's
+// transport (halo_transport.hpp). What the kernel's parts compute is the caller's business.
 #pragma once
 
 #include "device/stream_program.hpp"
@@ -34,8 +34,8 @@ class HaloComputation {
         std::int64_t most_pack_blocks = 1;
     };
     virtual bool has_roles() const { return false; }
-    virtual Roles roles(const HaloStep&) { return {}; }
-    virtual void launch(const HaloStep&, const HaloRoles&, void*) {}
+    virtual Roles roles(const Batch&) { return {}; }
+    virtual void launch(const Batch&, const HaloRoles&, void*) {}
 };
 
 class GpuExchange {
@@ -56,46 +56,39 @@ class GpuExchange {
     // Marks the ghosts as filled, as a run does, and counts nothing. Throws as run() does.
     void rehearse(HaloComputation& computation);
 
+    const Schedule& schedule() const { return halo_.steps.schedule; }
     std::string describe() const { return program_ ? program_->describe() : ""; } // as it ran
 
     // The stages of the boundary: stage s needs the messages of slabs that reach into directions up to this,
     // in ascending order. One that needs all, unless the policy goes by directions.
-    int stages() const { return static_cast<int>(halo_.stages.size()); }
-    int direction_of(int stage) const { return halo_.stages[stage].direction; }
+    int stages() const { return halo_.stages(); }
+    int direction_of(int stage) const { return halo_.directions[stage]; }
 
   private:
-    using Message = HaloMessages::Message;
-    using Part = HaloMessages::Part;
-    struct Filled {
-        FieldStorage* field;
-        int slab, parity;
-        std::uint64_t version;
-    };
-
-    void make_messages(const std::vector<HaloRequest>& requests, const std::vector<char>& stale);
+    void allocate();    // what the schedule has beside fields, and who carries has not
     void make_tables(); // the kernels' descriptions of what to do, with present addresses
+    GpuAddress address_of(const HaloBuffer& buffer) const;
     void prepare(HaloComputation& computation); // of every run
-    void mark_filled();
     void produce_items(void* stream);
-    PackArguments pack_arguments(const HaloStep& step) const;
+    PackArguments pack_arguments(const Batch& batch) const;
     void make_program(const HaloShape& shape);
-    StreamProgram::Work work_of(const HaloStep& step);
-    void pack(const HaloStep& step, void* stream);
-    void run_in_kernel(const HaloStep& step, void* stream);
-    void count();
+    StreamProgram::Work work_of(const Batch& batch);
+    void pack(const Batch& batch, void* stream);
+    void run_in_kernel(const Batch& batch, void* stream);
 
     HaloPolicy policy_;
-    HaloMessages halo_;
+    HaloOnDevice halo_;
+    std::vector<FieldStorage*> written_;
+    bool writes_packed_ = false;
     std::unique_ptr<HaloCarrier> carrier_;
-    std::vector<Filled> filled_;
-    GpuMemory produced_; // what producers of halo items compute
+    GpuMemory items_, packed_;        // what producers of halo items compute; messages to be sent
+    PinnedMemory fetched_, received_; // messages on the host
     HaloBlocks pack_blocks_ = halo_blocks;
     GpuMemory all_packed_; // for roles: the last exchange whose messages are packed
     GpuMemory parts_, sends_, send_jobs_;
     std::int64_t send_job_count_ = 0;
     std::optional<std::vector<std::uint64_t>> addresses_; // that the tables were made for, maybe none
     HaloShape shape_;                                     // that the program was made for
-    std::vector<HaloStep> steps_;
     std::unique_ptr<StreamProgram> program_;
     HaloComputation* computation_ = nullptr; // of this run
 };

@@ -216,7 +216,7 @@ class GpuLaunch::Computation : public HaloComputation {
 
     // Blocks that wait come last and take half of the places at most, those that pack, which wait for others,
     // a quarter: the bulk always finds some.
-    Roles roles(const HaloStep& step) override {
+    Roles roles(const Batch& batch) override {
         auto& d = launch_.definition_;
         if (d.with_halos.function.handle == nullptr) {
             if (!d.compile_with_halos)
@@ -234,12 +234,12 @@ class GpuLaunch::Computation : public HaloComputation {
         Roles roles;
         roles.most_pack_blocks = std::max<std::int64_t>(1, resident / 4);
         HaloRoles& blocks = roles.blocks;
-        if (step.has(HaloAction::bulk)) {
+        if (batch.has(Deed::bulk)) {
             blocks.bulk_blocks = blocks_of(plan_.bulk);
             if (d.sums.added_by_kernel) blocks.bulk_blocks = std::min(blocks.bulk_blocks, 4 * resident);
         }
-        if (step.has(HaloAction::boundary)) {
-            const Positions& late = plan_.boundary[step.stage];
+        if (batch.has(Deed::boundary)) {
+            const Positions& late = plan_.boundary[batch.stage];
             // one at least waits for what later launches may read
             blocks.late_blocks =
                 std::clamp<std::int64_t>(blocks_of(late), 1, std::max<std::int64_t>(1, resident / 2));
@@ -247,20 +247,20 @@ class GpuLaunch::Computation : public HaloComputation {
             blocks.end = late.end;
             blocks.blocks = late.blocks.address();
             if (d.sums.count > 0 && !d.sums.added_by_kernel)
-                blocks.sums = launch_.contributions_.address() + first_of(step.stage) * sizeof(double);
+                blocks.sums = launch_.contributions_.address() + first_of(batch.stage) * sizeof(double);
         }
         return roles;
     }
-    void launch(const HaloStep& step, const HaloRoles& roles, void* stream) override {
+    void launch(const Batch& batch, const HaloRoles& roles, void* stream) override {
         const auto& d = launch_.definition_;
         launch_.set_positions(plan_.bulk, 0);
         const auto& words = launch_.arguments_;
         std::vector<std::byte> bytes(words.size() * sizeof(std::uint64_t) + sizeof roles);
         std::memcpy(bytes.data(), words.data(), bytes.size() - sizeof roles);
         std::memcpy(bytes.data() + bytes.size() - sizeof roles, &roles, sizeof roles);
-        const bool bulk = step.has(HaloAction::bulk), late = step.has(HaloAction::boundary);
+        const bool bulk = batch.has(Deed::bulk), late = batch.has(Deed::boundary);
         const std::int64_t sites =
-            (bulk ? plan_.bulk.size() : 0) + (late ? plan_.boundary[step.stage].size() : 0);
+            (bulk ? plan_.bulk.size() : 0) + (late ? plan_.boundary[batch.stage].size() : 0);
         const Phase phase = bulk && late ? Phase::kernel : bulk ? Phase::bulk : Phase::boundary;
         const DeviceSpan span(*launch_.gpu_, stream, phase, d.cost.name, d.cost.of(sites));
         launch_.gpu_->launch(d.with_halos.function,
@@ -499,6 +499,14 @@ void GpuLaunch::check() {
     RecordedCalls recorded = trial.record(); // of no calls where there are no halos
     trial.finish();
     check_together(recorded, *definition_.communicator);
+}
+
+Schedule GpuLaunch::schedule() {
+    const std::vector<char> all = all_of(requests_);
+    if (std::find(all.begin(), all.end(), 1) == all.end()) return {};
+    Schedule steps;
+    with_exchange(all, [&](GpuExchange& exchange, HaloComputation&) { steps = exchange.schedule(); });
+    return steps;
 }
 
 std::string GpuLaunch::describe() {

@@ -26,6 +26,7 @@ class GpuLaunch : public Launch {
     void rehearse() override;
     void check() override;
     std::string describe() override;
+    Schedule schedule() override;
 
   protected:
     void prepare() override;

@@ -8,23 +8,19 @@ namespace {
 
 class BufferedWrite : public SlotCarrier {
   public:
-    explicit BufferedWrite(HaloMessages& halo) : SlotCarrier(halo, HaloChannel::stored_slots) {}
+    explicit BufferedWrite(HaloOnDevice& halo) : SlotCarrier(halo, HaloChannel::stored_slots) {}
 
-    GpuAddress place_of(const HaloMessages::Message& message, const HaloMessages::Part& part) const override {
-        return slot_of(message) + part.send_offset;
-    }
-    void prepare(PackArguments& arguments, const HaloStep&) const override {
+    void prepare(PackArguments& arguments, const Batch&) const override {
         arguments.epoch = pad_->epoch(channel_);
         arguments.watch = pad_->watch();
         arguments.slot_bytes = static_cast<std::int64_t>(pad_->slot_bytes(channel_));
     }
 };
 
-constexpr HaloFusion fusions[] = {
-    {"packing puts", set_of({HaloAction::pack, HaloAction::admit, HaloAction::put, HaloAction::signal})},
-    slots_are_placed};
+constexpr Fusion fusions[] = {{"packing puts", set_of({Deed::pack, Deed::admit, Deed::put, Deed::signal})},
+                              slots_are_placed};
 
-std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
     return std::make_unique<BufferedWrite>(halo);
 }
 

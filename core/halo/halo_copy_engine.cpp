@@ -2,7 +2,6 @@
 // stream.
 //
 // The host chooses the slot, so exchanges cannot be recorded.
-#include "halo/halo_packed.hpp"
 #include "halo/halo_slots.hpp"
 #include "transport/carriers.hpp"
 
@@ -10,38 +9,38 @@ namespace jali {
 
 namespace {
 
-class CopyEngine : public PackedHere<SlotCarrier> {
+class CopyEngine : public SlotCarrier {
   public:
-    explicit CopyEngine(HaloMessages& halo) : PackedHere(halo, HaloChannel::copied_slots) {}
+    explicit CopyEngine(HaloOnDevice& halo) : SlotCarrier(halo, HaloChannel::copied_slots) {}
 
     void make_tables() override {
         SlotCarrier::make_tables();
         std::vector<PackMessage> words;
         for (const HaloMessages::Message& message : halo_.messages) words.push_back(words_of(message));
-        words_ = halo_.gpu->upload(words.data(), words.size() * sizeof words[0], "halo tables");
+        words_ = halo_.upload(words);
     }
-    void carry(const HaloStep& step, void* stream) override {
-        if (step.has(HaloAction::place)) return SlotCarrier::carry(step, stream);
-        if (step.actions.size() > 1) refuse(step);
+    void carry(const Batch& batch, void* stream) override {
+        if (batch.has(Deed::place)) return SlotCarrier::carry(batch, stream);
+        if (batch.deeds.size() > 1) refuse(batch);
         Gpu& gpu = *halo_.gpu;
         const auto count = static_cast<std::int64_t>(halo_.messages.size());
-        if (step.has(HaloAction::admit)) {
+        if (batch.has(Deed::admit)) {
             AwaitArguments await{words_.address(), count, pad_->epoch(channel_), pad_->watch()};
             const DeviceSpan span(gpu, stream, Phase::transport, "await buffers");
             gpu.launch(gpu.builtin("await_slots"), 1, halo_blocks.threads, await, stream, Urgency::first);
-        } else if (step.has(HaloAction::put)) {
+        } else if (batch.has(Deed::put)) {
             const DeviceSpan span(gpu, stream, Phase::transport, "copy", watched() ? halo_.sent() : Work{});
             const std::uint64_t slot = pad_->enqueued(channel_) % 2 * pad_->slot_bytes(channel_);
-            for (const HaloMessages::Message& message : halo_.messages)
-                if (message.send_bytes > 0)
-                    gpu.copy(slot_of(message) + slot, send_.address() + message.send_offset,
-                             message.send_bytes, stream);
-        } else if (step.has(HaloAction::signal)) {
+            batch.for_each(schedule(), Deed::put, [&](const Step& step) {
+                for (const CopyRows& row : std::get<Copy>(step.action).rows)
+                    gpu.copy(halo_.at(row.to) + slot, halo_.at(row.from), row.to.bytes, stream);
+            });
+        } else if (batch.has(Deed::signal)) {
             SignalArguments signal{words_.address(), count, pad_->epoch(channel_)};
             const DeviceSpan span(gpu, stream, Phase::transport, "signal");
             gpu.launch(gpu.builtin("signal_halos"), 1, halo_blocks.threads, signal, stream, Urgency::first);
         } else {
-            refuse(step);
+            refuse(batch);
         }
     }
 
@@ -49,7 +48,7 @@ class CopyEngine : public PackedHere<SlotCarrier> {
     GpuMemory words_;
 };
 
-std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
     return std::make_unique<CopyEngine>(halo);
 }
 

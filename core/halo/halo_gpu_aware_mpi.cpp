@@ -1,20 +1,18 @@
 // GPU-aware MPI: packed here, sent by an MPI library that takes addresses of devices, into the neighbour's
 // ghosts.
-#include "halo/halo_packed.hpp"
+#include "halo/halo_transport.hpp"
 #include "transport/carriers.hpp"
-#include "transport/host_messages.hpp"
 
 namespace jali {
 
 namespace {
 
-class GpuAwareMpi : public PackedHere<HaloCarrier> {
+class GpuAwareMpi : public HaloCarrier {
   public:
-    explicit GpuAwareMpi(HaloMessages& halo) : PackedHere(halo), packed_(halo.gpu, false) {}
+    explicit GpuAwareMpi(HaloOnDevice& halo) : HaloCarrier(halo), packed_(halo.gpu, false) {}
 
-    void make_tables() override { pieces_ = halo_.pieces(send_.address()); }
-    void carry(const HaloStep& step, void* stream) override {
-        if (!step.has(HaloAction::message)) refuse(step);
+    void carry(const Batch& batch, void* stream) override {
+        if (!batch.has(Deed::message)) refuse(batch);
         packed_.record(stream);
         HostMessages between(*halo_.communicator);
         {
@@ -22,26 +20,17 @@ class GpuAwareMpi : public PackedHere<HaloCarrier> {
             packed_.wait(); // and what used the ghosts before is done as well
         }
         const HostSpan span(Phase::transport, "messages between devices", watched() ? halo_.sent() : Work{});
-        for (const auto& of_stage : pieces_)
-            for (const HaloMessages::Piece& piece : of_stage)
-                between.receive(reinterpret_cast<void*>(piece.to), piece.receive_bytes, piece.sender,
-                                piece.slab);
-        for (const auto& of_stage : pieces_)
-            for (const HaloMessages::Piece& piece : of_stage)
-                between.send(reinterpret_cast<const void*>(piece.from), piece.send_bytes, piece.receiver,
-                             piece.slab);
+        for (const bool sends : {false, true}) start(between, sends, batch);
         between.wait("a halo exchange between devices");
     }
 
   private:
     GpuEvent packed_;
-    std::vector<std::vector<HaloMessages::Piece>> pieces_;
 };
 
-constexpr HaloMove moves[] = {{HaloAction::pack, HaloTime::first},
-                              {HaloAction::message, HaloTime::behind_bulk}};
+constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first}, {Deed::message, HaloTime::behind_bulk}};
 
-std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
     return std::make_unique<GpuAwareMpi>(halo);
 }
 

@@ -5,6 +5,20 @@
 
 namespace jali {
 
+namespace {
+
+constexpr HaloMove into_ghosts[] = {{Deed::offer, HaloTime::first},  {Deed::pack, HaloTime::first},
+                                    {Deed::admit, HaloTime::first},  {Deed::put, HaloTime::first},
+                                    {Deed::signal, HaloTime::first}, {Deed::wait, HaloTime::by_stage}};
+constexpr Fusion packing_puts[] = {{"packing puts", set_of({Deed::pack, Deed::put})}};
+
+// A message of one field lands in its ghosts.
+constexpr HaloMove as_messages[] = {
+    {Deed::pack, HaloTime::first}, {Deed::message, HaloTime::first}, {Deed::place, HaloTime::by_stage}};
+constexpr Fusion messages_land[] = {{"messages land", set_of({Deed::message, Deed::place})}};
+
+} // namespace
+
 const HaloTransport halos_by_exposed_memory{
     {"remote-write",
      "stores of threads into memory of this host, messages to others",
@@ -13,8 +27,8 @@ const HaloTransport halos_by_exposed_memory{
          return exposed_memory(communicator)->why_not();
      }},
     "packed straight into the ghosts of neighbours on this host, sent as messages to others",
-    {},
-    {},
+    into_ghosts,
+    packing_puts,
     &halos_by_messages_of_hosts,
     nullptr,
     "exposed memory",
@@ -26,8 +40,8 @@ const HaloTransport halos_by_messages_of_hosts{
      {.host_waits = true},
      [](const std::shared_ptr<Gpu>&, Communicator&) { return std::string(); }},
     "packed here, sent as messages",
-    {},
-    {},
+    as_messages,
+    messages_land,
     nullptr,
     nullptr,
     "messages",

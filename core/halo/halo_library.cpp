@@ -2,49 +2,41 @@
 // the neighbour's ghosts.
 //
 // Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
-#include "halo/halo_packed.hpp"
+#include "halo/halo_transport.hpp"
 #include "transport/carriers.hpp"
 
 namespace jali {
 
 namespace {
 
-class Library : public PackedHere<HaloCarrier> {
+class Library : public HaloCarrier {
   public:
-    explicit Library(HaloMessages& halo)
-        : PackedHere(halo), ccl_(CclCommunicator::shared(*halo.communicator, halo.gpu)) {}
+    explicit Library(HaloOnDevice& halo)
+        : HaloCarrier(halo), ccl_(CclCommunicator::shared(*halo.communicator, halo.gpu)) {}
 
     // At their first message two ranks are connected, for which the host waits.
-    void rehearse(const HaloStep& step, void* stream) override { carry(step, stream); }
-    void make_tables() override { pieces_ = halo_.pieces(send_.address()); }
-    void carry(const HaloStep& step, void* stream) override {
-        if (!step.has(HaloAction::exchange)) refuse(step);
-        const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "send and receive",
-                              watched() ? carried(step.stage) : Work{});
+    void rehearse(const Batch& batch, void* stream) override { carry(batch, stream); }
+    void carry(const Batch& batch, void* stream) override {
+        if (!batch.has(Deed::exchange)) refuse(batch);
         std::vector<CclMessage> messages;
-        for (const HaloMessages::Piece& piece : pieces_[step.stage]) {
-            messages.push_back({piece.from, piece.send_bytes, piece.receiver, true});
-            messages.push_back({piece.to, piece.receive_bytes, piece.sender, false});
-        }
+        std::int64_t bytes = 0;
+        batch.for_each(schedule(), Deed::exchange, [&](const Step& step) {
+            const auto [sends, signals, peer, tag, library] = *envelope_of(step);
+            const Region region = region_of_message(step);
+            messages.push_back({halo_.at(region), region.bytes, peer, sends});
+            if (sends) bytes += static_cast<std::int64_t>(region.bytes);
+        });
+        const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "send and receive", {0, bytes, bytes, 0});
         ccl_->exchange(messages, stream);
     }
 
   private:
-    Work carried(std::size_t stage) const {
-        std::int64_t bytes = 0;
-        for (const HaloMessages::Piece& piece : pieces_[stage])
-            bytes += static_cast<std::int64_t>(piece.send_bytes);
-        return {0, bytes, bytes, 0};
-    }
-
     std::shared_ptr<CclCommunicator> ccl_;
-    std::vector<std::vector<HaloMessages::Piece>> pieces_;
 };
 
-constexpr HaloMove moves[] = {{HaloAction::pack, HaloTime::first},
-                              {HaloAction::exchange, HaloTime::first_by_stage}};
+constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first}, {Deed::exchange, HaloTime::first_by_stage}};
 
-std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
     return std::make_unique<Library>(halo);
 }
 

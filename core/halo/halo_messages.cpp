@@ -6,62 +6,112 @@ namespace jali {
 
 namespace {
 
-constexpr std::size_t bytes_per_thread = 64; // of a message, until the most blocks are reached
-
-Work moved(std::size_t bytes) {
-    const auto n = static_cast<std::int64_t>(bytes);
-    return {0, n, n, 0};
+std::size_t aligned(std::size_t bytes) {
+    return (bytes + 255) / 256 * 256;
 }
 
 } // namespace
 
-std::int64_t deal_out(std::vector<HaloJob>& jobs, std::size_t item, std::size_t message, std::size_t bytes,
-                      std::size_t all_bytes, const HaloBlocks& blocks) {
-    if (bytes == 0) return 0;
-    const std::size_t at_once = bytes_per_thread * blocks.threads;
-    const std::size_t wanted = (bytes + at_once - 1) / at_once;
-    const std::size_t share = (blocks.most * bytes + all_bytes - 1) / all_bytes;
-    const auto turns = static_cast<std::int32_t>(std::min(wanted, share));
-    for (std::int32_t turn = 0; turn < turns; ++turn)
-        jobs.push_back({static_cast<std::int32_t>(item), static_cast<std::int32_t>(message), turn, turns});
-    return turns;
-}
-
-std::vector<std::vector<HaloMessages::Piece>> HaloMessages::pieces(GpuAddress packed) const {
-    std::vector<std::vector<Piece>> of_stages(stages.size());
-    for_each([&](std::size_t s, std::size_t, const Message& message) {
+HaloMessages::HaloMessages(std::shared_ptr<PlacedLayout> of, const std::vector<HaloRequest>& requests,
+                           const std::vector<char>& stale, bool by_direction)
+    : layout(std::move(of)) {
+    std::vector<std::vector<std::size_t>> carried(layout->slabs().size()); // requests
+    for (std::size_t k = 0; k < requests.size(); ++k) {
+        if (!stale[2 * k] && !stale[2 * k + 1]) continue;
+        carried[requests[k].slab].push_back(k);
+        if (std::find(fields.begin(), fields.end(), requests[k].field) == fields.end())
+            fields.push_back(requests[k].field);
+    }
+    for (const Slab& slab : layout->slabs()) {
+        // those of the largest units first: so every part is aligned for vectors
+        auto& order = carried[slab.number];
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+            return requests[a].field->memory().alignment() > requests[b].field->memory().alignment();
+        });
+        Message message;
+        message.slab = slab.number;
+        message.from = slab.box.from;
+        message.to = slab.box.to;
+        for (std::size_t k : order) {
+            FieldStorage* field = requests[k].field.get();
+            for (int parity = 0; parity < 2; ++parity) {
+                if (!stale[2 * k + parity]) continue;
+                filled.push_back({field, slab.number, parity, 0});
+                const auto bytes_of = [&](std::int64_t blocks) {
+                    return static_cast<std::size_t>(layout->whole_groups(blocks)) * field->block_bytes();
+                };
+                Part part{};
+                part.field = field;
+                part.parity = parity;
+                part.send_count = slab.send_count[parity];
+                part.receive_count = slab.count[parity];
+                if (part.send_count == 0 && part.receive_count == 0) continue;
+                part.send_sites = parity ? slab.send_count[0] : 0;
+                part.ghost = layout->first_ghost() + slab.first[parity];
+                part.send_offset = message.send_bytes;
+                part.receive_offset = message.receive_bytes;
+                part.send_bytes = bytes_of(part.send_count);
+                part.receive_bytes = bytes_of(part.receive_count);
+                message.send_bytes += part.send_bytes;
+                message.receive_bytes += part.receive_bytes;
+                message.parts.push_back(part);
+            }
+        }
+        if (message.parts.empty()) continue;
+        message.receive_offset = receive_bytes;
+        send_bytes += aligned(message.send_bytes);
+        receive_bytes += aligned(message.receive_bytes);
+        message.direction = slab.highest_direction();
+        directions.push_back(message.direction);
+        messages.push_back(std::move(message));
+    }
+    std::sort(directions.begin(), directions.end());
+    directions.erase(std::unique(directions.begin(), directions.end()), directions.end());
+    // a rank without a part in it goes through an exchange as well, so that all count alike
+    if (!by_direction || directions.empty()) directions.assign(1, layout->ndim() - 1);
+    std::stable_sort(messages.begin(), messages.end(),
+                     [](const Message& a, const Message& b) { return a.direction < b.direction; });
+    for (Message& message : messages) {
+        while (message.direction > directions[message.stage]) ++message.stage;
+        // Producers write what they compute as fields of their own, from which it is packed.
+        for (Part& part : message.parts) {
+            if (part.field->producer() == nullptr) continue;
+            part.produced = produced_bytes;
+            produced_bytes += aligned(part.send_bytes);
+        }
+        if (message.send_bytes == 0) continue;
+        ++total_.messages;
         FieldStorage* last = nullptr;
         for (const Part& part : message.parts) {
-            // the odd ghosts of a field follow its even ones, here and there
-            if (part.field != last)
-                of_stages[s].push_back({packed + message.send_offset + part.send_offset, ghosts_of(part), 0,
-                                        0, message.from, message.to, message.slab});
-            of_stages[s].back().send_bytes += send_bytes_of(part);
-            of_stages[s].back().receive_bytes += receive_bytes_of(part);
+            const auto bytes = part.send_count * static_cast<std::int64_t>(part.field->block_bytes());
+            total_.bytes += bytes;
+            auto found = std::find_if(counts_.begin(), counts_.end(),
+                                      [&](const auto& c) { return c.first == part.field; });
+            if (found == counts_.end()) found = counts_.insert(counts_.end(), {part.field, {}});
+            found->second.bytes += bytes;
+            found->second.messages += part.field != last;
             last = part.field;
         }
-    });
-    return of_stages;
+    }
+    total_.exchanged = static_cast<std::int64_t>(filled.size());
 }
 
-Work HaloMessages::sent() const {
-    std::size_t bytes = 0;
-    for (const Message& message : messages) bytes += message.send_bytes;
-    return moved(bytes);
+void HaloMessages::note_versions() {
+    for (Filled& f : filled) f.version = f.field->version(f.parity);
 }
 
-Work HaloMessages::received() const {
-    std::size_t bytes = 0;
-    for (const Message& message : messages) bytes += message.receive_bytes;
-    return moved(bytes);
+void HaloMessages::mark_filled() {
+    for (const Filled& f : filled) f.field->set_held(f.slab, f.parity, f.version);
 }
 
-Work HaloMessages::received(std::size_t stage) const {
-    std::size_t bytes = 0;
-    for_each([&](std::size_t s, std::size_t, const Message& message) {
-        if (s == stage) bytes += message.receive_bytes;
-    });
-    return moved(bytes);
+void HaloMessages::count() {
+    for (const Filled& f : filled) ++f.field->counters.exchanged;
+    for (auto& [field, counters] : counts_) {
+        field->counters.messages += counters.messages;
+        field->counters.bytes += counters.bytes;
+    }
+    layout->counters.add(total_);
+    count_in_process(total_);
 }
 
 } // namespace jali

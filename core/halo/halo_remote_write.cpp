@@ -16,19 +16,16 @@ constexpr HaloChannel channel = HaloChannel::ghosts;
 
 class RemoteWrite : public HaloCarrier {
   public:
-    explicit RemoteWrite(HaloMessages& halo) : HaloCarrier(halo), pad_(pad_for(halo)) {
+    explicit RemoteWrite(HaloOnDevice& halo) : HaloCarrier(halo), pad_(pad_for(halo)) {
         const auto& first = halo_.layout->first_ghosts(*halo_.communicator);
         for (HaloMessages::Message& message : halo_.messages)
-            for (HaloMessages::Part& part : message.parts)
-                part.their_ghost = first[message.to][2 * message.slab + part.parity];
+            for (const HaloMessages::Part& part : message.parts)
+                message.their_ghosts.push_back(first[message.to][2 * message.slab + part.parity]);
         begin();
     }
 
     void begin() override {
         for (const auto& field : halo_.fields) field->map_ghosts(*halo_.communicator);
-    }
-    GpuAddress place_of(const HaloMessages::Message& message, const HaloMessages::Part& part) const override {
-        return part.field->ghosts_of(message.to) + part.their_ghost * part.field->block_bytes();
     }
     PackMessage words_of(const HaloMessages::Message& message) const override {
         return pad_words_of(*pad_, channel, message, halo_.communicator->rank());
@@ -36,37 +33,40 @@ class RemoteWrite : public HaloCarrier {
 
     void make_tables() override {
         std::vector<GpuAddress> opened, awaited;
-        stages_.assign(halo_.stages.size(), {});
+        stages_.assign(static_cast<std::size_t>(halo_.stages()), {});
         const int me = halo_.communicator->rank();
-        halo_.for_each([&](std::size_t s, std::size_t, const HaloMessages::Message& message) {
-            const GpuAddress opens = pad_->credit(channel, message.from, me);
-            if (std::find(opened.begin(), opened.end(), opens) == opened.end()) opened.push_back(opens);
-            if (message.receive_bytes == 0) return;
-            if (stages_[s].words++ == 0) stages_[s].first = static_cast<std::int64_t>(awaited.size());
-            awaited.push_back(pad_->arrived(channel, me, message.slab));
-        });
-        const auto upload = [&](const std::vector<GpuAddress>& words) {
-            return halo_.gpu->upload(words.data(), words.size() * sizeof words[0], "halo tables");
-        };
-        opened_ = upload(opened);
+        for (const Batch& batch : halo_.steps.batches) {
+            batch.for_each(schedule(), Deed::offer, [&](const Step& step) {
+                const GpuAddress opens = pad_->credit(channel, std::get<Signal>(step.action).to, me);
+                if (std::find(opened.begin(), opened.end(), opens) == opened.end()) opened.push_back(opens);
+            });
+            if (!batch.has(Deed::wait)) continue;
+            Stage& stage = stages_[batch.stage];
+            stage.first = static_cast<std::int64_t>(awaited.size());
+            batch.for_each(schedule(), Deed::wait, [&](const Step& step) {
+                awaited.push_back(pad_->arrived(channel, me, std::get<Wait>(step.action).tag));
+            });
+            stage.words = static_cast<std::int64_t>(awaited.size()) - stage.first;
+        }
+        opened_ = halo_.upload(opened);
         opened_count_ = static_cast<std::int64_t>(opened.size());
-        awaited_ = upload(awaited);
+        awaited_ = halo_.upload(awaited);
     }
     // A launch that waits does so for the words of its stage; with the last stage the exchange ends.
-    void prepare(PackArguments& arguments, const HaloStep& step) const override {
+    void prepare(PackArguments& arguments, const Batch& batch) const override {
         arguments.epoch = pad_->epoch(channel);
         arguments.watch = pad_->watch();
         arguments.opened = opened_.address();
         arguments.opened_count = opened_count_;
-        arguments.last = step.has(HaloAction::wait) && is_last(step);
-        if (!step.has(HaloAction::wait)) return;
-        arguments.awaited = awaited_of(step);
-        arguments.awaited_count = stages_[step.stage].words;
+        arguments.last = batch.has(Deed::wait) && is_last(batch);
+        if (!batch.has(Deed::wait)) return;
+        arguments.awaited = awaited_of(batch);
+        arguments.awaited_count = stages_[batch.stage].words;
     }
-    void carry(const HaloStep& step, void* stream) override {
-        if (!step.has(HaloAction::wait)) refuse(step);
-        ArrivalArguments arguments{awaited_of(step), stages_[step.stage].words, pad_->epoch(channel),
-                                   is_last(step), pad_->watch()};
+    void carry(const Batch& batch, void* stream) override {
+        if (!batch.has(Deed::wait)) refuse(batch);
+        ArrivalArguments arguments{awaited_of(batch), stages_[batch.stage].words, pad_->epoch(channel),
+                                   is_last(batch), pad_->watch()};
         const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await");
         halo_.gpu->launch(halo_.gpu->builtin("await_halos"), 1, await_threads, arguments, stream,
                           Urgency::first);
@@ -77,11 +77,9 @@ class RemoteWrite : public HaloCarrier {
     struct Stage {
         std::int64_t first = 0, words = 0;
     };
-    bool is_last(const HaloStep& step) const {
-        return static_cast<std::size_t>(step.stage) + 1 == stages_.size();
-    }
-    GpuAddress awaited_of(const HaloStep& step) const {
-        return awaited_.address() + stages_[step.stage].first * sizeof(GpuAddress);
+    bool is_last(const Batch& batch) const { return batch.stage + 1 == halo_.stages(); }
+    GpuAddress awaited_of(const Batch& batch) const {
+        return awaited_.address() + stages_[batch.stage].first * sizeof(GpuAddress);
     }
 
     std::shared_ptr<HaloPad> pad_;
@@ -90,14 +88,13 @@ class RemoteWrite : public HaloCarrier {
     std::int64_t opened_count_ = 0;
 };
 
-constexpr HaloMove moves[] = {{HaloAction::offer, HaloTime::first},  {HaloAction::pack, HaloTime::first},
-                              {HaloAction::admit, HaloTime::first},  {HaloAction::put, HaloTime::first},
-                              {HaloAction::signal, HaloTime::first}, {HaloAction::wait, HaloTime::by_stage}};
-constexpr HaloFusion fusions[] = {
-    {"packing puts",
-     set_of({HaloAction::offer, HaloAction::pack, HaloAction::admit, HaloAction::put, HaloAction::signal})}};
+constexpr HaloMove moves[] = {{Deed::offer, HaloTime::first},  {Deed::pack, HaloTime::first},
+                              {Deed::admit, HaloTime::first},  {Deed::put, HaloTime::first},
+                              {Deed::signal, HaloTime::first}, {Deed::wait, HaloTime::by_stage}};
+constexpr Fusion fusions[] = {
+    {"packing puts", set_of({Deed::offer, Deed::pack, Deed::admit, Deed::put, Deed::signal})}};
 
-std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
     return std::make_unique<RemoteWrite>(halo);
 }
 

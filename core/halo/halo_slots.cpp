@@ -5,7 +5,7 @@
 
 namespace jali {
 
-std::shared_ptr<HaloPad> pad_for(const HaloMessages& halo) {
+std::shared_ptr<HaloPad> pad_for(const HaloOnDevice& halo) {
     if (halo.layout->slabs().size() > HaloPad::most_messages) // as many on every rank, so that all stop here
         throw LayoutError("halo: more than " + std::to_string(HaloPad::most_messages) +
                           " different ghost slabs of one lattice; use halo policy host-staged-overlap");
@@ -18,30 +18,21 @@ PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMess
             HaloPad::ahead(channel)};
 }
 
-SlotCarrier::SlotCarrier(HaloMessages& halo, HaloChannel channel)
-    : HaloCarrier(halo), channel_(channel), pad_(pad_for(halo)),
-      their_offsets_(halo.layout->slabs().size(), -1) {
-    std::vector<std::int64_t> mine(their_offsets_);
+SlotCarrier::SlotCarrier(HaloOnDevice& halo, HaloChannel channel)
+    : HaloCarrier(halo), channel_(channel), pad_(pad_for(halo)) {
+    std::vector<std::int64_t> mine(halo_.layout->slabs().size(), -1);
     for (const HaloMessages::Message& message : halo_.messages)
         mine[message.slab] = static_cast<std::int64_t>(message.receive_offset);
     const char* what = "places of halo messages";
     const auto all = halo_.communicator->all_gather(std::as_bytes(std::span(mine)), what);
     for (std::size_t r = 0; r < all.size(); ++r)
         check_bytes(all[r], mine.size() * sizeof mine[0], static_cast<int>(r), what);
-    for (const HaloMessages::Message& message : halo_.messages)
-        std::memcpy(&their_offsets_[message.slab],
-                    all[message.to].data() + message.slab * sizeof(std::int64_t), sizeof(std::int64_t));
+    for (HaloMessages::Message& message : halo_.messages) {
+        std::int64_t theirs = -1;
+        std::memcpy(&theirs, all[message.to].data() + message.slab * sizeof theirs, sizeof theirs);
+        message.their_slot = static_cast<std::size_t>(theirs);
+    }
     pad_->reserve(channel_, halo_.receive_bytes);
-}
-
-std::vector<std::uint64_t> SlotCarrier::addresses() const {
-    std::vector<std::uint64_t> all{pad_->slot_bytes(channel_)};
-    for (int r = 0; r < halo_.communicator->size(); ++r) all.push_back(pad_->slot(channel_, r));
-    return all;
-}
-
-GpuAddress SlotCarrier::slot_of(const HaloMessages::Message& message) const {
-    return pad_->slot(channel_, message.to) + static_cast<GpuAddress>(their_offsets_[message.slab]);
 }
 
 PackMessage SlotCarrier::words_of(const HaloMessages::Message& message) const {
@@ -52,45 +43,47 @@ void SlotCarrier::make_tables() {
     const int me = halo_.communicator->rank();
     std::vector<ReceiveSection> sections;
     std::vector<HaloJob> jobs;
-    stages_.assign(halo_.stages.size(), {});
-    halo_.for_each([&](std::size_t s, std::size_t number, const HaloMessages::Message& message) {
-        if (stages_[s].jobs == 0) stages_[s].first_job = static_cast<std::int64_t>(jobs.size());
-        for (const HaloMessages::Part& part : message.parts) {
-            const std::size_t bytes = halo_.receive_bytes_of(part);
-            stages_[s].jobs +=
-                deal_out(jobs, sections.size(), number, bytes, halo_.receive_bytes, halo_blocks);
-            sections.push_back({pad_->slot(channel_, me) + message.receive_offset + part.receive_offset,
-                                HaloMessages::ghosts_of(part), static_cast<std::int64_t>(bytes),
-                                pad_->arrived(channel_, me, message.slab)});
-        }
-    });
+    stages_.assign(static_cast<std::size_t>(halo_.stages()), {});
+    std::size_t message = 0;
+    for (const Batch& batch : halo_.steps.batches) {
+        if (!batch.has(Deed::place)) continue;
+        Stage& stage = stages_[batch.stage];
+        stage.first_job = static_cast<std::int64_t>(jobs.size());
+        batch.for_each(schedule(), Deed::place, [&](const Step& step) {
+            const Step& arrival = schedule().steps()[step.parts[0].needs[0].step];
+            const GpuAddress arrived = pad_->arrived(channel_, me, std::get<Wait>(arrival.action).tag);
+            for (const CopyRows& row : std::get<Copy>(step.action).rows) {
+                stage.jobs +=
+                    deal_out(jobs, sections.size(), message, row.to.bytes, halo_.receive_bytes, halo_blocks);
+                sections.push_back(
+                    {halo_.at(row.from), halo_.at(row.to), static_cast<std::int64_t>(row.to.bytes), arrived});
+            }
+            ++message;
+        });
+    }
     std::vector<GpuAddress> senders; // everybody may send in another exchange
     for (int r = 0; r < halo_.communicator->size(); ++r) senders.push_back(pad_->credit(channel_, r, me));
-    const auto upload = [&](const auto& rows) {
-        return halo_.gpu->upload(rows.data(), rows.size() * sizeof rows[0], "halo tables");
-    };
-    sections_ = upload(sections);
-    jobs_ = upload(jobs);
+    sections_ = halo_.upload(sections);
+    jobs_ = halo_.upload(jobs);
     sender_count_ = static_cast<std::int64_t>(senders.size());
-    senders_ = upload(senders);
+    senders_ = halo_.upload(senders);
 }
 
-void SlotCarrier::carry(const HaloStep& step, void* stream) {
-    if (!step.has(HaloAction::wait) || !step.has(HaloAction::place)) refuse(step);
-    const auto s = static_cast<std::size_t>(step.stage);
-    const Stage& stage = stages_[s];
+void SlotCarrier::carry(const Batch& batch, void* stream) {
+    if (!batch.has(Deed::wait) || !batch.has(Deed::place)) refuse(batch);
+    const Stage& stage = stages_[batch.stage];
     ReceiveArguments arguments{sections_.address(),
                                jobs_.address() + stage.first_job * sizeof(HaloJob),
                                stage.jobs,
                                static_cast<std::int64_t>(pad_->slot_bytes(channel_)),
                                pad_->epoch(channel_),
-                               halo_.retired_word(halo_.messages.size() + s),
+                               halo_.retired_word(halo_.messages.size() + batch.stage),
                                senders_.address(),
                                sender_count_,
-                               step.has(HaloAction::offer),
+                               batch.has(Deed::offer),
                                pad_->watch()};
     const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "await and place",
-                          watched() ? halo_.received(s) : Work{});
+                          watched() ? halo_.received(batch.stage) : Work{});
     halo_.gpu->launch(halo_.gpu->builtin("receive_halos"),
                       static_cast<unsigned>(std::max<std::int64_t>(1, stage.jobs)), halo_blocks.threads,
                       arguments, stream, Urgency::first);

@@ -18,7 +18,7 @@ constexpr TransportTraits through_slots(TransportTraits traits, bool recordable)
 }
 
 // Collective at first. Throws LayoutError, on all ranks, where the layout has more slabs than the pad words.
-std::shared_ptr<HaloPad> pad_for(const HaloMessages& halo);
+std::shared_ptr<HaloPad> pad_for(const HaloOnDevice& halo);
 
 // The words of a message that rank `me` sends.
 PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMessages::Message& message,
@@ -26,28 +26,25 @@ PackMessage pad_words_of(const HaloPad& pad, HaloChannel channel, const HaloMess
 
 // Messages arrive in slots of this rank, used in turn, and a launch places them; with the last stage they
 // may be written again.
-constexpr HaloMove slots_are_put[] = {{HaloAction::pack, HaloTime::first},
-                                      {HaloAction::admit, HaloTime::first},
-                                      {HaloAction::put, HaloTime::first},
-                                      {HaloAction::signal, HaloTime::first},
-                                      {HaloAction::wait, HaloTime::by_stage},
-                                      {HaloAction::place, HaloTime::by_stage},
-                                      {HaloAction::offer, HaloTime::with_last_stage}};
-constexpr HaloFusion slots_are_placed{"placing waits",
-                                      set_of({HaloAction::wait, HaloAction::place, HaloAction::offer})};
+constexpr HaloMove slots_are_put[] = {{Deed::pack, HaloTime::first},
+                                      {Deed::admit, HaloTime::first},
+                                      {Deed::put, HaloTime::first},
+                                      {Deed::signal, HaloTime::first},
+                                      {Deed::wait, HaloTime::by_stage},
+                                      {Deed::place, HaloTime::by_stage},
+                                      {Deed::offer, HaloTime::with_last_stage}};
+constexpr Fusion slots_are_placed{"placing waits", set_of({Deed::wait, Deed::place, Deed::offer})};
 class SlotCarrier : public HaloCarrier {
   public:
-    SlotCarrier(HaloMessages& halo, HaloChannel channel); // collective
-    std::vector<std::uint64_t> addresses() const override;
+    SlotCarrier(HaloOnDevice& halo, HaloChannel channel);                              // collective
+    GpuAddress slot_of(int rank) const override { return pad_->slot(channel_, rank); } // the first
+    std::vector<std::uint64_t> addresses() const override { return {pad_->slot_bytes(channel_)}; }
     PackMessage words_of(const HaloMessages::Message& message) const override;
     void make_tables() override;
-    void carry(const HaloStep& step, void* stream) override; // waits and places
+    void carry(const Batch& batch, void* stream) override; // waits and places
     void end(void* stream) override { pad_->note_exchange(channel_, stream); }
 
   protected:
-    // Of a message in the receiver's first slot.
-    GpuAddress slot_of(const HaloMessages::Message& message) const;
-
     HaloChannel channel_;
     std::shared_ptr<HaloPad> pad_;
 
@@ -55,7 +52,6 @@ class SlotCarrier : public HaloCarrier {
     struct Stage {
         std::int64_t first_job = 0, jobs = 0;
     };
-    std::vector<std::int64_t> their_offsets_; // [slab]: its place in the receiver's slot
     std::vector<Stage> stages_;
     GpuMemory sections_, jobs_, senders_; // words of all who may send
     std::int64_t sender_count_ = 0;

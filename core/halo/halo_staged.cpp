@@ -1,81 +1,70 @@
 // Host-staged: packed here, brought to pinned memory of the host, sent as messages, and brought to the
 // ghosts.
-#include "halo/halo_packed.hpp"
+#include "halo/halo_transport.hpp"
 #include "transport/carriers.hpp"
-#include "transport/host_messages.hpp"
 
 namespace jali {
 
 namespace {
 
-class Staged : public PackedHere<HaloCarrier> {
+class Staged : public HaloCarrier {
   public:
-    explicit Staged(HaloMessages& halo)
-        : PackedHere(halo), packed_(halo.gpu, false), arrived_(halo.gpu, false),
-          send_here_(halo.gpu->allocate_pinned(halo.send_bytes, "halo messages sent")),
-          receive_here_(halo.gpu->allocate_pinned(halo.receive_bytes, "halo messages received")) {}
+    explicit Staged(HaloOnDevice& halo)
+        : HaloCarrier(halo), packed_(halo.gpu, false), arrived_(halo.gpu, false) {}
 
     void begin() override { arrived_.wait(); } // pinned memory is free again
-    void carry(const HaloStep& step, void* stream) override {
-        if (step.actions.size() > 1) refuse(step);
-        if (step.has(HaloAction::fetch)) {
-            fetch(stream);
-        } else if (step.has(HaloAction::message)) {
-            message(stream);
-        } else if (step.has(HaloAction::bring)) {
-            bring(stream);
+    void carry(const Batch& batch, void* stream) override {
+        if (batch.deeds.size() > 1) refuse(batch);
+        if (batch.has(Deed::fetch)) {
+            const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "copy to the host",
+                                  watched() ? halo_.sent() : Work{});
+            for_each_row(batch, Deed::fetch, [&](const CopyRows& row) {
+                halo_.gpu->copy_out(host(row.to), halo_.at(row.from), row.to.bytes, stream);
+            });
+        } else if (batch.has(Deed::message)) {
+            message(batch, stream);
+        } else if (batch.has(Deed::bring)) {
+            const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "copy to the device",
+                                  watched() ? halo_.received(-1) : Work{});
+            for_each_row(batch, Deed::bring, [&](const CopyRows& row) {
+                halo_.gpu->copy_in(halo_.at(row.to), host(row.from), row.to.bytes, stream);
+            });
             arrived_.record(stream);
         } else {
-            refuse(step);
+            refuse(batch);
         }
     }
 
   private:
-    void fetch(void* stream) {
-        const DeviceSpan span(*halo_.gpu, stream, Phase::transport, "copy to the host",
-                              watched() ? halo_.sent() : Work{});
-        for (const HaloMessages::Message& message : halo_.messages)
-            if (message.send_bytes > 0)
-                halo_.gpu->copy_out(send_here_.data() + message.send_offset,
-                                    send_.address() + message.send_offset, message.send_bytes, stream);
+    std::byte* host(const Region& region) const { return reinterpret_cast<std::byte*>(halo_.at(region)); }
+    template <class F>
+    void for_each_row(const Batch& batch, Deed deed, F f) const {
+        batch.for_each(schedule(), deed, [&](const Step& step) {
+            for (const CopyRows& row : std::get<Copy>(step.action).rows) f(row);
+        });
     }
-    void message(void* stream) {
+    void message(const Batch& batch, void* stream) {
         packed_.record(stream);
         HostMessages between(*halo_.communicator);
-        for (const HaloMessages::Message& message : halo_.messages)
-            between.receive(receive_here_.data() + message.receive_offset, message.receive_bytes,
-                            message.from, message.slab);
+        start(between, false, batch);
         {
             const HostSpan span(Phase::wait, "device");
             packed_.wait();
         }
         const HostSpan span(Phase::transport, "messages between hosts", watched() ? halo_.sent() : Work{});
-        for (const HaloMessages::Message& message : halo_.messages)
-            between.send(send_here_.data() + message.send_offset, message.send_bytes, message.to,
-                         message.slab);
+        start(between, true, batch);
         between.wait("a halo exchange between devices");
-    }
-    void bring(void* stream) {
-        const DeviceSpan span(*halo_.gpu, stream, Phase::unpack, "copy to the device",
-                              watched() ? halo_.received() : Work{});
-        for (const HaloMessages::Message& message : halo_.messages)
-            for (const HaloMessages::Part& part : message.parts)
-                if (const std::size_t bytes = halo_.receive_bytes_of(part); bytes > 0)
-                    halo_.gpu->copy_in(HaloMessages::ghosts_of(part),
-                                       receive_here_.data() + message.receive_offset + part.receive_offset,
-                                       bytes, stream);
     }
 
     GpuEvent packed_, arrived_;
-    PinnedMemory send_here_, receive_here_;
 };
 
-constexpr HaloMove moves[] = {{HaloAction::pack, HaloTime::first},
-                              {HaloAction::fetch, HaloTime::first},
-                              {HaloAction::message, HaloTime::behind_bulk},
-                              {HaloAction::bring, HaloTime::behind_bulk}};
+constexpr HaloMove moves[] = {{Deed::pack, HaloTime::first},
+                              {Deed::fetch, HaloTime::first},
+                              {Deed::message, HaloTime::behind_bulk},
+                              {Deed::bring, HaloTime::behind_bulk}};
 
-std::unique_ptr<HaloCarrier> make(HaloMessages& halo) {
+std::unique_ptr<HaloCarrier> make(HaloOnDevice& halo) {
     return std::make_unique<Staged>(halo);
 }
 

@@ -1,14 +1,12 @@
 // What transports do for halos: rows, and the carrier of one exchange that a row makes.
 //
-// A row says in which steps its messages go (halo_steps.hpp). An exchange between devices (gpu_exchange)
-// packs by one launch and gives its carrier each of the other steps in order. A new transport is a file with
-// a carrier and a row, and the row's name in the table of policy.cpp.
+// A row says in which steps its messages go (halo_schedule.hpp). An exchange between devices (gpu_exchange)
+// packs by one launch and gives its carrier each of the other batches in order. A new transport is a file
+// with a carrier and a row, and the row's name in the table of policy.cpp.
 #pragma once
 
-#include "device/timeline.hpp"
-#include "halo/halo_kernels.hpp"
-#include "halo/halo_messages.hpp"
-#include "halo/halo_steps.hpp"
+#include "halo/halo_on_device.hpp"
+#include "transport/host_messages.hpp"
 #include "transport/transport.hpp"
 
 #include <cstddef>
@@ -23,45 +21,55 @@ namespace jali {
 // Carries the messages of one exchange between devices, again and again.
 class HaloCarrier {
   public:
-    explicit HaloCarrier(HaloMessages& halo) : halo_(halo) {}
+    explicit HaloCarrier(HaloOnDevice& halo) : halo_(halo) {}
     virtual ~HaloCarrier() = default;
     HaloCarrier(const HaloCarrier&) = delete;
 
     // Before anything is done. Throws CannotMap on all ranks where memory of another is to be mapped anew.
     virtual void begin() {}
-    // Where packing puts a part.
-    virtual GpuAddress place_of(const HaloMessages::Message& message,
-                                const HaloMessages::Part& part) const = 0;
-    // Addresses that the carrier's tables and places depend on; and the tables, when one has changed.
+    // Of one that is buffered: where messages for this rank are written.
+    virtual GpuAddress slot_of(int) const { return 0; }
+    // Addresses that the carrier's tables depend on, beside those of the buffers; and the tables, when one
+    // has changed.
     virtual std::vector<std::uint64_t> addresses() const { return {}; }
     virtual void make_tables() {}
-    // Of one that packs into memory of others: the words of a message, and how a launch with these actions
-    // signals and waits.
+    // Of one that packs into memory of others: the words of a message, and how a launch of this batch signals
+    // and waits.
     virtual PackMessage words_of(const HaloMessages::Message&) const { return {}; }
-    virtual void prepare(PackArguments&, const HaloStep&) const {}
+    virtual void prepare(PackArguments&, const Batch&) const {}
 
-    // What a step that neither packs nor computes needs of other ranks before it can be recorded in a graph.
+    // What a batch that neither packs nor computes needs of other ranks before it can be recorded in a graph.
     // The ghosts are old, and may be written.
-    virtual void rehearse(const HaloStep&, void*) {}
-    // Puts a step that neither packs nor computes on the stream, or does what is the host's.
-    virtual void carry(const HaloStep& step, void* stream) = 0;
+    virtual void rehearse(const Batch&, void*) {}
+    // Puts a batch that neither packs nor computes on the stream, or does what is the host's.
+    virtual void carry(const Batch& batch, void* stream) = 0;
     virtual void end(void*) {} // of every run
 
   protected:
-    [[noreturn]] static void refuse(const HaloStep& step) {
-        throw std::logic_error("halos: nothing does '" + jali::words_of(step) + "' in one");
+    [[noreturn]] static void refuse(const Batch& batch) {
+        throw std::logic_error("halos: nothing does '" + jali::words_of(batch) + "' in one");
     }
-    HaloMessages& halo_;
+    const Schedule& schedule() const { return halo_.steps.schedule; }
+    // Those of a batch that go, or those that come.
+    void start(HostMessages& messages, bool sends, const Batch& batch) const {
+        batch.for_each(schedule(), Deed::message, [&](const Step& step) {
+            const Envelope envelope = *envelope_of(step);
+            const Region region = region_of_message(step);
+            if (envelope.sends == sends)
+                messages.start(sends, halo_.at(region), region.bytes, envelope.peer, envelope.tag);
+        });
+    }
+    HaloOnDevice& halo_;
 };
 
 struct HaloTransport : Transport {
     const char* how; // in descriptions
     std::span<const HaloMove> moves;
-    std::span<const HaloFusion> fusions;  // in every policy
+    std::span<const Fusion> fusions;      // in every policy
     const HaloTransport* where_unreached; // instead, where it is not possible and nobody asked for it by name
     const HaloTransport* where_unmapped;  // instead, where a field's memory cannot be mapped; may be null
     const char* way;                      // "the host"
-    std::unique_ptr<HaloCarrier> (*make)(HaloMessages& halo); // null: between hosts (exchange.hpp)
+    std::unique_ptr<HaloCarrier> (*make)(HaloOnDevice& halo); // null: between hosts (exchange.hpp)
 };
 
 extern const HaloTransport halos_by_remote_write, halos_by_buffered_write, halos_by_copy_engine,

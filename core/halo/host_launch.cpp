@@ -97,8 +97,7 @@ HostLaunch::Plan& HostLaunch::plan_for(const std::vector<char>& stale) {
     std::vector<FieldStorage*> written;
     for (const auto& [field, parities] : d.writes) written.push_back(field.get());
     plan.exchange = std::make_unique<HaloExchange>(
-        d.layout, requests_, stale, d.policy->transport->traits.maps_memory, d.policy->overlap,
-        d.communicator, d.pool, std::move(written),
+        d.layout, requests_, stale, *d.policy, d.policy->overlap, d.communicator, d.pool, written,
         [this, &plan](int part, const Progress* progress) { run_part(plan, part, progress); });
     return plan;
 }
@@ -123,10 +122,9 @@ void HostLaunch::exchange_apart(const ApartHalos& halos) {
     settle_transport();
     auto& exchange = apart_plans_[{halos.layout.get(), halos.stale}];
     if (!exchange)
-        exchange = std::make_unique<HaloExchange>(halos.layout, halos.requests, halos.stale,
-                                                  definition_.policy->transport->traits.maps_memory, false,
-                                                  definition_.communicator, definition_.pool,
-                                                  std::vector<FieldStorage*>(), [](int, const Progress*) {});
+        exchange = std::make_unique<HaloExchange>(
+            halos.layout, halos.requests, halos.stale, *definition_.policy, false, definition_.communicator,
+            definition_.pool, std::vector<FieldStorage*>(), [](int, const Progress*) {});
     if (halo_switches().transport) return exchange->run();
     exchange->leave_out();
 }
@@ -146,6 +144,11 @@ void HostLaunch::check() {
 std::string HostLaunch::describe() {
     const HaloExchange* exchange = full_exchange();
     return exchange ? exchange->schedule().describe() : "kernel: compute (no halos)\n";
+}
+
+Schedule HostLaunch::schedule() {
+    const HaloExchange* exchange = full_exchange();
+    return exchange ? exchange->schedule() : Schedule();
 }
 
 Work HostLaunch::work_of(const LaunchDomain& domain) const {

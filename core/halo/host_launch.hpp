@@ -22,6 +22,7 @@ class HostLaunch : public Launch {
     void settle_transport();
     void check() override;
     std::string describe() override;
+    Schedule schedule() override;
 
   protected:
     void prepare() override;

@@ -209,6 +209,8 @@ class Launch {
     // which are made for it and undone; on the host about the schedule. Throws ScheduleError.
     virtual void check() = 0;
     virtual std::string describe() = 0;
+    // The steps of such a run, around a kernel; of none where no halos are read. Collective.
+    virtual Schedule schedule() = 0;
 
   protected:
     friend class LaunchTrial;

@@ -16,26 +16,24 @@ constexpr const HaloTransport* of_devices[] = {&halos_by_remote_write,  &halos_b
 constexpr const HaloTransport* of_hosts[] = {&halos_by_exposed_memory, &halos_by_messages_of_hosts};
 
 // Where all arrives for one stage, packing waits for it, so that one launch less is needed.
-constexpr HaloFusion packing_waits{
-    .words = "packing waits",
-    .together = set_of({HaloAction::put, HaloAction::signal, HaloAction::wait}),
-    .not_with = set_of({HaloAction::place, HaloAction::bulk, HaloAction::boundary}),
-    .if_only_stage = true,
-    .if_nobody_else_waits = true};
-constexpr HaloFusion boundary_waits{"boundary waits", set_of({HaloAction::wait, HaloAction::boundary})};
-constexpr HaloFusion bulk_packs{"bulk packs", set_of({HaloAction::pack, HaloAction::bulk})};
-constexpr HaloFusion one_launch{.words = "one launch",
-                                .together =
-                                    set_of({HaloAction::pack, HaloAction::bulk, HaloAction::boundary}),
-                                .if_only_stage = true};
+constexpr Fusion packing_waits{.words = "packing waits",
+                               .together = set_of({Deed::put, Deed::signal, Deed::wait}),
+                               .not_with = set_of({Deed::place, Deed::bulk, Deed::boundary}),
+                               .if_only_stage = true,
+                               .if_nobody_else_waits = true};
+constexpr Fusion boundary_waits{"boundary waits", set_of({Deed::wait, Deed::boundary})};
+constexpr Fusion bulk_packs{"bulk packs", set_of({Deed::pack, Deed::bulk})};
+constexpr Fusion one_launch{.words = "one launch",
+                            .together = set_of({Deed::pack, Deed::bulk, Deed::boundary}),
+                            .if_only_stage = true};
 
-constexpr HaloFusion of_launches[] = {packing_waits}, of_bulk[] = {bulk_packs, boundary_waits, packing_waits},
-                     of_all[] = {boundary_waits, one_launch, packing_waits};
+constexpr Fusion of_launches[] = {packing_waits}, of_bulk[] = {bulk_packs, boundary_waits, packing_waits},
+                 of_all[] = {boundary_waits, one_launch, packing_waits};
 
 struct Order {
     const char* name;
     bool overlap, per_direction;
-    std::span<const HaloFusion> fusions;
+    std::span<const Fusion> fusions;
     const char* words;
 };
 
@@ -51,8 +49,8 @@ constexpr Order orders[] = {
      "one launch packs, computes sites that need no halo, waits and computes the others"},
 };
 
-bool in_kernel(std::span<const HaloFusion> fusions) {
-    return std::any_of(fusions.begin(), fusions.end(), [](const HaloFusion& f) { return f.in_kernel(); });
+bool in_kernel(std::span<const Fusion> fusions) {
+    return std::any_of(fusions.begin(), fusions.end(), [](const Fusion& f) { return f.in_kernel(); });
 }
 
 // Boundaries direction by direction, and what blocks of a kernel do, are of devices; those pack straight into
@@ -82,7 +80,7 @@ bool HaloPolicy::in_kernel() const {
 
 bool HaloPolicy::reads_what_arrives() const {
     return std::any_of(fusions.begin(), fusions.end(),
-                       [](const HaloFusion& f) { return f.reads_what_arrives(); });
+                       [](const Fusion& f) { return f.reads_what_arrives(); });
 }
 
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {

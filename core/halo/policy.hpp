@@ -2,7 +2,7 @@
 //
 // A row says which transport carries (halo_transport.hpp), whether the bulk is computed meanwhile, and, on
 // devices, whether the boundary is one launch or one for each direction, as soon as its halos are there, and
-// which steps become one launch (halo_steps.hpp). All rows give the same bits.
+// which steps become one launch (schedule/batches.hpp). All rows give the same bits.
 #pragma once
 
 #include "halo/halo_transport.hpp"
@@ -18,7 +18,7 @@ struct HaloPolicy {
     const HaloTransport* transport;
     bool overlap;       // the bulk is computed while halos travel
     bool per_direction; // boundary in disjoint sets of sites, each launched when its halos are there
-    std::span<const HaloFusion> fusions;
+    std::span<const Fusion> fusions;
     std::string description;
     std::string carried_by; // the first part of the name: who carries
 

@@ -24,6 +24,10 @@ Work bytes_only(std::size_t bytes) {
     return {0, n, n, 0};
 }
 
+Phase phase_of(const Step& step, Phase of_action) {
+    return step.mark.deed ? jali::phase_of(*step.mark.deed) : of_action;
+}
+
 // Bytes that are read and written.
 Work work_of(const Copy& copy) {
     std::size_t bytes = 0;
@@ -154,9 +158,9 @@ struct Executor::State {
         if (timeline == nullptr || begun[message] == 0) return;
         const Envelope e = envelope(message);
         const Step& step = *tasks[message].step;
-        timeline->add(step.mark.phase.value_or(e.sends ? Phase::send : Phase::receive),
-                      Timeline::message_track, timeline->number_of(step.name), begun[message],
-                      Timeline::now(), bytes_only(region_of_message(step).bytes));
+        timeline->add(phase_of(step, e.sends ? Phase::send : Phase::receive), Timeline::message_track,
+                      timeline->number_of(step.name), begun[message], Timeline::now(),
+                      bytes_only(region_of_message(step).bytes));
     }
 
     void note_wait(std::int64_t begin, std::int64_t end) {
@@ -179,8 +183,7 @@ struct Executor::State {
                                    : carrier(library).receive(data, where.bytes, peer, tag + first_tag);
             started(task);
         } else if (const auto* a = std::get_if<Copy>(&step.action)) {
-            const HostSpan span(step.mark.phase.value_or(Phase::copy), step.name,
-                                watched() ? work_of(*a) : Work{});
+            const HostSpan span(phase_of(step, Phase::copy), step.name, watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
             for (const auto& row : a->rows) {
                 if (pool && pool->threads() > 1 && !computing && row.to.bytes > bytes_per_block)
@@ -192,8 +195,7 @@ struct Executor::State {
             ended(task);
             look_after(bytes);
         } else if (const auto* a = std::get_if<Reduce>(&step.action)) {
-            const HostSpan span(step.mark.phase.value_or(Phase::reduce), step.name,
-                                watched() ? work_of(*a) : Work{});
+            const HostSpan span(phase_of(step, Phase::reduce), step.name, watched() ? work_of(*a) : Work{});
             std::size_t bytes = 0;
             for (const auto& row : a->rows) {
                 reduce_row(a->how, row, buffers, between);

@@ -11,7 +11,7 @@
 // (core/collective) are built on top.
 #pragma once
 
-#include "device/timeline.hpp"
+#include "schedule/deed.hpp"
 #include "schedule/element.hpp"
 
 #include <compare>
@@ -113,7 +113,7 @@ struct Part {
 // of the pipeline, and the level of the hierarchy that its message crosses. -1: nowhere.
 struct Mark {
     int stage = -1, chunk = -1, level = -1;
-    std::optional<Phase> phase{}; // in profiles; none: that of its action
+    std::optional<Deed> deed{}; // what it is there for, in fusions and profiles; none: its action says all
 };
 
 struct Step {

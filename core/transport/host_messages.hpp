@@ -15,25 +15,18 @@ namespace jali {
 class HostMessages {
   public:
     explicit HostMessages(Communicator& communicator) : communicator_(communicator) {}
-    void receive(void* data, std::size_t bytes, int from, int tag) {
+    // To or from this memory of the host or, where the library takes it, a device.
+    void start(bool sends, std::uint64_t at, std::size_t bytes, int peer, int tag) {
         if (bytes == 0) return;
         if (DriverRecord::on())
-            DriverRecord::note({.kind = DriverCall::Kind::receive,
-                                .to = reinterpret_cast<std::uint64_t>(data),
+            DriverRecord::note({.kind = sends ? DriverCall::Kind::send : DriverCall::Kind::receive,
+                                .to = sends ? 0 : at,
+                                .from = sends ? at : 0,
                                 .bytes = bytes,
-                                .peer = from,
+                                .peer = peer,
                                 .tag = tag});
-        requests_.push_back(communicator_.receive(data, bytes, from, tag));
-    }
-    void send(const void* data, std::size_t bytes, int to, int tag) {
-        if (bytes == 0) return;
-        if (DriverRecord::on())
-            DriverRecord::note({.kind = DriverCall::Kind::send,
-                                .from = reinterpret_cast<std::uint64_t>(data),
-                                .bytes = bytes,
-                                .peer = to,
-                                .tag = tag});
-        requests_.push_back(communicator_.send(data, bytes, to, tag));
+        requests_.push_back(sends ? communicator_.send(reinterpret_cast<const void*>(at), bytes, peer, tag)
+                                  : communicator_.receive(reinterpret_cast<void*>(at), bytes, peer, tag));
     }
     void wait(const std::string& what) {
         if (DriverRecord::on()) DriverRecord::note({.kind = DriverCall::Kind::complete});

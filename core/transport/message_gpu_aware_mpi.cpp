@@ -21,11 +21,7 @@ class GpuAwareMpi : public MessageCarrier {
             for (const MessageEnd* end : ends) {
                 const MessageArray& of = end->array;
                 const int channel = static_cast<const NumberedEnd*>(end)->number();
-                if (of.sends != sends) continue;
-                if (sends)
-                    between_.send(reinterpret_cast<const void*>(of.address), of.bytes, of.peer, channel);
-                else
-                    between_.receive(reinterpret_cast<void*>(of.address), of.bytes, of.peer, channel);
+                if (of.sends == sends) between_.start(sends, of.address, of.bytes, of.peer, channel);
             }
     }
     void end(Ends, void*) override { between_.wait("messages between devices"); }

@@ -1,7 +1,7 @@
 """Updates run on machines that are only described: every halo policy, what its parts take, and which wins.
 
 An update is one transfer graph of all ranks (`jali._core.TransferGraph`), made of the same steps as the row takes on a
-device (core/halo/halo_steps) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
+device (core/halo/halo_schedule) or on hosts (core/halo/exchange), and runs against links that are shared: wires, cards,
 and each rank's memory, which its kernels share with each other and with what it sends and receives. What is not known
 of a machine costs nothing. Nothing here is measured: kernels take what their bytes and operations take on the machine's
 `Device` (`kernel_seconds`), or as long as the caller says.
@@ -342,7 +342,7 @@ class _Row:
         """One rank's steps. Yields behind what it sends, before anything that needs what others send."""
         rank, steps, device = part.rank, self.steps[part.rank], self.device
         stages = self._stages(part)
-        program = _core.halo_steps(
+        program = _core.halo_batches(
             device.kind,
             self.policy.name,
             stages=len(stages),
@@ -352,15 +352,19 @@ class _Row:
         )
         steps.start = self.delay(rank, 0.0, [])
         ends: list[int] = []
-        for actions, stage, beside, needs in program:
-            mark = BULK if "bulk" in actions else BOUNDARY if {"boundary", "join"} & {*actions} else EXCHANGE
-            last = [steps.start]
+
+        def behind(node: int, mark: tuple[int, int, int]) -> int:
+            """What another stream waits for."""
+            steps.enqueued += 1
+            return self.delay(rank, device.join * MICRO, [node], mark)
+
+        for actions, stage, stream, needs in program:
+            mark = BULK if "bulk" in actions else BOUNDARY if "boundary" in actions else EXCHANGE
+            alone = stream != 0 and not needs  # then it begins with what was on the other one
+            last = [behind(steps.start, mark) if alone else steps.start]
             for need in needs:
-                other = program[need][2] != beside
-                steps.enqueued += other
-                last.append(
-                    self.delay(rank, device.join * MICRO, [ends[need]], mark) if other else ends[need]
-                )
+                other = program[need][2] != stream
+                last.append(behind(ends[need], mark) if other else ends[need])
             in_kernel = len(actions) > 1 and bool({"bulk", "boundary"} & {*actions})
             if in_kernel:
                 steps.enqueued += 1
@@ -407,6 +411,10 @@ class _Row:
                     computed.append(launch(rank, late, last, BOUNDARY))
                     steps.boundary.append(computed[-1])
             ends.append(self.delay(rank, 0.0, [*last, *computed], mark))
+        awaited = {need for *_, needs in program for need in needs}
+        for number, (*_, stream, _) in enumerate(program):
+            if stream != 0 and number not in awaited:
+                ends[number] = behind(ends[number], BOUNDARY)
         steps.end = self.delay(rank, 0.0, ends)
 
     def send(self, part: Part, ready: list[int], chained: bool) -> None:

@@ -1,0 +1,52 @@
+// An exchange of halos between devices, as its carrier has it: messages, steps, and where their memory is.
+#pragma once
+
+#include "device/timeline.hpp"
+#include "halo/halo_kernels.hpp"
+#include "halo/halo_schedule.hpp"
+#include "transport/communicator.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace jali {
+
+// Blocks of a launch that packs or places: how many, about, and their threads.
+struct HaloBlocks {
+    std::size_t most;
+    unsigned threads;
+};
+// So many fill a link. Beside a bulk, whose blocks often take a multiprocessor each, as few multiprocessors
+// as nearly do (measured on H200).
+constexpr HaloBlocks halo_blocks{128, 256}, beside_bulk{12, 1024};
+
+// Deals an item of a message out to blocks; how many there are.
+std::int64_t deal_out(std::vector<HaloJob>& jobs, std::size_t item, std::size_t message, std::size_t bytes,
+                      std::size_t all_bytes, const HaloBlocks& blocks);
+
+struct HaloOnDevice : HaloMessages {
+    using HaloMessages::HaloMessages;
+
+    GpuAddress at(const Region& region) const { return memory[region.buffer] + region.offset; }
+    // The word that counts blocks or messages that are done: of a message, or of what else has a number.
+    GpuAddress retired_word(std::size_t number) const {
+        return retired.address() + number * sizeof(std::int64_t);
+    }
+    Work sent() const; // for profiles
+    Work received(int stage) const;
+
+    template <class Row>
+    GpuMemory upload(const std::vector<Row>& rows) const {
+        return gpu->upload(rows.data(), rows.size() * sizeof(Row), "halo tables");
+    }
+
+    std::shared_ptr<Gpu> gpu;
+    std::shared_ptr<Communicator> communicator;
+    HaloSchedule steps;
+    std::vector<GpuAddress> memory; // [buffer of the schedule], in this run
+    GpuMemory retired;              // [message], then of whom the carrier says: zero before and after
+};
+
+} // namespace jali

@@ -1,0 +1,428 @@
+#include "halo/halo_schedule.hpp"
+#include "halo/exchange.hpp"
+#include "halo/policy.hpp"
+
+#include <algorithm>
+
+namespace jali {
+
+namespace {
+
+using Message = HaloMessages::Message;
+using Of = HaloBuffer::Of;
+
+std::string slab_name(const Slab& slab) {
+    std::string text = "slab (";
+    for (std::size_t d = 0; d < slab.box.key.size(); ++d) {
+        text += d ? ", " : "";
+        text += slab.box.key[d] > 0 ? "+" : "";
+        text += std::to_string(slab.box.key[d]);
+    }
+    return text + ")";
+}
+
+const char* words_of(Of of) {
+    switch (of) {
+    case Of::items:
+        return "halo items";
+    case Of::packed:
+        return "messages sent";
+    case Of::fetched:
+        return "messages sent, on the host";
+    case Of::received:
+        return "messages received";
+    case Of::slot:
+    case Of::their_slot:
+        return "slot";
+    default:
+        return "";
+    }
+}
+
+bool moves_by(const HaloTransport& transport, Deed deed) {
+    return std::any_of(transport.moves.begin(), transport.moves.end(),
+                       [&](const HaloMove& move) { return move.deed == deed; });
+}
+
+// Whether what is made by the first is made where the second would move it.
+bool as_one(const HaloTransport& transport, Deed first, Deed second) {
+    return std::any_of(transport.fusions.begin(), transport.fusions.end(),
+                       [&](const Fusion& fusion) { return fusion.has(first, second); });
+}
+
+class Builder {
+  public:
+    Builder(const HaloMessages& halo, const HaloPolicy& policy, const HaloShape& shape,
+            const std::vector<FieldStorage*>& written, Kernel::Body body)
+        : halo_(halo), layout_(*halo.layout), shape_(shape), written_(written),
+          rooms_(static_cast<int>(layout_.slabs().size())), ways_(halo.messages.size()) {
+        std::vector<const HaloTransport*> transports{policy.transport};
+        for (const Message& m : halo_.messages)
+            for (const HaloTransport* by : {m.goes_by, m.comes_by})
+                if (std::find(transports.begin(), transports.end(), by) == transports.end())
+                    transports.push_back(by);
+        result_.batches =
+            ordered_batches(policy, shape, transports, [&](Deed deed, int stage, std::size_t number) {
+                batch_ = number;
+                for (std::size_t m = 0; m < halo_.messages.size(); ++m)
+                    if (stage < 0 || halo_.messages[m].stage == stage) add(deed, m);
+            });
+        parts_.resize(result_.batches.size());
+        add_kernel(policy.overlap && shape.has_bulk, std::move(body));
+        for (std::size_t b = 0; b < result_.batches.size(); ++b) {
+            Batch& batch = result_.batches[b];
+            batch.parts = std::move(parts_[b]);
+            if (batch.has(Deed::bulk)) batch.parts = {{kernel_, 0}};
+            if (batch.has(Deed::boundary)) batch.parts = {{kernel_, first_boundary_ + batch.stage}};
+        }
+        fuse(result_.batches, policy, shape);
+        for (Buffer& buffer : buffers_)
+            result_.schedule.add_buffer(buffer.name, buffer.bytes, buffer.holds_data, buffer.rank);
+    }
+    HaloSchedule take() { return std::move(result_); }
+
+  private:
+    // What has been done for a message, and where it is.
+    struct Way {
+        std::vector<Port> packed, put, arrived;
+        std::vector<Port> admitted;
+        Region out, in;
+    };
+
+    // ---- memory
+
+    int buffer(Of of, FieldStorage* field = nullptr, int rank = -1) {
+        const HaloBuffer wanted{of, field, rank};
+        const auto found = std::find(result_.buffers.begin(), result_.buffers.end(), wanted);
+        if (found != result_.buffers.end()) return static_cast<int>(found - result_.buffers.begin());
+        std::string name = words_of(of);
+        if (field != nullptr) name = (of == Of::owned ? "" : "ghosts of ") + field->label();
+        // of whole groups the last may have room for more, which travels as well
+        const bool filled =
+            (of != Of::packed && of != Of::fetched && of != Of::received) || layout_.group() > 1;
+        const bool theirs = of == Of::their_ghosts || of == Of::their_slot;
+        std::size_t bytes = 0; // of others: what is used
+        if (of == Of::owned) bytes = static_cast<std::size_t>(layout_.nblocks()) * field->block_bytes();
+        result_.buffers.push_back(wanted);
+        buffers_.push_back({std::move(name), bytes, filled, theirs ? rank : -1});
+        return static_cast<int>(buffers_.size()) - 1;
+    }
+    Region region(Of of, std::size_t offset, std::size_t bytes, FieldStorage* field = nullptr,
+                  int rank = -1) {
+        const int b = buffer(of, field, rank);
+        buffers_[b].bytes = std::max(buffers_[b].bytes, offset + bytes);
+        return {b, offset, bytes};
+    }
+    // Room for a message behind those that are there.
+    Region room(Of of, std::size_t bytes) {
+        const std::size_t end = buffers_[buffer(of)].bytes;
+        return region(of, (end + 255) / 256 * 256, bytes);
+    }
+    static Region part_of(const Region& whole, std::size_t offset, std::size_t bytes) {
+        return {whole.buffer, whole.offset + offset, bytes};
+    }
+
+    // What lies in one piece both where it was packed and in the receiver's ghosts: a field's parts.
+    struct Piece {
+        std::size_t send_offset, receive_offset, send_bytes = 0, receive_bytes = 0;
+        const HaloMessages::Part* first;
+    };
+    static std::vector<Piece> pieces_of(const Message& message) {
+        std::vector<Piece> pieces;
+        for (const HaloMessages::Part& part : message.parts) {
+            // the odd ghosts of a field follow its even ones, here and there
+            if (pieces.empty() || pieces.back().first->field != part.field)
+                pieces.push_back({part.send_offset, part.receive_offset, 0, 0, &part});
+            pieces.back().send_bytes += part.send_bytes;
+            pieces.back().receive_bytes += part.receive_bytes;
+        }
+        return pieces;
+    }
+    Region ghosts_of(const Piece& piece) {
+        FieldStorage* field = piece.first->field;
+        const auto block = static_cast<std::size_t>(piece.first->ghost - layout_.first_ghost());
+        return region(Of::ghosts, block * field->block_bytes(), piece.receive_bytes, field);
+    }
+
+    // ---- moves
+
+    Port add(std::string name, Deed deed, auto action, std::vector<Port> needs) {
+        Mark mark;
+        mark.deed = deed;
+        const Port port{result_.schedule.add(std::move(name), std::move(action), std::move(needs), mark), 0};
+        if (parts_.size() <= batch_) parts_.resize(batch_ + 1);
+        parts_[batch_].push_back(port);
+        return port;
+    }
+
+    void add(Deed deed, std::size_t m) {
+        const Message& message = halo_.messages[m];
+        const bool goes = message.send_bytes > 0 && moves_by(*message.goes_by, deed);
+        const bool comes = message.receive_bytes > 0 && moves_by(*message.comes_by, deed);
+        const Slab& slab = layout_.slabs()[message.slab];
+        const std::string name = slab_name(slab);
+        Way& way = ways_[m];
+        switch (deed) {
+        case Deed::produce:
+            return produce(message, slab, way);
+        case Deed::offer:
+            if (comes) add("open " + name, deed, Signal{message.from, rooms_ + message.slab}, way.arrived);
+            return;
+        case Deed::pack: // where it is put, then
+            if (goes && !as_one(*message.goes_by, Deed::pack, Deed::put)) {
+                way.out = room(Of::packed, message.send_bytes);
+                pack(m, slab, way, [&](std::size_t p, std::size_t bytes) {
+                    return part_of(way.out, message.parts[p].send_offset, bytes);
+                });
+            }
+            return;
+        case Deed::admit:
+            if (goes)
+                way.admitted = {add("room for " + name, deed, Wait{message.to, rooms_ + message.slab}, {})};
+            return;
+        case Deed::put:
+            if (goes) put(m, slab, way);
+            return;
+        case Deed::signal:
+            if (goes) add("say that " + name + " is there", deed, Signal{message.to, message.slab}, way.put);
+            return;
+        case Deed::wait:
+            if (comes) way.arrived = {add("await " + name, deed, Wait{message.from, message.slab}, {})};
+            return;
+        case Deed::place:
+        case Deed::bring:
+            if (comes) place(message, name, deed, way);
+            return;
+        case Deed::fetch:
+            if (goes) {
+                const Region to = room(Of::fetched, message.send_bytes);
+                way.packed = {add("fetch " + name, deed,
+                                  Copy{{{way.out, to, message.send_bytes, nullptr, 0}}}, way.packed)};
+                way.out = to;
+            }
+            return;
+        case Deed::exchange:
+        case Deed::message:
+            if (comes) receive(message, name, deed, way);
+            if (goes) send(message, name, deed, way);
+            return;
+        case Deed::bulk:
+        case Deed::boundary:
+            return;
+        }
+    }
+
+    void produce(const Message& message, const Slab& slab, Way& way) {
+        for (const HaloMessages::Part& part : message.parts) {
+            if (part.field->producer() == nullptr || part.send_count == 0) continue;
+            const Region to = region(Of::items, part.produced, bytes_sent(part));
+            way.packed.push_back(
+                add(pack_name("produce", part, slab), Deed::produce, producing(part, slab, to), {}));
+        }
+    }
+
+    static std::size_t bytes_sent(const HaloMessages::Part& part) {
+        return static_cast<std::size_t>(part.send_count) * part.field->block_bytes();
+    }
+    static std::string pack_name(const char* verb, const HaloMessages::Part& part, const Slab& slab) {
+        return std::string(verb) + " " + part.field->label() + " for " + slab_name(slab) +
+               (part.parity ? " odd" : " even");
+    }
+
+    // Each part to where `place` says that it begins.
+    template <class Place>
+    void pack(std::size_t m, const Slab& slab, Way& way, Place place) {
+        const Message& message = halo_.messages[m];
+        std::vector<Port> needs = way.admitted, done;
+        needs.insert(needs.end(), way.packed.begin(), way.packed.end()); // what was produced
+        for (std::size_t p = 0; p < message.parts.size(); ++p) {
+            const HaloMessages::Part& part = message.parts[p];
+            if (part.send_count == 0) continue;
+            const Region to = place(p, bytes_sent(part));
+            const std::string name = pack_name("pack", part, slab);
+            const bool item = part.field->producer() != nullptr;
+            Region from{};
+            if (item && shape_.produces)
+                from = region(Of::items, part.produced, to.bytes);
+            else if (!item)
+                from = {buffer(Of::owned, part.field), 0,
+                        static_cast<std::size_t>(layout_.nblocks()) * part.field->block_bytes()};
+            if (item && !shape_.produces) {
+                done.push_back(add(name, Deed::pack, producing(part, slab, to), needs));
+            } else {
+                CopyRows rows{from, to, part.field->block_bytes(), nullptr, 0};
+                if (!item) {
+                    rows.rows = slab.send_blocks;
+                    rows.first_row = static_cast<std::size_t>(part.send_sites);
+                }
+                done.push_back(add(name, Deed::pack, Copy{{rows}}, needs));
+            }
+            if (changes(part.field)) packed_.push_back(done.back());
+            result_.packs.push_back({static_cast<int>(m), &part, from, to});
+        }
+        way.packed = way.put = std::move(done);
+    }
+
+    // Whether the kernel writes what is packed.
+    bool changes(const FieldStorage* field) const {
+        const auto is_written = [&](const FieldStorage* f) {
+            return std::find(written_.begin(), written_.end(), f) != written_.end();
+        };
+        if (field->producer() == nullptr) return is_written(field);
+        const auto& sources = field->producer()->sources;
+        return std::any_of(sources.begin(), sources.end(),
+                           [&](const auto& source) { return is_written(source.second.get()); });
+    }
+
+    Kernel producing(const HaloMessages::Part& part, const Slab& slab, const Region& to) {
+        const HaloProducer* producer = part.field->producer();
+        Kernel kernel;
+        kernel.writes = {{to}};
+        kernel.reads.emplace_back();
+        for (const auto& [index, source] : producer->sources)
+            kernel.reads[0].push_back({buffer(Of::owned, source.get()), 0,
+                                       static_cast<std::size_t>(layout_.nblocks()) * source->block_bytes()});
+        if (layout_.gpu()) return kernel;
+        kernel.body = [layout = &layout_, producer, label = &part.field->label(), blocks = slab.send_blocks,
+                       first = part.send_sites, count = part.send_count,
+                       to](int, std::span<std::byte* const> buffers, const Progress*) {
+            std::vector<std::uint64_t> parameters = producer->parameters;
+            fill_standard_parameters(parameters.data(), *layout, blocks->data() + first);
+            for (const auto& [index, source] : producer->sources)
+                parameters[index] = reinterpret_cast<std::uint64_t>(source->data());
+            parameters[producer->output_parameter] =
+                reinterpret_cast<std::uint64_t>(buffers[to.buffer] + to.offset);
+            const auto bytes = static_cast<std::int64_t>(to.bytes);
+            const HostSpan span(Phase::produce, *label, {count, bytes, bytes, 0});
+            producer->kernel(parameters.data(), 0, count);
+        };
+        return kernel;
+    }
+
+    // Into the slot of the receiver the message goes as it is; into its ghosts part by part.
+    void put(std::size_t m, const Slab& slab, Way& way) {
+        const Message& message = halo_.messages[m];
+        const bool buffered = message.goes_by->traits.buffered;
+        const auto place = [&](std::size_t p, std::size_t bytes) {
+            const HaloMessages::Part& part = message.parts[p];
+            if (buffered)
+                return region(Of::their_slot, message.their_slot + part.send_offset, bytes, nullptr,
+                              message.to);
+            const auto block = static_cast<std::size_t>(message.their_ghosts[p]);
+            return region(Of::their_ghosts, block * part.field->block_bytes(), bytes, part.field, message.to);
+        };
+        if (as_one(*message.goes_by, Deed::pack, Deed::put)) return pack(m, slab, way, place);
+        Copy copy;
+        for (std::size_t p = 0; p < (buffered ? 1 : message.parts.size()); ++p) {
+            const std::size_t bytes = buffered ? message.send_bytes : bytes_sent(message.parts[p]);
+            const Region from = part_of(way.out, message.parts[p].send_offset, bytes);
+            copy.rows.push_back({from, place(p, bytes), bytes, nullptr, 0});
+        }
+        std::vector<Port> needs = way.packed;
+        needs.insert(needs.end(), way.admitted.begin(), way.admitted.end());
+        way.put = {add("put " + slab_name(slab), Deed::put, std::move(copy), std::move(needs))};
+    }
+
+    // What is placed has come here before; else it lands in the ghosts at once.
+    static bool comes_here(const HaloTransport& by) {
+        return moves_by(by, Deed::place) || moves_by(by, Deed::bring);
+    }
+    static bool lands(const Message& message) {
+        return as_one(*message.comes_by, Deed::message, Deed::place) && pieces_of(message).size() == 1;
+    }
+
+    void receive(const Message& message, const std::string& name, Deed deed, Way& way) {
+        std::vector<Region> into;
+        if (comes_here(*message.comes_by) && !lands(message)) {
+            into = {way.in = room(Of::received, message.receive_bytes)};
+        } else {
+            for (const Piece& piece : pieces_of(message))
+                if (piece.receive_bytes > 0) into.push_back(ghosts_of(piece));
+        }
+        for (const Region& region : into)
+            way.arrived.push_back(
+                add("receive " + name, deed, Receive{region, message.from, message.slab}, {}));
+    }
+    void send(const Message& message, const std::string& name, Deed deed, const Way& way) {
+        std::vector<Region> from;
+        if (comes_here(*message.goes_by)) {
+            from = {way.out};
+        } else {
+            for (const Piece& piece : pieces_of(message))
+                if (piece.send_bytes > 0)
+                    from.push_back(part_of(way.out, piece.send_offset, piece.send_bytes));
+        }
+        for (const Region& region : from)
+            add("send " + name, deed, Send{region, message.to, message.slab}, way.packed);
+    }
+
+    void place(const Message& message, const std::string& name, Deed deed, Way& way) {
+        if (lands(message)) return;
+        if (message.comes_by->traits.buffered)
+            way.in = region(Of::slot, message.receive_offset, message.receive_bytes);
+        Copy copy;
+        for (const Piece& piece : pieces_of(message))
+            if (piece.receive_bytes > 0)
+                copy.rows.push_back({part_of(way.in, piece.receive_offset, piece.receive_bytes),
+                                     ghosts_of(piece), piece.first->field->block_bytes(), nullptr, 0});
+        way.arrived = {
+            add((deed == Deed::place ? "unpack " : "bring ") + name, deed, std::move(copy), way.arrived)};
+    }
+
+    // ---- the kernel around which halos are exchanged: only boundaries read what arrives.
+
+    void add_kernel(bool bulk, Kernel::Body body) {
+        Kernel kernel;
+        kernel.body = std::move(body);
+        std::vector<Part> parts;
+        first_boundary_ = bulk;
+        if (bulk) parts.push_back({"bulk", shape_.bulk_waits_for_packing ? packed_ : std::vector<Port>()});
+        for (int s = 0; s < halo_.stages(); ++s) {
+            Part& part = parts.emplace_back(Part{bulk ? "boundary" : "", packed_});
+            if (halo_.stages() > 1) part.name += " of stage " + std::to_string(s);
+            for (std::size_t m = 0; m < ways_.size(); ++m)
+                if (halo_.messages[m].stage <= s)
+                    part.needs.insert(part.needs.end(), ways_[m].arrived.begin(), ways_[m].arrived.end());
+        }
+        kernel.reads.resize(parts.size());
+        kernel.writes.resize(parts.size());
+        for (const Message& message : halo_.messages)
+            for (const Piece& piece : pieces_of(message))
+                for (int s = message.stage; piece.receive_bytes > 0 && s < halo_.stages(); ++s)
+                    kernel.reads[first_boundary_ + s].push_back(ghosts_of(piece));
+        for (FieldStorage* field : written_)
+            for (auto& writes : kernel.writes)
+                writes.push_back({buffer(Of::owned, field), 0,
+                                  static_cast<std::size_t>(layout_.nblocks()) * field->block_bytes()});
+        kernel_ = result_.schedule.add_kernel("kernel", std::move(kernel), std::move(parts));
+    }
+
+    const HaloMessages& halo_;
+    PlacedLayout& layout_;
+    const HaloShape& shape_;
+    const std::vector<FieldStorage*>& written_;
+    int rooms_; // tags of signals that memory may be written
+    std::vector<Way> ways_;
+    std::vector<Buffer> buffers_;
+    std::vector<Port> packed_;             // what the kernel may change
+    std::vector<std::vector<Port>> parts_; // [batch]
+    std::size_t batch_ = 0;
+    int kernel_ = 0, first_boundary_ = 0;
+    HaloSchedule result_;
+};
+
+} // namespace
+
+std::size_t HaloSchedule::bytes_of(HaloBuffer::Of of) const {
+    std::size_t bytes = 0;
+    for (std::size_t b = 0; b < buffers.size(); ++b)
+        if (buffers[b].of == of) bytes = std::max(bytes, schedule.buffers()[b].bytes);
+    return bytes;
+}
+
+HaloSchedule halo_schedule(const HaloMessages& messages, const HaloPolicy& policy, const HaloShape& shape,
+                           const std::vector<FieldStorage*>& written, Kernel::Body body) {
+    return Builder(messages, policy, shape, written, std::move(body)).take();
+}
+
+} // namespace jali

@@ -1,0 +1,56 @@
+// Steps of a schedule that are put on a stream together, and fusions: rules by which several such batches
+// become one launch.
+//
+// Data only: a StreamProgram (device/stream_program) is made of them, explain() and the simulator read them.
+#pragma once
+
+#include "schedule/deed.hpp"
+#include "schedule/schedule.hpp"
+
+#include <string>
+#include <vector>
+
+namespace jali {
+
+struct Batch {
+    std::vector<Deed> deeds; // in this order; several: fused; none: left out
+    int stage = -1;          // of what the schedule is for; -1: of all of it
+    int stream = 0;          // 0: the device's own
+    std::vector<int> needs;  // earlier batches, also the one before it on its stream
+    std::vector<Port> parts; // of the schedule
+    bool has(Deed deed) const { return has_any(set_of({deed})); }
+    bool has_any(Deeds set) const;
+    // Calls f(step) for what it does of this deed, in order.
+    template <class F>
+    void for_each(const Schedule& schedule, Deed deed, F f) const {
+        for (const Port& port : parts)
+            if (const Step& step = schedule.steps()[port.step]; step.mark.deed == deed) f(step);
+    }
+};
+
+// A rule: batches that have any of these deeds become one launch, stage by stage, if no other batch must come
+// between them.
+struct Fusion {
+    const char* words;
+    Deeds together;
+    Deeds not_with = 0;                // batches that have one of these stay as they are
+    bool if_only_stage = false;        // they are of all stages at once
+    bool if_nobody_else_waits = false; // else what needs one of them would wait for all
+    bool has(Deed first, Deed second) const {
+        return (together & set_of({first})) != 0 && (together & set_of({second})) != 0;
+    }
+    bool in_kernel() const { // blocks of the kernel that computes do it
+        return (together & set_of({Deed::bulk, Deed::boundary})) != 0;
+    }
+    bool reads_what_arrives() const { // memory is read by the launch that waits for it
+        return (together & set_of({Deed::boundary})) != 0;
+    }
+};
+
+// The batches of one stage.
+void fuse(std::vector<Batch>& batches, const Fusion& rule, int stage);
+
+// "pack + admit + put + signal", with its stage.
+std::string words_of(const Batch& batch);
+
+} // namespace jali

@@ -1,0 +1,66 @@
+"""Halos on hosts and between devices are steps of one kind of schedule, in order on each rank, and all ranks' steps meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import test_halos_between_devices as halos
+from fake_driver import use_fake_ccl, use_fake_gpus
+
+import jali
+from jali import _core
+from jali.fermions import WilsonDirac
+from jali.gauge import SU, GaugeField
+from jali.lattice import binding
+
+ROWS = [("cpu", name) for name, *_ in _core.halo_policies("cpu")] + [
+    ("cuda", name) for name in halos.OF_THREADS
+]
+
+
+@pytest.fixture(autouse=True)
+def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., None], tmp_path: Path) -> None:
+    use_fake_gpus(monkeypatch, 4, folder=tmp_path)
+    use_fake_ccl(use_settings)
+
+
+def schedules(device: str, grid: Any, launches: list[Any]) -> list[Any]:
+    """Those of a stencil with diagonals, of links, and of a Dirac operator, whose halos are items."""
+    lattice = jali.Lattice(4, 6, 4, 8, grid=grid, device=device)
+    x, out = (lattice.field(jali.Complex()) for _ in range(2))
+    U = GaugeField(lattice, SU(3)).hot_start(seed=5)
+    psi = lattice.field(jali.Spinor(3))
+    first = len(launches)
+    halos.diagonal(out, x)
+    WilsonDirac(U, mass=0.1).apply(psi)
+    halos.diagonal(x, out)
+    return [launch.schedule() for launch in launches[first:]]
+
+
+@pytest.mark.parametrize(("device", "policy"), ROWS)
+@pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (2, (1, 2, 1, 1)), (4, (1, 1, 2, 2))])
+def test_steps_of_every_row_are_in_order_and_meet_on_all_ranks(
+    device, policy, ranks, grid, monkeypatch, use_settings
+):
+    halos.use(policy, use_settings, ranks)
+    made, launch = {}, _core.Launch
+
+    def make(*arguments: Any, **named: Any) -> Any:
+        new = launch(*arguments, **named)
+        made.setdefault(jali.comm.current().rank, []).append(new)
+        return new
+
+    monkeypatch.setattr(binding._core, "Launch", make)
+
+    def program() -> list[Any]:
+        return schedules(device, grid, made.setdefault(jali.comm.current().rank, []))
+
+    of_ranks = jali.virtual_ranks(ranks, program)
+    assert any(schedule.steps > 1 for schedule in of_ranks[0])
+    for together in zip(*of_ranks, strict=True):
+        for schedule in together:
+            schedule.check()
+        _core.Schedule.check_messages(list(together))
