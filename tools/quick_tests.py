@@ -33,6 +33,7 @@ FOLDERS = {
     "src/jali": ("cli",),
     "core/bind": ("core",),
     "core/collective": ("collective",),
+    "core/carriers": ("gpu",),
     "core/device": ("gpu",),
     "core/halo": ("core", "any_ranks"),
     "core/schedule": ("core", "collective"),

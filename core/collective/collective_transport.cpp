@@ -7,7 +7,7 @@ namespace jali {
 namespace {
 
 constexpr const CollectiveTransport* rows[] = {&collectives_by_remote_write, &collectives_by_library,
-                                               &collectives_by_staging};
+                                               &collectives_by_gpu_aware_mpi, &collectives_by_staging};
 
 } // namespace
 

@@ -77,7 +77,8 @@ struct CollectiveTransport : Transport {
     CollectiveRules rules;
 };
 
-extern const CollectiveTransport collectives_by_remote_write, collectives_by_library, collectives_by_staging;
+extern const CollectiveTransport collectives_by_remote_write, collectives_by_library,
+    collectives_by_gpu_aware_mpi, collectives_by_staging;
 
 // In the order in which they are taken.
 std::span<const CollectiveTransport* const> collective_transports();

@@ -102,7 +102,7 @@ class CallDecoder {
     std::set<std::pair<std::uint64_t, std::uint64_t>> known_; // words
 };
 
-// That of messages between devices (transport/peer_message).
+// That of messages between devices (carriers/mapped_messages).
 std::unique_ptr<KernelFamily> family_of_messages(CallDecoder& decoder);
 
 } // namespace jali

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import REAL, use_fake_ccl, use_fake_gpus
+from fake_driver import REAL, run_on_devices, use_fake_ccl, use_fake_gpus
 
 import jali
 from jali import _core, comm, settings
@@ -159,17 +159,54 @@ def test_every_row_does_what_numpy_does(
     assert done[0] >= 3  # of the library at least sums of some types
 
 
+def by_mpi() -> int:
+    """All collectives by an MPI library that takes addresses; also where nobody names it and no other row is open."""
+    done = sum(every_call(name, None, KINDS[:2]) for name in algorithms.COLLECTIVES)
+    c = comm.current()
+    composition = comm.Composition.standard("all_reduce", c.size, 9, dtype="float64")
+    plan = composition.plan(libraries=["gpu-aware-mpi"]).on(c)
+    gpu = there().gpu
+    x, out = DeviceArray.from_host(np.arange(9.0) + c.rank, gpu), DeviceArray.empty(gpu, (9,), np.float64)
+    plan.run(x, out)
+    assert np.array_equal(out.to_host(), c.size * np.arange(9.0) + sum(range(c.size)))
+    plan.check(x, out)
+    return done
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("named", [True, False])
+def test_an_mpi_library_that_takes_addresses_carries_every_algorithm(
+    named: bool, fake_environment: dict[str, str]
+) -> None:
+    environment = {**fake_environment, "JALI_GPU_AWARE_MPI": "1"}
+    if named:
+        environment["JALI_DEVICE_CARRIER"] = "gpu-aware-mpi"
+    else:
+        environment |= {"JALI_FAKE_NO_PEERS": "1", "JALI_NCCL": "/nowhere/libnccl.so"}
+    text = "import test_collective_rows as t\nprint(t.by_mpi(), flush=True)"
+    first, second = run_on_devices(2, text, environment).stdout.split()
+    assert first == second
+    assert int(first) >= 3 * len(algorithms.COLLECTIVES) - 6
+
+
 def reasons() -> list[str]:
     collectives = there()
     x = DeviceArray.from_host(np.arange(5.0) + comm.current().rank, collectives.gpu)
-    found = [collectives.core.why_not(row) for row in ("remote-write", "nccl", "host-staged")]
+    rows = ("remote-write", "nccl", "gpu-aware-mpi", "host-staged")
+    found = [collectives.core.why_not(row) for row in rows]
     ranks = comm.current().size
     for _ in range(2):
         total = comm.current().all_reduce(x)
         assert np.array_equal(total.to_host(), ranks * np.arange(5.0) + sum(range(ranks)))
-    with pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"):
+    with pytest.raises(DeviceError, match="goes through MPI, but messages of transport 'thread' are copied"):
         comm.current().all_reduce(x, algorithm="ring")
-    with pytest.raises(PlanError, match="'pigeon' carries nothing .*; remote-write, nccl and host-staged do"):
+    with (
+        settings.using(device_carrier="nccl"),
+        pytest.raises(DeviceError, match="goes through the vendor's library, but ranks 0 and 2 use one GPU"),
+    ):
+        comm.current().all_reduce(x, algorithm="two_step")
+    rows = "remote-write, nccl, gpu-aware-mpi and host-staged do"
+    with pytest.raises(PlanError, match=f"'pigeon' carries nothing .*; {rows}"):
         collectives.core.why_not("pigeon")
     return found
 
@@ -181,12 +218,12 @@ def test_where_one_rank_has_no_peers_all_say_so_alike(
     use_fake_gpus(monkeypatch, 2)
     found = comm.virtual_ranks(3, reasons)
     assert found[0] == found[1] == found[2]
-    by_stores, by_library, by_host = found[0]
+    by_stores, by_library, by_mpi, by_host = found[0]
     assert by_stores.endswith("ranks of one process share a device")
     assert by_library.startswith("ranks 0 and 2 use one GPU")
     assert by_host == ""
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "collectives on devices" in line]
-    assert line.endswith(f"go by way of 'host-staged', since {by_stores}; {by_library}")
+    assert line.endswith(f"go by way of 'host-staged', since {by_stores}; {by_library}; {by_mpi}")
 
 
 def what_the_library_lacks() -> None:
@@ -300,7 +337,9 @@ def host_and_devices() -> None:
     out = DeviceArray.empty(gpu, (9,), np.float64)
     of_devices.run(DeviceArray.from_host(x, gpu), out)
     assert np.array_equal(out.to_host(), c.size * np.arange(9.0) + sum(range(c.size)))
-    with pytest.raises(PlanError, match="'rccl' carries no messages .*; remote-write and nccl do"):
+    with pytest.raises(
+        PlanError, match="'rccl' carries no messages .*; remote-write, nccl and gpu-aware-mpi do"
+    ):
         composition.plan(libraries=["rccl"]).on(c).run(DeviceArray.from_host(x, gpu), out)
     with pytest.raises(PlanError, match="no library 'host-staged' connects these ranks"):
         composition.plan(libraries=["host-staged"]).on(c)

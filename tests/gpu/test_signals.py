@@ -192,30 +192,41 @@ def test_nothing_else_in_the_prelude_publishes_or_spins():
             assert not re.search(r"\b(signal|wait\w*)\(", code), path
 
 
+CORE = Path(__file__).resolve().parents[2] / "core"
+
+
+def place_of(path: Path) -> str:
+    return path.relative_to(CORE).as_posix()
+
+
 def test_transports_of_halos_are_told_apart_by_traits():
     """Who exchanges, launches or binds names none of them: a transport is one file, with its row in one table."""
-    halo = Path(__file__).resolve().parents[2] / "core" / "halo"
-    files = [*halo.glob("*.?pp"), *halo.with_name("bind").glob("*.cpp")]
-    naming = {path.name for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
-    carriers = {path.name for path in files if re.search(r"^const HaloTransport ", path.read_text(), re.M)}
+    files = [p for folder in ("halo", "bind", "carriers") for p in (CORE / folder).rglob("*.?pp")]
+    naming = {place_of(path) for path in files if re.search(r"\bhalos_by_\w+", path.read_text())}
+    carriers = {
+        place_of(path) for path in files if re.search(r"^const HaloTransport ", path.read_text(), re.M)
+    }
     assert len(carriers) == 7  # six between devices, one file for hosts
-    assert naming == carriers | {"policy.cpp", "halo_transport.hpp"}
+    assert all(place.startswith("carriers/") for place in carriers)
+    # what is mapped or packed falls back to others by their rows; hosts have two transports in one exchange
+    assert naming == carriers | {"halo/policy.cpp", "halo/halo_transport.hpp", "halo/exchange.cpp"}
     assert not [path.name for path in files if re.search(r"policy\w*(\.|->)name\s*==", path.read_text())]
 
 
 def test_transports_of_messages_are_told_apart_by_traits():
     """Who chooses, starts or binds names none of them, nor what halos and messages have in common of one."""
-    root = Path(__file__).resolve().parents[2]
-    files = [p for folder in ("transport", "halo", "bind") for p in (root / "core" / folder).glob("*.?pp")]
-    texts = {path.name: path.read_text() for path in files}
+    files = [
+        p for folder in ("transport", "halo", "bind", "carriers") for p in (CORE / folder).rglob("*.?pp")
+    ]
+    texts = {place_of(path): path.read_text() for path in files}
     naming = {name for name, text in texts.items() if re.search(r"\bmessages_(by|to)_\w+", text)}
     carriers = {name for name, text in texts.items() if re.search(r"^const MessageTransport ", text, re.M)}
     assert len(carriers) == 6
-    assert naming == carriers | {"message_transport.cpp", "message_transport.hpp"}
+    assert naming == carriers | {"transport/message_transport.cpp", "transport/message_transport.hpp"}
     names = r'"(remote-write|copy-engine|gpu-aware-mpi|host-staged|local)"'
     said = {name for name, text in texts.items() if re.search(names, re.sub(r"//.*", "", text))}
-    assert said == {"carriers.hpp", "message_local.cpp", "halo_hosts.cpp"}  # between hosts it is another
-    code = (root / "src" / "jali" / "comm" / "device_messages.py").read_text()
+    assert said == {"carriers/carriers.hpp", "carriers/local/messages.cpp", "carriers/hosts/halos.cpp"}
+    code = (CORE.parent / "src" / "jali" / "comm" / "device_messages.py").read_text()
     assert not re.search(names, re.sub(r'""".*?"""', "", code, flags=re.S))
 
 

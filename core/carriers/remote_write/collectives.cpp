@@ -1,8 +1,8 @@
 // Remote write: the kernel of collectives stores into queues in the memory of peers.
+#include "carriers/carriers.hpp"
 #include "collective/collective_queues.hpp"
 #include "settings/notice.hpp"
 #include "settings/settings.hpp"
-#include "transport/carriers.hpp"
 
 #include <algorithm>
 #include <string_view>

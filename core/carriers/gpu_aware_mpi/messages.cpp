@@ -1,8 +1,8 @@
 // GPU-aware MPI: the MPI library gets the addresses of both arrays. The host waits for the stream first, and
 // for all messages of a start together.
-#include "transport/carriers.hpp"
+#include "carriers/carriers.hpp"
+#include "carriers/numbered_end.hpp"
 #include "transport/host_messages.hpp"
-#include "transport/numbered_end.hpp"
 
 namespace jali {
 

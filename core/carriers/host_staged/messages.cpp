@@ -2,8 +2,8 @@
 //
 // The host waits for the stream and for what arrives. What is sent is waited for by the next start of the
 // same end, so that ranks may start ends one after the other.
-#include "transport/carriers.hpp"
-#include "transport/numbered_end.hpp"
+#include "carriers/carriers.hpp"
+#include "carriers/numbered_end.hpp"
 
 #include <deque>
 #include <optional>

@@ -2,8 +2,8 @@
 //
 // That plan is made and run in Python (DeviceCall::on_host). The host waits for what is on the stream, for
 // the collective and for its result to be on the device.
+#include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
-#include "transport/carriers.hpp"
 
 #include <utility>
 

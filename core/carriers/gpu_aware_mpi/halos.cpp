@@ -1,7 +1,7 @@
 // GPU-aware MPI: packed here, sent by an MPI library that takes addresses of devices, into the neighbour's
 // ghosts.
+#include "carriers/carriers.hpp"
 #include "halo/halo_transport.hpp"
-#include "transport/carriers.hpp"
 
 namespace jali {
 

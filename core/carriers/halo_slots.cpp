@@ -1,4 +1,4 @@
-#include "halo/halo_slots.hpp"
+#include "carriers/halo_slots.hpp"
 
 #include <algorithm>
 #include <cstring>

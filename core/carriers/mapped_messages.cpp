@@ -1,4 +1,4 @@
-#include "transport/peer_message.hpp"
+#include "carriers/mapped_messages.hpp"
 #include "settings/counted.hpp"
 #include "transport/message_kernels.hpp"
 
@@ -31,7 +31,7 @@ static_assert(sizeof(Told) <= MessageEnd::most_told);
 
 // ---- what messages share -------------------------------------------------------------------------------
 
-PeerMessages::PeerMessages(const MessageRanks& ranks)
+MappedMessages::MappedMessages(const MessageRanks& ranks)
     : peers_(most_messages, -1),
       pad_(ranks.gpu, ranks.control,
            {{SignalWords::data, most_messages, "start",
@@ -44,7 +44,7 @@ PeerMessages::PeerMessages(const MessageRanks& ranks)
     ranks.gpu->builtin("pass_messages"); // not to be loaded while something waits on the device
 }
 
-int PeerMessages::take_end(int peer) {
+int MappedMessages::take_end(int peer) {
     clear_dropped();
     int number = fresh_;
     if (fresh_ < most_messages) {
@@ -60,7 +60,7 @@ int PeerMessages::take_end(int peer) {
     return number;
 }
 
-void PeerMessages::clear_dropped() {
+void MappedMessages::clear_dropped() {
     Gpu& gpu = *pad_.gpu();
     if (gpu.is_capturing(gpu.stream())) return; // not the business of a graph
     std::deque<Dropped> fresh; // cleared without the lock: who drops an end must not wait for a full stream
@@ -82,7 +82,7 @@ void PeerMessages::clear_dropped() {
 
 // ---- one end -------------------------------------------------------------------------------------------
 
-PeerMessage::PeerMessage(std::shared_ptr<PeerMessages> ends, const MessageArray& of)
+MappedMessage::MappedMessage(std::shared_ptr<MappedMessages> ends, const MessageArray& of)
     : MessageEnd(of), ends_(std::move(ends)), number_(ends_->take_end(of.peer)) {
     if (array.sends || array.bytes == 0) return;
     Gpu& gpu = *ends_->pad_.gpu();
@@ -93,28 +93,28 @@ PeerMessage::PeerMessage(std::shared_ptr<PeerMessages> ends, const MessageArray&
     }
 }
 
-PeerMessage::~PeerMessage() {
+MappedMessage::~MappedMessage() {
     std::lock_guard lock(ends_->mutex_);
     ends_->dropped_.push_back({number_, std::move(mapped_), std::move(landing_), nullptr});
 }
 
-std::vector<std::byte> PeerMessage::told() const {
+std::vector<std::byte> MappedMessage::told() const {
     const Told told{exporter_.handle(), number_};
     const auto bytes = std::as_bytes(std::span(&told, 1));
     return {bytes.begin(), bytes.end()};
 }
 
-void PeerMessage::meet(std::span<const std::byte> other, const MessageTransport& by) {
+void MappedMessage::meet(std::span<const std::byte> other, const MessageTransport& by) {
     Told told;
     if (other.size() != sizeof told) throw GpuError("what the other end of a message tells has another size");
     std::memcpy(static_cast<void*>(&told), other.data(), sizeof told);
     stored_ = by.traits.stores;
     if (array.sends) mapped_ = MappedMemory(ends_->pad_.gpu(), told.handle);
-    other_ =
-        ends_->pad_.word(array.peer, array.sends ? PeerMessages::data : PeerMessages::credit, told.number);
+    other_ = ends_->pad_.word(array.peer, array.sends ? MappedMessages::data : MappedMessages::credit,
+                              told.number);
 }
 
-bool PeerMessage::copy_alone(void* stream) const {
+bool MappedMessage::copy_alone(void* stream) const {
     if (array.sends && array.bytes > 0)
         ends_->pad_.gpu()->copy(mapped_.address(), array.address, array.bytes, stream);
     return array.sends;
@@ -122,17 +122,17 @@ bool PeerMessage::copy_alone(void* stream) const {
 
 // ---- a start of several --------------------------------------------------------------------------------
 
-std::unique_ptr<MessageEnd> PeerMessages::make(const MessageArray& array) {
-    return std::make_unique<PeerMessage>(shared_from_this(), array);
+std::unique_ptr<MessageEnd> MappedMessages::make(const MessageArray& array) {
+    return std::make_unique<MappedMessage>(shared_from_this(), array);
 }
 
 // One launch: arrays offered, messages sent, arrivals taken.
-struct PeerMessages::Launch {
+struct MappedMessages::Launch {
     PassArguments arguments{};
     std::int64_t blocks = 0;
 
     bool empty() const { return arguments.incoming == 0 && arguments.outgoing == 0; }
-    void add(const PeerMessage& m, std::int64_t deeds) {
+    void add(const MappedMessage& m, std::int64_t deeds) {
         if (!m.array.sends) {
             arguments.in[arguments.incoming++] = {m.other_, m.own_word(), m.starts()};
             return;
@@ -155,7 +155,7 @@ struct PeerMessages::Launch {
                                                mine};
         blocks += mine;
     }
-    void run(PeerMessages& ends, std::int64_t steps, void* stream) {
+    void run(MappedMessages& ends, std::int64_t steps, void* stream) {
         arguments.steps = steps;
         arguments.watch = ends.pad_.watch();
         bool stores = false;
@@ -168,22 +168,22 @@ struct PeerMessages::Launch {
     }
 };
 
-void PeerMessages::begin(Ends ends, void* stream) {
+void MappedMessages::begin(Ends ends, void* stream) {
     Gpu& gpu = *pad_.gpu();
     gpu.refuse_if_aborted();
     gpu.make_current();
     for (auto* of : {&incoming_, &stored_, &copied_}) of->clear();
     for (const MessageEnd* end : ends) {
-        const auto* m = static_cast<const PeerMessage*>(end);
+        const auto* m = static_cast<const MappedMessage*>(end);
         (!m->array.sends ? incoming_ : m->stored_ ? stored_ : copied_).push_back(m);
     }
-    std::span<const PeerMessage* const> incoming = incoming_, stored = stored_, copied = copied_;
+    std::span<const MappedMessage* const> incoming = incoming_, stored = stored_, copied = copied_;
     // In sixteens: all arrays are offered before anything is waited for.
-    const auto in_launches = [&](std::span<const PeerMessage* const> of, std::int64_t deeds,
+    const auto in_launches = [&](std::span<const MappedMessage* const> of, std::int64_t deeds,
                                  std::int64_t steps) {
         for (std::size_t first = 0; first < of.size(); first += most_messages_of_launch) {
             Launch launch;
-            for (const PeerMessage* m :
+            for (const MappedMessage* m :
                  of.subspan(first, std::min<std::size_t>(most_messages_of_launch, of.size() - first)))
                 launch.add(*m, deeds);
             launch.run(*this, steps, stream);
@@ -193,9 +193,9 @@ void PeerMessages::begin(Ends ends, void* stream) {
                      stored.size() + copied.size() <= most_messages_of_launch;
     if (few) {
         Launch launch;
-        for (const PeerMessage* m : incoming) launch.add(*m, 0);
-        for (const PeerMessage* m : copied) launch.add(*m, deed_await);
-        for (const PeerMessage* m : stored) launch.add(*m, deed_await | deed_put | deed_announce);
+        for (const MappedMessage* m : incoming) launch.add(*m, 0);
+        for (const MappedMessage* m : copied) launch.add(*m, deed_await);
+        for (const MappedMessage* m : stored) launch.add(*m, deed_await | deed_put | deed_announce);
         launch.run(*this, copied.empty() ? step_offer | step_take : step_offer, stream);
         if (copied.empty()) incoming = {};
     } else {
@@ -205,7 +205,7 @@ void PeerMessages::begin(Ends ends, void* stream) {
     }
     Launch last; // announces a single copy and takes what arrives
     for (std::size_t k = 0; k < copied.size(); ++k) {
-        const PeerMessage& m = *copied[k];
+        const MappedMessage& m = *copied[k];
         m.copy_alone(stream);
         if (copied.size() == 1 && incoming.size() <= most_messages_of_launch) {
             last.add(m, deed_announce);
@@ -223,18 +223,18 @@ void PeerMessages::begin(Ends ends, void* stream) {
         join_.let_wait(stream);
     }
     if (incoming.size() <= most_messages_of_launch) {
-        for (const PeerMessage* m : incoming) last.add(*m, 0);
+        for (const MappedMessage* m : incoming) last.add(*m, 0);
         if (!last.empty()) last.run(*this, step_take, stream);
     } else {
         in_launches(incoming, 0, step_take);
     }
-    for (const PeerMessage* m : incoming_)
+    for (const MappedMessage* m : incoming_)
         if (m->lands_beside()) gpu.copy(m->array.address, m->landing_.address(), m->array.bytes, stream);
     pad_.note_work(stream);
 }
 
-std::shared_ptr<MessageCarrier> make_peer_messages(const MessageRanks& ranks) {
-    return std::make_shared<PeerMessages>(ranks);
+std::shared_ptr<MessageCarrier> make_mapped_messages(const MessageRanks& ranks) {
+    return std::make_shared<MappedMessages>(ranks);
 }
 
 } // namespace jali

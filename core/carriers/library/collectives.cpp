@@ -1,7 +1,7 @@
 // The vendor's library, NCCL or RCCL: messages of a stage are one group on the stream, and it has collectives
 // itself, which do not say in which order they combine.
+#include "carriers/carriers.hpp"
 #include "collective/collective_transport.hpp"
-#include "transport/carriers.hpp"
 
 #include <numeric>
 #include <utility>

@@ -2,8 +2,8 @@
 // the neighbour's ghosts.
 //
 // Its messages between two ranks have no tags: they match by their order, which is that of slabs and fields.
+#include "carriers/carriers.hpp"
 #include "halo/halo_transport.hpp"
-#include "transport/carriers.hpp"
 
 namespace jali {
 

@@ -2,8 +2,8 @@
 // stream.
 //
 // The host chooses the slot, so exchanges cannot be recorded.
-#include "halo/halo_slots.hpp"
-#include "transport/carriers.hpp"
+#include "carriers/carriers.hpp"
+#include "carriers/halo_slots.hpp"
 
 namespace jali {
 

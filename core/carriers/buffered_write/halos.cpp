@@ -1,6 +1,6 @@
 // Buffered write: the pack kernel stores into a slot at the neighbour, which places it.
-#include "halo/halo_slots.hpp"
-#include "transport/carriers.hpp"
+#include "carriers/carriers.hpp"
+#include "carriers/halo_slots.hpp"
 
 namespace jali {
 

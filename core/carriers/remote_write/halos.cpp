@@ -2,8 +2,8 @@
 //
 // The launch that packs gives the senders credit for this rank's ghosts and, where nothing else has to come
 // between, waits for what arrives as well.
-#include "halo/halo_slots.hpp"
-#include "transport/carriers.hpp"
+#include "carriers/carriers.hpp"
+#include "carriers/halo_slots.hpp"
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // Host-staged: packed here, brought to pinned memory of the host, sent as messages, and brought to the
 // ghosts.
+#include "carriers/carriers.hpp"
 #include "halo/halo_transport.hpp"
-#include "transport/carriers.hpp"
 
 namespace jali {
 

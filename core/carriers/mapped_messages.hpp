@@ -20,14 +20,14 @@
 
 namespace jali {
 
-class PeerMessage;
+class MappedMessage;
 
 // Which words of a rank's signal pad the ends of its messages have. End n has word n of data, which its
 // sender writes, or word n of credit, which its receiver writes, and two counts: of starts, and of blocks
 // that are done.
-class PeerMessages : public MessageCarrier, public std::enable_shared_from_this<PeerMessages> {
+class MappedMessages : public MessageCarrier, public std::enable_shared_from_this<MappedMessages> {
   public:
-    explicit PeerMessages(const MessageRanks& ranks); // collective
+    explicit MappedMessages(const MessageRanks& ranks); // collective
 
     std::string why_not(int peer) const override { return pad_.buffer().why_not(peer); }
     bool reaches_all() const override { return pad_.buffer().all_reached(); }
@@ -39,7 +39,7 @@ class PeerMessages : public MessageCarrier, public std::enable_shared_from_this<
     static constexpr int most_messages = 65536; // at once, of a rank
 
   private:
-    friend class PeerMessage;
+    friend class MappedMessage;
     struct Launch;
     enum Row { data, credit };
     int rank() const { return pad_.communicator()->rank(); }
@@ -63,13 +63,13 @@ class PeerMessages : public MessageCarrier, public std::enable_shared_from_this<
     std::deque<int> free_;
     std::mutex mutex_; // a message may be dropped by any thread
     std::deque<Dropped> dropped_, cleared_;
-    std::vector<const PeerMessage*> incoming_, stored_, copied_; // of the start that is being made
+    std::vector<const MappedMessage*> incoming_, stored_, copied_; // of the start that is being made
 };
 
-class PeerMessage : public MessageEnd {
+class MappedMessage : public MessageEnd {
   public:
-    PeerMessage(std::shared_ptr<PeerMessages> ends, const MessageArray& array); // throws GpuError
-    ~PeerMessage() override;
+    MappedMessage(std::shared_ptr<MappedMessages> ends, const MessageArray& array); // throws GpuError
+    ~MappedMessage() override;
 
     std::vector<std::byte> told() const override;
     // Throws GpuError where the receiver's array cannot be mapped.
@@ -78,14 +78,14 @@ class PeerMessage : public MessageEnd {
     bool copy_alone(void* stream) const override;
 
   private:
-    friend class PeerMessages;
+    friend class MappedMessages;
     GpuAddress own_word() const { // that the other end writes
-        return ends_->pad_.own_word(array.sends ? PeerMessages::credit : PeerMessages::data, number_);
+        return ends_->pad_.own_word(array.sends ? MappedMessages::credit : MappedMessages::data, number_);
     }
     GpuAddress starts() const { return ends_->pad_.epoch(2 * number_); }
     GpuAddress blocks_done() const { return ends_->pad_.epoch(2 * number_ + 1); }
 
-    std::shared_ptr<PeerMessages> ends_;
+    std::shared_ptr<MappedMessages> ends_;
     int number_;
     bool stored_ = true; // by a kernel, not by a copy engine
     GpuMemory landing_;
@@ -95,6 +95,6 @@ class PeerMessage : public MessageEnd {
 };
 
 // Of all rows whose bytes are put into the memory of a peer: a start of several is then one launch.
-std::shared_ptr<MessageCarrier> make_peer_messages(const MessageRanks& ranks);
+std::shared_ptr<MessageCarrier> make_mapped_messages(const MessageRanks& ranks);
 
 } // namespace jali

@@ -1,7 +1,7 @@
 // The vendor's library, NCCL or RCCL: all messages of a start are one group on the stream.
 //
 // It knows no tags: messages between two ranks match in their order, which is that of tags within a start.
-#include "transport/carriers.hpp"
+#include "carriers/carriers.hpp"
 #include "transport/message_transport.hpp"
 
 #include <algorithm>
