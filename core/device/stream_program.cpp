@@ -15,6 +15,14 @@ int StreamProgram::settled_by(const Step& step, int stream) {
     return s < step.settled.size() ? step.settled[s] : -1;
 }
 
+std::vector<int> StreamProgram::open_ends() const {
+    std::vector<int> open;
+    const int last = last_of(0);
+    for (int other = 1; other < static_cast<int>(ends_.size()); ++other)
+        if (last < 0 || settled_by(steps_[last], other) < last_of(other)) open.push_back(other);
+    return open;
+}
+
 int StreamProgram::add(std::string name, int stream, std::span<const int> needs, Work work) {
     const int number = static_cast<int>(steps_.size());
     Step step{std::move(name), stream, std::move(work), false, {}, nullptr, {}};
@@ -52,9 +60,7 @@ void StreamProgram::run(std::span<void* const> streams) {
             if (step.work) step.work(stream);
             if (step.behind) step.behind->record(stream);
         }
-        const int last = last_of(0);
-        for (int other = 1; other < static_cast<int>(ends_.size()); ++other) {
-            if (last >= 0 && settled_by(steps_[last], other) >= last_of(other)) continue;
+        for (int other : open_ends()) {
             auto& end = ends_[static_cast<std::size_t>(other)];
             if (!end) end = std::make_unique<GpuEvent>(gpu_, false);
             end->record(streams[static_cast<std::size_t>(other)]);
@@ -85,9 +91,11 @@ std::string StreamProgram::describe() const {
     for (const Step& step : steps_) {
         if (step.name.empty()) continue;
         text += "stream " + std::to_string(step.stream) + ": " + step.name;
+        if (step.first) text += "; after what was on stream 0";
         for (int other : step.awaited) text += "; after '" + steps_[other].name + "'";
         text += "\n";
     }
+    for (int other : open_ends()) text += "stream 0: go on after '" + steps_[last_of(other)].name + "'\n";
     return text;
 }
 

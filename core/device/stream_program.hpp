@@ -49,6 +49,7 @@ class StreamProgram {
     };
     int last_of(int stream) const; // its last step; -1: it has none
     static int settled_by(const Step& step, int stream);
+    std::vector<int> open_ends() const; // streams whose end stream 0 has not come after
 
     std::shared_ptr<Gpu> gpu_;
     std::vector<Step> steps_;

@@ -109,7 +109,8 @@ def test_what_is_done_can_be_read(made, use_settings):
         assert line in text
     on_rank = jali.virtual_ranks(2, described, made)
     steps, _, given = on_rank[0].partition("given to the driver:\n")
-    assert steps.startswith("stream 0: begin\n")
+    assert steps.startswith("stream 0: pack\nstream 0: admit\n")
+    assert "stream 1: bulk; after what was on stream 0\n" in steps
     assert given
     assert text.startswith(given)  # of one run
 
