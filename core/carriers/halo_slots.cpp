@@ -46,20 +46,19 @@ void SlotCarrier::make_tables() {
     stages_.assign(static_cast<std::size_t>(halo_.stages()), {});
     std::size_t message = 0;
     for (const Batch& batch : halo_.steps.batches) {
-        if (!batch.has(Deed::place)) continue;
-        Stage& stage = stages_[batch.stage];
-        stage.first_job = static_cast<std::int64_t>(jobs.size());
+        const auto first = static_cast<std::int64_t>(jobs.size());
         batch.for_each(schedule(), Deed::place, [&](const Step& step) {
             const Step& arrival = schedule().steps()[step.parts[0].needs[0].step];
             const GpuAddress arrived = pad_->arrived(channel_, me, std::get<Wait>(arrival.action).tag);
             for (const CopyRows& row : std::get<Copy>(step.action).rows) {
-                stage.jobs +=
-                    deal_out(jobs, sections.size(), message, row.to.bytes, halo_.receive_bytes, halo_blocks);
-                sections.push_back(
-                    {halo_.at(row.from), halo_.at(row.to), static_cast<std::int64_t>(row.to.bytes), arrived});
+                deal_out(jobs, sections.size(), message, row.to.bytes, halo_.receive_bytes, halo_blocks);
+                sections.push_back({halo_.at(row.from), halo_.at(row.to),
+                                    static_cast<std::int64_t>(row.to.bytes), arrived});
             }
             ++message;
         });
+        const auto of_stage = static_cast<std::int64_t>(jobs.size()) - first;
+        if (of_stage > 0) stages_[batch.stage] = {first, of_stage};
     }
     std::vector<GpuAddress> senders; // everybody may send in another exchange
     for (int r = 0; r < halo_.communicator->size(); ++r) senders.push_back(pad_->credit(channel_, r, me));

@@ -201,8 +201,7 @@ StreamProgram::Work GpuExchange::work_of(const Batch& batch) {
 }
 
 void GpuExchange::make_program(const HaloShape& shape) {
-    program_.reset(); // its work is that of the batches
-    addresses_.reset();
+    program_.reset(); // its work is that of the batches; tables, which graphs may use, stay as they are
     halo_.steps = halo_schedule(halo_, policy_, shape, written_);
     auto program = std::make_unique<StreamProgram>(halo_.gpu);
     for (const Batch& batch : halo_.steps.batches)

@@ -40,13 +40,12 @@ class RemoteWrite : public HaloCarrier {
                 const GpuAddress opens = pad_->credit(channel, std::get<Signal>(step.action).to, me);
                 if (std::find(opened.begin(), opened.end(), opens) == opened.end()) opened.push_back(opens);
             });
-            if (!batch.has(Deed::wait)) continue;
-            Stage& stage = stages_[batch.stage];
-            stage.first = static_cast<std::int64_t>(awaited.size());
+            const auto first = static_cast<std::int64_t>(awaited.size());
             batch.for_each(schedule(), Deed::wait, [&](const Step& step) {
                 awaited.push_back(pad_->arrived(channel, me, std::get<Wait>(step.action).tag));
             });
-            stage.words = static_cast<std::int64_t>(awaited.size()) - stage.first;
+            const auto words = static_cast<std::int64_t>(awaited.size()) - first;
+            if (words > 0) stages_[batch.stage] = {first, words};
         }
         opened_ = halo_.upload(opened);
         opened_count_ = static_cast<std::int64_t>(opened.size());
