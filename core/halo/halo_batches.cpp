@@ -25,21 +25,22 @@ class Order {
 
   private:
     // On the device's own stream a batch comes after the one before it there.
-    int add(Deed deed, int stage, bool beside, bool of_all = false) {
+    int add(Deed deed, int stage, bool beside, const HaloTransport* transport = nullptr,
+            bool of_all = false) {
         const int number = static_cast<int>(batches_.size());
         batches_.push_back({{deed}, stage, beside, {}, {}});
         int& last = beside ? side_ : main_;
         if (last >= 0) batches_[number].needs.push_back(last);
         last = number;
         if (deed == Deed::pack) packed_ = number;
-        begun_(deed, of_all ? -1 : stage, static_cast<std::size_t>(number));
+        begun_(deed, of_all ? -1 : stage, static_cast<std::size_t>(number), transport);
         return number;
     }
     void moves(HaloTime time, int stage) {
         for (const HaloTransport* transport : transports_) {
             for (const HaloMove& move : transport->moves) {
                 if (move.time != time) continue;
-                add(move.deed, stage, false, time == HaloTime::with_last_stage);
+                add(move.deed, stage, false, transport, time == HaloTime::with_last_stage);
                 if (stage >= 0) arrived_.resize(static_cast<std::size_t>(shape_.stages), -1);
                 if (stage >= 0) arrived_[stage] = main_;
             }
@@ -97,8 +98,8 @@ void fuse(std::vector<Batch>& batches, const HaloPolicy& policy, const HaloShape
 }
 
 std::vector<Batch> halo_batches(const HaloPolicy& policy, const HaloShape& shape) {
-    auto batches =
-        ordered_batches(policy, shape, std::span(&policy.transport, 1), [](Deed, int, std::size_t) {});
+    auto batches = ordered_batches(policy, shape, std::span(&policy.transport, 1),
+                                   [](Deed, int, std::size_t, const HaloTransport*) {});
     fuse(batches, policy, shape);
     return batches;
 }

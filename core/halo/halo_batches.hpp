@@ -48,10 +48,11 @@ struct HaloShape {
     bool operator==(const HaloShape&) const = default;
 };
 
-// In the order in which they are put on streams; fused by nothing yet. Calls begun(deed, stage, number)
-// whenever a batch begins, of the messages of a stage or, -1, of all. The policy's own transport is one of
-// those that move.
-using HaloBatchBegun = std::function<void(Deed deed, int stage, std::size_t number)>;
+// In the order in which they are put on streams; fused by nothing yet. Calls begun(...) whenever a batch
+// begins: of the messages of a stage or, -1, of all, and of a transport, or, null, whatever carries them. The
+// policy's own transport is one of those that move.
+using HaloBatchBegun =
+    std::function<void(Deed deed, int stage, std::size_t number, const HaloTransport* transport)>;
 std::vector<Batch> ordered_batches(const HaloPolicy& policy, const HaloShape& shape,
                                    std::span<const HaloTransport* const> transports,
                                    const HaloBatchBegun& begun);

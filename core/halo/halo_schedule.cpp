@@ -62,11 +62,13 @@ class Builder {
                 if (std::find(transports.begin(), transports.end(), by) == transports.end())
                     transports.push_back(by);
         result_.batches =
-            ordered_batches(policy, shape, transports, [&](Deed deed, int stage, std::size_t number) {
-                batch_ = number;
-                for (std::size_t m = 0; m < halo_.messages.size(); ++m)
-                    if (stage < 0 || halo_.messages[m].stage == stage) add(deed, m);
-            });
+            ordered_batches(policy, shape, transports,
+                            [&](Deed deed, int stage, std::size_t number, const HaloTransport* transport) {
+                                batch_ = number;
+                                for (std::size_t m = 0; m < halo_.messages.size(); ++m)
+                                    if (stage < 0 || halo_.messages[m].stage == stage)
+                                        add(deed, m, transport);
+                            });
         parts_.resize(result_.batches.size());
         add_kernel(policy.overlap && shape.has_bulk, std::move(body));
         for (std::size_t b = 0; b < result_.batches.size(); ++b) {
@@ -155,10 +157,10 @@ class Builder {
         return port;
     }
 
-    void add(Deed deed, std::size_t m) {
+    void add(Deed deed, std::size_t m, const HaloTransport* transport) {
         const Message& message = halo_.messages[m];
-        const bool goes = message.send_bytes > 0 && moves_by(*message.goes_by, deed);
-        const bool comes = message.receive_bytes > 0 && moves_by(*message.comes_by, deed);
+        const bool goes = message.send_bytes > 0 && message.goes_by == transport;
+        const bool comes = message.receive_bytes > 0 && message.comes_by == transport;
         const Slab& slab = layout_.slabs()[message.slab];
         const std::string name = slab_name(slab);
         Way& way = ways_[m];

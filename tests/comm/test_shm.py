@@ -319,6 +319,40 @@ def test_shared_memory_can_be_switched_off_on_some_ranks(any_mpi) -> None:
     assert (ended.status, ended.err) == (0, "")
 
 
+def test_halos_are_put_where_memory_is_shared_and_sent_elsewhere(any_mpi) -> None:
+    """In one exchange: every part is packed once, and the bits are those of NumPy."""
+    ended = any_mpi.run("""
+        import re
+        import jali
+        from mpi4py import MPI
+        from jali import settings
+        if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
+            settings.use(shm=0)
+
+        @jali.site_function
+        def around(X, out, f):
+            up = X.directions()[2]
+            out[X] = f[X + up] + 3 * f[X - 2 * up]
+
+        size = comm.current().size
+        lattice = jali.Lattice(3, 4, 4 * size, grid=(1, 1, size))
+        f, out = jali.Field(lattice, jali.Real()), jali.Field(lattice, jali.Real())
+        for turn in range(3):
+            f[...] = np.arange(48 * size).reshape(3, 4, 4 * size) * (turn + 1.0)
+            around(out, f)
+            whole = f[...]
+            assert (out[...] == np.roll(whole, -1, 2) + 3 * np.roll(whole, 2, 2)).all()
+        steps = around.bind(out, f).launch.describe()
+        packed = re.findall(r"pack .* for slab .* (?:even|odd)", steps)
+        assert len(packed) == len(set(packed)) == 6, steps  # three layers of two parities
+        if size > 2 and lattice.ranks.rank == 1:
+            assert "put" in steps and "receive" not in steps, steps
+        if lattice.ranks.rank == size - 1:
+            assert "put" not in steps and "receive" in steps, steps
+        """)
+    assert (ended.status, ended.err) == (0, "")
+
+
 @pytest.mark.full
 def test_lack_of_shared_memory_is_said_and_an_error_if_it_was_asked_for(mpich) -> None:
     body = """
