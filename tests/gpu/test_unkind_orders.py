@@ -23,7 +23,7 @@ from seeded_faults import fake_driver
 from test_halos_between_devices import four_devices, reference
 
 import jali
-from jali import comm
+from jali import _core, comm
 from jali.comm import DeviceArray
 from jali.errors import DeviceError, RankError
 from jali.tune import experiment
@@ -61,7 +61,9 @@ def test_halos(policy, seed, reference, use_settings):
 def test_halos_between_four_ranks_whose_devices_have_few_places(
     policy, multiprocessors, seed, reference, use_settings, monkeypatch
 ):
-    """Two blocks that pack fill a multiprocessor."""
+    """Two blocks that pack fill a multiprocessor; devices that are open know of four, as tests after this one count on."""
+    for ordinal in range(4):
+        _core.Gpu.open("cuda", ordinal)
     monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", str(multiprocessors))
     use_settings(halo_policy=policy)
     assert jali.virtual_ranks(4, halos.results, "cuda", (1, 1, 2, 2))[seed % 4] == reference
