@@ -10,14 +10,13 @@ namespace jali {
 inline constexpr Transport remote_write{
     "remote-write",
     "stores of a kernel",
-    {.recordable = true, .one_sided = true, .maps_memory = true, .stores = true, .device_per_rank = true},
+    {.recordable = true, .one_sided = true, .maps_memory = true, .stores = true},
     SymmetricBuffer::why_not};
 
-inline constexpr Transport copy_engine{
-    "copy-engine",
-    "a copy engine",
-    {.recordable = true, .one_sided = true, .maps_memory = true, .device_per_rank = true},
-    SymmetricBuffer::why_not};
+inline constexpr Transport copy_engine{"copy-engine",
+                                       "a copy engine",
+                                       {.recordable = true, .one_sided = true, .maps_memory = true},
+                                       SymmetricBuffer::why_not};
 
 inline constexpr Transport vendors_library{"",
                                            "the vendor's library, on the stream",

@@ -584,6 +584,7 @@ void GpuGraph::follow(void* last, void* stream) const {
 void GpuGraph::launch(void* stream) {
     gpu_->make_current();
     gpu_->refuse_if_aborted();
+    std::lock_guard lock(mutex_); // until this launch is on its stream, where the next one can wait for it
     if (launched_ != nullptr && launched_ != stream) follow(launched_, stream);
     launched_ = stream;
     if (DriverRecord::on()) {

@@ -136,7 +136,7 @@ class GpuGraph {
     ~GpuGraph();
     GpuGraph(const GpuGraph&) = delete;
     // Launches of one graph share what its kernels count and fill: one on another stream waits for the last
-    // one, and where that still runs the user is told once.
+    // one, and where that still runs the user is told once. Any thread may launch it.
     void launch(void* stream);
 
   private:
@@ -146,6 +146,7 @@ class GpuGraph {
     void abandon(void* stream) noexcept;
     std::shared_ptr<Gpu> gpu_;
     void* instance_ = nullptr;
+    std::mutex mutex_;                               // of what comes after what
     void *captured_ = nullptr, *launched_ = nullptr; // on which streams, the second time the last one
     std::unique_ptr<DriverRecord> record_;           // its calls
 };

@@ -471,11 +471,17 @@ class LaunchKernels : public KernelFamily {
             throw ScheduleError("the kernel with halos has blocks without a role, or roles without blocks");
         if (a.sites_wait != 0 && packs && a.pack.last == 0)
             throw ScheduleError("the kernel with halos waits until all is packed, which nobody says");
+        // whatever the order in which a device gives places, one is the bulk's
+        decoder_.wait_ahead(a.pack_blocks + a.late_blocks);
         const int start = decoder_.begin(d_.cost.name + " with halos", call.stream);
         const std::int64_t epoch = decoder_.read_count(start, a.pack.epoch);
         std::vector<std::int32_t> all{start}, packed;
         if (packs) {
             packed = pack_messages(call, a.pack, true, start, epoch);
+            for (std::int32_t message : packed) {
+                std::int64_t& waiting = decoder_.at(message).waiting;
+                waiting = a.sites_wait != 0 ? call.blocks : std::min(waiting, a.pack_blocks);
+            }
             all.insert(all.end(), packed.begin(), packed.end());
         }
         const auto after = [&] {
@@ -490,6 +496,7 @@ class LaunchKernels : public KernelFamily {
         if (waits) {
             all.push_back(decoder_.add("boundary of " + name_at(a.end - a.begin), after()));
             const int late = all.back();
+            decoder_.at(late).waiting = a.late_blocks;
             for (GpuAddress word : decoder_.rows<GpuAddress>(a.pack.awaited, a.pack.awaited_count))
                 decoder_.wait(late, word, epoch + 1);
             if (a.end > a.begin) compute_at(late, a.blocks, a.begin, a.end, a.sums, numbers[5]);

@@ -62,6 +62,35 @@ void GpuLaunch::kernel_changed() {
     const auto& d = definition_;
     resident_blocks_ =
         std::max<std::int64_t>(1, gpu_->occupancy(d.gpu_kernel, d.threads)) * gpu_->multiprocessors();
+    resident_with_halos_ = 0;
+}
+
+std::int64_t GpuLaunch::places_with_halos() {
+    auto& d = definition_;
+    if (d.with_halos.function.handle == nullptr) {
+        if (!d.compile_with_halos)
+            throw GpuError("halo policy " + d.policy->name +
+                           ": this launch has no kernel that exchanges halos");
+        d.with_halos = d.compile_with_halos();
+    }
+    if (resident_with_halos_ == 0)
+        resident_with_halos_ =
+            std::max<std::int64_t>(1, gpu_->occupancy(d.with_halos.function, d.with_halos.threads)) *
+            gpu_->multiprocessors();
+    return resident_with_halos_;
+}
+
+std::string GpuLaunch::why_no_places(const Plan& plan) {
+    const auto& d = definition_;
+    if (!d.policy->in_kernel()) return "";
+    const std::int64_t waiting = d.policy->waiting_roles(), bulk = plan.bulk.size() > 0 ? 1 : 0;
+    const std::int64_t places = places_with_halos();
+    if (places >= waiting + bulk) return "";
+    const auto counted = [](std::int64_t n) { return std::to_string(n) + (n == 1 ? " block" : " blocks"); };
+    return "on rank " + std::to_string(d.communicator->rank()) + " " + gpu_->name() + " has places for " +
+           counted(places) + " of '" + d.cost.name + "' (" + std::to_string(d.with_halos.threads) +
+           " threads each), but this row wants them for " + counted(waiting + bulk) + ": " +
+           std::to_string(waiting) + " may wait for other ranks, and the bulk goes on beside them";
 }
 
 GpuLaunch::Positions GpuLaunch::positions_of(const std::vector<std::int32_t>& blocks) const {
@@ -215,18 +244,11 @@ class GpuLaunch::Computation : public HaloComputation {
     }
 
     // Blocks that wait come last and take half of the places at most, those that pack, which wait for others,
-    // a quarter: the bulk always finds some.
+    // a quarter, but one each at least: the bulk always finds a place where there are as many as
+    // why_no_places wants.
     Roles roles(const Batch& batch) override {
-        auto& d = launch_.definition_;
-        if (d.with_halos.function.handle == nullptr) {
-            if (!d.compile_with_halos)
-                throw GpuError("halo policy " + d.policy->name +
-                               ": this launch has no kernel that exchanges halos");
-            d.with_halos = d.compile_with_halos();
-        }
-        const std::int64_t resident =
-            std::max<std::int64_t>(1, launch_.gpu_->occupancy(d.with_halos.function, d.with_halos.threads)) *
-            launch_.gpu_->multiprocessors();
+        const std::int64_t resident = launch_.places_with_halos();
+        const auto& d = launch_.definition_;
         const auto blocks_of = [&](const Positions& positions) {
             const std::int64_t tile = std::int64_t{d.with_halos.threads} * d.with_halos.sites;
             return (positions.size() + tile - 1) / tile;
@@ -286,9 +308,15 @@ void GpuLaunch::compute_between(const std::vector<char>& stale) {
 void GpuLaunch::with_exchange(const std::vector<char>& stale, const Exchange& f) {
     where_mapped([&] {
         Plan& plan = plan_for(stale);
+        refuse_without_places(why_no_places(plan)); // the kernel may be compiled otherwise by now
         Computation computation(*this, plan);
         f(*plan.exchange, computation);
     });
+}
+
+void GpuLaunch::refuse_without_places(const std::string& trouble) const {
+    if (!trouble.empty())
+        throw GpuError("halo policy " + definition_.policy->name + " is not possible here: " + trouble);
 }
 
 // By another transport where a field cannot be mapped.
@@ -451,6 +479,8 @@ GpuLaunch::Plan& GpuLaunch::plan_for(const std::vector<char>& stale) {
         }
         plan.bulk = positions_of(sets[0]);
         for (int s = 1; s <= stages; ++s) plan.boundary.push_back(positions_of(sets[s]));
+        if (d.policy->in_kernel())
+            refuse_without_places(first_told(*d.communicator, why_no_places(plan), "places for halos"));
         if (!d.sums.slice.empty()) {
             std::vector<std::int32_t> all;
             for (const auto& set : sets) all.insert(all.end(), set.begin(), set.end());

@@ -61,6 +61,12 @@ class GpuLaunch : public Launch {
     Positions positions_of(const std::vector<std::int32_t>& blocks) const;
     void with_exchange(const std::vector<char>& stale, const Exchange& f);
     void with_exchange(const ApartHalos& halos, const Exchange& f);
+    // Of the kernel that exchanges halos as well, which is compiled when it is first needed: blocks that find
+    // a place at a time.
+    std::int64_t places_with_halos();
+    // Empty if blocks that wait leave the bulk a place, else why not; of this rank.
+    std::string why_no_places(const Plan& plan);
+    void refuse_without_places(const std::string& trouble) const; // throws GpuError if there is any
     void where_mapped(const std::function<void()>& exchange);
     void fall_back(const HaloTransport* transport, const std::string& trouble);
     void settle_transport(PlacedLayout& layout);
@@ -85,6 +91,7 @@ class GpuLaunch : public Launch {
     std::int64_t turn_ = 0;        // how often they were
     PinnedMemory totals_here_;
     std::int64_t deposit_blocks_ = 1, resident_blocks_ = 1;
+    std::int64_t resident_with_halos_ = 0; // 0: not known
     std::vector<std::int64_t> reduced_;
     std::map<std::vector<char>, Plan> plans_;
     using ApartPlans =

@@ -36,10 +36,10 @@ void* PlacedLayout::bulk_stream() {
     return bulk_stream_->handle();
 }
 
-const std::string& PlacedLayout::why_not(const Transport& transport, Communicator& communicator) {
-    const auto found = why_not_.find(transport.why_not); // which several transports may share
+const std::string& PlacedLayout::why_not(WhyNot ask, Communicator& communicator) {
+    const auto found = why_not_.find(ask);
     if (found != why_not_.end()) return found->second;
-    return why_not_[transport.why_not] = transport.why_not(gpu_, communicator);
+    return why_not_[ask] = ask(gpu_, communicator);
 }
 
 const std::shared_ptr<HaloPad>& PlacedLayout::pad(const std::shared_ptr<Communicator>& communicator) {

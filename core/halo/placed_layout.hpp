@@ -70,8 +70,11 @@ class PlacedLayout : public Layout {
     // how they tell each other of halos. The first call of pad is collective; it throws GpuError on all
     // ranks where devices cannot reach each other.
     void* bulk_stream();
-    // Of a transport, for these ranks; see there. Collective at first.
-    const std::string& why_not(const Transport& transport, Communicator& communicator);
+    // Asks these ranks, as transports do; see there. Collective at first.
+    const std::string& why_not(WhyNot ask, Communicator& communicator);
+    const std::string& why_not(const Transport& transport, Communicator& communicator) {
+        return why_not(transport.why_not, communicator); // which several may share
+    }
     const std::shared_ptr<HaloPad>& pad(const std::shared_ptr<Communicator>& communicator);
     // Other numbers, on all ranks alike, when memory that messages come to has moved: ghosts, which make room
     // for more slabs, or buffers.
@@ -99,7 +102,7 @@ class PlacedLayout : public Layout {
     std::unique_ptr<GpuStream> bulk_stream_;
     std::shared_ptr<HaloPad> pad_;
     std::vector<std::vector<std::int64_t>> first_ghosts_;
-    std::map<std::string (*)(const std::shared_ptr<Gpu>&, Communicator&), std::string> why_not_;
+    std::map<WhyNot, std::string> why_not_;
     Memory send_space_, receive_space_;
 };
 

@@ -1,5 +1,6 @@
 #include "halo/policy.hpp"
 #include "settings/settings.hpp"
+#include "transport/peer_memory.hpp"
 
 #include <algorithm>
 #include <map>
@@ -83,6 +84,13 @@ bool HaloPolicy::reads_what_arrives() const {
                        [](const Fusion& f) { return f.reads_what_arrives(); });
 }
 
+int HaloPolicy::waiting_roles() const {
+    int most = 0;
+    for (const Fusion& f : fusions)
+        if (f.in_kernel()) most = std::max(most, f.has(Deed::pack) + f.has(Deed::boundary));
+    return most;
+}
+
 std::span<const HaloPolicy> halo_policies(const GpuVendor* vendor) {
     static const std::vector<HaloPolicy> hosts = rows_of(of_hosts, "");
     if (vendor == nullptr) return hosts;
@@ -136,6 +144,14 @@ std::string why_never(const HaloPolicy& row, const GpuVendor* vendor) {
 }
 
 std::string why_no_halo_policy(const HaloPolicy& row, PlacedLayout& layout, Communicator& communicator) {
+    if (row.device_per_rank())
+        if (const std::string& shared = layout.why_not(DevicePlaces::shared_by, communicator);
+            !shared.empty())
+            return shared + ", but this row takes one for each rank" +
+                   (row.in_kernel() ? ", since blocks of its launches wait for other ranks beside the bulk"
+                                    : "") +
+                   ": start as many ranks per host as it has GPUs, or give each rank another one "
+                   "('cuda:<number>', CUDA_VISIBLE_DEVICES and its like)";
     const std::string& trouble = layout.why_not(*row.transport, communicator);
     return trouble.empty() ? why_never(row, layout.vendor()) : trouble;
 }

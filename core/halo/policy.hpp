@@ -24,6 +24,11 @@ struct HaloPolicy {
 
     bool in_kernel() const;          // blocks of the launch's kernel take part in the exchange
     bool reads_what_arrives() const; // and one that waits for ghosts reads them
+    // How many kinds of blocks of a launch wait for other ranks beside those of the bulk; of each there is
+    // one.
+    int waiting_roles() const;
+    // Two ranks cannot share one: who waits for the other beside a bulk may keep it from beginning.
+    bool device_per_rank() const { return transport->traits.device_per_rank || in_kernel(); }
 };
 
 // The rows for a vendor's devices, or for the host (null); the first is taken where nothing was said.

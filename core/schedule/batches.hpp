@@ -36,9 +36,8 @@ struct Fusion {
     Deeds not_with = 0;                // batches that have one of these stay as they are
     bool if_only_stage = false;        // they are of all stages at once
     bool if_nobody_else_waits = false; // else what needs one of them would wait for all
-    bool has(Deed first, Deed second) const {
-        return (together & set_of({first})) != 0 && (together & set_of({second})) != 0;
-    }
+    bool has(Deed deed) const { return (together & set_of({deed})) != 0; }
+    bool has(Deed first, Deed second) const { return has(first) && has(second); }
     bool in_kernel() const { // blocks of the kernel that computes do it
         return (together & set_of({Deed::bulk, Deed::boundary})) != 0;
     }

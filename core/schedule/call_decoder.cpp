@@ -141,11 +141,12 @@ std::vector<std::uint64_t> CallDecoder::numbers_of(const DriverCall& call) {
 
 void CallDecoder::launch(const DriverCall& call) {
     const std::size_t first = moments_.moments.size();
+    ahead_ = 0;
     for (const auto& family : families_) {
         if (!family->launch(call)) continue;
         for (std::size_t m = first; m < moments_.moments.size(); ++m)
             moments_.moments[m].launch = static_cast<std::int32_t>(moments_.launches.size());
-        moments_.launches.push_back({call.device, call.blocks, call.resident});
+        moments_.launches.push_back({call.device, call.blocks, call.resident, ahead_});
         return;
     }
     throw ScheduleError("what kernel '" + call.name + "' touches is not known here");

@@ -36,6 +36,9 @@ class CallDecoder {
     int begin(std::string name, void* stream);
     int end(std::string name, void* stream, std::vector<std::int32_t> after);
 
+    // So many blocks of the launch that is being decoded may wait though its others have not begun.
+    void wait_ahead(std::int64_t blocks) { ahead_ = blocks; }
+
     static Stretch stretch(std::uint64_t address, std::uint64_t bytes);
     int footprint(std::vector<Stretch> all);
     void reads(int moment, std::vector<Stretch> all) {
@@ -92,6 +95,7 @@ class CallDecoder {
     RankMoments moments_;
     std::vector<std::unique_ptr<KernelFamily>> families_;
     int run_ = -1, group_ = -1;
+    std::int64_t ahead_ = 0;
     std::map<void*, After> streams_, events_; // what follows them follows these
     // While a graph runs, its streams and events are its own; what nothing in it comes before follows its
     // root.

@@ -36,7 +36,7 @@ class MessageKernels : public KernelFamily {
         }
         const int done = d_.end(call.name + ": end", call.stream, std::move(passed));
         d_.at(done).waiting = 1; // the first one
-        d_.at(done).ahead = true;
+        d_.wait_ahead(1);
         if ((a.steps & step_take) != 0)
             for (std::int64_t m = 0; m < a.incoming; ++m) {
                 const std::int64_t number = d_.count_at(a.in[m].count) + 1;

@@ -19,8 +19,8 @@ void members(Archive& archive, Value& v) {
 }
 template <class Archive>
 void members(Archive& archive, Moment& m) {
-    archive(m.name, m.launch, m.waiting, m.ahead, m.after, m.reads, m.writes, m.waits, m.signals, m.expects,
-            m.holds, m.results, m.moves, m.combinations);
+    archive(m.name, m.launch, m.waiting, m.after, m.reads, m.writes, m.waits, m.signals, m.expects, m.holds,
+            m.results, m.moves, m.combinations);
 }
 template <class Archive>
 void members(Archive& archive, RankMoments& r) {

@@ -87,17 +87,16 @@ struct Said {
 };
 
 // A launch holds places of a device for its blocks. `resident`: how many find a place at a time if nothing
-// else runs; 0: not known.
+// else runs; 0: not known. `ahead`: how many may wait though others of the launch have not begun.
 struct LaunchPlaces {
     std::uint64_t device = 0;
-    std::int64_t blocks = 0, resident = 0;
+    std::int64_t blocks = 0, resident = 0, ahead = 0;
 };
 
 struct Moment {
     std::string name;
     std::int32_t launch = -1;                // of RankMoments::launches
     std::int64_t waiting = 0;                // blocks that wait here; 0: all of the launch
-    bool ahead = false;                      // they wait though others of the launch may not have begun
     std::vector<std::int32_t> after;         // earlier moments of this rank
     std::vector<std::int32_t> reads, writes; // numbers of footprints
     std::vector<SignalWord> waits, signals;  // before and after all else in it

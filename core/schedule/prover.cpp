@@ -184,11 +184,11 @@ class Prover {
                 if (signals == signals_of_.end() || std::ranges::none_of(signals->second, comes_later))
                     continue;
                 launch.waits.push_back(n);
-                if (at.ahead && places.resident > 0 && places.blocks > places.resident &&
-                    at.waiting >= places.resident)
-                    throw ScheduleError(name(n) + " holds " + std::to_string(at.waiting) + " of the " +
+                if (places.resident > 0 && places.blocks > places.resident && places.ahead >= places.resident)
+                    throw ScheduleError(name(n) + " is of a launch whose blocks hold " +
+                                        std::to_string(std::min(places.ahead, places.resident)) + " of the " +
                                         std::to_string(places.resident) +
-                                        " places of its device while it waits, and " +
+                                        " places of its device while they wait, and " +
                                         std::to_string(places.blocks) + " blocks need one");
             }
             for (const auto& [number, launch] : mine)

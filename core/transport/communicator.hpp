@@ -154,6 +154,9 @@ std::vector<Value> gather_values(Communicator& communicator, const Value& mine, 
     return values;
 }
 
+// Empty, or what the first rank says that says anything; collective.
+std::string first_told(Communicator& communicator, const std::string& mine, std::string_view what);
+
 std::shared_ptr<Communicator> make_self_communicator();
 
 // `ranks` virtual ranks of this process, each to be used by a thread of its own.

@@ -96,7 +96,16 @@ DevicePlaces::DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& commun
             }
         }
         obstacles_.push_back(obstacle);
+        for (int before = 0; before < r && shared_.empty(); ++before)
+            if (std::strcmp(handles[before].host, other.host) == 0 &&
+                std::strcmp(handles[before].device, other.device) == 0)
+                shared_ = "ranks " + std::to_string(before) + " and " + std::to_string(r) + " use one GPU (" +
+                          other.device + ")";
     }
+}
+
+std::string DevicePlaces::shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator) {
+    return DevicePlaces(gpu, communicator).shared();
 }
 
 // ---- exported memory and what is made of it
@@ -320,9 +329,6 @@ namespace {
 
 // Between all processes; empty, or the first rank's trouble.
 std::string try_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator, HandleType type) {
-    struct Text {
-        char text[320];
-    };
     const auto trial = HandleTypeTrial::of(*gpu, type);
     const auto handles = gather_values(communicator, trial->handle(), "types of memory handles");
     std::string trouble = trial->trouble();
@@ -336,13 +342,8 @@ std::string try_type(const std::shared_ptr<Gpu>& gpu, Communicator& communicator
             trouble = error.what();
         }
     }
-    Text mine{};
-    write_text(mine.text, trouble);
-    const auto all = gather_values(
-        communicator, mine, "device memory of ranks"); // also keeps everybody's memory until all have tried
-    for (const Text& one : all)
-        if (one.text[0] != '\0') return one.text;
-    return "";
+    // also keeps everybody's memory until all have tried
+    return first_told(communicator, trouble, "device memory of ranks");
 }
 
 } // namespace

@@ -115,10 +115,15 @@ class DevicePlaces {
     DevicePlaces(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
     Obstacle obstacle(int rank) const { return obstacles_[rank]; } // of this rank's device and that one's
     bool same_process(int rank) const { return same_process_[rank]; }
+    // Empty, or the first ranks that have the same device: "ranks 0 and 2 use one GPU (<its identity>)".
+    // The same on all ranks.
+    const std::string& shared() const { return shared_; }
+    static std::string shared_by(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
 
   private:
     std::vector<Obstacle> obstacles_;
     std::vector<char> same_process_;
+    std::string shared_;
 };
 
 // Tries the ways to map memory between the processes of a communicator and lets the device's pool make its

@@ -1,6 +1,5 @@
 #include "transport/symmetric_buffer.hpp"
 
-#include <cstring>
 #include <utility>
 
 namespace jali {
@@ -9,16 +8,10 @@ namespace {
 
 // Empty, or what the driver of the first rank says whose kernels cannot see what others write meanwhile.
 std::string agree_on_fine_memory(Gpu& gpu, Communicator& communicator) {
-    struct Text {
-        char text[200];
-    };
-    Text mine{};
-    std::strncpy(mine.text, gpu.why_no_fine_memory().c_str(), sizeof mine.text - 1);
-    for (const Text& one : gather_values(communicator, mine, "device memory of ranks"))
-        if (one.text[0] != '\0')
-            return "kernels that wait for other devices take fine-grained memory of their own (" +
-                   std::string(one.text) + ")";
-    return "";
+    const std::string told = first_told(communicator, gpu.why_no_fine_memory(), "device memory of ranks");
+    return told.empty()
+               ? ""
+               : "kernels that wait for other devices take fine-grained memory of their own (" + told + ")";
 }
 
 } // namespace

@@ -15,6 +15,8 @@
 
 namespace jali {
 
+using WhyNot = std::string (*)(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
+
 struct TransportTraits {
     bool host_waits = false;  // the host takes part in every use, and waits
     bool recordable = false;  // nothing is decided by the host at a use, so that it may be part of a graph
@@ -31,7 +33,7 @@ struct Transport {
     TransportTraits traits;
     // Empty if the ranks of a communicator can use it with these devices (null: hosts), else why not.
     // Collective at least where it maps memory; the same on all ranks.
-    std::string (*why_not)(const std::shared_ptr<Gpu>& gpu, Communicator& communicator);
+    WhyNot why_not;
 };
 
 // As a row of devices of a vendor is named, or of hosts (null); by the name of the vendor's library.

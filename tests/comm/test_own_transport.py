@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +16,10 @@ from jali import comm
 from jali.errors import ParameterError, RankError
 
 RANKS = [1, 2, 3, 4]
+
+
+def test_a_carrier_is_one_file_of_at_most_100_lines():
+    assert len(Path(inspect.getfile(Delayed)).read_text().splitlines()) <= 100
 
 
 @jali.site_function

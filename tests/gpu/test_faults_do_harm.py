@@ -205,6 +205,27 @@ class Collectives:
         return all(np.array_equal(r.to_host(), i.sum(0)) for r, i in zip(results, inputs, strict=True))
 
 
+def test_at_least_sixty_faults_of_halos_messages_and_collectives_are_found(made, use_settings):
+    """Of devices' programs: each list of faults by itself has its test with what may stay unseen, and why."""
+    use_settings(halo_policy="remote-write-overlap", device_queues=collectives.SMALL_QUEUES)
+    found = {}
+    for of in (Halos(made, "pair"), Messages("remote-write", 2), Collectives("slotted pair")):
+        records = jali.virtual_ranks(of.ranks, of.record)
+        faults = dict(of.faults(records[0]))
+        found[type(of).__name__] = sum(is_found(fault, records) for fault in faults.values())
+    assert min(found.values()) >= 10, found
+    assert sum(found.values()) >= 60, found
+
+
+def is_found(fault: Seeded, records: list[_core.RecordedCalls]) -> bool:
+    """Whether the checker refuses what rank 0 does then."""
+    try:
+        _core.check_recorded([fault.recorded(), *records[1:]])
+    except RuntimeError:
+        return True
+    return False
+
+
 def chosen(of: Any, record: _core.RecordedCalls, number: int | None, gpu: _core.Gpu) -> Seeded | None:
     """The fault of this number, which rank 0 makes."""
     fault = None
@@ -240,11 +261,7 @@ def hold(of: Any, every: int, harmless: list[tuple[str, str]], patch: pytest.Mon
         if not fault.can_be_made():
             continue
         made += 1
-        try:
-            _core.check_recorded([fault.recorded(), *records[1:]])
-            found = False
-        except RuntimeError:
-            found = True
+        found = is_found(fault, records)
         patch.setenv("JALI_FAKE_PATIENCE", str(PATIENCE if found else 20))  # ranks may be slow
         excused = found and any(re.fullmatch(h, what) for h, _ in harmless)
         said = harm(of, number, range(1, SEEDS + 1 if found and not excused else 4), patch)

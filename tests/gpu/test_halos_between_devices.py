@@ -32,6 +32,7 @@ from jali.gauge import SU, GaugeField, plaquettes, sweep
 
 POLICIES = [name for name, *_ in _core.halo_policies("cuda")]
 OF_THREADS = [name for name in POLICIES if not name.startswith("gpu-aware-mpi")]  # which takes an MPI library
+WAIT_BESIDE_THE_BULK = ["remote-write-one-launch", "remote-write-pack-in-bulk"]  # in one launch
 EXTENTS = (4, 4, 4, 8)
 
 
@@ -404,6 +405,10 @@ print(jali.virtual_ranks(2, t.exchanged, "cuda")[0][0]["exchanged"] > 0)
     [
         ("buffered-write-overlap", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "share a device"),
         ("nccl-wait", {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "ranks 0 and 1 use one GPU"),
+        *(
+            (name, {"JALI_FAKE_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}, "ranks 0 and 1 use one GPU")
+            for name in WAIT_BESIDE_THE_BULK
+        ),
         ("nccl-overlap", {"JALI_NCCL": "/nowhere/libnccl.so.2"}, "NCCL was not found"),
         ("gpu-aware-mpi-overlap", {}, "takes ranks of an MPI library"),
     ],
@@ -423,6 +428,28 @@ jali.virtual_ranks(2, both)
     environment = {**fake_environment, "JALI_NCCL": str(make_fake_ccl()), "JALI_HALO_POLICY": policy}
     done = run_python(program, env={**environment, **settings}, path=PATH)
     assert done.stdout.count(why) == 2
+
+
+@pytest.mark.mpi
+def test_processes_that_share_a_device_have_only_rows_in_which_nobody_waits_beside_the_bulk(
+    reference, fake_environment
+):
+    text = f"""
+from jali import settings
+found = []
+for policy in {WAIT_BESIDE_THE_BULK!r}:
+    layout = jali.Lattice(*t.EXTENTS, device="cuda:0").layout("float64")
+    reason = layout.why_not_halo_policy(jali.comm.current().core, policy)
+    with settings.using(halo_policy=policy):
+        try:
+            t.exchanged("cuda:0")
+        except jali.DeviceError as error:
+            found.append(str(error) == f"halo policy {{policy}} is not possible here: {{reason}}")
+    found.append(reason.startswith("ranks 0 and 1 use one GPU (01") and "this row takes one for each rank" in reason)
+print(all(found), len(found), hashlib.sha256(repr(t.results("cuda:0")).encode()).hexdigest(), flush=True)
+"""
+    wanted = hashlib.sha256(repr(reference).encode()).hexdigest()
+    assert on_processes(text, "remote-write-overlap", fake_environment) == ["True", "4", wanted] * 2
 
 
 def test_unknown_policies_and_switches_are_refused(use_settings):

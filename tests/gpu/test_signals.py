@@ -230,6 +230,20 @@ def test_transports_of_messages_are_told_apart_by_traits():
     assert not re.search(names, re.sub(r'""".*?"""', "", code, flags=re.S))
 
 
+def test_nobody_asks_for_the_name_of_a_policy_or_carrier():
+    """Nor takes one apart. Names stand in rows of vendors, in the ladder that is drawn, and as a side that is measured."""
+    root = Path(__file__).resolve().parents[2]
+    files = [*(root / "core" / "collective").glob("*.?pp"), *(root / "src" / "jali").rglob("*.py")]
+    comments = re.compile(r'""".*?"""|//[^\n]*|#[^\n]*', re.S)
+    texts = {path.name: comments.sub("", path.read_text()) for path in files}
+    assert len(files) > 200
+    names = r'"(remote-write|buffered-write|copy-engine|gpu-aware-mpi|host-staged|nccl|rccl)[\w-]*"'
+    said = {name for name, text in texts.items() if re.search(names, text)}
+    assert said == {"cuda.py", "hip.py", "halo_report.py", "device_report.py"}
+    asked = r"(polic|carrie|way)\w*(\.name)?(\s*[!=]=\s*f?\"(?!auto-graph)|\.(starts|ends)with\(|\.r?(partition|split)\()"
+    assert [name for name, text in texts.items() if re.search(asked, text)] == []
+
+
 # ---- words -----------------------------------------------------------------------------------------------
 
 

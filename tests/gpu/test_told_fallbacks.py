@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_driver import PATH, REAL
+from fake_driver import PATH, REAL, make_fake_ccl
 from programs import run_python
 
 pytestmark = pytest.mark.skipif(REAL, reason="real devices reach each other's memory")
@@ -115,3 +115,100 @@ print("right")
     assert line.startswith("jali: a graph is launched on another stream while its last launch still runs")
     for seed in ("1", "2"):  # with which it may have ended
         assert len(said(program.replace("SAYS", "3"), fake_environment, JALI_FAKE_SEED=seed)) <= 1
+
+
+@pytest.mark.parametrize(("policy", "lines"), [("copy-engine-wait", 1), ("nccl-wait", 0)])
+def test_a_graph_whose_halos_go_by_another_row_than_the_tuned_one_says_so_once(
+    policy, lines, fake_environment
+):
+    program = f"""
+@jali.site_function
+def shifted(X, y, x):
+    y[X] = x[X + X.directions()[1]]
+
+def both():
+    for _ in range(2):
+        lattice = jali.Lattice(4, 8, device="cuda", grid=(1, 2))
+        x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+        x[...] = 1.0
+        call = shifted.bind(y, x)
+        call()
+        for kernel in call.kernels:
+            kernel.launch.set_policy("{policy}")  # as the tuner does
+        jali.graph(lambda: (call(), x.assign(y)), lattice).run(2)
+        assert (x[...] == 1).all()
+jali.virtual_ranks(2, both)
+print("right")
+"""
+    told = said(program, fake_environment, JALI_NCCL=str(make_fake_ccl()))
+    assert told == lines * [
+        "jali: halos of shifted go by remote-write-overlap in a graph, not by copy-engine-wait: its exchanges need the host "
+        "(JALI_HALO_POLICY=auto-graph measures those that do not)"
+    ]
+
+
+WITH_HALOS = """
+import ctypes, os, threading
+
+def another_stream():  # of this device alone, which the default stream of the fake driver is not
+    handle = ctypes.c_void_p()
+    assert ctypes.CDLL(os.environ["JALI_CUDA_DRIVER"]).cuStreamCreateWithPriority(ctypes.byref(handle), 1, 0) == 0
+    return handle.value
+
+@jali.site_function
+def around(X, y, x):
+    y[X] = x[X + X.directions()[1]] + 2 * x[X - X.directions()[1]]
+
+def step(y, x):
+    around(y, x)
+    around(x, y)
+
+def wanted(times):
+    x = np.random.default_rng(1).normal(size=(4, 8))
+    for _ in range(2 * times):
+        x = np.roll(x, -1, 1) + 2 * np.roll(x, 1, 1)
+    return x
+
+def both():
+    lattice = jali.Lattice(4, 8, device="cuda", grid=(1, 2))
+    x, y = lattice.field(jali.Real()), lattice.field(jali.Real())
+    x[...] = wanted(0)
+    step(y, x)
+    gpu, other = lattice.gpu, another_stream()
+    graph = _core.GpuGraph(gpu, lambda: step(y, x))
+    gpu.let_wait(other)  # for the first step
+    LAUNCHES
+    gpu.wait_for(other)
+    gpu.synchronize()
+    assert np.array_equal(x[...], wanted(1 + TIMES))
+jali.virtual_ranks(2, both)
+print("right")
+"""
+
+
+def test_a_graph_with_halos_that_is_launched_on_another_stream_waits_and_says_so(fake_environment):
+    alternating = """for _ in range(3):
+        gpu.launch_graph(graph)
+        gpu.launch_graph(graph, other)"""
+    program = WITH_HALOS.replace("LAUNCHES", alternating).replace("TIMES", "6")
+    (line,) = said(program, fake_environment)
+    assert line.startswith("jali: a graph is launched on another stream while its last launch still runs")
+    for seed in ("1", "2", "3"):
+        assert len(said(program, fake_environment, JALI_FAKE_SEED=seed)) <= 1
+
+
+def test_a_graph_that_several_threads_launch_counts_each_launch(fake_environment):
+    """On streams of their own, with halos; each is a whole repetition, one after the other."""
+    threads = """meet = threading.Barrier(4)
+    def launch(stream):
+        meet.wait()
+        for _ in range(5):
+            gpu.launch_graph(graph, stream)
+    all = [threading.Thread(target=launch, args=(s,)) for s in (None, other, None, other)]
+    for thread in all:
+        thread.start()
+    for thread in all:
+        thread.join()"""
+    program = WITH_HALOS.replace("LAUNCHES", threads).replace("TIMES", "20")
+    for seed in ("0", "1", "2"):
+        assert len(said(program, fake_environment, JALI_FAKE_SEED=seed)) <= 1

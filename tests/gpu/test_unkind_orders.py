@@ -23,7 +23,7 @@ from seeded_faults import fake_driver
 from test_halos_between_devices import four_devices, reference
 
 import jali
-from jali import comm
+from jali import _core, comm
 from jali.comm import DeviceArray
 from jali.errors import DeviceError, RankError
 from jali.tune import experiment
@@ -49,14 +49,22 @@ def test_halos(policy, seed, reference, use_settings):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    "policy",
-    ["remote-write-overlap", "remote-write-directions", "buffered-write-overlap", "copy-engine-directions"],
+    ("policy", "multiprocessors"),
+    [
+        ("remote-write-overlap", 1),
+        ("remote-write-directions", 1),
+        ("buffered-write-overlap", 1),
+        ("copy-engine-directions", 1),
+        *((policy, count) for policy in halos.WAIT_BESIDE_THE_BULK for count in (1, 2, 3)),
+    ],
 )
 def test_halos_between_four_ranks_whose_devices_have_few_places(
-    policy, seed, reference, use_settings, monkeypatch
+    policy, multiprocessors, seed, reference, use_settings, monkeypatch
 ):
-    """Two blocks that pack fill a device."""
-    monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", "1")
+    """Two blocks that pack fill a multiprocessor; devices that are open know of four, as tests after this one count on."""
+    for ordinal in range(4):
+        _core.Gpu.open("cuda", ordinal)
+    monkeypatch.setenv("JALI_FAKE_MULTIPROCESSORS", str(multiprocessors))
     use_settings(halo_policy=policy)
     assert jali.virtual_ranks(4, halos.results, "cuda", (1, 1, 2, 2))[seed % 4] == reference
 

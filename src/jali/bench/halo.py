@@ -328,7 +328,7 @@ def _measure_row(
     timed("compute", run)
     timed("exchange", whole, "bulk,boundary")
     for part in parts:
-        if _is_there(part, row.policy, gpu is not None):
+        if _is_there(part, row.policy, gpu):
             timed(f"no {part}", whole, part)
     if gpu is None or not graphs:
         return
@@ -357,11 +357,12 @@ def _measure_row(
     choices.set(row.policy)
 
 
-def _is_there(part: str, policy: str, on_device: bool) -> bool:
+def _is_there(part: str, policy: str, gpu: Any) -> bool:
     """Whether a policy has this part as something of its own."""
     if part == "bulk":
-        return not policy.endswith("wait")
-    return part != "pack" or on_device  # on the host packing is a part of the transport
+        rows = _core.halo_policies("cpu" if gpu is None else gpu.kind)
+        return any(overlap for name, _, _, _, overlap, *_ in rows if name == policy)
+    return part != "pack" or gpu is not None  # on the host packing is a part of the transport
 
 
 def conditions(case: Case, rounds: int, seconds: float) -> dict[str, Any]:

@@ -303,9 +303,14 @@ class HaloTuning:
         if b"recording" in said:
             kernel.chosen.halo = f"{launch.policy}: recorded in a graph before it was measured"
             return True
+        why = ""  # ranks may be placed otherwise than when it was measured
         if known is None or mine == "" or len(set(said)) > 1:
+            why = "not remembered by all ranks"
+        elif trouble := kernel.layout.why_not_halo_policy(communicator.core, known.chosen):
+            why = f"{known.chosen} is remembered, but {trouble}"
+        if known is None or why:
             if mode() == "cached":
-                kernel.chosen.halo = f"{launch.policy}: the default, not remembered by all ranks"
+                kernel.chosen.halo = f"{launch.policy}: the default, {why}"
                 return True
             known = self._measure(kernel, rows)
             if known is None:
@@ -370,6 +375,11 @@ def recordable_rows(kernels: Sequence[Any]) -> Iterator[None]:
             row, trouble = _recordable_row(kernel)
             if row != before:
                 kernel.launch.set_policy(row)
+                if kernel.lattice.communicator.rank == 0:
+                    _core.tell_once(
+                        f"halos of {kernel.program.name} go by {row} in a graph, not by {before}: "
+                        f"{trouble or 'its exchanges need the host (JALI_HALO_POLICY=auto-graph measures those that do not)'}"
+                    )
                 if not trouble:
                     changed.append((kernel.launch, before))
         yield
