@@ -123,7 +123,18 @@ void bind_device_collectives(nb::module_& m) {
             },
             "arrays"_a, "composition"_a, "reproducible"_a, "communicator"_a,
             "What the driver is given for some runs on these arrays, which are as before afterwards. "
-            "Collective.");
+            "Collective.")
+        .def(
+            "check",
+            [](GpuPlan& plan, const nb::tuple& arrays, const Composition& composition, bool reproducible,
+               Communicator& communicator) {
+                const auto addresses = addresses_of(plan, arrays);
+                nb::gil_scoped_release released;
+                plan.check(addresses, composition, reproducible, communicator);
+            },
+            "arrays"_a, "composition"_a, "reproducible"_a, "communicator"_a,
+            "Proves that it is in order, for all ranks together; RuntimeError on all of them. Collective.")
+        .def_prop_ro("proved", &GpuPlan::proved, "By check().");
 
     m.def(
         "collective_rows",

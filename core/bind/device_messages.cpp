@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,20 @@ void bind_device_messages(nb::module_& m) {
                 nb::gil_scoped_release released; // a full stream waits, perhaps for a rank that is a thread
                 self.start(messages, on);
             },
-            "messages"_a, "stream"_a = nb::none(), "Puts a start of each on a stream (jali's).");
+            "messages"_a, "stream"_a = nb::none(), "Puts a start of each on a stream (jali's).")
+        .def(
+            "tell",
+            [](DeviceMessages& self, const std::vector<int>& peers, nb::bytes mine) {
+                std::vector<std::vector<std::byte>> told;
+                {
+                    nb::gil_scoped_release released;
+                    told = self.tell(peers, std::as_bytes(std::span(mine.c_str(), mine.size())));
+                }
+                std::vector<nb::bytes> all;
+                for (const auto& one : told) all.emplace_back(one.data(), one.size());
+                return all;
+            },
+            "peers"_a, "mine"_a, "What these ranks tell, each of which is told this; waits for them.");
 
     nb::class_<DeviceMessage>(m, "DeviceMessage", "One end of a message between devices.")
         .def(

@@ -1,6 +1,7 @@
 // Launches and reproducible sums in Python.
 #include "halo/launch.hpp"
 #include "device/numbers.hpp"
+#include "halo/footprint.hpp"
 #include "halo/host_launch.hpp"
 #include "halo/launch_trial.hpp"
 #include "sum/binned.hpp"
@@ -15,6 +16,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -272,6 +274,42 @@ void bind_launch(nb::module_& m) {
             nb::call_guard<nb::gil_scoped_release>(),
             "Proves that it is in order; RuntimeError says what is wrong. Collective on devices, where all "
             "ranks are looked at together.")
+        .def(
+            "footprint",
+            [](const BoundLaunch& self) {
+                const Launch& launch = *self.launch;
+                const LaunchDefinition& d = launch.definition();
+                const auto requests = launch.requests();
+                std::vector<std::int32_t> positions = d.domain.blocks;
+                for (std::int64_t p = d.domain.begin; p < d.domain.end; ++p)
+                    positions.push_back(static_cast<std::int32_t>(p));
+                const SiteFootprint touched = footprint_at(d, requests, positions);
+                std::map<GpuAddress, std::pair<std::vector<std::int64_t>, std::vector<std::int64_t>>> sites;
+                const auto add = [&](const FieldStorage* field, const std::vector<char>* there, bool writes) {
+                    auto& of_field = sites[field->address()];
+                    for (std::int64_t block = 0; block < field->layout()->nblocks(); ++block)
+                        if (there == nullptr || (*there)[static_cast<std::size_t>(block)])
+                            (writes ? of_field.second : of_field.first)
+                                .push_back(field->layout()->box_site(block, 0));
+                };
+                for (const auto& [field, there] : touched.reads) add(field, &there, false);
+                for (const FieldStorage* field : touched.all_read) add(field, nullptr, false);
+                for (const auto& [field, there] : touched.writes) add(field, &there, true);
+                for (const FieldStorage* field : touched.all_written) add(field, nullptr, true);
+                std::vector<std::pair<GpuAddress, std::size_t>> ghosts;
+                for (const auto& [request, parity] : touched.ghosts) {
+                    const Layout& layout = *request->field->layout();
+                    const Slab& slab = layout.slabs()[request->slab];
+                    if (slab.count[parity] > 0 && (request->parities >> parity & 1))
+                        ghosts.emplace_back(
+                            request->field->address_of_ghost(layout.first_ghost() + slab.first[parity]),
+                            static_cast<std::size_t>(slab.count[parity]) * request->field->block_bytes());
+                }
+                return std::pair(sites, ghosts);
+            },
+            "What its kernel touches by its compiler's word, on a device: {address of a field: (sites read, "
+            "sites written)}, by their numbers in the rank's box; and the ghosts that it reads, [(address, "
+            "bytes)].")
         .def(
             "recorded",
             [](BoundLaunch& self, bool in_graph) { return LaunchTrial(*self.launch).record(in_graph); },

@@ -1,14 +1,19 @@
 // core/schedule/recorded_calls in Python: what drivers are given, proved, and changed by tests.
 #include "schedule/recorded_calls.hpp"
+#include "schedule/first_run.hpp"
+#include "schedule/scheduled_moments.hpp"
 
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -24,22 +29,36 @@ void bind_recorded_calls(nb::module_& m) {
         "What the driver is given for some runs of a launch, of messages or of a collective, on one rank.")
         .def(
             "__init__",
-            [](RecordedCalls* self, std::shared_ptr<Gpu> gpu, std::shared_ptr<Communicator> communicator,
+            [](RecordedCalls* self, std::shared_ptr<Gpu> gpu, int rank, const nb::object& meet,
                const nb::object& once,
                const std::vector<std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, bool>>& arrays) {
                 new (self) RecordedCalls();
                 for (const auto& [address, bytes, label, sends] : arrays)
                     self->arrays.push_back({address, bytes, label, sends});
+                const auto call = [](const nb::object& f) {
+                    return [&f] {
+                        nb::gil_scoped_acquire acquired;
+                        f();
+                    };
+                };
                 nb::gil_scoped_release released; // ranks may be threads
-                record_runs(*self, gpu, *communicator, [&] {
-                    nb::gil_scoped_acquire acquired;
-                    once();
-                });
+                record_runs(*self, gpu, rank, call(meet), call(once));
             },
-            "gpu"_a, "communicator"_a, "once"_a, "arrays"_a,
+            "gpu"_a, "rank"_a, "meet"_a, "once"_a, "arrays"_a,
             "Some runs of once(), which starts messages that carry arrays [(address, bytes, label, sends)]; "
-            "the label "
-            "of a message is the same at both ends. Collective.")
+            "the label of a message is the same at both ends. meet() is a barrier of the ranks that they "
+            "connect.")
+        .def(
+            "told",
+            [](RecordedCalls& self) {
+                std::vector<std::byte> told;
+                {
+                    nb::gil_scoped_release released;
+                    told = told_moments([&] { return self.decode(); });
+                }
+                return nb::bytes(told.data(), told.size());
+            },
+            "What the other ranks need to know for check_told.")
         .def(
             "check_together",
             [](RecordedCalls& self, Communicator& communicator) { check_together(self, communicator); },
@@ -160,6 +179,25 @@ void bind_recorded_calls(nb::module_& m) {
                 return std::tuple(of.to, of.from, of.bytes);
             },
             "call"_a, "Of a copy or message: to, from, bytes.");
+    m.def(
+        "check_told",
+        [](const std::map<int, nb::bytes>& by_rank) {
+            std::map<int, std::vector<std::byte>> all;
+            for (const auto& [rank, told] : by_rank) {
+                const auto bytes = std::as_bytes(std::span(told.c_str(), told.size()));
+                all[rank].assign(bytes.begin(), bytes.end());
+            }
+            nb::gil_scoped_release released;
+            prove_told(all);
+        },
+        "by_rank"_a, "Proves that what these ranks told is in order; RuntimeError says what is not.");
+    m.def("first_runs_are_proved", &first_runs_are_proved,
+          "What is given to devices is to be proved before it runs.");
+    m.def("count_proof", [] { ++first_runs.proved; }, "Of a start of messages, which Python asks for.");
+    m.def(
+        "first_runs", [] { return std::pair(first_runs.proved.load(), first_runs.unproved.load()); },
+        "How many launches with halos, collectives and starts of messages of this process were proved before "
+        "they first ran, and how many were not.");
     m.def(
         "check_recorded",
         [](const std::vector<const RecordedCalls*>& of_ranks) {

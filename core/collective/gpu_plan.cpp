@@ -138,6 +138,7 @@ Work GpuPlan::work() const {
 }
 
 void GpuPlan::put(std::span<const GpuAddress> buffers, void* stream) {
+    if (!is_recorded_) first_run_.begins();
     const bool captured = queues_ && gpu_->is_capturing(stream);
     if (queues_) queues_->order(stream, captured);
     std::optional<DeviceSpan> span;

@@ -6,6 +6,7 @@
 #include "collective/device_plan.hpp"
 #include "device/stream_program.hpp"
 #include "device/timeline.hpp"
+#include "schedule/first_run.hpp"
 #include "schedule/recorded_calls.hpp"
 
 #include <cstdint>
@@ -38,6 +39,10 @@ class GpuPlan : public DevicePlan {
     // a copy of the buffers.
     RecordedCalls record(std::span<const GpuAddress> buffers, const Composition& composition,
                          bool reproducible, Communicator& communicator);
+    // Proves that they are in order, for all ranks together; throws ScheduleError on all. Collective.
+    void check(std::span<const GpuAddress> buffers, const Composition& composition, bool reproducible,
+               Communicator& communicator);
+    bool proved() const { return first_run_.proved(); } // by check()
 
     static constexpr unsigned most_threads = 512;
 
@@ -62,6 +67,8 @@ class GpuPlan : public DevicePlan {
     GpuMemory scratch_, work_;
     std::vector<Stage> stages_;
     StreamProgram program_; // of all stages
+    FirstRun first_run_;
+    bool is_recorded_ = false;
 };
 
 } // namespace jali

@@ -179,7 +179,9 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
         before.push_back(gpu_->allocate(b.bytes, "buffers as they were before a check"));
         gpu_->copy(before.back().address(), b.address, b.bytes);
     }
+    is_recorded_ = true;
     const auto restore = [&] {
+        is_recorded_ = false;
         for (std::size_t k = 0; k < changed.size(); ++k)
             gpu_->copy(changed[k].address, before[k].address(), changed[k].bytes);
     };
@@ -195,6 +197,14 @@ RecordedCalls GpuPlan::record(std::span<const GpuAddress> buffers, const Composi
     }
     restore();
     return recorded;
+}
+
+void GpuPlan::check(std::span<const GpuAddress> buffers, const Composition& composition, bool reproducible,
+                    Communicator& communicator) {
+    first_run_.prove_by([&] {
+        RecordedCalls recorded = record(buffers, composition, reproducible, communicator);
+        check_together(recorded, communicator);
+    });
 }
 
 } // namespace jali

@@ -1,4 +1,5 @@
 // What launches of the kernels of halos (prelude/builtin.hpp), and of a site function's own, do.
+#include "halo/footprint.hpp"
 #include "halo/halo_kernels.hpp"
 #include "halo/recorded_launch.hpp"
 #include "schedule/call_decoder.hpp"
@@ -358,68 +359,28 @@ class LaunchKernels : public KernelFamily {
         const auto [found, fresh] = touched_.emplace(std::tuple(list, first, last), Touched{});
         Touched& touched = found->second;
         if (!fresh) return touched;
-        const PlacedLayout& layout = *d_.layout;
-        const auto n = static_cast<std::size_t>(layout.nblocks());
         std::vector<std::int32_t> positions = decoder_.rows<std::int32_t>(list, list == 0 ? 0 : last);
         if (list == 0) {
             for (std::int64_t p = first; p < last; ++p) positions.push_back(static_cast<std::int32_t>(p));
         } else {
             positions.erase(positions.begin(), positions.begin() + first);
         }
-        for (std::int32_t block : positions)
-            if (block < 0 || static_cast<std::size_t>(block) >= n)
-                throw ScheduleError("the kernel runs at site " + std::to_string(block) + " of " +
-                                    std::to_string(n));
         touched.positions = positions;
-        std::map<const FieldStorage*, std::vector<char>> read; // [block]
-        for (const auto& [index, field] : d_.patches) {
-            if (field->layout() != d_.layout || field->producer() != nullptr) continue;
-            auto& of_field = read.try_emplace(field.get(), n, 0).first->second;
-            for (std::int32_t block : positions) of_field[block] = 1;
-        }
-        std::set<std::pair<const HaloRequest*, int>> ghosts;
-        for (const LaunchRead& r : d_.reads) {
-            const auto table = d_.layout->neighbours(r.offset);
-            std::vector<char>* of_field = nullptr;
-            if (r.field->producer() == nullptr)
-                of_field = &read.try_emplace(r.field.get(), n, 0).first->second;
-            for (std::int32_t block : positions) {
-                const std::int64_t there = layout.block_of_entry(table->entries[block]);
-                const std::int64_t ghost = there - layout.first_ghost();
-                if (ghost < 0) {
-                    if (of_field != nullptr) (*of_field)[there] = 1;
-                    continue;
-                }
-                const Slab& slab = layout.slabs()[layout.slab_of_ghost(ghost)];
-                ghosts.insert({&request_of(*r.field, slab.number), slab.parity_of(ghost)});
-            }
-        }
+        const SiteFootprint all = footprint_at(d_, launch_.requests, positions);
         const auto sites_of = [&](const FieldStorage& field, const std::vector<char>& there) {
             std::vector<std::int32_t> sites;
-            for (std::size_t block = 0; block < n; ++block)
+            for (std::size_t block = 0; block < there.size(); ++block)
                 if (there[block]) sites.push_back(static_cast<std::int32_t>(block));
             return footprint_of_sites(field.address(), static_cast<std::int64_t>(field.block_bytes()), sites);
         };
-        for (const auto& [field, there] : read) touched.reads.push_back(sites_of(*field, there));
-        for (const auto& [field, parities] : d_.writes) {
-            if (field->layout() != d_.layout) {
-                touched.writes.push_back(
-                    decoder_.footprint({decoder_.stretch(field->address(), field->owned_bytes())}));
-                continue;
-            }
-            std::vector<char> there(n, 0);
-            for (std::int32_t block : positions)
-                there[block] = layout.c_order() || (parities >> (block >= layout.even_blocks()) & 1);
-            touched.writes.push_back(sites_of(*field, there));
-        }
-        for (const LaunchApart& apart : d_.apart) {
-            touched.reads.push_back(
-                decoder_.footprint({decoder_.stretch(apart.field->address(), apart.field->owned_bytes())}));
-            for (const HaloRequest& request : launch_.requests)
-                if (request.field == apart.field)
-                    for (int parity = 0; parity < 2; ++parity) ghosts.insert({&request, parity});
-        }
-        touched.ghosts.assign(ghosts.begin(), ghosts.end());
+        const auto whole = [&](const FieldStorage& field) {
+            return decoder_.footprint({decoder_.stretch(field.address(), field.owned_bytes())});
+        };
+        for (const auto& [field, there] : all.reads) touched.reads.push_back(sites_of(*field, there));
+        for (const FieldStorage* field : all.all_read) touched.reads.push_back(whole(*field));
+        for (const auto& [field, there] : all.writes) touched.writes.push_back(sites_of(*field, there));
+        for (const FieldStorage* field : all.all_written) touched.writes.push_back(whole(*field));
+        touched.ghosts.assign(all.ghosts.begin(), all.ghosts.end());
         return touched;
     }
     // All sites of the domain, each once.
@@ -436,11 +397,6 @@ class LaunchKernels : public KernelFamily {
                 throw ScheduleError("run " + std::to_string(decoder_.runs() + 1) + " computes site " +
                                     std::to_string(block) + " " + std::to_string(computed_[block]) +
                                     " times, not " + std::to_string(wanted[block]));
-    }
-    const HaloRequest& request_of(const FieldStorage& field, int slab) const {
-        for (const HaloRequest& request : launch_.requests)
-            if (request.field.get() == &field && request.slab == slab) return request;
-        throw ScheduleError("the kernel reads ghosts of '" + field.label() + "' that it does not ask for");
     }
 
     void compute(const DriverCall& call) {

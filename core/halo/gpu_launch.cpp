@@ -222,6 +222,7 @@ void GpuLaunch::drop_exchanges() {
     }
     plans_.clear();
     apart_plans_.clear();
+    first_run_.forget();
 }
 
 // Contributions to sums lie part by part.
@@ -349,21 +350,24 @@ void GpuLaunch::settle_transport(PlacedLayout& layout) {
     if (!trouble.empty()) fall_back(transport.where_unreached, trouble);
 }
 
-// In checked mode what every rank gives its driver is looked at before the first run.
+// In checked mode what every rank gives its driver is looked at before the first run. A launch without halos
+// may be one rank's alone.
 void GpuLaunch::check_once() {
-    if (checked_ || !settings().checked || gpu_->is_capturing(gpu_->stream())) return;
-    checked_ = true;
-    check();
+    if (first_run_.proved() || !first_runs_are_proved() || !has_halos() || gpu_->is_capturing(gpu_->stream()))
+        return;
+    first_run_.prove_by([this] { check(); });
 }
 
 GpuAddress GpuLaunch::run_kernel() {
     check_once();
     prepare();
+    if (!apart_.empty()) first_run_.begins();
     exchange_apart();
     GpuAddress order = whole_order_.address();
     if (requests_.empty() || !find_stale()) {
         compute();
     } else {
+        first_run_.begins();
         compute_between(stale_);
         order = plan_for(stale_).order.address();
     }

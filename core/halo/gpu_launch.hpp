@@ -8,6 +8,7 @@
 
 #include "halo/gpu_exchange.hpp"
 #include "halo/launch.hpp"
+#include "schedule/first_run.hpp"
 
 #include <map>
 #include <memory>
@@ -71,6 +72,7 @@ class GpuLaunch : public Launch {
     void fall_back(const HaloTransport* transport, const std::string& trouble);
     void settle_transport(PlacedLayout& layout);
     void prepare_sums();
+    bool has_halos() const { return !requests_.empty() || !apart_.empty(); }
     void check_once();
     GpuAddress run_kernel(); // and its halos; returns the order of the contributions to sums
     void fill_parameters();
@@ -100,7 +102,7 @@ class GpuLaunch : public Launch {
     std::vector<std::map<std::vector<char>, Plan>> recorded_plans_; // of other rows: graphs still use them
     std::vector<ApartPlans> recorded_apart_;
     bool recorded_ = false; // an exchange is part of a graph
-    bool checked_ = false;
+    FirstRun first_run_;
 };
 
 } // namespace jali

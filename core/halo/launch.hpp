@@ -193,6 +193,13 @@ class Launch {
     void as_doubles(double* sums) const;
 
     const LaunchDefinition& definition() const { return definition_; }
+    // Ghosts that it reads: of the kernel's own layout, then of others.
+    std::vector<HaloRequest> requests() const {
+        std::vector<HaloRequest> all = requests_;
+        for (const ApartHalos& halos : apart_)
+            all.insert(all.end(), halos.requests.begin(), halos.requests.end());
+        return all;
+    }
     const std::shared_ptr<LaunchCounters>& counters() const { return counters_; }
     // Other ways to do the same, none of which changes a bit. Graphs keep the way they were recorded.
     // Another row for halos, on all ranks alike; exchanges are prepared anew.

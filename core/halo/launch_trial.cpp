@@ -115,9 +115,7 @@ RecordedCalls LaunchTrial::record(bool in_graph) {
     RecordedCalls recorded;
     const auto subject = std::make_shared<RecordedLaunch>();
     subject->definition = &d;
-    subject->requests = launch_.requests_;
-    for (const auto& halos : launch_.apart_)
-        subject->requests.insert(subject->requests.end(), halos.requests.begin(), halos.requests.end());
+    subject->requests = launch_.requests();
     recorded.subject = subject;
     if (subject->requests.empty()) return recorded;
     const std::vector<char> all = Launch::all_of(launch_.requests_);

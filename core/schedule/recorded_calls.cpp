@@ -28,9 +28,15 @@ void RecordedCalls::look() {
 
 void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
                  const std::function<void()>& once, int runs) {
+    const auto meet = [&] { communicator.barrier("looking at what is given to drivers"); };
+    record_runs(into, gpu, communicator.rank(), meet, once, runs);
+}
+
+void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, int rank,
+                 const std::function<void()>& meet, const std::function<void()>& once, int runs) {
     if (gpu->is_capturing(gpu->stream()))
         throw GpuError("calls cannot be looked at while a graph is recorded");
-    into.rank = communicator.rank();
+    into.rank = rank;
     into.memory = SeenMemory(gpu.get());
     const auto mark = [&](const char* name) {
         DriverRecord::note({.kind = DriverCall::Kind::mark, .name = name, .stream = gpu->stream()});
@@ -44,10 +50,10 @@ void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communica
         }
         record.stop();
         gpu->synchronize();
-        communicator.barrier("looking at what is given to drivers");
+        meet();
         into.calls = std::move(record.calls);
         into.look();
-        communicator.barrier("looking at what is given to drivers");
+        meet();
     }
     into.memory.close();
 }

@@ -80,7 +80,11 @@ struct RecordedCalls {
 };
 
 // Records some runs of `once`, after one that tells what memory has to be looked at. Three at least: the
-// second slot of a buffer, and then the first one again. Collective.
+// second slot of a buffer, and then the first one again. `meet` is a barrier of all ranks that these runs
+// have to do with.
+void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, int rank,
+                 const std::function<void()>& meet, const std::function<void()>& once, int runs = 3);
+// Those are all ranks. Collective.
 void record_runs(RecordedCalls& into, const std::shared_ptr<Gpu>& gpu, Communicator& communicator,
                  const std::function<void()>& once, int runs = 3);
 

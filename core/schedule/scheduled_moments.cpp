@@ -123,7 +123,7 @@ RankMoments moments_of(const Schedule& schedule, int rank, std::span<const Stret
     return Writer(schedule, rank, places).run(runs);
 }
 
-void prove_together(Communicator& communicator, const std::function<RankMoments()>& make) {
+std::vector<std::byte> told_moments(const std::function<RankMoments()>& make) {
     std::vector<std::byte> bytes;
     bool made = true;
     try {
@@ -134,15 +134,26 @@ void prove_together(Communicator& communicator, const std::function<RankMoments(
         bytes.assign(text.begin(), text.end());
     }
     bytes.push_back(std::byte{made});
+    return bytes;
+}
+
+void prove_told(const std::map<int, std::vector<std::byte>>& by_rank) {
     std::vector<RankMoments> all;
-    for (const auto& of_rank : communicator.all_gather(bytes, "checking what ranks do")) {
-        const auto told = std::span(of_rank).first(of_rank.size() - 1);
-        if (of_rank.back() == std::byte{false})
-            throw ScheduleError("rank " + std::to_string(all.size()) + ": " +
+    for (const auto& [rank, bytes] : by_rank) {
+        const auto told = std::span(bytes).first(bytes.size() - 1);
+        if (bytes.back() == std::byte{false})
+            throw ScheduleError("rank " + std::to_string(rank) + ": " +
                                 std::string(reinterpret_cast<const char*>(told.data()), told.size()));
         all.push_back(RankMoments::from_bytes(told));
     }
     prove(all);
+}
+
+void prove_together(Communicator& communicator, const std::function<RankMoments()>& make) {
+    std::map<int, std::vector<std::byte>> by_rank;
+    for (auto& told : communicator.all_gather(told_moments(make), "checking what ranks do"))
+        by_rank.emplace(static_cast<int>(by_rank.size()), std::move(told));
+    prove_told(by_rank);
 }
 
 } // namespace jali

@@ -4,8 +4,11 @@
 #include "schedule/moments.hpp"
 #include "transport/communicator.hpp"
 
+#include <cstddef>
 #include <functional>
+#include <map>
 #include <span>
+#include <vector>
 
 namespace jali {
 
@@ -16,5 +19,9 @@ RankMoments moments_of(const Schedule& schedule, int rank, std::span<const Stret
 // `make` tells the moments of this rank. Proves, on every rank, that those of all are in order. Collective;
 // throws ScheduleError on all, also where `make` does so on one of them.
 void prove_together(Communicator& communicator, const std::function<RankMoments()>& make);
+// The same in two parts, for whoever carries the bytes: what a rank tells, and the proof of what all ranks
+// that have to do with each other told, in the order of their numbers.
+std::vector<std::byte> told_moments(const std::function<RankMoments()>& make);
+void prove_told(const std::map<int, std::vector<std::byte>>& by_rank);
 
 } // namespace jali

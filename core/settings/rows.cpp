@@ -235,6 +235,10 @@ std::vector<SettingRow> table() {
         "who carries the messages of collectives between GPUs", "tuning.md");
     add(&S::message_way, "message_way", "", one_of({}), "by size",
         "the way of messages between GPUs, the same on all ranks", "tuning.md");
+    add(&S::prove_launches, "prove_launches", "", on_or_off(), "0",
+        "what launches with halos, collectives and starts of messages give to devices is proved before their "
+        "first run, as in checked mode, though ranks compare no calls",
+        "tuning.md");
     return rows;
 }
 

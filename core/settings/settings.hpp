@@ -53,6 +53,7 @@ struct Settings {
     std::string device_queues;
     std::string device_carrier;
     std::string message_way;
+    bool prove_launches = false; // before their first run, without comparing calls of ranks
 };
 
 // What a text may be, in words ("0 or 1") and as a question.

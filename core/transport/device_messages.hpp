@@ -40,6 +40,9 @@ class DeviceMessages {
     // Waits for ends that have not met, and for carriers that want the host. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
 
+    // Tells other ranks, each once, and returns what they tell. Waits until they do so too.
+    std::vector<std::vector<std::byte>> tell(std::span<const int> peers, std::span<const std::byte> mine);
+
   private:
     friend class DeviceMessage;
     struct Row {

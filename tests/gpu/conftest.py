@@ -21,6 +21,7 @@ from fake_driver import FILES, REAL, make_fake_ccl, make_fake_driver, use_fake_g
 from jali import _core, settings
 from jali.codegen.gpu_compiler import find_gpu_compiler
 from jali.errors import CompileError, JaliError
+from jali.tune import experiment
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +59,21 @@ def devices_that_are_not_lost(fake_driver: Path, fake_devices: None) -> Iterator
     if driver.fakeIsLost():
         driver.fakeRecover()
         gc.collect()  # what failed hears of its ranks whenever a device is waited for, until it goes
+
+
+@pytest.fixture(autouse=True)
+def proved(request: pytest.FixtureRequest, fake_devices: None) -> Iterator[None]:
+    """What a test gives to fake devices is proved to be in order before its first run, unless the test says why not."""
+    unproved = request.node.get_closest_marker("unproved")
+    assert unproved is None or unproved.args, "say why: pytest.mark.unproved(reason)"
+    if REAL or unproved is not None:
+        yield
+        return
+    _, before = _core.first_runs()
+    with experiment(prove_launches=True):
+        yield
+    _, after = _core.first_runs()
+    assert after == before, f"{after - before} launches, collectives or starts of messages ran unproved"
 
 
 @pytest.fixture

@@ -22,7 +22,10 @@ from jali.comm import DeviceArray
 from jali.devices import open_device
 from jali.errors import DeviceError, RankError
 
-pytestmark = TWO_DEVICES
+pytestmark = [
+    TWO_DEVICES,
+    pytest.mark.unproved("a rank fails in the middle"),
+]
 REFUSED = "told to give up what waits for other ranks .*rank 1 has had enough"
 READ: list[str] = []  # what was tried
 

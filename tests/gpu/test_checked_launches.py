@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -355,3 +356,26 @@ def test_launches_of_the_host_are_not_recorded(made):
     both_ways(y, x)
     with pytest.raises(jali.LayoutError, match="recorded on a device, not on the host"):
         made.launches[-1].recorded()
+
+
+def seconds_of_checks(made: Made) -> list[float]:
+    lattice = jali.Lattice(16, 16, 32, 32, grid=(1, 1, 2, 2), device="cuda")
+    x, y = (lattice.field(jali.Complex()) for _ in range(2))
+    made.launches.clear()
+    both_ways(y, x)
+    seconds = []
+    for _ in range(7):
+        lattice.communicator.barrier()
+        start = time.perf_counter()
+        made.launches[-1].check()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+@pytest.mark.skipif(REAL, reason="the proof is the host's work")
+def test_a_check_of_a_halo_of_four_ranks_takes_milliseconds(made):
+    """50 ms is the aim. Eight times that, of the best of seven: four threads on two cores with a load of ten took 150 ms."""
+    best = min(
+        max(of_ranks) for of_ranks in zip(*jali.virtual_ranks(4, seconds_of_checks, made), strict=True)
+    )
+    assert best < 8 * 0.050

@@ -253,3 +253,41 @@ def test_seeded_faults_are_found(way, ranks):
     missed = [what for what, one in found.items() if not one]
     assert [what for what in missed if not any(re.fullmatch(fault, what) for fault in harmless)] == []
     assert len(found) > 10
+
+
+@pytest.mark.skipif(REAL, reason="the same on every driver")
+def test_starts_are_proved_once_by_the_ranks_that_they_connect():
+    """Two of four ranks take part; the others need not know."""
+
+    def body() -> int:
+        c = comm.current()
+        x = on_device(np.full(SIZE, c.rank, np.int8))
+        if c.rank > 1:
+            return 0
+        end = c.persistent_send(x, 1) if c.rank == 0 else c.persistent_receive(x, 0)
+        for _ in range(3):
+            end.start()
+        assert np.all(x.to_host() == 0)
+        return len(end.owner._proved)
+
+    def all_ranks() -> int:
+        comm.current().device_messages(_core.Gpu.open("cuda", comm.current().rank))
+        return body()
+
+    before, _ = _core.first_runs()
+    assert comm.virtual_ranks(4, all_ranks) == [1, 1, 0, 0]
+    assert _core.first_runs()[0] == before + 2
+
+
+def test_ranks_that_start_other_messages_at_once_hear_of_it():
+    def body() -> None:
+        c = comm.current()
+        x, y = (on_device(np.zeros(SIZE, np.int8)) for _ in range(2))
+        ends = [
+            c.persistent_send(z, 1, tag) if c.rank == 0 else c.persistent_receive(z, 0, tag)
+            for tag, z in enumerate((x, y))
+        ]
+        with pytest.raises(ParameterError, match="ranks start the same messages with each other at once"):
+            c.start(ends[: 2 - c.rank])
+
+    comm.virtual_ranks(2, body)

@@ -148,6 +148,7 @@ KINDS += [("sum", "uint8", "uint8"), ("sum", "int16", "int16"), ("bit_xor", "uin
 @pytest.mark.parametrize("ranks", [1, 2, 3, pytest.param(4, marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", algorithms.COLLECTIVES)
 @pytest.mark.parametrize("row", ["remote-write", "nccl", "nccl itself", "host-staged"])
+@pytest.mark.unproved("runs plans of the core by themselves")
 def test_every_row_does_what_numpy_does(
     name: str, row: str, ranks: int, use_settings: Callable[..., None]
 ) -> None:
@@ -288,6 +289,7 @@ def recorded_or_refused(way: str) -> bool:
 
 
 @pytest.mark.parametrize("way", ["two_step", "nccl", "host-staged"])
+@pytest.mark.unproved("runs plans of the core by themselves")
 def test_rows_are_recorded_in_graphs_or_refuse_it(way: str) -> None:
     assert comm.virtual_ranks(3, recorded_or_refused, way) == [way != "host-staged"] * 3
 

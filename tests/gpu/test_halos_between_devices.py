@@ -137,6 +137,7 @@ def exchanged(device: str) -> list[dict[str, int]]:
     return [field.storage.halo_counters for field in U.fields]
 
 
+@pytest.mark.unproved("counts messages")
 def test_devices_send_what_the_host_sends():
     on_host = jali.virtual_ranks(2, exchanged, "cpu")
     assert on_host[0][0]["exchanged"] > 0
@@ -478,6 +479,7 @@ def without(device: str) -> float:
     ("off", "sites"), [("", 32), ("bulk", 8), ("boundary", 24), ("bulk,boundary", 0), ("transport", 24)]
 )
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.unproved("leaves parts of exchanges out")
 def test_switches_leave_out_what_they_name(off, sites, device, use_settings):
     use_settings(halo_off=off)
     assert jali.virtual_ranks(2, without, device) == [sites, sites]

@@ -357,6 +357,7 @@ WHAT: list[str] = []
         ("buffered-write-wait", "waits for exchange 2 of rank 1, in 'receive_halos'"),
     ],
 )
+@pytest.mark.unproved("counts exchanges, or makes a rank wait for what never comes")
 def test_what_a_device_waited_for_is_told_when_a_rank_fails(policy, wait, made, use_settings):
     use_settings(halo_policy=policy)
     WHAT.clear()
@@ -391,6 +392,7 @@ def with_little_patience(body: Callable[[], Any], use_settings: Callable[..., No
 
 
 @TWO_DEVICES
+@pytest.mark.unproved("counts exchanges, or makes a rank wait for what never comes")
 def test_the_watchdog_names_the_wait(made, use_settings):
     use_settings(halo_policy="buffered-write-wait")
     jali.virtual_ranks(2, fields)
@@ -456,6 +458,7 @@ def messages_that_stand_still() -> None:
 
 
 @TWO_DEVICES
+@pytest.mark.unproved("counts exchanges, or makes a rank wait for what never comes")
 def test_the_watchdog_names_the_start_of_a_message(made, use_settings):
     comm.virtual_ranks(2, lambda: on_device(np.zeros(8)).to_host())
     with pytest.raises(RankError, match=r"\(it waits for start \d+ of rank 1, in 'pass_messages'\)"):

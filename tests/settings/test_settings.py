@@ -53,6 +53,7 @@ TAKEN: dict[str, dict[str, object]] = {
     "message_way": {
         name: name for name in ("remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi", "host-staged")
     },
+    "prove_launches": {"0": False, "1": True},
 }
 FREE = (
     "cuda_driver",
@@ -95,6 +96,7 @@ REFUSED = {
     "halo_off": ("bulk,weather", "bulk,"),
     "device_carrier": ("staged", "peer", "ccl"),
     "message_way": ("pigeon",),
+    "prove_launches": ("maybe",),
 }
 
 

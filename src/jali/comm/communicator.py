@@ -563,6 +563,9 @@ class Communicator:
         and not one after the other: both ranks' streams would wait for what is behind. Starts on one stream come in the same
         order on both ranks. Starts on jali's stream are in order with the streams of the arrays' owners.
 
+        In checked mode the first start of these messages together is proved to be in order, as `check_messages` does: it waits for
+        the ranks that they connect, which start the same messages with each other at once and in the same order.
+
         May be captured in a graph of the driver's (not where the host waits), though not in a `jali.graph`; the messages must
         outlive it, and on another stream what they have begun.
         """
@@ -579,14 +582,13 @@ class Communicator:
         """Prove that starts of these messages are in order: nobody waits for what never comes, bytes are neither read before they
         have arrived nor overwritten while they are sent, and every array gets those that it shall have.
 
-        A few starts are made, and what each rank gives to its driver meanwhile is looked at for all ranks together. So this is
-        collective, each rank with the messages that it would start at once, and arrays that receive are filled. Raises
-        `RuntimeError` on all ranks, with what is not in order, and `ParameterError` for messages that go by "host-staged".
+        A few starts are made, and what each rank gives to its driver meanwhile is looked at for all ranks together that these
+        messages connect. So all of those call this, each with the messages that it would start at once, and arrays that receive are
+        filled. Raises `RuntimeError` on all of them, with what is not in order, and `ParameterError` where two ranks do not start
+        the same messages with each other, and for messages that go by "host-staged".
         """
-        owners = [messages[0].owner] if messages else list(self._device_messages.values())
-        if not owners:
-            raise ParameterError("check_messages: this communicator has no messages between devices")
-        owners[0].check(messages)
+        if messages:
+            messages[0].owner.check(messages)
 
     def device_messages(self, gpu: _core.Gpu) -> DeviceMessages:
         """What persistent messages on this device share. The first use is collective: for ranks that have none."""

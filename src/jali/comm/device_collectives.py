@@ -70,7 +70,6 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         _core.suggest_ccl_library(gpu.kind, find_library(gpu.kind))
         self.core = _core.DeviceCollectives(gpu, ranks)
         self._planned_calls = planned_calls
-        self._proved: set[Key] = set()
 
     def start(
         self,
@@ -83,24 +82,33 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
         """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows, and a
         plan is proved before its first run: RuntimeError on all ranks where it does something else."""
         plan = self.plan_of((call, checked))
-        if checked and (call, checked) not in self._proved and not self.gpu.recording:
-            if isinstance(plan, _core.GpuPlan):  # what a row does itself is not jali's
-                self.recorded(call, plan, arrays).check_together(self._ranks)
-            self._proved.add((call, checked))
+        self.prove_once(call, plan, arrays, checked)
         plan(arrays)
         _core.let_owners_go_on(arrays)
         if not checked:
             self._planned_calls.note(plan, arrays, result, None if blocking else DeviceRequest)
         return result if blocking else DeviceRequest(self.gpu, result)
 
+    def prove_once(
+        self, call: tuple[Any, ...], plan: _core.DevicePlan, arrays: tuple[Any, ...], checked: bool
+    ) -> None:
+        """Before the first run of a call's plan, where it is checked or all are proved. Collective then; RuntimeError on all ranks."""
+        if not (checked or _core.first_runs_are_proved()) or self.gpu.recording:
+            return
+        if isinstance(plan, _core.GpuPlan) and not plan.proved:  # what a row does itself is not jali's
+            of = Call._make(call)
+            plan.check(arrays, self._composition_of(of), of.reproducible, self._ranks)
+
+    def _composition_of(self, call: Call) -> _core.Composition:
+        row = algorithms.algorithm(self.algorithm_of(call), call.collective)
+        return composition_of(call, self.size, row.form)
+
     def recorded(
         self, call: tuple[Any, ...], plan: _core.GpuPlan, arrays: tuple[Any, ...]
     ) -> _core.RecordedCalls:
         """What the driver is given for some runs of a call's plan on arrays, which are as before afterwards. Collective."""
         of = Call._make(call)
-        row = algorithms.algorithm(self.algorithm_of(of), of.collective)
-        composition = composition_of(of, self.size, row.form)
-        return plan.recorded(arrays, composition, of.reproducible, self._ranks)
+        return plan.recorded(arrays, self._composition_of(of), of.reproducible, self._ranks)
 
     def report_overflows(self, call: tuple[Any, ...]) -> None:
         """Raise ParameterError on all ranks if a 16-bit result of a checked call overflowed; waits for the device."""
@@ -135,7 +143,6 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
 
     def _drop(self, calls: list[Key]) -> None:
         self._planned_calls.clear()
-        self._proved.difference_update(calls)
 
     def _make(self, key: Key) -> _core.DevicePlan:
         call, checked = Call._make(key[0]), key[1]

@@ -43,7 +43,6 @@ class RunningPlan:
         self._communicator = weakref.ref(communicator)
         self._what = plan.collective or "composition"
         self._on_devices: dict[_core.Gpu, _core.GpuPlan] = {}
-        self._proved: set[_core.Gpu] = set()
         self._last: _core.GpuEvent | None = None  # of a run on a device
         self._on_host: _core.PersistentPlan | None = None
         if not algorithms.CARRIERS_OF_DEVICES & set(plan.parameters.libraries):
@@ -94,9 +93,7 @@ class RunningPlan:
         communicator = self._communicator()
         assert communicator is not None, "a communicator that is gone runs no plans"
         composition, p = self.plan.composition.core, self.plan.parameters
-        plan.recorded(buffers, composition, p.reproducible, communicator.core).check_together(
-            communicator.core
-        )
+        plan.check(buffers, composition, p.reproducible, communicator.core)
 
     def _run_on_device(self, arrays: list[Any]) -> bool:
         on_device = self._on_device(arrays)
@@ -105,15 +102,8 @@ class RunningPlan:
             return False
         plan, buffers = on_device
         gpu = plan.gpu
-        communicator = self._communicator()
-        if (
-            communicator is not None
-            and communicator.checked
-            and gpu not in self._proved
-            and not gpu.recording
-        ):
+        if _core.first_runs_are_proved() and not plan.proved and not gpu.recording and self._communicator():
             self._check_on_device(plan, buffers)
-            self._proved.add(gpu)
         plan(buffers)
         self._last = _core.GpuEvent(gpu, False)
         gpu.record(self._last)

@@ -21,6 +21,7 @@ def experiment(
     device_queues: str | None = None,
     device_carrier: str | None = None,
     message_way: str | None = None,
+    prove_launches: bool | None = None,
 ) -> AbstractContextManager[object]:
     """Run what stands inside with these choices; enter it on all ranks alike, outside of `virtual_ranks`.
 
@@ -32,7 +33,8 @@ def experiment(
     tables of neighbours are kept on GPUs; for kernels that are bound inside. `device_queues`: sizes of the queues of collectives between
     GPUs, like "channels=32,slot_bytes=65536"; for communicators that are made inside. `device_carrier`: "remote-write", or
     the vendor's library, "nccl" or "rccl". `message_way`: "remote-write", "copy-engine", "nccl", "rccl", "gpu-aware-mpi" or
-    "host-staged". Raises ParameterError, at once or where a value is used first.
+    "host-staged". `prove_launches`: launches with halos, collectives and starts of messages are proved to be in order before their first
+    run, as in checked mode, though ranks compare no calls. Raises ParameterError, at once or where a value is used first.
     """
     given: dict[str, settings.Value] = {
         "launch": launch,
@@ -43,5 +45,6 @@ def experiment(
         "device_queues": device_queues,
         "device_carrier": device_carrier,
         "message_way": message_way,
+        "prove_launches": prove_launches,
     }
     return settings.using(**{name: value for name, value in given.items() if value is not None})
