@@ -6,6 +6,7 @@ core/transport/device_messages.hpp. Here are arrays, arguments and what users re
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Any
@@ -106,8 +107,22 @@ class DeviceMessages:
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """See `Communicator.start`."""
-        recording.refuse_call("start")
+        if recording.recorders and (tape := recording.current()) is not None:
+            return self._record(tape, messages, stream)
         self.core.start(messages, stream_handle(stream))
+
+    def _record(self, tape: recording.Tape, messages: Sequence[PersistentMessage], stream: Any) -> None:
+        """Appends a start to a graph. Its ends meet now."""
+        if stream is not None:
+            recording.refuse("a start on a stream of its own is made", "leave the stream to the graph")
+        messages = tuple(messages)
+        with recording.suspended():
+            self.core.rehearse(messages)
+        for message in messages:
+            if not message.recordable:
+                recording.refuse_for_host("start", f"of a message by way of {message.way!r}")
+        lent = [message._view for message in messages]
+        tape.append("start", self.gpu, functools.partial(self.core.start, messages), messages, lent)
 
     def check(self, messages: Sequence[PersistentMessage]) -> None:
         """See `Communicator.check_messages`."""
