@@ -328,7 +328,7 @@ def in_a_loop(in_graph, look_every=None):
     return a[...].tolist(), b[...].tolist(), float(n), [array.to_host().tolist() for array in arrays]
 
 
-@pytest.mark.parametrize("way", ["remote-write", "nccl"])
+@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
 @pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
 @pytest.mark.parametrize("look_every", [None, 5])
 def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, look_every, way, use_settings):
