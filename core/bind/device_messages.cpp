@@ -76,7 +76,14 @@ void bind_device_messages(nb::module_& m) {
                 for (const auto& one : told) all.emplace_back(one.data(), one.size());
                 return all;
             },
-            "peers"_a, "mine"_a, "What these ranks tell, each of which is told this; waits for them.");
+            "peers"_a, "mine"_a, "What these ranks tell, each of which is told this; waits for them.")
+        .def(
+            "rehearse",
+            [](DeviceMessages& self, const std::vector<DeviceMessage*>& messages) {
+                self.rehearse(messages);
+            },
+            "messages"_a, nb::call_guard<nb::gil_scoped_release>(),
+            "What a start that a graph records needs done before, on both ranks; no array changes.");
 
     nb::class_<DeviceMessage>(m, "DeviceMessage", "One end of a message between devices.")
         .def(
@@ -100,6 +107,8 @@ void bind_device_messages(nb::module_& m) {
         // of ends that have met
         .def_prop_ro("way", &DeviceMessage::way)
         .def_prop_ro("why", &DeviceMessage::why)
+        .def_prop_ro("recordable",
+                     [](const DeviceMessage& self) { return self.transport().traits.recordable; })
         .def_prop_ro("noted", [](const DeviceMessage& self) { return self.transport().rules.noted; })
         .def_prop_ro("sent_from", &DeviceMessage::sent_from)
         .def_prop_ro("lands_beside", [](const DeviceMessage& self) { return self.end().lands_beside(); })

@@ -5,7 +5,7 @@
 // addresses of their arrays. Arguments look the same if numbers, words and tuples are equal, arrays agree in
 // device, type and shape, and the same places hold the same object. Everything else is asked of Python every
 // time: arrays of the host, functions, calls that are checked, and what goes wrong. While a thread of the
-// process records a graph, every call asks first whether it may be made.
+// process records a graph, every call is, since it may be one that is recorded.
 #include "bind/errors.hpp"
 #include "bind/placed_array.hpp"
 #include "collective/device_plan.hpp"
@@ -119,10 +119,7 @@ std::size_t bits_of(const void* pointer) {
 // The calls of one communicator.
 class PlannedCalls {
   public:
-    PlannedCalls(nb::object lend, nb::object refuse) : lend_(std::move(lend)), refuse_(std::move(refuse)) {}
-
-    // Raises what Python has to say against a call of this method while graphs are recorded.
-    void refuse(nb::handle method) const { refuse_(method.attr("__name__")); }
+    explicit PlannedCalls(nb::object lend) : lend_(std::move(lend)) {}
 
     // False: there is something among the arguments by which no plan can be found.
     bool read(Call& call, PyObject* const* arguments, std::size_t count) const {
@@ -251,8 +248,7 @@ class PlannedCalls {
         return true;
     }
 
-    nb::object lend_;   // where an array of another library lies, None if it is not on a device
-    nb::object refuse_; // raises, in a thread that records a graph
+    nb::object lend_; // where an array of another library lies, None if it is not on a device
     std::unordered_multimap<std::size_t, std::shared_ptr<const Known>> known_;
     std::optional<Note> note_;
 };
@@ -316,9 +312,7 @@ PyObject* call_planned(PyObject* object, PyObject* const* arguments, std::size_t
     const std::size_t all = positional + (names == nullptr ? 0 : PyTuple_GET_SIZE(names));
     const auto ask = [&] { return PyObject_Vectorcall(method->asked, arguments, flagged, names); };
     try {
-        if (positional == 0) return ask();
-        if (recorders.load(std::memory_order_relaxed) != 0)
-            if (const PlannedCalls* calls = calls_of(arguments[0])) calls->refuse(method->asked);
+        if (positional == 0 || recorders.load(std::memory_order_relaxed) != 0) return ask();
         if (all - 1 > most_arguments || on_host({arguments, all})) return ask();
         PlannedCalls* calls = calls_of(arguments[0]);
         Call call;
@@ -406,9 +400,8 @@ nb::object planned(nb::object asked) {
 void bind_planned_calls(nb::module_& m) {
     nb::class_<PlannedCalls>(m, "PlannedCalls",
                              "Calls whose plan is known by what their arguments look like.")
-        .def(nb::init<nb::object, nb::object>(), "lend"_a, "refuse"_a,
-             "`lend(x)`: the PlacedArray of another library's array; None if it is not on a device. "
-             "`refuse(name)` raises in a thread that records a graph.")
+        .def(nb::init<nb::object>(), "lend"_a,
+             "`lend(x)`: the PlacedArray of another library's array; None if it is not on a device.")
         .def("note", &PlannedCalls::note, "plan"_a, "arrays"_a, "result"_a.none(), "request"_a.none(),
              "The call under way has run this plan on these arrays, and another like it may do the same. "
              "`request(gpu, result)`, unless it is None, is what it returns.")
@@ -416,9 +409,7 @@ void bind_planned_calls(nb::module_& m) {
         .def("__len__", &PlannedCalls::size);
     m.def(
         "count_recorders", [](int change) { recorders += change; }, "change"_a,
-        "So many more threads record a graph: while there are some, calls of planned methods ask whether "
-        "they "
-        "may be made.");
+        "So many more threads record a graph: while there are some, planned methods are asked every time.");
     m.attr("Method") = nb::type_var("Method"); // type checkers see the decorated method as it was
     m.def("planned", &planned, "method"_a, nb::sig("def planned(method: Method) -> Method"),
           "A method that takes plans from the `planned_calls` of its object, and is asked where there are "

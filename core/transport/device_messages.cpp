@@ -299,6 +299,23 @@ std::vector<std::vector<std::byte>> DeviceMessages::tell(std::span<const int> pe
 
 // ---- starts --------------------------------------------------------------------------------------------
 
+template <class Work>
+void DeviceMessages::for_each_starting(Work work) {
+    for (std::size_t k = 0; k < message_rows; ++k)
+        if (!starting_[k].empty()) work(rows_[k], MessageCarrier::Ends(starting_[k]));
+}
+
+void DeviceMessages::rehearse(std::span<DeviceMessage* const> messages) {
+    for (auto& ends : starting_) ends.clear();
+    for (DeviceMessage* m : messages) {
+        m->meet();
+        starting_[m->row_->first].push_back(m->end_.get());
+    }
+    for_each_starting([&](const Row& row, MessageCarrier::Ends ends) {
+        row.carrier->rehearse(ends, ranks_.gpu->stream());
+    });
+}
+
 void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::optional<void*> theirs) {
     Gpu& gpu = *ranks_.gpu;
     void* const stream = theirs ? *theirs : gpu.stream();
@@ -318,11 +335,7 @@ void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::option
             std::ranges::find(owners, m->owner_stream_) == owners.end())
             owners.push_back(m->owner_stream_);
     }
-    const auto for_each = [&](auto work) {
-        for (std::size_t k = 0; k < message_rows; ++k)
-            if (!starting_[k].empty()) work(rows_[k], MessageCarrier::Ends(starting_[k]));
-    };
-    for_each([&](const Row& row, MessageCarrier::Ends) {
+    for_each_starting([&](const Row& row, MessageCarrier::Ends) {
         if (!row.transport->traits.recordable && gpu.is_capturing(stream))
             throw GpuError("messages that go by '" + row.name +
                            "' take the host, so that they cannot be recorded in a graph");
@@ -331,12 +344,12 @@ void DeviceMessages::start(std::span<DeviceMessage* const> messages, std::option
     for (void* owner : owners) gpu.wait_for(owner);
     try {
         for (const bool by_host : {true, false}) // which does not wait for what others do on the stream
-            for_each([&](const Row& row, MessageCarrier::Ends ends) {
+            for_each_starting([&](const Row& row, MessageCarrier::Ends ends) {
                 if (row.transport->traits.host_waits == by_host) row.carrier->begin(ends, stream);
             });
-        for_each([&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(ends, stream); });
+        for_each_starting([&](const Row& row, MessageCarrier::Ends ends) { row.carrier->end(ends, stream); });
     } catch (...) {
-        for_each([&](const Row& row, MessageCarrier::Ends) { row.carrier->give_up(); });
+        for_each_starting([&](const Row& row, MessageCarrier::Ends) { row.carrier->give_up(); });
         throw;
     }
     for (void* owner : owners) gpu.let_wait(owner);

@@ -39,6 +39,9 @@ class DeviceMessages {
     // Puts a start of each of these on a stream, or on jali's, in order with those of the arrays' owners.
     // Waits for ends that have not met, and for carriers that want the host. Throws MessageError, GpuError.
     void start(std::span<DeviceMessage* const> messages, std::optional<void*> stream);
+    // What a start that is recorded in a graph needs done before, by both ranks of each message: its ends
+    // meet, and carriers connect them. No array changes.
+    void rehearse(std::span<DeviceMessage* const> messages);
 
     // Tells other ranks, each once, and returns what they tell. Waits until they do so too.
     std::vector<std::vector<std::byte>> tell(std::span<const int> peers, std::span<const std::byte> mine);
@@ -82,6 +85,8 @@ class DeviceMessages {
     std::shared_ptr<Half> introduce(int peer, const Told& told);
     void deliver(int peer, const Told& told);
     const Told& told_to(const DeviceMessage& message);
+    template <class Work>
+    void for_each_starting(Work work); // carrier: its row and its ends of the start
 
     MessageRanks ranks_;
     std::vector<std::shared_ptr<MessageCarrier>> carriers_;

@@ -81,6 +81,8 @@ class MessageCarrier {
     using Ends = std::span<MessageEnd* const>;
     virtual void begin(Ends ends, void* stream) = 0;
     virtual void end(Ends, void*) {}
+    // Does what the first start of these does once and a recorded one cannot, with other bytes.
+    virtual void rehearse(Ends, void*) {}
     // A start has failed: what has begun must not touch arrays any more.
     virtual void give_up() noexcept {}
 };

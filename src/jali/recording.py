@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from jali import _core
@@ -53,6 +53,16 @@ class Tape:
         _count(+1)
         _this_thread.tape = self
         return self
+
+    def append(self, what: str, gpu: Any, run: Callable[[], Any], held: Any, lent: Sequence[Any]) -> None:
+        """Appends work of ranks on a device, with what it needs; `lent`: arrays whose owners go on with them. Raises RecordingError."""
+        if gpu is not self.lattice.gpu:
+            raise RecordingError(
+                f"{what} runs on {gpu.name}, which is not the device of the graph, that of {self.lattice}\n  at {line()}"
+            )
+        self.operations.append(Operation(run))
+        self.held.append(held)
+        self.lent += lent
 
     def __exit__(self, *_: Any) -> None:
         _this_thread.tape = None
@@ -101,5 +111,11 @@ def refuse_call(name: str) -> None:
     if recorders:
         refuse(
             f"{name} is called",
-            "call it before or after. In graphs ranks meet in halos and in sums over sites, lattice.sum(..., wait=False)",
+            "call it before or after. In graphs ranks meet in halos, in sums over sites, lattice.sum(..., wait=False), and in "
+            "collectives, plans and messages on arrays of devices",
         )
+
+
+def refuse_for_host(name: str, why: str) -> None:
+    """Raises RecordingError while this thread records: `name` is of arrays on a device, but `why` it takes the host."""
+    refuse(f"{name} {why}, which takes the host, is called", "call it before or after")

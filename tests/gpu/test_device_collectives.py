@@ -534,7 +534,9 @@ def of_another_vendor() -> None:
     for old in ("ccl", "staged"):
         with pytest.raises(ParameterError, match=f"no algorithm '{old}' .* nccl, rccl, host-staged"):
             c.all_reduce(x, algorithm=old)
-    with pytest.raises(PlanError, match="'rccl' carries no messages .* remote-write and nccl do"):
+    with pytest.raises(
+        PlanError, match="'rccl' carries no messages .* remote-write, nccl and gpu-aware-mpi do"
+    ):
         composition = comm.Composition.standard("all_reduce", c.size, 5, dtype="int64")
         composition.plan(libraries=["rccl"]).on(c).run(x, x)
     assert c.all_reduce(x).to_host()[0] == c.size  # the setting says nothing about these devices

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 
+import numpy as np
 import pytest
 from fake_driver import PATH, REAL, TWO_DEVICES, run_on_devices, until_idle, use_fake_ccl, use_fake_gpus
 from programs import run_python
@@ -13,6 +14,7 @@ from test_solvers_on_devices import operator, random_field
 
 import jali
 from jali import EVEN, ODD, Complex, Field, Lattice, Real, Spinor, _core, comm
+from jali.comm import DeviceArray
 from jali.errors import DeviceError, RankError, RecordingError
 from jali.fermions import WilsonDirac
 from jali.gauge import SU, GaugeField
@@ -281,6 +283,95 @@ print([t.iterated("cuda", (6, 7), (3, 4)), t.solved("cuda", jali.Real(), "float6
     assert done.stdout.splitlines() == [str(wanted)] * 2
 
 
+def in_a_loop(in_graph, look_every=None):
+    """What collectives, a plan and messages leave beside a halo and a sum, by calls or by repetitions of a graph."""
+    lattice = Lattice(6, 4, device="cuda")
+    c, gpu = lattice.communicator, lattice.gpu
+    a, b, n, step = power_iteration(lattice)
+    given = np.arange(1.0, 1 + 4 * c.size) + c.rank
+    x = DeviceArray.from_host(given, gpu)
+    summed, scattered, came = (DeviceArray.empty(gpu, (k,), "fp64") for k in (4 * c.size, 4, 4 * c.size))
+    told = DeviceArray.from_host(given, gpu)
+    plan = comm.Composition.standard("all_reduce", c.size, 4 * c.size).plan(libraries=["remote-write"])
+    running, planned = plan.on(c), DeviceArray.empty(gpu, (4 * c.size,), "fp64")
+    messages = [
+        c.persistent_send(x, (c.rank + 1) % c.size),
+        c.persistent_receive(came, (c.rank - 1) % c.size),
+    ]
+    gathered = []
+
+    def turn():
+        result = step()
+        c.all_reduce(x, summed, reproducible=True)
+        c.broadcast(told, root=c.size - 1)
+        c.reduce_scatter(summed, scattered, reproducible=True)
+        gathered[:] = [c.all_gather(scattered)]
+        running.run(summed, planned)
+        c.start(messages)
+        c.all_reduce(x, op="avg", reproducible=True)  # what messages have sent may change then
+        c.all_reduce(came, x, op="max")
+        return result
+
+    if in_graph:
+        graph = jali.graph(turn, lattice)
+        assert float(n) == 0
+        assert x.to_host().tolist() == given.tolist()  # rehearsals touch nothing
+        if look_every is None:
+            graph.run(2)
+            graph.run(3)
+        else:
+            assert graph.run_until(lambda: n > 4.5, at_most=9, look_every=look_every) == 5
+    else:
+        for _ in range(5):
+            turn()
+    arrays = (x, told, summed, scattered, *gathered, planned, came)
+    return a[...].tolist(), b[...].tolist(), float(n), [array.to_host().tolist() for array in arrays]
+
+
+@pytest.mark.parametrize("way", ["remote-write", "copy-engine", "nccl"])
+@pytest.mark.parametrize("ranks", [2] if REAL else [2, 4])
+@pytest.mark.parametrize("look_every", [None, 5])
+def test_collectives_plans_and_messages_are_parts_of_graphs(ranks, look_every, way, use_settings):
+    use_settings(message_way=way)
+    wanted = jali.virtual_ranks(ranks, in_a_loop, False)
+    assert jali.virtual_ranks(ranks, in_a_loop, True, look_every) == wanted
+
+
+def by_library_at_once(in_graph):
+    """A graph whose first collective is the library's own and the first that there is."""
+    c = comm.current()
+    lattice = Lattice(6, 4, device="cuda")
+    x = DeviceArray.from_host(np.ones(3) + c.rank, lattice.gpu)
+
+    def step():
+        c.all_reduce(x, x, algorithm="nccl")
+
+    if in_graph:
+        jali.graph(step, lattice).run(3)
+    else:
+        for _ in range(3):
+            step()
+    return x.to_host().tolist()
+
+
+def test_the_library_connects_before_it_is_recorded():
+    assert jali.virtual_ranks(2, by_library_at_once, True) == [[12.0] * 3] * 2
+    assert jali.virtual_ranks(2, by_library_at_once, False) == [[12.0] * 3] * 2
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("checked", ["0", "1"])
+def test_collectives_of_processes_are_parts_of_graphs(checked, fake_environment):
+    text = """
+import test_graphs_of_ranks as t
+wanted = t.in_a_loop(False)
+print(wanted == t.in_a_loop(True) == t.in_a_loop(True, 5), flush=True)
+"""
+    done = run_on_devices(2, text, {**fake_environment, "JALI_CHECKED": checked})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["True"] * 2
+
+
 def leaves_others_waiting(how):
     """Rank 1 fails between two runs of a graph; what rank 0 hears when it reads a number, a field, and when it goes on."""
     lattice = Lattice(6, 4, device="cuda")
@@ -317,7 +408,8 @@ HEARD: list[str] = []
 
 @pytest.mark.parametrize("how", ["graph", "calls"])
 def test_nothing_is_read_or_repeated_after_a_rank_failed(how, use_settings):
-    use_settings(watchdog="20")
+    # Checked calls meet on the host first: it would hear of the failure before its device waits for anybody.
+    use_settings(watchdog="20", checked="0")
     HEARD.clear()
     with pytest.raises(ArithmeticError, match="rank 1 has had enough"):
         jali.virtual_ranks(2, leaves_others_waiting, how)

@@ -93,11 +93,11 @@ def test_mistakes_are_found_in_the_iteration_that_made_them(device):
         assert said[0] == said[1]
 
 
-def test_devices_of_several_ranks_solve_without_graphs(monkeypatch):
+def test_devices_of_several_ranks_solve_in_graphs_too(monkeypatch):
     def run():
         found = cg(operator(0.2), random_field(Lattice(6, 4, device="cuda"), Complex()))
         return found.look_every, found.residuals
 
     use_fake_gpus(monkeypatch, 2)
     alone = cg(operator(0.2), random_field(Lattice(6, 4), Complex())).residuals
-    assert jali.virtual_ranks(2, run) == [(1, alone)] * 2
+    assert jali.virtual_ranks(2, run) == [(8, alone)] * 2

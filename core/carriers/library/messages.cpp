@@ -12,26 +12,40 @@ namespace {
 
 class Library : public MessageCarrier {
   public:
-    explicit Library(std::shared_ptr<CclCommunicator> ccl) : ccl_(std::move(ccl)) {}
+    Library(std::shared_ptr<CclCommunicator> ccl, std::shared_ptr<Gpu> gpu)
+        : ccl_(std::move(ccl)), gpu_(std::move(gpu)) {}
     std::unique_ptr<MessageEnd> make(const MessageArray& array) override {
         return std::make_unique<MessageEnd>(array);
     }
-    void begin(Ends ends, void* stream) override {
+    void begin(Ends ends, void* stream) override { ccl_->exchange(messages_of(ends), stream); }
+    // It connects two ranks at their first message.
+    void rehearse(Ends ends, void* stream) override {
+        std::vector<CclMessage> messages = messages_of(ends);
+        const GpuMemory bytes = gpu_->allocate(messages.size(), "rehearsed messages");
+        for (std::size_t k = 0; k < messages.size(); ++k) {
+            messages[k].at = bytes.address() + k;
+            messages[k].bytes = std::min<std::size_t>(messages[k].bytes, 1);
+        }
+        ccl_->exchange(messages, stream);
+    }
+
+  private:
+    static std::vector<CclMessage> messages_of(Ends ends) {
         std::vector<const MessageArray*> arrays;
         for (const MessageEnd* end : ends) arrays.push_back(&end->array);
         std::ranges::stable_sort(arrays, {}, &MessageArray::tag);
         std::vector<CclMessage> messages;
         for (const MessageArray* of : arrays)
             messages.push_back({of->address, of->bytes, of->peer, of->sends});
-        ccl_->exchange(messages, stream);
+        return messages;
     }
 
-  private:
     std::shared_ptr<CclCommunicator> ccl_;
+    std::shared_ptr<Gpu> gpu_;
 };
 
 std::shared_ptr<MessageCarrier> make(const MessageRanks& ranks) {
-    return std::make_shared<Library>(CclCommunicator::shared(*ranks.communicator, ranks.gpu));
+    return std::make_shared<Library>(CclCommunicator::shared(*ranks.communicator, ranks.gpu), ranks.gpu);
 }
 
 } // namespace

@@ -85,9 +85,12 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         checked: bool | None,
     ) -> Any:
         """Run a call (the fields of `Call`) on arrays, one per buffer: the result, or a request."""
+        there = on_device(arrays)
+        if recording.recorders and not (there and blocking):
+            recording.refuse_call(f"{call[0]} with blocking=False" if there else call[0])
         if checked or (checked is None and self.checked):
             compare_collective(self._core, call, arrays)
-        if on_device(arrays):
+        if there:
             return self._start_on_device(call, arrays, result, blocking, checked)
         plan = self._plans.get(call)
         if plan is None or self._crowded:
@@ -168,7 +171,7 @@ class Collectives(KeepsPlans[tuple[Any, ...], _core.PersistentPlan]):
         there = self._on_devices.get(gpu) or self.on_device(gpu)
         check = checked or (checked is None and self.checked)
         done = there.start(call, arrays, result, blocking, check)
-        if check and blocking:
+        if check and blocking and recording.current() is None:
             there.report_overflows(call)
         return done
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from jali import _core, recording
 from jali.amounts import counted
 from jali.comm import checking
-from jali.comm.calls import EXCHANGE, compare_collective
+from jali.comm.calls import EXCHANGE, compare_collective, on_device
 from jali.comm.device_arrays import DeviceArray, DeviceView
 from jali.comm.elements import Array, as_array
 from jali.comm.whereabouts import data_on_device, gpu_of, is_on_device, lend
@@ -53,8 +53,9 @@ class Communicator:
     - `blocking=False`: return a request at once, with `wait()` (which returns the result) and `test()`.
 
     In place means `out=x` on all ranks, where `x` is the larger of the two buffers. `ParameterError` is raised for
-    arrays of the wrong size or type, not contiguous, read-only or overlapping; `RankError` if a rank fails. Whatever
-    concerns other ranks raises `RecordingError` in a function that `jali.graph` records.
+    arrays of the wrong size or type, not contiguous, read-only or overlapping; `RankError` if a rank fails. In a
+    function that `jali.graph` records, calls on arrays of its device, runs of plans and starts of messages are recorded,
+    where nothing of them takes the host; whatever else concerns other ranks raises `RecordingError`.
     """
 
     def __init__(self, core: _core.Communicator, threads: int) -> None:
@@ -66,7 +67,7 @@ class Communicator:
         self.threads = threads
         self.checked = checking.is_on()
         self._collectives: Collectives | None = None
-        self.planned_calls = _core.PlannedCalls(lend, recording.refuse_call)  # of collectives on devices
+        self.planned_calls = _core.PlannedCalls(lend)  # of collectives on devices
         self._sharing_memory: Communicator | None = None
         self._device_messages: dict[_core.Gpu, DeviceMessages] = {}
 
@@ -91,9 +92,12 @@ class Communicator:
 
     def _first(self, call: tuple[Any, ...], arrays: tuple[Any, ...], checked: bool | None) -> Collectives:
         """The same, made by this call on arrays."""
+        if not on_device(arrays):
+            recording.refuse_call(call[0])
         if checked or (checked is None and self.checked):
             compare_collective(self.core, call, arrays)
-        self._collectives = self._make_collectives(f"the first {call[0]}")
+        with recording.suspended():  # it is there before what is recorded
+            self._collectives = self._make_collectives(f"the first {call[0]}")
         return self._collectives
 
     def _compare(self, call: str, **details: Any) -> None:
@@ -462,6 +466,7 @@ class Communicator:
         self, collective: str, mine: Iterable[int], checked: bool | None
     ) -> list[tuple[int, ...]]:
         """What every rank says to `collective`, which compares the rest of its call when it knows the counts."""
+        recording.refuse_call(collective)
         if checked or (checked is None and self.checked):
             checking.compare(self.core, {"call": f"{collective} that exchanges counts"})
         return self.collectives.agree_on_counts(mine)
@@ -566,8 +571,8 @@ class Communicator:
         In checked mode the first start of these messages together is proved to be in order, as `check_messages` does: it waits for
         the ranks that they connect, which start the same messages with each other at once and in the same order.
 
-        May be captured in a graph of the driver's (not where the host waits), though not in a `jali.graph`; the messages must
-        outlive it, and on another stream what they have begun.
+        May be captured in a graph of the driver's (not where the host waits); the messages must outlive it, and on another
+        stream what they have begun. A `jali.graph` records starts on jali's stream, and keeps the messages.
         """
         if messages:
             try:

@@ -77,6 +77,20 @@ class DeviceView(_core.PlacedArray):
         self.stream = stream
         self.foreign = foreign  # what was lent, to be kept as long
 
+    def await_owner(self) -> None:
+        """Jali's stream goes on when the owner has done what it has put on its own."""
+        if self.owner_stream != self.gpu.stream:
+            self.gpu.wait_for(self.owner_stream)
+
+    def let_owner_go_on(self) -> None:
+        """The owner goes on when jali has done what is on its stream."""
+        _core.let_owners_go_on((self,))
+
+
+def lent_among(arrays: Sequence[Any]) -> list[DeviceView]:
+    """Those that belong to other libraries."""
+    return [array for array in arrays if isinstance(array, DeviceView)]
+
 
 def view_of(
     x: Any, gpu: _core.Gpu, stream: int | None = None, writable: bool = False, there: bool = False

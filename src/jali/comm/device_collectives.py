@@ -7,6 +7,7 @@ stands in core/collective/device_collectives.hpp. Work goes on jali's stream, in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ from jali.codegen import cache
 from jali.comm import algorithms
 from jali.comm.calls import Call, composition_of, payload
 from jali.comm.ccl_library import find_library
-from jali.comm.device_arrays import element_dtype
+from jali.comm.device_arrays import DeviceArray, element_dtype, lent_among
 from jali.comm.elements import check_operation
 from jali.comm.kept_plans import KeepsPlans
 from jali.errors import ParameterError
@@ -81,6 +82,9 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
     ) -> Any:
         """Put a call (the fields of `Call`) on jali's stream: the result, or a request. `checked` counts overflows, and a
         plan is proved before its first run: RuntimeError on all ranks where it does something else."""
+        if recording.recorders and (tape := recording.current()) is not None:
+            self._record(tape, call, arrays, checked)
+            return result
         plan = self.plan_of((call, checked))
         self.prove_once(call, plan, arrays, checked)
         plan(arrays)
@@ -102,6 +106,29 @@ class DeviceCollectives(KeepsPlans[Key, _core.DevicePlan]):
     def _composition_of(self, call: Call) -> _core.Composition:
         row = algorithms.algorithm(self.algorithm_of(call), call.collective)
         return composition_of(call, self.size, row.form)
+
+    def _record(
+        self, tape: recording.Tape, call: tuple[Any, ...], arrays: tuple[Any, ...], checked: bool
+    ) -> None:
+        """Appends a call to a graph, which nobody looks into for overflows. Collective."""
+        key = (call, False)
+        with recording.suspended():
+            plan = self.plan_of(key)
+        if not plan.recordable:
+            recording.refuse_for_host(call[0], f"by way of {self.algorithm_of(Call._make(call))!r}")
+        tape.append(call[0], self.gpu, functools.partial(plan, arrays), arrays, lent_among(arrays))
+        with recording.suspended():
+            self.prove_once(call, plan, arrays, checked)
+            self.rehearse(plan)
+
+    def rehearse(self, plan: _core.DevicePlan) -> None:
+        """Runs it once, on other arrays: libraries connect ranks at their first call, which no graph can do. Collective."""
+        sizes = [plan.bytes_of(k) for k in range(plan.user_buffers)]
+        plan(
+            tuple(
+                DeviceArray.empty(self.gpu, (n,), np.uint8, "rehearsed arrays") if n else None for n in sizes
+            )
+        )
 
     def recorded(
         self, call: tuple[Any, ...], plan: _core.GpuPlan, arrays: tuple[Any, ...]

@@ -6,6 +6,7 @@ core/transport/device_messages.hpp. Here are arrays, arguments and what users re
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import pickle
@@ -111,11 +112,28 @@ class DeviceMessages:
 
     def start(self, messages: Sequence[PersistentMessage], stream: Any = None) -> None:
         """See `Communicator.start`."""
-        recording.refuse_call("start")
+        if recording.recorders and (tape := recording.current()) is not None:
+            return self._record(tape, messages, stream)
         handle = stream_handle(stream)
         if _core.first_runs_are_proved():
             self._prove_once(messages, handle)
         self.core.start(messages, handle)
+
+    def _record(self, tape: recording.Tape, messages: Sequence[PersistentMessage], stream: Any) -> None:
+        """Appends a start to a graph. Its ends meet now."""
+        if stream is not None:
+            recording.refuse("a start on a stream of its own is made", "leave the stream to the graph")
+        messages = tuple(messages)
+        with recording.suspended():
+            self.core.rehearse(messages)
+        for message in messages:
+            if not message.recordable:
+                recording.refuse_for_host("start", f"of a message by way of {message.way!r}")
+        if _core.first_runs_are_proved():
+            with recording.suspended():
+                self._prove_once(messages, None)
+        lent = [message._view for message in messages]
+        tape.append("start", self.gpu, functools.partial(self.core.start, messages), messages, lent)
 
     def check(self, messages: Sequence[PersistentMessage]) -> None:
         """See `Communicator.check_messages`."""

@@ -6,6 +6,7 @@ more launches on jali's stream do.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,15 @@ import numpy as np
 from jali import _core, recording
 from jali.amounts import counted
 from jali.comm import algorithms
-from jali.comm.device_arrays import DeviceArray
+from jali.comm.device_arrays import DeviceArray, lent_among
 from jali.comm.elements import as_array, element_name
 from jali.comm.whereabouts import data_on_device, is_on_device
 from jali.errors import ParameterError, PlanError
 
 if TYPE_CHECKING:
-    from jali._core import GpuPlan
+    from jali._core import Gpu, GpuPlan
     from jali.comm.communicator import Communicator
+    from jali.comm.device_collectives import DeviceCollectives
     from jali.comm.plan import Plan
 
 
@@ -60,17 +62,17 @@ class RunningPlan:
 
     def start(self, *arrays: Any, **named: Any) -> RunningPlan:
         """Start on these arrays, which are kept alive until the end and must not be touched before."""
-        recording.refuse_call("start")
         given = self._arrays(arrays, named)
         if not self._run_on_device(given):
+            recording.refuse_call("start")
             self._core.start(*given)
         return self
 
     def run(self, *arrays: Any, **named: Any) -> None:
         """Start and wait; on devices, it is on jali's stream afterwards."""
-        recording.refuse_call("run")
         given = self._arrays(arrays, named)
         if not self._run_on_device(given):
+            recording.refuse_call("run")
             self._core.run(*given)
 
     def check(self, *arrays: Any, **named: Any) -> None:
@@ -96,19 +98,42 @@ class RunningPlan:
         plan.check(buffers, composition, p.reproducible, communicator.core)
 
     def _run_on_device(self, arrays: list[Any]) -> bool:
-        on_device = self._on_device(arrays)
+        with recording.suspended():
+            on_device = self._on_device(arrays)
         if on_device is None:
             self._last = None
             return False
         plan, buffers = on_device
         gpu = plan.gpu
-        if _core.first_runs_are_proved() and not plan.proved and not gpu.recording and self._communicator():
-            self._check_on_device(plan, buffers)
+        if recording.recorders and (tape := recording.current()) is not None:
+            if not plan.recordable:
+                recording.refuse_for_host(
+                    f"a plan of {self._what}", f"with libraries {', '.join(self.plan.parameters.libraries)}"
+                )
+            tape.append(
+                f"a plan of {self._what}", gpu, functools.partial(plan, buffers), self, lent_among(buffers)
+            )
+            with recording.suspended():
+                self._prove_once(plan, buffers)
+                self._there(gpu).rehearse(plan)
+            return True
+        if not gpu.recording:
+            self._prove_once(plan, buffers)
         plan(buffers)
         self._last = _core.GpuEvent(gpu, False)
         gpu.record(self._last)
         _core.let_owners_go_on([a for a in buffers if a is not None])
         return True
+
+    def _prove_once(self, plan: GpuPlan, buffers: tuple[Any, ...]) -> None:
+        """Before the first run, where first runs are proved."""
+        if _core.first_runs_are_proved() and not plan.proved and self._communicator() is not None:
+            self._check_on_device(plan, buffers)
+
+    def _there(self, gpu: Gpu) -> DeviceCollectives:
+        communicator = self._communicator()
+        assert communicator is not None, "a communicator that is gone runs no plans"
+        return communicator.collectives.on_device(gpu)
 
     def _on_device(self, arrays: list[Any]) -> tuple[GpuPlan, tuple[Any, ...]] | None:
         """The plan for arrays in device memory, and one of them or None per buffer; None if they are in the host's."""
@@ -122,9 +147,6 @@ class RunningPlan:
         gpu = there[0].gpu
         plan = self._on_devices.get(gpu)
         if plan is None:
-            communicator = self._communicator()
-            assert communicator is not None, "a communicator that is gone runs no plans"
-            collectives = communicator.collectives.on_device(gpu)
             p = self.plan.parameters
             parameters = _core.PlanParameters(
                 p.hierarchy,
@@ -135,7 +157,7 @@ class RunningPlan:
                 reproducible=p.reproducible,
                 pack_below=0,
             )
-            plan = collectives.plan(self.plan.composition.core, parameters, self._what)
+            plan = self._there(gpu).plan(self.plan.composition.core, parameters, self._what)
             self._on_devices[gpu] = plan
         buffers = [a if isinstance(a, _core.PlacedArray) else None for a in arrays]
         for number, (name, array) in enumerate(zip(self._names, buffers, strict=False)):

@@ -203,11 +203,11 @@ def _check(name: str, value: Any, least: int) -> None:
 def graph(step: Callable[[], Any], lattice: Lattice) -> Graph:
     """Records the calls of `step()` on the device of a lattice (or the host), without doing them; the `Graph` repeats them.
 
-    Calls of site functions, `lattice.sum(..., wait=False)`, arithmetic of `Scalar`s, `Scalar.assign` and `Field.assign` can be
-    recorded. Numbers of Python keep the value that they had, also if they change later; numbers from one repetition for the next are
+    Calls of site functions, `lattice.sum(..., wait=False)`, arithmetic of `Scalar`s, `Scalar.assign`, `Field.assign`, and what ranks
+    do with arrays of the device (collectives, runs of plans, starts of messages) can be recorded. Numbers of Python keep the value that they had, also if they change later; numbers from one repetition for the next are
     `lattice.scalar(...)`s that are assigned. What `step` returns is the graph's `result`. The graph holds the fields. Raises
     RecordingError with the line of a call that cannot be repeated: one that reads or sets numbers or fields on the host, makes fields, draws
-    random numbers, belongs to `jali.comm`, or runs on another device; and where halos or sums of several ranks' devices need the host.
+    random numbers, or runs on another device; and where halos, sums or what `jali.comm` does need the host.
     On several ranks all make the same graphs and run them as often, as with any call.
     """
     if not isinstance(lattice, Lattice):
