@@ -52,8 +52,8 @@ void SlotCarrier::make_tables() {
             const GpuAddress arrived = pad_->arrived(channel_, me, std::get<Wait>(arrival.action).tag);
             for (const CopyRows& row : std::get<Copy>(step.action).rows) {
                 deal_out(jobs, sections.size(), message, row.to.bytes, halo_.receive_bytes, halo_blocks);
-                sections.push_back({halo_.at(row.from), halo_.at(row.to),
-                                    static_cast<std::int64_t>(row.to.bytes), arrived});
+                sections.push_back(
+                    {halo_.at(row.from), halo_.at(row.to), static_cast<std::int64_t>(row.to.bytes), arrived});
             }
             ++message;
         });
