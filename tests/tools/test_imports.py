@@ -101,6 +101,7 @@ BELOW = {
     "errors",
     "files",
     "notebook",
+    "once",
     "processes",
     "settings",
     "version",

@@ -18,6 +18,7 @@ import numpy as np
 
 from jali.errors import LayoutError
 from jali.lattice import PARITIES, Colouring, Domain, Lattice
+from jali.once import once
 
 Reach = tuple[tuple[int, ...], ...]
 PLAQUETTES: Reach = ((1, 1),)
@@ -44,7 +45,7 @@ def link_colours(lattice: Lattice, reach: Reach = PLAQUETTES, mu: int = 0) -> It
     return _link_colours(lattice.extents, reach if reach is PLAQUETTES else checked_reach(reach), mu)
 
 
-@functools.lru_cache(maxsize=256)
+@once
 def _link_colours(extents: tuple[int, ...], reach: Reach, mu: int) -> Iterable[Domain]:
     least = max(map(max, reach)) + 1
     if len(extents) < 2 or min(extents) < least:

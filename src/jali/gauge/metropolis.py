@@ -6,12 +6,12 @@ independent of it, so that each checks the other.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jali
 from jali.errors import ParameterError
 from jali.gauge.groups import gaussian_algebra, link_and_staple, link_with_staple
+from jali.once import once
 
 MOST_HITS = 1000
 
@@ -46,7 +46,7 @@ def check_hits(hits: int) -> None:
         raise ParameterError(f"Metropolis proposes 1 to {MOST_HITS} times per link, not {hits} times")
 
 
-@functools.cache
+@once
 def metropolis(hits: int) -> jali.SiteFunction:
     """The site function (X, U, rng, coupling, width, mu, staple, accepted) that proposes `hits` times per link.
 

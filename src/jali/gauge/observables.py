@@ -6,7 +6,6 @@ contain it.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from jali.gauge.field import GaugeField
 from jali.gauge.plaquettes import mean_link_trace, mean_plaquettes
 from jali.lattice import Colouring
 from jali.lattice.checked import checked
+from jali.once import once
 
 
 @checked
@@ -62,7 +62,7 @@ def _line_trace(X: Any, line: Any, total: Any) -> None:
     total += line[X].trace()
 
 
-@functools.cache
+@once
 def slices(axis: int, extent: int) -> Colouring:
     """The slices of a lattice orthogonal to a direction, as a colouring: colour = coordinate."""
     return Colouring(extent, lambda x: x[axis], f"slice of direction {axis}")

@@ -7,7 +7,6 @@ transfer matrix alone.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import numbers
@@ -21,11 +20,12 @@ from jali.gauge.field import GaugeField
 from jali.gauge.groups import project
 from jali.gauge.staples import staple
 from jali.lattice.checked import checked
+from jali.once import once
 
 HYP_ALPHA = (0.75, 0.6, 0.3)  # Hasenfratz and Knechtli, section II
 
 
-@functools.cache
+@once
 def _ape(axes: tuple[int, ...]) -> jali.SiteFunction:
     @jali.site_function
     def ape_kernel(X: Any, V: Any, U: Any, keep: Any, add: Any, mu: Any) -> None:
@@ -35,7 +35,7 @@ def _ape(axes: tuple[int, ...]) -> jali.SiteFunction:
     return ape_kernel
 
 
-@functools.cache
+@once
 def _stout(axes: tuple[int, ...]) -> jali.SiteFunction:
     @jali.site_function
     def stout_kernel(X: Any, V: Any, U: Any, rho: Any, mu: Any) -> None:

@@ -8,12 +8,12 @@ directions, since those that share a side share its product.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import jali
 from jali.codegen.directions import Direction
+from jali.once import once
 
 
 def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = None) -> Any:
@@ -32,7 +32,7 @@ def staple(X: Any, U: Any, mu: Direction, across: Iterable[Direction] | None = N
     return total
 
 
-@functools.cache
+@once
 def rectangle_staple(c1: float) -> Callable[[Any, Any, Direction], Any]:
     """The staple (1 - 8 c1) times that of plaquettes plus c1 times that of 1 x 2 rectangles, as a function (X, U, mu).
 

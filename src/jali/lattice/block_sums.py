@@ -32,6 +32,7 @@ from jali.lattice.functions import zero
 from jali.lattice.ratio import why_not_together
 from jali.lattice.sites import SiteFunction, site_function
 from jali.lattice.sums import as_site_function
+from jali.once import once
 
 MOST_TOGETHER = 16
 """Sites that one kernel adds up: with more it takes longer to compile than the next step does to run."""
@@ -230,7 +231,7 @@ def _prime_factors(n: int) -> list[int]:
     return found + ([n] if n > 1 else [])
 
 
-@functools.lru_cache(maxsize=1024)
+@once
 def _adder(sites: tuple[tuple[int, ...], ...], more: bool) -> SiteFunction:
     """The kernel that adds up these sites of a block, and what is there already if there is `more`."""
 

@@ -17,7 +17,6 @@ from jali.errors import ParameterError, RecordingError
 from jali.lattice.expressions import in_order, settle
 from jali.lattice.lattice import Lattice
 from jali.lattice.scalars import Condition, read
-from jali.lattice.tuning import recordable_rows
 from jali.recording import Tape, line
 
 LOOK_EVERY = 8  # repetitions on a device between two looks at a condition, if nobody says how many
@@ -68,6 +67,8 @@ class Graph:
 
     def _capture(self) -> None:
         """Puts the operations on a stream that is being captured. Collective where devices of several ranks meet."""
+        from jali.lattice.tuning import recordable_rows
+
         kernels = [kernel for bound in self._tape.bound for kernel in bound.kernels]
         with recordable_rows(kernels) if self._meets else contextlib.nullcontext():
             if self._meets:
