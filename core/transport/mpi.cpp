@@ -94,6 +94,8 @@ class MpiCommunicator final : public Communicator {
         for (int rank = 0; rank < size; ++rank) members_.push_back(rank);
         notices_ = std::make_shared<MpiNotices>(mpi_, for_notices, rank_, size);
         ask_for_largest_tag();
+        notices_->call_roll_of(
+            gather_values(*this, ProcessToken::of_this_process(), "making a communicator"));
     }
 
     // One that was split from another; not every library copies the attribute of the largest tag.

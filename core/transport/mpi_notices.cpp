@@ -1,6 +1,7 @@
 #include "transport/mpi_notices.hpp"
 #include "transport/patience.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -10,6 +11,13 @@
 #include <sched.h>
 
 namespace jali {
+
+namespace {
+
+// What a rank says at last is heard first: it may be on its way when the process has ended.
+constexpr int calls_for_last_words = 5;
+
+} // namespace
 
 MpiNotices::MpiNotices(const MpiAbi& mpi, MpiHandle communicator, int rank, int size)
     : mpi_(mpi), communicator_(communicator), rank_(rank), size_(size),
@@ -21,6 +29,10 @@ MpiNotices::MpiNotices(const MpiAbi& mpi, MpiHandle communicator, int rank, int 
                    "MPI_Irecv");
         waiting_for_.push_back(from);
     }
+}
+
+void MpiNotices::call_roll_of(std::span<const ProcessToken> processes) {
+    for (int from : waiting_for_) roll_call_.enlist(from, processes[from]);
 }
 
 MpiNotices::~MpiNotices() {
@@ -35,13 +47,13 @@ void MpiNotices::fail(const std::string& cause) noexcept {
     failed_rank_ = rank_;
     cause_ = cause;
     spoken_ = true;
-    tell(Notice::failed, cause);
+    tell(Notice::failed, cause, rank_);
 }
 
 void MpiNotices::stopping() noexcept {
     if (spoken_ || leaving_ || mpi_.finalized()) return;
     spoken_ = true;
-    tell(Notice::stops, "");
+    tell(Notice::stops, "", rank_);
 }
 
 bool MpiNotices::all_have_spoken() {
@@ -63,7 +75,7 @@ std::vector<int> MpiNotices::failed_alike(const std::string& cause) {
 void MpiNotices::leave() noexcept {
     if (leaving_ || failed_ || mpi_.finalized()) return;
     leaving_ = true;
-    tell(Notice::left, "");
+    tell(Notice::left, "", rank_);
 }
 
 void MpiNotices::await_others_leaving() {
@@ -71,6 +83,7 @@ void MpiNotices::await_others_leaving() {
     Patience patience(std::numeric_limits<double>::infinity()); // the others may have hours of work left
     for (int round = 0; listening() && !failed_; ++round) {
         for (std::size_t k = waiting_for_.size(); k > 0; --k) read_from(k - 1);
+        look_for_the_dead();
         if (round < 1000)
             sched_yield();
         else
@@ -81,7 +94,10 @@ void MpiNotices::await_others_leaving() {
 }
 
 void MpiNotices::stop_listening() {
-    for (int from : waiting_for_) mpi_.Cancel(&requests_[from]);
+    for (int from : waiting_for_) {
+        roll_call_.forget(from);
+        mpi_.Cancel(&requests_[from]);
+    }
     std::erase_if(waiting_for_, [this](int from) {
         for (int i = 0; i < 1000; ++i) {
             int done = 0;
@@ -96,14 +112,34 @@ void MpiNotices::read() {
     if (!listening()) return;
     next_ = next_ + 1 < waiting_for_.size() ? next_ + 1 : 0;
     read_from(next_);
+    look_for_the_dead();
 }
 
-void MpiNotices::read_from(std::size_t index) {
+void MpiNotices::look_for_the_dead() {
+    if (failed_) return;
+    for (const auto& [rank, calls] : roll_call_.call()) {
+        const auto at = std::find(waiting_for_.begin(), waiting_for_.end(), rank) - waiting_for_.begin();
+        const bool spoke = read_from(static_cast<std::size_t>(at));
+        if (failed_) return;
+        if (spoke || calls < calls_for_last_words) continue;
+        failed_ = true;
+        failed_rank_ = rank;
+        cause_ = "its process has died";
+        if (!leaving_) { // ranks of other hosts cannot know
+            spoken_ = true;
+            tell(Notice::failed, cause_, rank);
+        }
+        return;
+    }
+}
+
+bool MpiNotices::read_from(std::size_t index) {
     const int from = waiting_for_[index];
     int done = 0;
     MpiStatus status;
     mpi_.check(mpi_.Test(&requests_[from], &done, &status), "listening for failures");
-    if (!done) return;
+    if (!done) return false;
+    roll_call_.forget(from);
     waiting_for_.erase(waiting_for_.begin() + static_cast<std::ptrdiff_t>(index));
     const Notice& notice = (*incoming_)[from];
     if (notice.kind == Notice::failed) failures_.push_back(from);
@@ -115,19 +151,22 @@ void MpiNotices::read_from(std::size_t index) {
         left_[notice.rank] = true;
         ++leavers_;
     }
+    return true;
 }
 
-// Sends a notice to all others. Short messages leave at once; those that do not are left to the library.
-void MpiNotices::tell(Notice::Kind kind, const std::string& text) noexcept {
+// Sends a notice to all others, but for the rank that it is about. Short messages leave at once; those that
+// do not are left to the library.
+void MpiNotices::tell(Notice::Kind kind, const std::string& text, int about) noexcept {
     auto* notice = new Notice{}; // kept: MPI may still read it
     notice->kind = kind;
-    notice->rank = rank_;
+    notice->rank = about;
     std::strncpy(notice->text, text.c_str(), sizeof notice->text - 1);
     std::vector<MpiHandle> requests;
     for (int k = 1; k < size_; ++k) {
+        const int to = (rank_ + k) % size_;
         MpiHandle request = 0;
-        if (mpi_.Isend(notice, sizeof(Notice), mpi_.byte_type, (rank_ + k) % size_, 0, communicator_,
-                       &request) == 0)
+        if (to != about &&
+            mpi_.Isend(notice, sizeof(Notice), mpi_.byte_type, to, 0, communicator_, &request) == 0)
             requests.push_back(request);
     }
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(2);

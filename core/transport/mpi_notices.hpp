@@ -1,5 +1,6 @@
 // What MPI ranks tell each other outside of their messages: "this rank failed", "this rank has ended", "this
-// rank stops since another one failed, and has said so".
+// rank stops since another one failed, and has said so". A rank whose process has died says nothing: the
+// others of its host find it missing, and say so for it.
 //
 // Travels on an MPI communicator of its own. A rank says one thing at most, so a receive from every other
 // rank is posted once; whoever waits for anything reads them now and then, in turn. (Not one from any source:
@@ -9,8 +10,10 @@
 
 #include "transport/communicator.hpp"
 #include "transport/mpi_abi.hpp"
+#include "transport/roll_call.hpp"
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,6 +34,9 @@ class MpiNotices {
     ~MpiNotices();
     MpiNotices(const MpiNotices&) = delete;
     MpiNotices& operator=(const MpiNotices&) = delete;
+
+    // Those of the ranks, in order: from now on the roll is called of them until a rank has said something.
+    void call_roll_of(std::span<const ProcessToken> processes);
 
     void read(); // looks at one of the receives, which lets MPI work
     void throw_if_failed() const {
@@ -56,8 +62,9 @@ class MpiNotices {
 
     bool listening() const { return !waiting_for_.empty(); }
     void stop_listening();
-    void read_from(std::size_t index); // looks at the receive from waiting_for_[index]
-    void tell(Notice::Kind kind, const std::string& text) noexcept;
+    bool read_from(std::size_t index); // looks at the receive from waiting_for_[index]: whether it came
+    void look_for_the_dead();
+    void tell(Notice::Kind kind, const std::string& text, int about) noexcept;
 
     const MpiAbi& mpi_;
     MpiHandle communicator_;
@@ -67,6 +74,7 @@ class MpiNotices {
     std::vector<MpiHandle> requests_;               // by rank
     std::vector<int> waiting_for_;                  // ranks whose word has not been heard
     std::size_t next_ = 0;                          // of waiting_for_, to look at
+    RollCall roll_call_;                            // of waiting_for_, as far as the kernel tells
 
     std::vector<int> failures_; // ranks whose word was that they failed, as heard
     bool spoken_ = false;       // has told something

@@ -143,7 +143,7 @@ class HostCommunicator final : public Communicator {
     }
 
     void fail(const std::string& cause) noexcept override { base_->fail(cause); }
-    void check() override { base_->check(); }
+    void check() override { look_around(); }
     void leave() noexcept override { base_->leave(); }
     void await_others_leaving() override { base_->await_others_leaving(); }
 

@@ -184,6 +184,60 @@ def test_killed_rank_ends_the_job(mpi, wait_for) -> None:
     assert ended.status != 0
 
 
+@pytest.mark.parametrize("group", ["comm.current()", "comm.current().sharing_memory()"])
+@pytest.mark.parametrize("wait", ["group.wait([group.receive(np.zeros(4), 1, 9)])", "group.check()"])
+def test_killed_rank_is_noticed_without_the_launcher(mpi, wait_for, wait: str, group: str) -> None:
+    """The launcher is stopped meanwhile: nobody but the ranks themselves can know."""
+    job = mpi.start(f"""
+        import pathlib, signal
+        folder = pathlib.Path({str(mpi.folder)!r})
+
+        def write(name, text):
+            (folder / "new").with_suffix(f".{{world.rank}}").write_text(text)
+            (folder / "new").with_suffix(f".{{world.rank}}").rename(folder / name)
+
+        world = comm.current()
+        group = {group}
+        group.barrier()
+        if world.rank == 1:
+            time.sleep(0.5)  # the others wait by now
+            write("launcher", str(os.getppid()))
+            os.kill(os.getppid(), signal.SIGSTOP)
+            write("killed", str(time.time()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            while True:
+                {wait}
+        except RankError as error:
+            write(f"said-{{world.rank}}", f"{{time.time()}} {{error}}")
+        time.sleep(1000)
+        """)
+    others = [mpi.folder / f"said-{rank}" for rank in range(mpi.ranks) if rank != 1]
+    try:
+        wait_for(lambda: job.process.poll() is not None or all(path.exists() for path in others))
+    finally:
+        if (mpi.folder / "launcher").exists():
+            os.kill(int((mpi.folder / "launcher").read_text()), signal.SIGCONT)
+        job.end()
+    killed = float((mpi.folder / "killed").read_text())
+    for path in others:
+        when, _, text = path.read_text().partition(" ")
+        assert text == "rank 1 failed: its process has died"
+        assert killed < float(when) < killed + 10
+
+
+def test_ranks_that_end_one_after_the_other_are_not_missed(any_mpi) -> None:
+    """Those that have ended wait for the others; these go on working among themselves, and ask after all ranks."""
+    ended = any_mpi.run("""
+        world = comm.current()
+        for second in range(2 * world.rank):
+            until = time.monotonic() + 1
+            while time.monotonic() < until:
+                world.check()
+        """)
+    assert (ended.status, ended.err) == (0, "")
+
+
 @pytest.mark.full
 def test_rank_that_leaves_early_is_not_waited_for(any_mpi) -> None:
     ended = any_mpi.run("""
