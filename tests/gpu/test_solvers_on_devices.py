@@ -93,6 +93,7 @@ def test_mistakes_are_found_in_the_iteration_that_made_them(device):
         assert said[0] == said[1]
 
 
+@pytest.mark.ranks(2)
 def test_devices_of_several_ranks_solve_in_graphs_too(monkeypatch):
     def run():
         found = cg(operator(0.2), random_field(Lattice(6, 4, device="cuda"), Complex()))
