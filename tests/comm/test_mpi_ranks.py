@@ -185,7 +185,10 @@ def test_killed_rank_ends_the_job(mpi, wait_for) -> None:
 
 
 @pytest.mark.parametrize("group", ["comm.current()", "comm.current().sharing_memory()"])
-@pytest.mark.parametrize("wait", ["group.wait([group.receive(np.zeros(4), 1, 9)])", "group.check()"])
+@pytest.mark.parametrize(
+    "wait",
+    ["group.wait([group.receive(np.zeros(4), 1, 9)])", pytest.param("group.check()", marks=pytest.mark.full)],
+)
 def test_killed_rank_is_noticed_without_the_launcher(mpi, wait_for, wait: str, group: str) -> None:
     """The launcher is stopped meanwhile: nobody but the ranks themselves can know."""
     job = mpi.start(f"""

@@ -69,7 +69,14 @@ time.sleep(1000)
 
 @pytest.mark.skipif(REAL, reason="processes with fake devices")
 @pytest.mark.parametrize(
-    "policy", ["remote-write-one-launch", "remote-write-pack-in-bulk", "remote-write-overlap"]
+    "policy",
+    [
+        "remote-write-one-launch",
+        *(
+            pytest.param(p, marks=pytest.mark.full)
+            for p in ("remote-write-pack-in-bulk", "remote-write-overlap")
+        ),
+    ],
 )
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, id="4 of Open MPI")])
 def test_the_others_raise_and_name_the_rank_and_what_they_wait_for(
