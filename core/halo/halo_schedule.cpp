@@ -217,12 +217,13 @@ class Builder {
     void produce(const Message& message, const Slab& slab, Way& way) {
         for (const HaloMessages::Part& part : message.parts) {
             if (part.field->producer() == nullptr || part.send_count == 0) continue;
-            const Region to = region(Of::items, part.produced, bytes_sent(part));
+            const Region to = part_of(region(Of::items, part.produced, part.send_bytes), 0, bytes_sent(part));
             way.packed.push_back(
                 add(pack_name("produce", part, slab), Deed::produce, producing(part, slab, to), {}));
         }
     }
 
+    // Of its sites alone: memory holds whole groups of them, the last of which may have room for more.
     static std::size_t bytes_sent(const HaloMessages::Part& part) {
         return static_cast<std::size_t>(part.send_count) * part.field->block_bytes();
     }
@@ -245,7 +246,7 @@ class Builder {
             const bool item = part.field->producer() != nullptr;
             Region from{};
             if (item && shape_.produces)
-                from = region(Of::items, part.produced, to.bytes);
+                from = {buffer(Of::items), part.produced, to.bytes};
             else if (!item)
                 from = {buffer(Of::owned, part.field), 0,
                         static_cast<std::size_t>(layout_.nblocks()) * part.field->block_bytes()};
@@ -316,7 +317,7 @@ class Builder {
         if (as_one(*message.goes_by, Deed::pack, Deed::put)) return pack(m, slab, way, place);
         Copy copy;
         for (std::size_t p = 0; p < (buffered ? 1 : message.parts.size()); ++p) {
-            const std::size_t bytes = buffered ? message.send_bytes : bytes_sent(message.parts[p]);
+            const std::size_t bytes = buffered ? message.send_bytes : message.parts[p].send_bytes;
             const Region from = part_of(way.out, message.parts[p].send_offset, bytes);
             copy.rows.push_back({from, place(p, bytes), bytes, nullptr, 0});
         }

@@ -27,6 +27,23 @@ def four_devices(monkeypatch: pytest.MonkeyPatch, use_settings: Callable[..., No
     use_fake_ccl(use_settings)
 
 
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[Any]]:
+    """Those that this rank has bound."""
+    made: dict[int, list[Any]] = {}
+    launch = _core.Launch
+
+    def of_this_rank() -> list[Any]:
+        return made.setdefault(jali.comm.current().rank, [])
+
+    def make(*arguments: Any, **named: Any) -> Any:
+        of_this_rank().append(launch(*arguments, **named))
+        return of_this_rank()[-1]
+
+    monkeypatch.setattr(binding._core, "Launch", make)
+    return of_this_rank
+
+
 def schedules(device: str, grid: Any, launches: list[Any]) -> list[Any]:
     """Those of a stencil with diagonals, of links, and of a Dirac operator, whose halos are items."""
     lattice = jali.Lattice(4, 6, 4, 8, grid=grid, device=device)
@@ -43,22 +60,14 @@ def schedules(device: str, grid: Any, launches: list[Any]) -> list[Any]:
 @pytest.mark.parametrize(("device", "policy"), ROWS)
 @pytest.mark.parametrize(("ranks", "grid"), [(2, (1, 1, 1, 2)), (2, (1, 2, 1, 1)), (4, (1, 1, 2, 2))])
 def test_steps_of_every_row_are_in_order_and_meet_on_all_ranks(
-    device, policy, ranks, grid, monkeypatch, use_settings
+    device, policy, ranks, grid, launches, use_settings
 ):
     if device == "cuda":
         halos.use(policy, use_settings, ranks)
     use_settings(halo_policy=policy)
-    made, launch = {}, _core.Launch
-
-    def make(*arguments: Any, **named: Any) -> Any:
-        new = launch(*arguments, **named)
-        made.setdefault(jali.comm.current().rank, []).append(new)
-        return new
-
-    monkeypatch.setattr(binding._core, "Launch", make)
 
     def program() -> list[Any]:
-        return schedules(device, grid, made.setdefault(jali.comm.current().rank, []))
+        return schedules(device, grid, launches())
 
     of_ranks = jali.virtual_ranks(ranks, program)
     assert any(schedule.steps > 1 for schedule in of_ranks[0])
@@ -66,3 +75,23 @@ def test_steps_of_every_row_are_in_order_and_meet_on_all_ranks(
         for schedule in together:
             schedule.check()
         _core.Schedule.check_messages(list(together))
+
+
+@jali.site_function
+def arriving(X, out, f, U):
+    mu = X.directions()[0]
+    out[X] = U[X - mu].dagger() * f[X - mu]
+
+
+def test_halo_items_have_room_for_whole_groups_of_sites(launches, use_settings):
+    """A producer stores the packets of its sites 32 sites apart, also where it has two sites only."""
+    halos.use("remote-write-wait", use_settings)
+
+    def program() -> list[tuple[str, int]]:
+        lattice = jali.Lattice(6, 4, grid=(2, 1), device="cuda")
+        out, f = (lattice.field(jali.Vector(3)) for _ in range(2))
+        arriving(out, f, lattice.field(jali.Matrix(3)))
+        return launches()[-1].schedule().buffers
+
+    for buffers in jali.virtual_ranks(2, program):
+        assert dict(buffers)["halo items"] == 2 * 32 * 48  # of two even and two odd sites of 48 bytes
