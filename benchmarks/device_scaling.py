@@ -44,6 +44,7 @@ from jali.gauge import SU, GaugeField, heat_bath_sweep, overrelaxation_sweep
 
 OVERLAPPED = (
     "remote-write-overlap",
+    "remote-write-one-launch",
     "buffered-write-overlap",
     "copy-engine-overlap",
     "nccl-overlap",

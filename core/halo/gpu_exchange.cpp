@@ -237,7 +237,9 @@ void GpuExchange::make_tables() {
     if (addresses == addresses_) return;
     addresses_.reset(); // until all tables are there
     const PlacedLayout& layout = *halo_.layout;
-    pack_blocks_ = policy_.overlap && policy_.transport->traits.stores ? beside_bulk : halo_blocks;
+    // blocks of the kernel that computes are as small as it wants them
+    const bool beside = policy_.overlap && policy_.transport->traits.stores && !policy_.in_kernel();
+    pack_blocks_ = beside ? beside_bulk : halo_blocks;
     std::vector<PackPart> parts;
     std::vector<PackMessage> sends;
     std::vector<HaloJob> jobs;

@@ -244,9 +244,9 @@ class GpuLaunch::Computation : public HaloComputation {
                         launch_.definition_.policy->overlap ? Phase::boundary : Phase::kernel, stream);
     }
 
-    // Blocks that wait come last and take half of the places at most, those that pack, which wait for others,
-    // a quarter, but one each at least: the bulk always finds a place where there are as many as
-    // why_no_places wants.
+    // Blocks that wait come last. They and those that pack, which wait for others, take half of the places
+    // each at most, but one at least, and leave one together: the bulk always finds a place where there are
+    // as many as why_no_places wants. With a quarter for packing the others wait longer than the bulk gains.
     Roles roles(const Batch& batch) override {
         const std::int64_t resident = launch_.places_with_halos();
         const auto& d = launch_.definition_;
@@ -255,7 +255,7 @@ class GpuLaunch::Computation : public HaloComputation {
             return (positions.size() + tile - 1) / tile;
         };
         Roles roles;
-        roles.most_pack_blocks = std::max<std::int64_t>(1, resident / 4);
+        roles.most_pack_blocks = std::max<std::int64_t>(1, resident / 2);
         HaloRoles& blocks = roles.blocks;
         if (batch.has(Deed::bulk)) {
             blocks.bulk_blocks = blocks_of(plan_.bulk);
@@ -265,7 +265,7 @@ class GpuLaunch::Computation : public HaloComputation {
             const Positions& late = plan_.boundary[batch.stage];
             // one at least waits for what later launches may read
             blocks.late_blocks =
-                std::clamp<std::int64_t>(blocks_of(late), 1, std::max<std::int64_t>(1, resident / 2));
+                std::clamp<std::int64_t>(blocks_of(late), 1, std::max<std::int64_t>(1, (resident - 1) / 2));
             blocks.begin = late.begin;
             blocks.end = late.end;
             blocks.blocks = late.blocks.address();
