@@ -11,6 +11,8 @@ from jali import settings
 
 # Unbuffered output is written word by word, and a launcher may then put the words of two ranks on one line.
 os.environ.pop("PYTHONUNBUFFERED", None)
+# Without it every program that tests start, hundreds of them, would compile all modules that it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # What is started in the background or behind nohup ignores these, and so would the programs to which tests send them.
 for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:

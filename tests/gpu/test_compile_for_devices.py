@@ -58,11 +58,17 @@ def name_of(stem: str) -> str:
     return stem.rpartition("-")[0]
 
 
+# (text, architecture): several sets have the same built-in kernels
+COMPILED: dict[tuple[str, str], bytes] = {}
+
+
 def compile_all(nvrtc: GpuCompiler, texts: dict[str, str], architecture: str) -> None:
     """Compiles and prints what the assembler used; `pytest -rP` shows it."""
     assert texts
     for stem, text in texts.items():
-        kernels = resources_of(nvrtc.compile(text, name_of(stem), architecture))
+        if (text, architecture) not in COMPILED:
+            COMPILED[text, architecture] = nvrtc.compile(text, name_of(stem), architecture)
+        kernels = resources_of(COMPILED[text, architecture])
         own = {name: r for name, r in kernels.items() if not name.startswith("$")}
         assert own
         if name_of(stem) != "builtin":
@@ -100,7 +106,8 @@ def test_kernels_of_improved_actions_smearing_and_gauge_fixing_compile_for_sm_90
     assert {"_turn", "_decorate", "_force", "overrelax", "own_heat_bath"} <= {
         name_of(stem) for stem in kernels
     }
-    compile_all(nvrtc, kernels, "sm_90")
+    quick = {stem: text for stem, text in kernels.items() if name_of(stem) not in SLOW}
+    compile_all(nvrtc, quick, "sm_90")  # the long tests have all
 
 
 @pytest.mark.full
