@@ -174,7 +174,7 @@ def weak(bench: Bench) -> None:
 
 
 def update(bench: Bench) -> None:
-    settings = halo.Settings(bench.ranks)
+    settings = halo.Choices(bench.ranks)
     sweeps: dict[str, Callable[[GaugeField, jali.Random], None]] = {
         "overrelaxation": lambda U, rng: overrelaxation_sweep(U),
         "heat bath": lambda U, rng: heat_bath_sweep(U, 5.7, rng),
@@ -271,7 +271,7 @@ def _say_whether_fast_enough(bench: Bench, size: str, times: dict[tuple[str, str
 
 def messages(bench: Bench) -> None:
     n, rank = bench.ranks.size, bench.ranks.rank
-    settings = halo.Settings(bench.ranks)
+    settings = halo.Choices(bench.ranks)
     ratios: dict[tuple[str, str], list[float]] = {}
     try:
         try:

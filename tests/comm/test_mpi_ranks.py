@@ -306,7 +306,10 @@ def test_watchdog_ends_the_job_and_names_step_peer_and_transport(any_mpi) -> Non
     )
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.full)],
+)
 def test_signal_to_the_launcher_reaches_every_rank_once(mpi, wait_for, number: int, status: int) -> None:
     job = mpi.start(f"""
         import signal

@@ -81,6 +81,7 @@ def compile_all(nvrtc: GpuCompiler, texts: dict[str, str], architecture: str) ->
             )
 
 
+@pytest.mark.full  # those of SU(3) compile in the short run
 def test_kernels_of_su2_compile_for_sm_90(nvrtc, texts):
     kernels = texts(2, "float32")
     quick = {stem: text for stem, text in kernels.items() if name_of(stem) not in SLOW}

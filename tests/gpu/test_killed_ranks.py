@@ -78,7 +78,7 @@ time.sleep(1000)
         ),
     ],
 )
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, id="4 of Open MPI")])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, id="4 of Open MPI", marks=pytest.mark.full)])
 def test_the_others_raise_and_name_the_rank_and_what_they_wait_for(
     ranks: int, policy: str, fake_environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def test_another_process_that_computes_is_seen():
     assert 0.1 < load.others <= load.cores * 1.1
 
 
+@pytest.mark.full
 def test_a_quiet_machine_has_no_doubts_though_data_come_from_caches():
     # 3000 GB/s of memory in calls of 3 MB, which the cache holds
     table = make_table(kernel(bytes=3000 * GIGA, moved=3000 * GIGA, spans=10**6), [1.0], [ROOFS])
