@@ -294,8 +294,8 @@ def sampled(*short: tuple[Any, ...], whole: list[tuple[Any, ...]]) -> list[Any]:
 @pytest.mark.parametrize(
     ("policy", "shape", "every"),
     sampled(
-        ("remote-write-overlap", "pair", 11),
-        ("copy-engine-overlap", "pair", 23),
+        ("remote-write-overlap", "pair", 5),
+        ("copy-engine-overlap", "pair", 11),
         whole=[
             ("remote-write-overlap", "pair"),
             ("remote-write-directions", "square"),
@@ -313,7 +313,7 @@ def test_faults_in_halos_do_harm(policy, shape, every, made, monkeypatch, use_se
 @pytest.mark.parametrize(
     ("policy", "shape", "every"),
     sampled(
-        ("remote-write-overlap", "pair", 11),
+        ("remote-write-overlap", "pair", 5),
         whole=[
             ("remote-write-overlap", "pair"),
             ("remote-write-directions", "ring"),
@@ -328,7 +328,7 @@ def test_faults_in_graphs_do_harm(policy, shape, every, made, monkeypatch, use_s
 
 @pytest.mark.parametrize(
     ("way", "ranks", "every"),
-    sampled(("remote-write", 2, 5), whole=[("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3)]),
+    sampled(("remote-write", 2, 2), whole=[("remote-write", 3), ("copy-engine", 2), ("copy-engine", 3)]),
 )
 def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
     hold(Messages(way, ranks), every, [], monkeypatch)
@@ -336,7 +336,7 @@ def test_faults_in_messages_do_harm(way, ranks, every, made, monkeypatch):
 
 @pytest.mark.parametrize(
     ("shape", "every"),
-    sampled(("slotted pair", 19), whole=[("slotted pair",), ("flagged pair",), ("flagged rounds",)]),
+    sampled(("slotted pair", 9), whole=[("slotted pair",), ("flagged pair",), ("flagged rounds",)]),
 )
 @pytest.mark.unproved("faults are seeded")
 def test_faults_in_collectives_do_harm(shape, every, made, monkeypatch, use_settings):
