@@ -113,7 +113,7 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The short run has each function of the tests once on HIP's devices, which differ from CUDA's in names alone, and of functions
-    with several parameters each value of each; the long run has all combinations."""
+    with several parameters each value of each; the long run and real devices have all combinations."""
     on_hip = set()
     met: dict[object, set[tuple[str, str]]] = {}
     for item in items:
@@ -122,7 +122,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if item.function in on_hip:
                 item.add_marker(pytest.mark.full)
             on_hip.add(item.function)
-        if len(parameters) > 1 and item.get_closest_marker("full") is None:
+        if len(parameters) > 1 and not REAL and item.get_closest_marker("full") is None:
             values = {(name, repr(value)) for name, value in parameters.items()}
             before = met.setdefault(item.function, set())
             if values <= before:
