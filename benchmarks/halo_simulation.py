@@ -9,19 +9,24 @@ than the one measured best. Aims: median 15 %, worst 35 %.
 `python benchmarks/halo_simulation.py` starts ranks itself: one for each GPU up to four, else two on this host
 (`--ranks`). GPUs get the machine file of their name, or `--machine`; hosts are measured first, as by `jali machine
 measure`. Times are medians over batches, on hosts the fastest batch of short ones, since others may use them;
-`--statistic` chooses. `--csv FILE` keeps all rows.
+`--statistic` chooses. `--csv FILE` keeps all rows. `--measured FILE` simulates again what such a file has, on no GPU and
+one rank: `python benchmarks/halo_simulation.py --measured benchmarks/halo_simulation_h100.csv --machine h100x8`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import csv
 import gc
+import itertools
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,15 +37,17 @@ FILES = {"H200": "h200x8", "H100": "h100x8", "A100": "perlmutter", "MI250X": "fr
 """Machine files by what names of devices contain."""
 NEAR = 1.05
 AIM, WORST = 0.15, 0.35
+COLUMNS = ("case", "policy", "measured_s", "kernel_s", "alone_s", "told_s")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A policy of a case: seconds measured, simulated by the file alone, and with the kernel's own time."""
+    """A policy of a case: seconds measured, of the kernel alone, simulated by the file alone, and told the kernel's time."""
 
     case: str
     policy: str
     measured: float
+    kernel: float
     alone: float
     told: float
 
@@ -65,7 +72,17 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="of a batch (default 0.02; hosts 0.001)")
     parser.add_argument("--statistic", choices=("median", "fastest"), help="default median; hosts fastest")
     parser.add_argument("--csv", type=Path)
+    parser.add_argument("--measured", type=Path, help="rows of --csv to be simulated again, with --machine")
     options = parser.parse_args()
+    if options.measured:
+        if not options.machine:
+            parser.error(
+                "--measured FILE needs --machine: the name or file of the machine that it was measured on"
+            )
+        rows = again(options.measured, options.machine)
+        return kept(
+            options, rows, [rung(list(case)) for _, case in itertools.groupby(rows, lambda r: r.case)]
+        )
     if os.environ.get(CHILD):
         return child(options)
     kind = options.device or next((name for name in ("cuda", "hip") if devices_of(name)), "cpu")
@@ -156,12 +173,20 @@ def child(options: argparse.Namespace) -> int:
                     del case
                     gc.collect()
     if ranks.rank == 0:
-        if options.csv:
-            lines = [f"{r.case},{r.policy},{r.measured:.6g},{r.alone:.6g},{r.told:.6g}" for r in rows]
-            options.csv.write_text("\n".join(["case,policy,measured_s,alone_s,told_s", *lines]) + "\n")
-        summary(rows, best)
+        kept(options, rows, best)
         for note in notes:
             print(note)
+    return 0
+
+
+def kept(options: argparse.Namespace, rows: list[Compared], best: list[float]) -> int:
+    """Keeps and sums up."""
+    if options.csv:
+        lines = [
+            f"{r.case},{r.policy},{r.measured:.6g},{r.kernel:.6g},{r.alone:.6g},{r.told:.6g}" for r in rows
+        ]
+        options.csv.write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    summary(rows, best)
     return 0
 
 
@@ -177,22 +202,61 @@ def compare(case: object, report: object, machine: object, words: str, fastest: 
         timing = row.times[name]  # type: ignore[attr-defined]
         return min(timing.seconds) if fastest else timing.median
 
-    measured = [row for row in report.rows if row.times]  # type: ignore[attr-defined]
-    if not measured:
+    times = {row.policy: seconds(row, "whole") for row in report.rows if row.times}  # type: ignore[attr-defined]
+    if not times:
         return []
-    computed = statistics.median(seconds(row, "compute") for row in measured)
-    per_site = computed / case.lattice.volume * case.lattice.communicator.size  # type: ignore[attr-defined]
+    kernel = statistics.median(seconds(row, "compute") for row in report.rows if row.times)  # type: ignore[attr-defined]
+    lattice = case.lattice  # type: ignore[attr-defined]
+    return simulated(case, machine, words, lattice.extents, lattice.grid, times, kernel)
+
+
+def simulated(
+    case: object,
+    machine: object,
+    words: str,
+    extents: Sequence[int],
+    grid: Sequence[int],
+    times: dict[str, float],
+    kernel: float,
+) -> list[Compared]:
+    """What was measured of a case, policy by policy, beside what is simulated of a lattice of these extents."""
     call = case.bind()  # type: ignore[attr-defined]
-    names = [row.policy for row in measured]
-    alone = call.simulate(machine, fixed=case.fixed, policies=names)  # type: ignore[attr-defined]
-    told = call.simulate(machine, fixed=case.fixed, policies=names, site_seconds=per_site)  # type: ignore[attr-defined]
+    per_site = kernel * math.prod(grid) / math.prod(extents)
+    alone, told = (
+        call.simulate(machine, extents, grid, fixed=case.fixed, policies=list(times), site_seconds=own)  # type: ignore[attr-defined]
+        for own in (None, per_site)
+    )
     return [
-        Compared(
-            words, row.policy, seconds(row, "whole"), alone.row(row.policy).time, told.row(row.policy).time
-        )
-        for row in measured
-        if not alone.row(row.policy).why_not
+        Compared(words, policy, measured, kernel, alone.row(policy).time, told.row(policy).time)
+        for policy, measured in times.items()
+        if not alone.row(policy).why_not
     ]
+
+
+def again(path: Path, machine: str) -> list[Compared]:
+    """What a file of `--csv` has, beside what is simulated now."""
+    import jali
+    from jali.bench.halo import KERNELS
+
+    with path.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    rows: list[Compared] = []
+    for words, case in itertools.groupby(lines, lambda line: line["case"]):
+        kernel, local, cut, precision = words.split()
+        grid = [int(n) for n in cut.split("x")]
+        of_rank, directions = (int(n) for n in local.split("^"))
+        small = KERNELS[kernel](jali.Lattice([4] * directions), precision)
+        measured = list(case)
+        rows += simulated(
+            small,
+            machine,
+            words,
+            [of_rank * n for n in grid],
+            grid,
+            {line["policy"]: float(line["measured_s"]) for line in measured},
+            float(measured[0]["kernel_s"]),
+        )
+    return rows
 
 
 def rung(rows: list[Compared]) -> float:

@@ -62,7 +62,7 @@ def test_the_benchmark_compares_measured_and_simulated_rows(device, fake_environ
     )
     assert ("no machine file is known for 'fake GPU" in done.stdout) == (device == "cuda")
     rows = (tmp_path / "rows.csv").read_text().splitlines()
-    assert rows[0] == "case,policy,measured_s,alone_s,told_s"
+    assert rows[0] == "case,policy,measured_s,kernel_s,alone_s,told_s"
     measured = policies.removesuffix(",gpu-aware-mpi-wait").split(",")
     assert [row.split(",")[1] for row in rows[1:]] == measured
     assert all(float(number) > 0 for row in rows[1:] for number in row.split(",")[2:])

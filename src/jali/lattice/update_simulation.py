@@ -36,6 +36,9 @@ do."""
 SENDING = ("put", "exchange", "message")
 LONG_WAVES = 4
 """Bulks of more waves of sites have their boundary beside their end (core/halo/gpu_launch)."""
+PACKED_BY_THREAD, PACKING_THREADS = 64, 128 * 256
+"""Bytes, until the most threads pack (core/halo/halo_on_device); in a launch of the bulk at most half of its places, as
+those that wait (core/halo/gpu_launch)."""
 MEGA = 1e6
 
 
@@ -198,17 +201,18 @@ def _us(seconds: float) -> str:
 # ---- kernels -------------------------------------------------------------------------------------------
 
 
-def kernel_seconds(device: Device, work: Work, precision: str, kept: int) -> float:
+def kernel_seconds(device: Device, work: Work, precision: str, kept: int, places: float = 1.0) -> float:
     """Seconds of a kernel after its launch; `kept` are the bytes of all that it goes over again and again, of which
-    caches keep a part."""
+    caches keep a part, `places` the share of those where it would have blocks that it gets: caches and arithmetic are
+    of multiprocessors, memory is of all."""
     if work.sites == 0:
         return 0.0
     from_memory = 1.0 if kept == 0 or not device.cache_size else min(1.0, kept / (device.cache_size * MEGA))
     rate = device.float64 if precision == "float64" else device.float32
     return math.hypot(
         work.least * from_memory / (device.memory * GIGA),
-        work.moved / (device.cache * GIGA),
-        work.flops / (rate * GIGA),
+        work.moved / (device.cache * places * GIGA),
+        work.flops / (rate * places * GIGA),
         work.moved / work.sites / (device.thread * GIGA),
     )
 
@@ -251,7 +255,7 @@ class _Row:
         machine: Machine,
         core: Any,
         parts: Sequence[Part],
-        seconds: Callable[[Part, Work], float],
+        seconds: Callable[..., float],  # of a part, its work and the share of places
     ):
         self.policy, self.carrier = policy, machine.carriers[policy.carrier]
         self.machine, self.core, self.parts, self.seconds = machine, core, parts, seconds
@@ -264,7 +268,7 @@ class _Row:
         for part in parts:
             for message in part.sent:
                 self.to[message.to].append(message)
-        self.nodes: dict[tuple[int, tuple[int, ...]], int] = {}  # of messages, by sender and slab
+        self.nodes: dict[tuple[int, tuple[int, ...]], list[int]] = {}  # of messages, by sender and slab
 
     # -- nodes
 
@@ -298,24 +302,25 @@ class _Row:
         links, _ = self.core.path(source, to, self.policy.carrier)
         return float(min(self.core.capacity(link) for link in links))
 
-    def messages(self, part: Part, ready: list[int], chained: bool = False) -> None:
-        """A rank's messages; `chained`: one after the other."""
+    def messages(self, part: Part, ready: list[int], chained: bool = False, by_field: bool = False) -> None:
+        """A rank's messages; `chained`: one after the other; `by_field`: one for each field in a slab."""
         for message in part.sent:
-            node = self.graph.add_transfer(
-                part.rank, message.to, message.bytes, ready, EXCHANGE, self.policy.carrier
-            )
-            self.nodes[part.rank, message.key] = node
-            self.steps[message.to].transfer.append(node)
-            if chained:
-                ready = [node]
+            nodes = self.nodes[part.rank, message.key] = []
+            for size in (size for _, size in message.parts) if by_field else (message.bytes,):
+                nodes.append(
+                    self.graph.add_transfer(part.rank, message.to, size, ready, EXCHANGE, self.policy.carrier)
+                )
+                if chained:
+                    ready = nodes[-1:]
+            self.steps[message.to].transfer += nodes
 
     def own(self, rank: int) -> list[int]:
         """The messages that a rank sends."""
-        return [self.nodes[rank, message.key] for message in self.parts[rank].sent]
+        return [node for message in self.parts[rank].sent for node in self.nodes[rank, message.key]]
 
     def received(self, rank: int, upto: int) -> list[int]:
         """The messages that a rank gets, of directions up to one."""
-        return [self.nodes[m.source, m.key] for m in self.to[rank] if m.direction <= upto]
+        return [node for m in self.to[rank] if m.direction <= upto for node in self.nodes[m.source, m.key]]
 
     # -- the two kinds of ranks
 
@@ -352,6 +357,8 @@ class _Row:
         )
         steps.start = self.delay(rank, 0.0, [])
         ends: list[int] = []
+        # in the ghosts themselves, field by field: nothing brings it there from a buffer for a whole slab
+        lands = not any({"place", "bring"} & {*actions} for actions, *_ in program)
 
         def behind(node: int, mark: tuple[int, int, int]) -> int:
             """What another stream waits for."""
@@ -387,7 +394,7 @@ class _Row:
                     steps.pack += last
                 elif action in SENDING:
                     if not self.sends[rank]:
-                        self.send(part, last, chained=actions == ("put",))
+                        self.send(part, last, chained=actions == ("put",), by_field=lands and action != "put")
                         steps.enqueued += 0 if "pack" in actions else len(part.sent)
                         yield
                     last = [*last, *self.own(rank)]
@@ -401,14 +408,22 @@ class _Row:
                         for m in self.to[rank]
                         if m.direction == stages[stage] or not self.policy.per_direction
                     )
+                    waves = part.bulk.sites / device.at_once if self.policy.overlap else 0.0
+                    if (
+                        waves > 1
+                    ):  # its blocks find room when some of the bulk end: half a wave later on the whole
+                        last = [self.delay(rank, self.seconds(part, part.bulk) / waves / 2, last)]
                     last = [self.kernel(rank, self.copied(size), last)]
                     steps.arrived[stages[stage]] = last[0]
                 elif action == "bulk":
+                    if in_kernel and "pack" in actions:
+                        self.graph.add_kernel(rank, self.held_by_packing(part), begun, EXCHANGE)
                     computed.append(launch(rank, self.seconds(part, part.bulk), begun, BULK))
                     steps.bulk += computed
                 elif action == "boundary":
-                    late = self.seconds(part, self._late(part, stages[stage]))
-                    computed.append(launch(rank, late, last, BOUNDARY))
+                    work = self._late(part, stages[stage])
+                    places = self.places(work, device.at_once / 2) if in_kernel else 1.0
+                    computed.append(launch(rank, self.seconds(part, work, places), last, BOUNDARY))
                     steps.boundary.append(computed[-1])
             ends.append(self.delay(rank, 0.0, [*last, *computed], mark))
         awaited = {need for *_, needs in program for need in needs}
@@ -417,8 +432,25 @@ class _Row:
                 ends[number] = behind(ends[number], BOUNDARY)
         steps.end = self.delay(rank, 0.0, ends)
 
-    def send(self, part: Part, ready: list[int], chained: bool) -> None:
-        """A rank's messages; `chained`: one after the other."""
+    def places(self, work: Work, taken: float) -> float:
+        """The share of the places that a launch would have alone which is left to it where others take so many."""
+        most = self.device.at_once
+        return min(1.0, (most - taken) / min(work.sites, most)) if work.sites else 1.0
+
+    def held_by_packing(self, part: Part) -> float:
+        """By how many seconds a bulk takes longer because blocks of its own launch pack."""
+        rank, sent = part.rank, sum(m.bytes for m in part.sent)
+        if not sent:
+            return 0.0
+        packing = min(sent / PACKED_BY_THREAD, PACKING_THREADS, self.device.at_once / 2)
+        alone = self.seconds(part, part.bulk)
+        beside = self.seconds(part, part.bulk, self.places(part.bulk, packing))
+        latency = max(self.core.path(rank, m.to, self.policy.carrier)[1] for m in part.sent)
+        packed = latency + sum(m.bytes / self.rate(rank, m.to) for m in part.sent)
+        return min(packed, beside) * (1 - alone / beside) if beside else 0.0
+
+    def send(self, part: Part, ready: list[int], chained: bool, by_field: bool) -> None:
+        """A rank's messages, as `messages`."""
         rank, steps = part.rank, self.steps[part.rank]
         self.sends[rank] = True
         waits = self.carrier.before * MICRO
@@ -430,7 +462,7 @@ class _Row:
             held = sum(m.bytes / self.rate(rank, m.to) for m in part.sent) * self.carrier.holds
             self.graph.add_kernel(rank, held, ready, EXCHANGE)
         steps.arrived[-1] = ready[-1]
-        self.messages(part, ready, chained)
+        self.messages(part, ready, chained, by_field)
 
     def arrival(self, part: Part, needs: list[int], direction: int) -> int:
         """The node with which the messages of directions up to one have come."""
@@ -458,7 +490,7 @@ class _Row:
             self.messages(part, [last])
         for part in self.parts:
             rank, steps = part.rank, self.steps[part.rank]
-            busy = [self.nodes[rank, key] for key in near[rank]]
+            busy = [node for key in near[rank] for node in self.nodes[rank, key]]
             main = [steps.arrived[-1], *busy]
             if self.policy.overlap and part.bulk.sites > 0:
                 main = [self.kernel(rank, self.seconds(part, part.bulk), main, BULK)]
@@ -558,12 +590,12 @@ def simulate_update(
         raise LayoutError(
             f"{update.name} reads no ghosts that travel on a grid {split.grid}: there is nothing to simulate"
         )
-    known: dict[tuple[tuple[int, ...], Work], float] = {}
+    known: dict[tuple[tuple[int, ...], Work, float], float] = {}
 
-    def seconds(part: Part, work: Work) -> float:
-        key = (part.extents, work)
+    def seconds(part: Part, work: Work, places: float = 1.0) -> float:
+        key = (part.extents, work, places)
         if key not in known:
-            modelled = kernel_seconds(device, work, update.precision, part.whole.least)
+            modelled = kernel_seconds(device, work, update.precision, part.whole.least, places)
             if site_seconds is not None and work.sites:
                 whole = kernel_seconds(device, part.whole, update.precision, part.whole.least)
                 alone = max(0.0, site_seconds * part.whole.sites - device.launch * MICRO)
